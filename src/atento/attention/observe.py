@@ -1,0 +1,103 @@
+"""Seeing attention without slowing it: while observed, weights are recomputed exactly from queries and keys.
+
+This is the one place where a context variable stands for an argument: looking must not change any signature.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from atento.attention.kernels import AnyMask, attention_weights
+from atento.errors import UsageError
+
+
+@dataclass
+class Observation:
+    """What was seen: `seen["encoder" | "decoder" | "cross", layer]` -> (B,H',rows,S), float32, detached.
+
+    Layers count from 0, -1 is the last. During cached decoding the rows of successive steps are joined.
+    """
+
+    layers: frozenset[int] | None = None
+    heads: list[int] | None = None
+    rows: list[int] | None = None
+    n_layers: dict[str, int] = field(default_factory=dict)
+    parts: frozenset[nn.Module] = frozenset()  # whose attention is wanted: another network's is not
+    weights: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
+
+    def __getitem__(self, where: tuple[str, int]) -> Tensor:
+        kind, layer = where
+        if kind not in self.n_layers:
+            raise UsageError(
+                f"no {kind!r} attention was observed; seen: {', '.join(sorted(self.n_layers)) or 'nothing'}"
+            )
+        depth = self.n_layers[kind]
+        index = layer + depth if layer < 0 else layer
+        if (kind, index) not in self.weights:
+            raise UsageError(
+                f"no {kind} attention of layer {layer} was observed; the network has layers 0 to {depth - 1}"
+            )
+        parts = self.weights[kind, index]
+        if len(parts) == 1:
+            return parts[0]
+        width = max(part.shape[-1] for part in parts)  # cached steps see one key more each
+        return torch.cat([nn.functional.pad(part, (0, width - part.shape[-1])) for part in parts], dim=-2)
+
+
+_observation: ContextVar[Observation | None] = ContextVar("atento_observation", default=None)
+
+
+@contextmanager
+def observe(
+    network: nn.Module,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | None = None,
+    rows: Iterable[int] | None = None,
+) -> Iterator[Observation]:
+    """Record exact attention weights of any layer, head or row of `network` while the fast kernels run.
+
+    `with observe(network) as seen: network(...)`; then `seen["cross", -1]` is (B,H,T,S). Costs nothing when off.
+    """
+    from atento.attention.multihead import MultiHeadAttention
+
+    depth: dict[str, int] = {}
+    parts = [module for module in network.modules() if isinstance(module, MultiHeadAttention)]
+    for part in parts:
+        depth[part.kind] = max(depth.get(part.kind, 0), part.layer + 1)
+    wanted = (
+        None
+        if layers is None
+        else frozenset(layer + n if layer < 0 else layer for layer in layers for n in depth.values())
+    )
+    seen = Observation(
+        wanted, None if heads is None else list(heads), None if rows is None else list(rows), depth, frozenset(parts)
+    )
+    token = _observation.set(seen)
+    try:
+        yield seen
+    finally:
+        _observation.reset(token)
+
+
+def record(
+    part: nn.Module,
+    kind: str,
+    layer: int,
+    q: Tensor,
+    k: Tensor,
+    mask: AnyMask,
+    bias: Tensor | None,
+    scale: float | None,
+) -> None:
+    """Called by every attention layer, `part`, with its name; returns at once when nobody is looking at it."""
+    seen = _observation.get()
+    if seen is None or part not in seen.parts or (seen.layers is not None and layer not in seen.layers):
+        return
+    with torch.no_grad():
+        rows = None if seen.rows is None else torch.tensor(seen.rows, device=q.device)
+        weights = attention_weights(q.float(), k.float(), mask=mask, bias=bias, scale=scale, rows=rows)
+        seen.weights.setdefault((kind, layer), []).append(weights if seen.heads is None else weights[:, seen.heads])

@@ -1,0 +1,126 @@
+"""Training throughput beside `transformers`' Marian classes: same sizes, same sentences, real target tokens a second."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from atento.config.network import NetworkConfig
+from atento.config.recipe import TrainingConfig
+from atento.data.batches import Ragged, Seq2SeqBatches
+from atento.networks import build_network
+from atento.precision import best_precision
+from atento.training.memory import keep_freed_memory
+from atento.training.step import Stepper
+
+SIZES = {
+    "transformer-base": NetworkConfig(vocab_size=32000),
+    "small": NetworkConfig(vocab_size=8000, d_model=256, d_ff=1024, n_heads=4, n_layers=3),
+}
+_TOKENS = 4096  # real target tokens an update
+
+
+def natural_lengths(count: int, vocab_size: int, seed: int = 1) -> tuple[Ragged, Ragged]:
+    """Random ids in pairs whose lengths are spread as those of caption corpora: log-normal, median 13, both sides alike."""
+    rng = np.random.default_rng(seed)
+    source = np.clip(rng.lognormal(np.log(13), 0.35, count), 3, 60).astype(int)
+    target = np.clip(source * rng.lognormal(0, 0.15, count), 3, 60).astype(int)
+    ids = [[rng.integers(5, vocab_size, int(n)).tolist() for n in side] for side in (source, target)]
+    return Ragged(ids[0]), Ragged(ids[1])
+
+
+def training(seconds: float) -> Iterator[dict[str, Any]]:
+    """Rows of tokens a second, ours and theirs, float32 and bfloat16; the last rows are the ratios."""
+    best = best_precision("cpu")
+    for name, config in SIZES.items():
+        source, target = natural_lengths(6000, config.vocab_size)
+        rows: dict[tuple[str, str], float] = {}
+        rows["atento", best] = _ours(config, source, target, best, seconds)
+        rows["transformers", "float32"] = _theirs(config, source, target, "float32", seconds)
+        if best != "float32":
+            rows["transformers", best] = _theirs(config, source, target, best, seconds)
+            rows["atento", "float32"] = _ours(config, source, target, "float32", seconds)
+        for (who, precision), rate in rows.items():
+            yield {
+                "bench": "training",
+                "size": name,
+                "who": who,
+                "precision": precision,
+                "target_tokens_per_second": round(rate),
+            }
+        ours = rows["atento", best]
+        yield {
+            "bench": "training",
+            "size": name,
+            "ratio_to_transformers_as_it_comes": round(ours / rows["transformers", "float32"], 2),
+            "ratio_at_the_same_precision": round(ours / rows["transformers", best], 2),
+        }
+
+
+def _rate(update: Callable[[int], int], seconds: float) -> float:
+    """Real target tokens a second of repeated updates, after one to warm up."""
+    update(0)
+    started, tokens, number = time.perf_counter(), 0, 1
+    while time.perf_counter() - started < seconds:
+        tokens += update(number)
+        number += 1
+    return tokens / (time.perf_counter() - started)
+
+
+def _ours(config: NetworkConfig, source: Ragged, target: Ragged, precision: str, seconds: float) -> float:
+    keep_freed_memory()
+    torch.manual_seed(1)
+    network = build_network(config)
+    stepper = Stepper(network, TrainingConfig(learning_rate=1e-4), precision)
+    batches = Seq2SeqBatches(source, target, budget=_TOKENS, seed=1, pad_id=0, start_id=2, eos_id=3)
+    return _rate(lambda number: stepper.update(batches.parts(number), number + 1, 1e-4)[0].targets, seconds)
+
+
+def _theirs(config: NetworkConfig, source: Ragged, target: Ragged, precision: str, seconds: float) -> float:
+    """The usual loop: sentences in shuffled order, padded to the longest of the batch, AdamW, label smoothing."""
+    from transformers import MarianConfig, MarianMTModel
+
+    torch.manual_seed(1)
+    model = MarianMTModel(
+        MarianConfig(
+            vocab_size=config.vocab_size,
+            d_model=config.d_model,
+            encoder_layers=config.n_layers,
+            decoder_layers=config.decoder_layers,
+            encoder_attention_heads=config.n_heads,
+            decoder_attention_heads=config.n_heads,
+            encoder_ffn_dim=config.d_ff,
+            decoder_ffn_dim=config.d_ff,
+            activation_function="relu",
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            activation_dropout=config.activation_dropout,
+            max_position_embeddings=config.max_len,
+            scale_embedding=True,
+            pad_token_id=0,
+            eos_token_id=3,
+            decoder_start_token_id=2,
+            forced_eos_token_id=None,
+        )
+    ).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    order = np.random.default_rng(1).permutation(len(source))
+    size = max(1, round(_TOKENS / float(target.lengths.mean() + 1)))
+
+    def update(number: int) -> int:
+        rows = order[(number * size) % (len(order) - size) :][:size].astype(np.int64)
+        ids = source.padded(rows, 0, after=3)
+        labels = target.padded(rows, -100, after=3)
+        real = torch.from_numpy(np.arange(ids.shape[1]) < (source.lengths[rows] + 1)[:, None])
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            logits = model(input_ids=ids, attention_mask=real.long(), labels=labels).logits
+        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), label_smoothing=0.1)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return int((labels >= 0).sum())
+
+    return _rate(update, seconds)

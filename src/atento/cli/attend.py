@@ -1,0 +1,36 @@
+"""`atento attend`: attention maps of any layer and head, as one file."""
+
+from typing import Annotated
+
+import typer
+
+from atento.cli.options import Device, ModelArgument, Precision, Seed, Threads, running
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("attend", epilog="Example:  atento attend runs/demo 'The red house is big.' --out page.html")(attend)
+
+
+def attend(
+    model: ModelArgument,
+    text: Annotated[str, typer.Argument(help="The text to read.")],
+    out: Annotated[str, typer.Option(metavar="FILE", help="FILE.html, .svg, .png or .json.")],
+    target: Annotated[str | None, typer.Option(help="The output to look at; the model's own if not given.")] = None,
+    layer: Annotated[int, typer.Option(help="Layer shown first; from 0, -1 is the last.")] = -1,
+    head: Annotated[str, typer.Option(help="Head shown first: a number, mean or max.")] = "mean",
+    kind: Annotated[str | None, typer.Option(help="encoder, decoder or cross.")] = None,
+    words: Annotated[bool, typer.Option("--words", help="Merge subwords into words.")] = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+) -> None:
+    """Draw where a model looks: encoder self-attention, masked decoder self-attention and cross-attention."""
+    from atento.model import load
+
+    with running(seed, threads):
+        record = load(model, device=device, precision=precision).attend(text, target)
+    which = int(head) if head.lstrip("-").isdigit() else head
+    record.save(out, layer=layer, head=which, kind=kind, words=words)  # type: ignore[arg-type]  # checked there
+    typer.echo(f"wrote {out}", err=True)

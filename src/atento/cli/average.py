@@ -1,0 +1,23 @@
+"""`atento average`: the mean of a run's last checkpoints."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("average", epilog="Example:  atento average runs/demo --last 5")(average)
+
+
+def average(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.")],
+    last: Annotated[int, typer.Option(min=1, help="How many of the last checkpoints.")] = 5,
+) -> None:
+    """Average the weights of the last checkpoints; prints the folder, which is a model like any other."""
+    from atento.training.average import average_run
+
+    averaged = average_run(Path(run), last)
+    typer.echo(f"averaged {averaged.count} checkpoints", err=True)
+    typer.echo(str(averaged.path))

@@ -1,0 +1,82 @@
+"""`atento config`: a recipe checked, or shown as resolved with where each value comes from; torch is never loaded."""
+
+import json
+from typing import Annotated
+
+import typer
+
+config_app = typer.Typer(no_args_is_help=True, help="Check a recipe, or show it resolved.")
+
+RecipeArgument = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A YAML file, - for standard input, or a shipped recipe's name.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="key=value ...", help="Changes, such as training.steps=1000; ~key goes back to the default."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@config_app.command()
+def check(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Check a recipe without running it: ok, or what is wrong and where (exit status 2).
+
+    Example: atento config check my.yaml training.learning_rate=5e-4
+    """
+    from atento.config.loading import load_recipe
+
+    loaded = load_recipe(recipe, overrides or [])
+    _warn(loaded.warnings)
+    if as_json:
+        typer.echo(
+            json.dumps({"ok": True, "name": loaded.recipe.name, "warnings": loaded.warnings}, ensure_ascii=False)
+        )
+    else:
+        typer.echo("ok")
+
+
+@config_app.command()
+def show(
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    origins: Annotated[bool, typer.Option("--origins", help="Say where each value comes from.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the whole recipe as it would run, defaults and presets written out.
+
+    Example: atento config show micro-world-en-pt training.steps=500 --origins
+    """
+    from atento.config.loading import dump_recipe, load_recipe
+    from atento.config.recipe import recipe_to_dict
+
+    loaded = load_recipe(recipe, overrides or [])
+    _warn(loaded.warnings)
+    if as_json:
+        record = {
+            "recipe": recipe_to_dict(loaded.recipe),
+            "folder": str(loaded.folder),
+            "origins": loaded.origins,
+            "warnings": loaded.warnings,
+        }
+        typer.echo(json.dumps(record, ensure_ascii=False))
+    else:
+        typer.echo(dump_recipe(loaded.recipe, loaded.origins if origins else None), nl=False)
+
+
+@config_app.command()
+def schema() -> None:
+    """Print the JSON Schema of recipes, with which an editor completes keys and marks mistakes.
+
+    Example: atento config schema > recipe.schema.json
+    """
+    from atento.config.loading import recipe_schema
+
+    typer.echo(json.dumps(recipe_schema(), ensure_ascii=False, indent=2))
+
+
+def _warn(warnings: list[str]) -> None:
+    """Warnings go to standard error, one a line."""
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)

@@ -1,0 +1,80 @@
+"""`atento evaluate`: a model scored on labelled data."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, running
+
+
+class GateMissed(typer.Exit):
+    """A score below --fail-under: exit status 3."""
+
+    def __init__(self) -> None:
+        super().__init__(3)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("evaluate", epilog="Example:  atento evaluate runs/demo valid.tsv --fail-under bleu=25")(evaluate)
+
+
+def evaluate(
+    model: ModelArgument,
+    data: Annotated[
+        list[str], typer.Argument(metavar="DATA...", help="One file with two columns, or two parallel files.")
+    ],
+    task: Annotated[str, typer.Option(help="The task; translation.")] = "translation",
+    metrics: Annotated[str, typer.Option(help="Metrics, comma between them.")] = "bleu,chrf,exact-match",
+    greedy: Annotated[bool, typer.Option("--greedy", help="The most probable token at every step.")] = False,
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width; the recipe's if not given.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="Score = log-probability / length ** this.")] = None,
+    fail_under: Annotated[
+        list[str] | None, typer.Option(metavar="METRIC=VALUE", help="Exit with status 3 if a metric is lower.")
+    ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave broken records out, counted.")] = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Translate the sources, score against the targets; each score with its 95 % bootstrap interval."""
+    from atento.model import load
+    from atento.tasks.evaluation import evaluate as score
+
+    gates = [_gate(text) for text in fail_under or []]
+    names = list(dict.fromkeys([*metrics.split(","), *(name for name, _ in gates)]))
+    given = {"beam": 1 if greedy else beam, "length_penalty": length_penalty}
+    options = {name: value for name, value in given.items() if value is not None}
+    with running(seed, threads):
+        loaded = load(model, device=device, precision=precision)
+        scores = score(loaded, data, task, metrics=names, skip_bad=skip_bad, **options)
+    records = {}
+    for name, found in scores.items():
+        low, high = found.interval(seed=seed)
+        records[name] = {
+            "value": found.value,
+            "interval": [low, high],
+            "parts": found.parts,
+            "settings": found.settings,
+        }
+        if not as_json:
+            typer.echo(f"{found.name} {found.value:.2f} [{low:.2f}, {high:.2f}] {found.settings}")
+    if as_json:
+        typer.echo(json.dumps(records, ensure_ascii=False))
+    missed = [f"{name} {scores[name].value:.2f} < {limit}" for name, limit in gates if scores[name].value < limit]
+    if missed:
+        typer.echo(f"gate missed: {', '.join(missed)}", err=True)
+        raise GateMissed
+
+
+def _gate(text: str) -> tuple[str, float]:
+    from atento.errors import UsageError
+
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise UsageError(f"--fail-under takes METRIC=VALUE, such as bleu=25: got {text!r}") from None

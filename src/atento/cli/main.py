@@ -1,0 +1,96 @@
+"""`atento`: the application, its commands, and how any failure ends: one sentence and an exit status."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+import atento
+from atento.cli import (
+    attend,
+    average,
+    bench,
+    config,
+    data,
+    demo,
+    doctor,
+    notes,
+    recipes,
+    runs,
+    score,
+    tokenizer,
+    train,
+    translate,
+)
+from atento.cli import evaluate as evaluation
+from atento.errors import AtentoError
+
+app = typer.Typer(
+    name="atento",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Attention models for language: from a text file to a translator.",
+    epilog="Example:  atento demo",
+)
+for module in (train, translate, evaluation, score, attend, average, runs, notes, doctor, bench, demo):
+    module.register(app)
+app.add_typer(tokenizer.tokenizer_app, name="tokenizer")
+app.add_typer(recipes.recipes_app, name="recipes")
+app.add_typer(config.config_app, name="config")
+app.add_typer(data.data_app, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"atento {atento.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")] = False,
+) -> None:
+    """Options of every command."""
+
+
+def main() -> None:
+    """Run the command line; the entry point of the `atento` script."""
+    debug = "--debug" in sys.argv
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    try:
+        app(prog_name="atento")
+        sys.stdout.flush()
+    except AtentoError as error:
+        if debug:
+            raise
+        typer.echo(f"{'' if error.exit_status == 75 else 'error: '}{error}", err=True)
+        _leave(error.exit_status)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read has enough
+        _leave(0)
+    except KeyboardInterrupt:
+        _leave(130)
+    except MemoryError:
+        _fail("out of memory; lower `training.batch_tokens` or --batch-tokens", debug)
+    except Exception as error:
+        if debug:
+            raise
+        _fail(f"{type(error).__name__}: {error} (a defect of Atento; --debug shows where)", debug)
+
+
+def _fail(text: str, debug: bool) -> None:
+    typer.echo(f"error: {text}", err=True)
+    _leave(1)
+
+
+def _leave(status: int) -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)

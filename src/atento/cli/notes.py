@@ -1,0 +1,72 @@
+"""`atento notes`: the rows of the lecture notes, each run on the spot, the notes' value beside the right one."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atento.cli.options import AsJson, Seed, Threads
+
+if TYPE_CHECKING:
+    from atento.notes.table import Result
+
+EPILOG = "Example:  atento notes A3 L1"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("notes", epilog=EPILOG)(notes)
+
+
+def notes(
+    rows: Annotated[
+        list[str] | None, typer.Argument(metavar="[ROW]...", help="Rows such as A3 or L1; all if none.")
+    ] = None,
+    names_only: Annotated[bool, typer.Option("--list", help="Name the rows without running them.")] = False,
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run what the lecture notes say: worked examples, formulas and listings, with the right value beside theirs.
+
+    A line a row, further lines where the notes differ or there is something to draw. Exit status 1 if a row fails.
+    """
+    import time
+
+    from atento.notes.table import CREDIT, rows_named, run
+    from atento.precision import threads as processor_threads
+
+    chosen = rows_named(rows or [])
+    if names_only:
+        for row in chosen:
+            record = {"row": row.id, "title": row.title}
+            typer.echo(json.dumps(record, ensure_ascii=False) if as_json else f"{row.id:<4}{row.title}")
+        typer.echo(CREDIT, err=True)
+        return
+    begun, passed = time.perf_counter(), 0
+    with processor_threads(threads):
+        for result in run(chosen, seed):
+            passed += result.finding.passed
+            typer.echo(json.dumps(result.record(), ensure_ascii=False) if as_json else told(result))
+    typer.echo(f"{passed} of {len(chosen)} rows as expected, {time.perf_counter() - begun:.1f} s. {CREDIT}", err=True)
+    if passed < len(chosen):
+        raise typer.Exit(1)
+
+
+def told(result: "Result") -> str:
+    """A row for people: one line, and beneath it what the notes have, a remark, a drawing."""
+    from atento.notes.finding import shown
+
+    row, found = result.row, result.finding
+    verdict = "ok" if found.passed else "FAILED"
+    value, expected = shown(found.value), shown(found.expected)
+    expected = "the same" if expected == value else expected
+    lines = [f"{row.id:<4}{row.title}  value {value}  expected {expected}  {verdict}  {result.seconds:.2f} s"]
+    if found.notes is not None:
+        lines.append(f"      notes: {shown(found.notes)}")
+    if found.remark:
+        lines.append(f"      {found.remark}")
+    if row.missing:
+        lines.append(f"      not built yet: {row.missing}")
+    lines += [f"      {line}" for line in found.drawing.splitlines()]
+    return "\n".join(lines)

@@ -1,0 +1,31 @@
+"""The options that every command running a network shares, and the context they work in."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda ...")]
+Precision = Annotated[str, typer.Option(help="float32, bfloat16 or float64.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of whatever is drawn.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Processor threads; all cores if not given.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A run folder, a model folder or a hub name.")]
+
+
+@contextmanager
+def running(seed: int, threads: int | None) -> Iterator[None]:
+    """Seeded, with that many threads."""
+    import torch
+
+    from atento.precision import threads as thread_scope
+
+    torch.manual_seed(seed)
+    with thread_scope(threads):
+        yield
+
+
+def progress(text: str) -> None:
+    """A line for a person, on standard error."""
+    typer.echo(text, err=True)

@@ -1,0 +1,74 @@
+"""`atento recipes`: the shipped recipes listed, shown and copied; torch is never loaded."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from atento.errors import UsageError
+
+recipes_app = typer.Typer(no_args_is_help=True, help="The recipes that come with Atento.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A name from: atento recipes list")]
+
+
+@recipes_app.command("list")
+def list_recipes(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the shipped recipes, one a line: the name and what it is for.
+
+    Example: atento recipes list
+    """
+    from atento.config.layers import shipped, shipped_text
+
+    found = [{"name": name, "description": describe(shipped_text(name))} for name in shipped()]
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    width = max((len(entry["name"]) for entry in found), default=0)
+    for entry in found:
+        typer.echo(f"{entry['name']:<{width}}  {entry['description']}".rstrip())
+
+
+@recipes_app.command()
+def show(name: Name) -> None:
+    """Print a shipped recipe with its comments.
+
+    Example: atento recipes show micro-world-en-pt
+    """
+    from atento.config.layers import shipped_text
+
+    typer.echo(shipped_text(name), nl=False)
+
+
+@recipes_app.command()
+def copy(
+    name: Name,
+    destination: Annotated[Path, typer.Argument(metavar="DEST", help="A new file, or a folder to put it in.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace DEST if it exists.")] = False,
+) -> None:
+    """Copy a shipped recipe to a file of yours, to change it there; prints the path.
+
+    Example: atento recipes copy micro-world-en-pt my.yaml
+    """
+    from atento.config.layers import shipped_text
+
+    text = shipped_text(name)
+    target = destination / f"{name}.yaml" if destination.is_dir() else destination
+    try:
+        with target.open("w" if force else "x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise UsageError(f"{target} exists; --force replaces it") from None
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}") from None
+    typer.echo(str(target))
+    typer.echo(f"next: atento config check {target}", err=True)
+
+
+def describe(text: str) -> str:
+    """The one-line description of a recipe: its first comment line."""
+    for line in text.splitlines():
+        if line.startswith("#") and line.strip("# "):
+            return line.strip("# ")
+    return ""

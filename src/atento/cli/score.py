@@ -1,0 +1,71 @@
+"""`atento score`: a metric on two or more files, with its interval and the test against another system."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+EPILOG = "Example:  atento score bleu output.pt reference.pt --interval --against other.pt"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("score", epilog=EPILOG)(score)
+
+
+def score(
+    metric: Annotated[str, typer.Argument(help="bleu, chrf, ter or exact-match.")],
+    hypotheses: Annotated[str, typer.Argument(help="The system's output, one sentence a line; - is standard input.")],
+    references: Annotated[list[str], typer.Argument(help="One or more files of references, a reference set each.")],
+    interval: Annotated[bool, typer.Option("--interval", help="Print the 95 % bootstrap interval too.")] = False,
+    against: Annotated[
+        str | None, typer.Option(metavar="OTHER", help="Another system's output: a paired bootstrap test.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Bootstrap samples, for the interval and the test.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Score text against references: line N of the hypotheses answers line N of every reference file."""
+    from atento.data.sources import read_lines
+    from atento.errors import UsageError
+    from atento.metrics import METRICS, metric_named, paired_test
+
+    scorer = metric_named(metric)
+    names = [hypotheses, *references, *([] if against is None else [against])]
+    if names.count("-") > 1:
+        raise UsageError("standard input can be read once: only one of the files may be `-`")
+    texts = [read_lines(name) for name in names]
+    for name, text in zip(names[1:], texts[1:]):
+        if len(text) != len(texts[0]):
+            raise UsageError(
+                f"line N of {hypotheses} must answer line N of {name}: got {len(texts[0])} and {len(text)} lines"
+            )
+    streams = texts[1 : 1 + len(references)]
+    if against is None:
+        test = None
+        found = scorer(texts[0], streams)
+    else:
+        test = paired_test(METRICS[metric], texts[0], texts[-1], streams, samples, seed)
+        found = test.first
+
+    def told(one: Any) -> tuple[str, dict[str, Any]]:
+        """A score as a line and as an object, its interval in both where it was asked for."""
+        record = {"metric": metric, "value": one.value, "parts": one.parts, "settings": one.settings}
+        if not interval:
+            return str(one), record
+        low, high = one.interval(samples=samples, seed=seed)
+        record["interval"] = {"level": 0.95, "low": low, "high": high, "samples": samples, "seed": seed}
+        return f"{one.name} {one.value:.2f} [{low:.1f}, {high:.1f}] {one.settings}", record
+
+    line, record = told(found)
+    if test is None:
+        typer.echo(json.dumps(record, ensure_ascii=False) if as_json else line)
+        return
+    other_line, other = told(test.second)
+    record["against"] = other | {
+        "difference": test.difference,
+        "p_value": test.p_value,
+        "samples": samples,
+        "seed": seed,
+    }
+    typer.echo(json.dumps(record, ensure_ascii=False) if as_json else f"{line}\n{other_line} ({against})\n{test}")

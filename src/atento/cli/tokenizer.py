@@ -1,0 +1,148 @@
+"""`atento tokenizer`: train a subword model, and see what it does to text. Needs no torch."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from atento.text import Tokenizer
+
+tokenizer_app = typer.Typer(no_args_is_help=True, help="Train subword models and use them.")
+
+Folder = Annotated[str, typer.Argument(metavar="DIR", help="The tokenizer's folder.")]
+Lines = Annotated[str, typer.Argument(metavar="[FILE|-]", help="One item a line; - is standard input.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@tokenizer_app.command(
+    epilog="Example:  atento tokenizer train train.en train.pt --out spm --kind unigram --vocab-size 8000"
+)
+def train(
+    files: Annotated[list[str], typer.Argument(metavar="FILES...", help="Text, one sentence a line; - is stdin.")],
+    out: Annotated[str, typer.Option(metavar="DIR", help="The folder to write.")],
+    kind: Annotated[str, typer.Option(help="unigram, bpe, wordpiece, word, character or byte.")] = "unigram",
+    vocab_size: Annotated[int, typer.Option(help="Pieces, the special and byte pieces among them.")] = 8000,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case all text.")] = False,
+) -> None:
+    """Train a tokenizer; the same text always gives the same one. Prints its kind, size and fingerprint."""
+    from pathlib import Path
+
+    from atento.config.recipe import TokenizerConfig
+    from atento.data.sources import read_lines
+    from atento.errors import TokenizerError, UsageError
+    from atento.text import train_tokenizer
+    from atento.text.pipelines import kind_named
+
+    kind_named(kind)
+    if files.count("-") > 1:
+        raise UsageError("standard input can be read once: only one of the files may be `-`")
+    target = Path(out)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise TokenizerError(f"{out} must be a new or empty folder: nothing is overwritten")
+
+    def lines() -> Iterator[str]:
+        for name in files:
+            yield from read_lines(name)
+
+    config = TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase)  # type: ignore[arg-type]
+    tokenizer = train_tokenizer(config, lines())
+    tokenizer.save(target)
+    for note in tokenizer.notes:
+        typer.echo(note, err=True)
+    typer.echo(f"{tokenizer.kind} {tokenizer.vocab_size} {tokenizer.fingerprint}")
+
+
+@tokenizer_app.command(epilog="Example:  echo 'bom dia' | atento tokenizer encode spm - --tokens")
+def encode(
+    directory: Folder,
+    file: Lines = "-",
+    ids: Annotated[bool, typer.Option("--ids", help="Print ids (the default).")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Print pieces.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Text to ids or pieces, a line for a line; a space inside a piece is written as U+2581."""
+    from atento.data.sources import read_lines
+    from atento.errors import UsageError
+    from atento.text import Tokenizer
+    from atento.text.pipelines import SPACE
+
+    if ids and tokens and not as_json:
+        raise UsageError("--ids and --tokens together need --json")
+    tokenizer = Tokenizer.load(directory)
+    for line, row in _encoded(tokenizer, read_lines(file)):
+        if as_json:
+            record = {"text": line, "ids": row, "tokens": tokenizer.tokens(row)}
+            drop = {"tokens"} if ids and not tokens else {"ids"} if tokens and not ids else set()
+            typer.echo(json.dumps({k: v for k, v in record.items() if k not in drop}, ensure_ascii=False))
+        elif tokens:
+            typer.echo(" ".join(token.replace(" ", SPACE) for token in tokenizer.tokens(row)))
+        else:
+            typer.echo(" ".join(map(str, row)))
+
+
+def _encoded(tokenizer: "Tokenizer", lines: list[str]) -> Iterator[tuple[str, list[int]]]:
+    """Each line with its ids, in batches, which is what the library is quick at."""
+    for start in range(0, len(lines), 1024):
+        part = lines[start : start + 1024]
+        yield from zip(part, tokenizer.encode_batch(part))
+
+
+@tokenizer_app.command(epilog="Example:  atento tokenizer encode spm text.pt | atento tokenizer decode spm -")
+def decode(directory: Folder, file: Lines = "-", as_json: AsJson = False) -> None:
+    """Ids to text, a line for a line; ids are numbers with spaces between, or a JSON list."""
+    from atento.data.sources import read_lines
+    from atento.errors import DataError, TokenizerError
+    from atento.text import Tokenizer
+
+    tokenizer = Tokenizer.load(directory)
+    where = "standard input" if file == "-" else file
+    for number, line in enumerate(read_lines(file), 1):
+        try:
+            ids = [int(word) for word in line.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()]
+            text = tokenizer.decode(ids)
+        except TokenizerError as error:
+            raise DataError(f"{where}:{number}: {error}") from None
+        except ValueError:
+            raise DataError(f"{where}:{number}: a line must be ids with spaces between: got {line[:60]!r}") from None
+        typer.echo(json.dumps({"ids": ids, "text": text}, ensure_ascii=False) if as_json else text)
+
+
+@tokenizer_app.command(epilog="Example:  atento tokenizer info spm valid.pt")
+def info(
+    directory: Folder,
+    file: Annotated[str | None, typer.Argument(metavar="[FILE|-]", help="Text to measure it on.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Kind, size, special tokens and fingerprint; on a text also pieces a word (fertility) and unknown pieces."""
+    from atento.data.sources import read_lines
+    from atento.text import Tokenizer, word_spans
+
+    tokenizer = Tokenizer.load(directory)
+    record: dict[str, Any] = {
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+        "lowercase": tokenizer.lowercase,
+        "specials": dict(tokenizer.specials.ids),
+        "fingerprint": tokenizer.fingerprint,
+    }
+    if file is not None:
+        lines = read_lines(file)
+        unk = tokenizer.specials.get("unk")
+        rows = [ids for _, ids in _encoded(tokenizer, lines)]
+        words, pieces = sum(len(word_spans(line)) for line in lines), sum(map(len, rows))
+        record |= {
+            "lines": len(lines),
+            "words": words,
+            "pieces": pieces,
+            "fertility": pieces / words if words else None,
+            "unknown": sum(row.count(unk) for row in rows) if unk is not None else 0,
+        }
+    if as_json:
+        typer.echo(json.dumps(record, ensure_ascii=False))
+        return
+    for key, value in record.items():
+        if isinstance(value, dict):
+            value = " ".join(f"{text}={i}" for text, i in value.items())
+        typer.echo(f"{key}: {value:.4f}" if isinstance(value, float) else f"{key}: {value}")

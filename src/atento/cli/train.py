@@ -1,0 +1,48 @@
+"""`atento train`: a recipe in, a run folder out."""
+
+from typing import Annotated
+
+import typer
+
+from atento.cli.options import Threads
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("train", epilog="Example:  atento train micro-world-en-pt training.steps=500 --out runs/first")(train)
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[key=value ...]", help="Changes, such as training.steps=1000.")
+    ] = None,
+    out: Annotated[str | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME if not given.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Move a folder that stands in the way aside.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda ...")] = "auto",
+    precision: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything that is drawn.")] = None,
+    threads: Threads = None,
+) -> None:
+    """Train what the recipe says. An unfinished run goes on exactly where it stopped."""
+    from atento.tasks.run import train as run
+
+    done = run(
+        recipe,
+        overrides or [],
+        out=out,
+        force=force,
+        device=device,
+        precision=precision,
+        seed=seed,
+        thread_count=threads,
+    )
+    if done.already_finished:
+        return
+    best = "" if done.best is None else f", best validation score {done.best:.2f} at step {done.best_step}"
+    typer.echo(f"finished {done.folder} at step {done.step}{best}", err=True)
+    typer.echo(
+        f"next:\n  atento translate {done.folder} FILE\n  atento attend {done.folder} TEXT --out page.html\n"
+        f"  atento evaluate {done.folder} FILE.tsv",
+        err=True,
+    )

@@ -1,0 +1,148 @@
+"""What holds between the keys of a recipe: refusals with their places, and warnings about options without effect."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import fields
+from typing import get_args
+
+from atento.config import schema
+from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
+from atento.config.schema import Reading
+from atento.config.yaml12 import Written
+from atento.errors import RecipeError, nearest
+
+METRICS = ("bleu", "chrf", "ter", "exact-match")
+TASKS = (
+    "translation",
+    "summarization",
+    "language-modeling",
+    "masked-language-modeling",
+    "span-corruption",
+    "prefix-language-modeling",
+    "classification",
+    "regression",
+    "tagging",
+    "question-answering",
+    "text-to-text",
+    "bidirectional-language-modeling",
+    "cbow",
+)
+SPLITS = ("train", "valid", "test")
+_FORMS = (
+    "say `source` and `target` paths, or `file` with `source` and `target` columns, or `world` with the name of a split"
+)
+
+
+def check_task(tree: Written) -> None:
+    """Refuse a recipe without task or data, and a task that this version does not train."""
+    built = [str(name) for name in get_args(schema.keys_of(Recipe)["task"])]
+    trains = f"this version trains: {', '.join(built)}"
+    task = tree.value.get("task")
+    if task is None:
+        raise RecipeError(f"{tree.place}: task is missing; {trains}")
+    if isinstance(task.value, str) and task.value not in built:
+        if task.value in TASKS:
+            raise RecipeError(f"{task.place}: task {task.value!r} is not built yet; {trains}")
+        close = nearest(task.value, list(TASKS)).partition(" Known:")[0]
+        raise RecipeError(f"{task.place}: unknown task {task.value!r}{close} T{trains[1:]}")
+    if "data" not in tree.value:
+        raise RecipeError(f"{tree.place}: data is missing: give at least data.train; {_FORMS}")
+
+
+def check(recipe: Recipe, reading: Reading, metrics: Collection[str]) -> None:
+    """Refuse what no single key shows: sources of no or of two forms, no training data, unknown metrics, a bad name.
+
+    Raises:
+        RecipeError: with the place, the dotted key, the rule and the value got.
+    """
+    if not recipe.data.train:
+        place = reading.places.get("data.train") or reading.places["data"]
+        raise RecipeError(f"{place}: data.train is missing: {_FORMS}")
+    for path, source in _sources(recipe.data):
+        problem = _source_problem(source)
+        if problem:
+            key, reason = problem
+            place = reading.origins.get(f"{path}.{key}", reading.places.get(path, "data"))
+            raise RecipeError(f"{place}: {path} {reason}")
+    for number, name in enumerate(recipe.metrics):
+        place = reading.places.get("metrics", "metrics")
+        if name not in metrics:
+            raise RecipeError(f"{place}: unknown metric {name!r}{nearest(name, list(metrics))}")
+        if name in recipe.metrics[:number]:
+            raise RecipeError(f"{place}: metrics names {name!r} twice")
+    if recipe.name in ("", ".", "..") or any(mark in recipe.name for mark in "/\\\0\n"):
+        place = reading.places.get("name", "name")
+        raise RecipeError(f"{place}: name must be the name of a folder, without slashes: got {recipe.name!r}")
+
+
+def _sources(data: DataConfig) -> Iterator[tuple[str, SourceConfig]]:
+    """Every source with its dotted key."""
+    for split in SPLITS:
+        for number, source in enumerate(getattr(data, split)):
+            yield f"data.{split}.{number}", source
+
+
+def _source_problem(source: SourceConfig) -> tuple[str, str] | None:
+    """The key at fault and the rest of the sentence, or None where the source has exactly one form."""
+    if source.count is not None and source.count < 1:
+        return "count", f"must have a `count` of at least 1: got {source.count}"
+    columns = {"source": source.source, "target": source.target}
+    if source.world is not None:
+        for key, value in {"file": source.file, **columns}.items():
+            if value is not None:
+                return key, f"is a split of the micro-world, so `{key}` may not stand beside `world`: got {value!r}"
+        return None
+    missing = [key for key, value in columns.items() if value is None]
+    if source.file is None and len(missing) == 2:
+        return "", f"says no data: {_FORMS}"
+    if missing:
+        kind = "is two parallel files" if source.file is None else "is one file with columns"
+        return "", f"{kind}, so `{missing[0]}` is missing"
+    for key, value in columns.items():
+        if source.file is None and not isinstance(value, str):
+            return key, f"is two parallel files, so `{key}` must be a path: got {value!r} (a column needs `file`)"
+        if isinstance(value, int) and value < 0:
+            return key, f"must count its columns from 0: `{key}` is {value}"
+        if value == "":
+            return key, f"must name a path or a column: `{key}` is ''"
+    if source.file == "":
+        return "file", "must name a path: `file` is ''"
+    if source.file is not None and source.source == source.target:
+        return "target", f"must have two columns: `source` and `target` are both {source.target!r}"
+    if source.file is not None and isinstance(source.source, int) != isinstance(source.target, int):
+        got = f"{source.source!r} and {source.target!r}"
+        return "target", f"must give both columns by number (no header) or both by name (a header): got {got}"
+    return None
+
+
+def without_effect(recipe: Recipe, reading: Reading) -> list[str]:
+    """One sentence for every option that was written and changes nothing."""
+    return list(_warnings(recipe, reading.origins))
+
+
+def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
+    """The rules, each beside its sentence; `written` holds the keys that are not defaults."""
+    training, decoding = recipe.training, recipe.decoding
+
+    def said(key: str, why: str) -> Iterator[str]:
+        if key in written:
+            yield f"{written[key]}: {key} has no effect: {why}"
+
+    if training.epochs is not None:
+        yield from said("training.steps", "training.epochs is given")
+    if not recipe.data.valid:
+        if training.early_stop > 0:
+            yield from said("training.early_stop", "there is no data.valid")
+        yield from said("training.validate_every", "there is no data.valid")
+        if not recipe.data.test:
+            yield from said("metrics", "there is neither data.valid nor data.test")
+    if decoding.beam == 1:
+        yield from said("decoding.length_penalty", "a beam of 1 compares no lengths")
+    if recipe.tokenizer.path is not None:
+        for part in fields(TokenizerConfig):
+            if part.name != "path":
+                yield from said(f"tokenizer.{part.name}", "tokenizer.path names a trained one")
+    for path, source in _sources(recipe.data):
+        if source.world is None:
+            yield from said(f"{path}.seed", "it is for the micro-world only")
+    if recipe.tokenizer.path is None and recipe.tokenizer.kind in ("character", "byte"):
+        yield from said("tokenizer.vocab_size", f"the {recipe.tokenizer.kind} tokenizer's size follows from the text")

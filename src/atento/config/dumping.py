@@ -1,0 +1,121 @@
+"""A recipe going out: as YAML that reads back equal, as JSON Schema for editors, and as what differs from another."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import yaml
+from pydantic import ConfigDict, TypeAdapter
+
+from atento.config import schema
+from atento.config.network import PRESETS, NetworkConfig
+from atento.config.recipe import Recipe
+
+
+def dump_recipe(recipe: Recipe, origins: Mapping[str, str] | None = None) -> str:
+    """The whole recipe as YAML, defaults and presets written out; `load_recipe` reads it back to an equal one.
+
+    Args:
+        recipe: what to write.
+        origins: dotted key -> where it comes from, as `LoadedRecipe` has it; each line then ends in that comment.
+    """
+    lines = list(_lines(recipe, "", "", ""))
+    if origins is None:
+        return "".join(f"{text}\n" for text, _ in lines)
+    width = min(48, max(len(text) for text, key in lines if key))
+    return "".join(f"{text:<{width}}  # {origins.get(key, 'default')}\n" if key else f"{text}\n" for text, key in lines)
+
+
+def recipe_schema() -> dict[str, Any]:
+    """JSON Schema of recipe files, short forms included, so that an editor completes keys and marks mistakes."""
+    adapter = TypeAdapter(list[Recipe], config=ConfigDict(extra="forbid"))
+    made = adapter.json_schema()
+    definitions: dict[str, Any] = made["$defs"]
+    top = definitions.pop("Recipe")
+    named = {"NetworkConfig": {"enum": sorted(PRESETS)}}  # what a text means where a section may stand
+    for name, definition in [*definitions.items(), ("Recipe", top)]:
+        for key, part in definition["properties"].items():
+            short: list[Any] = []
+            if part.get("type") == "array" and "prefixItems" not in part:
+                short.append(part["items"])
+            target = str(part.get("$ref", "")).removeprefix("#/$defs/")
+            kinds = definitions.get(target, {}).get("properties", {}).get("kind")
+            if target == "TokenizerConfig":
+                short.append({"type": "string", "description": "the folder of a trained tokenizer"})
+            elif target in named:
+                short.append(named[target])
+            elif kinds is not None:
+                short.append({word: kinds[word] for word in ("enum", "const") if word in kinds} or {"type": "string"})
+            if short:
+                default = {"default": part.pop("default")} if "default" in part else {}
+                definition["properties"][key] = {"anyOf": [*short, part], **default}
+        if name == NetworkConfig.__name__:
+            definition["properties"]["preset"] = {"enum": sorted(PRESETS)}
+    top["properties"]["extends"] = {"type": "string", "description": "the recipe that this one changes"}
+    top["required"] = []  # `extends` may bring them
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": definitions}
+
+
+def recipe_difference(a: Recipe, b: Recipe) -> list[str]:
+    """Every dotted key whose value differs, with both values: `training.steps: 2000 -> 3000`."""
+    old, new = schema.flatten(a), schema.flatten(b)
+    keys = [*old, *(key for key in new if key not in old)]
+    return [
+        f"{key}: {_scalar(old[key]) if key in old else '(absent)'} -> {_scalar(new[key]) if key in new else '(absent)'}"
+        for key in keys
+        if key not in old or key not in new or not _same(old[key], new[key])
+    ]
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal and of one type, so that 1 and true differ."""
+    return type(a) is type(b) and bool(a == b)
+
+
+def _lines(value: Any, indent: str, first: str, path: str) -> Iterator[tuple[str, str]]:
+    """The lines of a section, each with its dotted key where it holds a value; `first` begins the first line."""
+    for part in fields(value):
+        child, key = getattr(value, part.name), schema.dotted(path, part.name)
+        lead, first = first or indent, ""
+        if is_dataclass(child):
+            yield f"{lead}{part.name}:", ""
+            yield from _lines(child, f"{indent}  ", "", key)
+        elif isinstance(child, tuple) and any(is_dataclass(item) for item in child):
+            yield f"{lead}{part.name}:", ""
+            for number, item in enumerate(child):
+                yield from _lines(item, f"{indent}    ", f"{indent}  - ", schema.dotted(key, number))
+        else:
+            yield f"{lead}{part.name}: {_scalar(child)}", key
+
+
+class _Dumper(yaml.SafeDumper):
+    """PyYAML's safe dumper that also quotes what only YAML 1.2 would take for a number, and never folds a line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+# With the 1.1 rules kept beside ours, either kind of reader takes a text for a text.
+_CORE = re.compile(
+    r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)\Z"
+)
+_Dumper.add_implicit_resolver("tag:atento,2026:number", _CORE, list("-+.0123456789"))
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    """A text; quoted with escapes where a character of it could be lost on the way back."""
+    style = None if value.isprintable() else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(tuple, yaml.SafeDumper.represent_list)
+
+
+def _scalar(value: Any) -> str:
+    """A value on one line, in flow style."""
+    text = yaml.dump(
+        value, Dumper=_Dumper, default_flow_style=True, allow_unicode=True, width=float("inf"), sort_keys=False
+    )
+    return str(text).removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,80 @@
+"""Reading a recipe: its files, the environment and the overrides, joined, checked and resolved; torch-free."""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from atento.config import checks, layers, schema
+from atento.config.dumping import dump_recipe, recipe_difference, recipe_schema
+from atento.config.recipe import Recipe
+from atento.config.yaml12 import Written
+
+__all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "recipe_difference", "recipe_schema"]
+
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class LoadedRecipe:
+    """A recipe and where it comes from.
+
+    Attributes:
+        recipe: resolved and checked.
+        folder: what relative data paths start at: `data.folder`, itself relative to `home`, else `home`.
+        home: the folder of the recipe file; the current directory for a shipped recipe and for standard input.
+        path: the recipe file, or None for a shipped recipe and for standard input.
+        origins: dotted key -> `my.yaml:3:5`, `command line`, `ATENTO_TRAINING__SEED`, `preset transformer-tiny`,
+            `file name` or `default`, for every value of the recipe in its order.
+        warnings: one sentence for every option that was written and has no effect.
+    """
+
+    recipe: Recipe
+    folder: Path
+    home: Path
+    path: Path | None
+    origins: dict[str, str]
+    warnings: list[str]
+
+
+def load_recipe(
+    path_or_name: str | Path,
+    overrides: Sequence[str] | Mapping[str, object] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+    metrics: Collection[str] = checks.METRICS,
+) -> LoadedRecipe:
+    """Read, join, check and resolve a recipe; later wins: default, file (its `extends` first), environment, overrides.
+
+    Args:
+        path_or_name: a YAML 1.2 file, `-` for standard input, or the name of a shipped recipe.
+        overrides: `key=value` texts with dotted keys and YAML values (`data.valid.0.file=x`; `~key` or `key=null` goes
+            back to the default), or a mapping of dotted keys to Python values.
+        environment: variables such as ATENTO_TRAINING__LEARNING_RATE; None means those of this process.
+        metrics: the names that `metrics` may hold.
+
+    Raises:
+        RecipeError: anything that cannot be right; one sentence with file, line and column, the key and the rule.
+    """
+    file = layers.open_recipe(path_or_name)
+    tree, homes = layers.read_files(file)
+    for name, key, value in layers.environment(os.environ if environment is None else environment):
+        tree = layers.apply(tree, layers.settings([f"{key}={value}"], name), name)
+    tree = layers.apply(tree, layers.settings(overrides, COMMAND_LINE), COMMAND_LINE)
+    if "name" not in tree.value:
+        tree = replace(tree, value={**tree.value, "name": Written(file.stem, "file name", key_place="file name")})
+
+    checks.check_task(tree)
+    reading = schema.Reading()
+    recipe: Recipe = reading.build(Recipe, tree, "")
+    checks.check(recipe, reading, metrics)
+
+    home = homes.get(reading.origins.get("data.folder", "").rsplit(":", 2)[0], file.home)
+    return LoadedRecipe(
+        recipe=recipe,
+        folder=home / (recipe.data.folder or ""),
+        home=file.home,
+        path=file.path,
+        origins={key: reading.origins.get(key, "default") for key in schema.flatten(recipe)},
+        warnings=checks.without_effect(recipe, reading),
+    )

@@ -1,0 +1,165 @@
+"""Batches by token budget: examples of like length together, in an order that is a function of (seed, epoch, index)."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atento.data.order import permutation
+
+_WINDOW = 65536  # examples sorted together; a seek redoes at most one window
+_PART = 2048  # real target tokens computed at a time
+
+
+class Ragged:
+    """Sequences of ids of different lengths in one flat array: compact, and quick to slice into batches."""
+
+    def __init__(self, rows: list[list[int]]) -> None:
+        self.lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
+        self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.flat = np.empty(int(self.starts[-1]), dtype=np.int32)
+        for start, row in zip(self.starts, rows):
+            self.flat[start : start + len(row)] = row
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> NDArray[np.int32]:
+        return self.flat[self.starts[index] : self.starts[index + 1]]
+
+    def padded(
+        self, rows: NDArray[np.int64], pad_id: int, before: int | None = None, after: int | None = None
+    ) -> Tensor:
+        """The rows as one (B,L) int64 tensor, with `before` put in front and `after` behind each, then padding."""
+        front, back = int(before is not None), int(after is not None)
+        lengths = self.lengths[rows]
+        out = np.full((len(rows), int(lengths.max(initial=0)) + front + back), pad_id, dtype=np.int64)
+        for i, row in enumerate(rows):
+            ids = self[int(row)]
+            if before is not None:
+                out[i, 0] = before
+            out[i, front : front + len(ids)] = ids
+            if after is not None:
+                out[i, front + len(ids)] = after
+        return torch.from_numpy(out)
+
+
+@dataclass(frozen=True)
+class Seq2SeqBatch:
+    """Teacher forcing laid out (F1, E8). Shapes: source (B,S), the rest (B,T).
+
+    source "I love NLP </s>"   target_input "<s> Eu amo PLN"   labels "Eu amo PLN </s>", padded with -1
+    """
+
+    source: Tensor
+    source_padding_mask: Tensor
+    target_input: Tensor
+    labels: Tensor
+
+    @property
+    def targets(self) -> int:
+        """Real targets: what the loss is divided by, over the whole accumulated batch."""
+        return int((self.labels >= 0).sum())
+
+    def to(self, device: torch.device | str) -> "Seq2SeqBatch":
+        """The batch on another device."""
+        return Seq2SeqBatch(*(getattr(self, part.name).to(device) for part in fields(self)))
+
+
+def plan(
+    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], updates: int, parts_each: int, *key: int
+) -> list[list[NDArray[np.int64]]]:
+    """One epoch as a list of updates; an update is a list of parts, a part an array of example numbers.
+
+    The updates hold about equally many real target tokens. Examples are shuffled, then sorted in windows by target
+    length in steps of 2 with the source length going up and down in turn (snake order) and cut into parts of
+    about 2,048 tokens: few enough that a part is of one shape, enough to fill the processor. The parts are
+    shuffled and dealt to updates, so that an update mixes lengths. `key` is (seed, epoch).
+    """
+    order = permutation(len(source_lengths), *key, 1)
+    total = int(target_lengths.sum())
+    count = updates * parts_each
+    parts: list[NDArray[np.int64]] = []
+    done = 0
+    for start in range(0, len(order), _WINDOW):
+        window = order[start : start + _WINDOW]
+        width = target_lengths[window] // 2
+        snake = np.where(width % 2 == 0, source_lengths[window], -source_lengths[window])
+        window = window[np.lexsort((snake, width))]
+        ends = done + np.cumsum(target_lengths[window])
+        marks = np.arange(1, count) * (total / count)
+        cuts = np.searchsorted(ends, marks[(marks > done) & (marks < ends[-1])])
+        parts.extend(part for part in np.split(window, cuts + 1) if len(part))
+        done = int(ends[-1])
+    while len(parts) < min(updates, len(order)):  # a few examples beyond the budget: no update may be left empty
+        longest = max(range(len(parts)), key=lambda i: len(parts[i]))
+        parts[longest : longest + 1] = np.array_split(parts[longest], 2)
+    shuffled = [parts[i] for i in permutation(len(parts), *key, 2)]
+    return [shuffled[i::updates] for i in range(updates)]
+
+
+class Seq2SeqBatches:
+    """Parallel text as ids, handed out update by update; the place in it is one integer, the update's number."""
+
+    def __init__(
+        self,
+        source: Ragged,
+        target: Ragged,
+        *,
+        budget: int,
+        seed: int,
+        pad_id: int,
+        start_id: int,
+        eos_id: int,
+        resample: Callable[[int], tuple[Ragged, Ragged]] | None = None,
+    ) -> None:
+        """`resample(epoch)` gives the ids of an epoch where the subwords are drawn anew (BPE dropout, say)."""
+        self.source, self.target = source, target
+        self.seed, self.resample = seed, resample
+        self.pad_id, self.start_id, self.eos_id = pad_id, start_id, eos_id
+        # the same numbers every epoch, so that an update's number gives (epoch, index) without replaying any
+        self.updates_per_epoch = max(1, min(len(target), round(int((target.lengths + 1).sum()) / budget)))
+        self.parts_each = max(1, round(budget / _PART))
+        self._epoch: tuple[int, list[list[NDArray[np.int64]]]] | None = None
+
+    def plan(self, epoch: int) -> list[list[NDArray[np.int64]]]:
+        """The updates of an epoch, made again whenever asked for."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            if self.resample is not None:
+                self.source, self.target = self.resample(epoch)
+            lengths = self.source.lengths + 1, self.target.lengths + 1
+            self._epoch = (epoch, plan(*lengths, self.updates_per_epoch, self.parts_each, self.seed, epoch))
+        return self._epoch[1]
+
+    def rows(self, update: int) -> list[NDArray[np.int64]]:
+        """The parts of an update, counted from 0 over all epochs, as example numbers."""
+        epoch, index = divmod(update, self.updates_per_epoch)
+        return self.plan(epoch)[index]
+
+    def parts(self, update: int, accumulate: int = 1) -> Iterator[Seq2SeqBatch]:
+        """The update's batch part by part; `accumulate` cuts each part again, for less memory and the same result."""
+        for part in self.rows(update):
+            for piece in np.array_split(part, accumulate):
+                if len(piece):
+                    yield self.batch(piece)
+
+    def batch(self, rows: NDArray[np.int64]) -> Seq2SeqBatch:
+        """Those examples as tensors."""
+        source = self.source.padded(rows, self.pad_id, after=self.eos_id)
+        target = self.target.padded(rows, -1, before=self.start_id, after=self.eos_id)
+        target_input, labels = target[:, :-1].clone(), target[:, 1:].clone()
+        real = torch.from_numpy(np.arange(source.shape[1]) < (self.source.lengths[rows] + 1)[:, None])
+        target_input[labels < 0] = self.pad_id
+        return Seq2SeqBatch(source, real, target_input, labels)
+
+    def padding(self, epoch: int = 0) -> float:
+        """The share of computed tokens that are padding, both sides together."""
+        real = computed = 0
+        for rows in (part for update in self.plan(epoch) for part in update):
+            for side in (self.source.lengths[rows] + 1, self.target.lengths[rows] + 1):
+                real += int(side.sum())
+                computed += int(side.max()) * len(rows)
+        return 1 - real / computed

@@ -1,0 +1,255 @@
+"""`atento data fetch`: sentence pairs out of the help pages and translation catalogues that ordinary packages ship."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from atento.data.fetch_catalogues import catalogue_pairs
+from atento.data.fetch_pages import page_pairs
+from atento.errors import AtentoError, DataError, MissingPartError, UsageError
+
+CATALOGUES = Path("/usr/share/locale")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]{2})?")
+_PLACEHOLDER = re.compile(
+    r"%(\(\w+\))?[-+ #0]*[\d*]*(\.[\d*]+)?(hh|h|ll|l|q|j|z|t|L)?[A-Za-z]|%\d+|\{\w*\}|\$\{?\w+\}?"
+)
+_SECONDS = 600  # for one download
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What was written, for one language: the pairs in each file, and what was left out and why."""
+
+    language: str
+    files: dict[Path, int]
+    left_out: dict[str, int]
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{path} {count:,} pairs" for path, count in self.files.items())
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.left_out.items()))
+        return f"{self.language}: {said}" + (f" (left out: {reasons})" if reasons else "")
+
+
+def fetch_libreoffice(
+    languages: Sequence[str], out: Path, *, held_out: int = 0, help_folder: Path | None = None
+) -> list[Fetched]:
+    """Write `LANG.tsv` (English, tab, translation) from LibreOffice's help, as Debian and Ubuntu package it.
+
+    The packages are downloaded by `apt-get` into a folder that is removed afterwards; nothing is installed, and no
+    root is needed. The texts are the LibreOffice contributors', under the Mozilla Public License 2.0.
+
+    Args:
+        languages: such as "pt-BR", "es", "fr", "de": every language that has a `libreoffice-help-*` package.
+        out: the folder to write to; made where it is missing.
+        held_out: so many pairs each go to `LANG.valid.tsv` and `LANG.test.tsv` instead, whole pages at a time; no
+            English sentence of theirs stays in `LANG.tsv`.
+        help_folder: pages that are already here (/usr/lib/libreoffice/help or /usr/share/libreoffice/help, with
+            en-US/text and LANG/text below), read instead of downloading.
+
+    Raises:
+        UsageError: a language name that cannot be one, or `held_out` out of range.
+        MissingPartError: no `apt-get` or `dpkg-deb` on this machine.
+        AtentoError: the download was refused.
+        DataError: the help holds no pages in that language.
+    """
+    names = [_language(name) for name in languages]
+    _check_held_out(held_out)
+    if not names:
+        raise UsageError("name at least one language to fetch, such as pt-BR")
+    with tempfile.TemporaryDirectory(prefix="atento-fetch-") as scratch:
+        root = help_folder or _download(["en-us", *(name.lower() for name in names)], Path(scratch))
+        return [_one_help(root, name, out, held_out) for name in names]
+
+
+def fetch_catalogues(language: str, out: Path, root: Path = CATALOGUES, *, held_out: int = 0) -> Fetched:
+    """Write `LANG.catalogues.tsv` (English, tab, translation) from the gettext catalogues installed on this machine.
+
+    Each program's messages are under that program's own licence.
+
+    Args:
+        language: such as "pt-BR"; its catalogues stand in `root`/pt_BR/LC_MESSAGES.
+        out: the folder to write to; made where it is missing.
+        root: where the catalogues of all languages stand.
+        held_out: as for `fetch_libreoffice`, message by message.
+
+    Raises:
+        UsageError: a language name that cannot be one, or `held_out` out of range.
+        DataError: no catalogue of that language here.
+    """
+    name = _language(language)
+    _check_held_out(held_out)
+    folder = root / name.replace("-", "_") / "LC_MESSAGES"
+    if not any(folder.glob("*.mo")):
+        raise DataError(f"{folder}: no translation catalogue (.mo) of {name} is installed here")
+    left_out: Counter[str] = Counter()
+    found = ((one, one, other) for one, other in catalogue_pairs(folder, left_out))
+    return _write(name, f"{name}.catalogues", found, left_out, out, held_out)
+
+
+def _language(name: str) -> str:
+    """The name as the packages' folders spell it: "pt_br" is "pt-BR"."""
+    low = name.lower().replace("_", "-")
+    if not _LANGUAGE.fullmatch(low) or low in ("en", "en-us"):
+        raise UsageError(f"a language to fetch is a code such as pt-BR, es, fr or de, other than English: got {name!r}")
+    language, _, region = low.partition("-")
+    return f"{language}-{region.upper()}" if region else language
+
+
+def _check_held_out(held_out: int) -> None:
+    if held_out < 0:
+        raise UsageError(f"`held_out` must be at least 0: got {held_out}")
+
+
+# LibreOffice ------------------------------------------------------------------------------------------------------
+
+
+def _download(codes: Iterable[str], scratch: Path) -> Path:
+    """Fetch and unpack the help packages into an empty folder; returns the help folder inside."""
+    for tool in ("apt-get", "dpkg-deb"):
+        if shutil.which(tool) is None:
+            raise MissingPartError(
+                f"fetching LibreOffice's help needs apt-get and dpkg-deb (Debian, Ubuntu), and {tool} is not on this "
+                "machine; fetch there and copy the .tsv file, or point to an installed help folder"
+            )
+    packages = [f"libreoffice-help-{code}" for code in dict.fromkeys(codes)]
+    _run(["apt-get", "download", *packages], scratch, f"apt-get could not download {', '.join(packages)}")
+    for package in sorted(scratch.glob("*.deb")):
+        _run(
+            ["dpkg-deb", "-x", str(package), str(scratch / "help")],
+            scratch,
+            f"dpkg-deb could not unpack {package.name}",
+        )
+    for place in ("usr/share/libreoffice/help", "usr/lib/libreoffice/help"):
+        if (scratch / "help" / place).is_dir():
+            return scratch / "help" / place
+    raise DataError(f"the packages {', '.join(packages)} hold no help folder")
+
+
+def _run(command: list[str], folder: Path, failure: str) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise AtentoError(f"{failure}: no end after {_SECONDS} seconds") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", errors="replace").strip().splitlines()
+        errors = [line.removeprefix("E: ") for line in said if line.startswith("E: ")] or said[-1:]
+        hint = "; `apt-get update` (as root) renews the package lists" if command[0] == "apt-get" else ""
+        raise AtentoError(f"{failure}: {'; '.join(errors) or f'exit status {done.returncode}'}{hint}")
+
+
+def _one_help(root: Path, language: str, out: Path, held_out: int) -> Fetched:
+    pages = {name: root / name / "text" for name in ("en-US", language)}
+    for name, folder in pages.items():
+        if not folder.is_dir():
+            raise DataError(f"{root}: holds no help pages in {name} ({name}/text is missing)")
+    left_out: Counter[str] = Counter()
+    return _write(language, language, page_pairs(pages["en-US"], pages[language], left_out), left_out, out, held_out)
+
+
+# Both -------------------------------------------------------------------------------------------------------------
+
+
+def _write(
+    language: str,
+    stem: str,
+    found: Iterable[tuple[str, str, str]],
+    left_out: Counter[str],
+    out: Path,
+    held_out: int,
+) -> Fetched:
+    """Clean (group, English, other) triples, split them by group, and write the files."""
+    pairs: dict[tuple[str, str], str] = {}  # the first group that has the pair
+    for group, one, other in found:
+        reason = _reason(one, other)
+        if reason is None and (one, other) in pairs:
+            reason = "repeated"
+        if reason is None:
+            pairs[one, other] = group
+        else:
+            left_out[reason] += 1
+    if not pairs:
+        raise DataError(f"{stem}: no translated sentence was found")
+    files = {}
+    for ending, rows in _split(pairs, held_out, left_out).items():
+        path = out / f"{stem}{ending}.tsv"
+        _replace(path, "".join(f"{one}\t{other}\n" for one, other in rows))
+        files[path] = len(rows)
+    return Fetched(language, files, dict(left_out))
+
+
+def _reason(one: str, other: str) -> str | None:
+    """Why a pair is no example of translation, or None."""
+    if not one or not other:
+        return "empty"
+    if not any(letter.isalpha() for letter in _PLACEHOLDER.sub("", one)):
+        return "without words"
+    if one == other:
+        return "untranslated"
+    return "with a character no line may hold" if "\0" in one + other else None
+
+
+def _split(
+    pairs: dict[tuple[str, str], str], held_out: int, left_out: Counter[str]
+) -> dict[str, list[tuple[str, str]]]:
+    """All pairs under ""; with `held_out`, whole groups go to ".test" and ".valid" first, in the order of a hash."""
+    if not held_out:
+        return {"": list(pairs)}
+    if held_out * 4 > len(pairs):
+        raise UsageError(f"`held_out` twice must leave at least half of the {len(pairs)} pairs: got {held_out}")
+    sizes = Counter(pairs.values())
+    place: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for group in sorted(sizes, key=lambda name: sha256(name.encode("utf-8")).digest()):
+        ending = next((one for one in (".test", ".valid") if counts[one] < held_out), "")
+        if ending:
+            place[group] = ending
+            counts[ending] += sizes[group]
+    owner: dict[str, str] = {}  # the English sentences that are held out, and where
+    for ending in (".test", ".valid"):
+        for (one, _), group in pairs.items():
+            if place.get(group) == ending:
+                owner.setdefault(one, ending)
+    files: dict[str, list[tuple[str, str]]] = {"": [], ".valid": [], ".test": []}
+    for (one, other), group in pairs.items():
+        ending = place.get(group, "")
+        if owner.get(one, "") == ending:
+            files[ending].append((one, other))
+        else:
+            left_out["also in a held-out file"] += 1
+    return files
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a whole file or none: beside its place first, then moved there."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            Path(name).chmod(0o644)  # mkstemp's own mode is for nobody else to read
+            Path(name).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+    except OSError as error:
+        raise AtentoError(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,220 @@
+"""Bytes to lines of text: one set of rules for every file that is read line by line, and for standard input."""
+
+import gzip
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from atento.errors import DataError
+
+LINE_LIMIT = 16 * 1024 * 1024  # bytes; one broken file must not fill the memory
+_BOM = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+_OTHER_MARKS = (  # UTF-32 first: its little-endian mark begins with UTF-16's
+    (b"\xff\xfe\x00\x00", "UTF-32LE"),
+    (b"\x00\x00\xfe\xff", "UTF-32BE"),
+    (b"\xff\xfe", "UTF-16LE"),
+    (b"\xfe\xff", "UTF-16BE"),
+)
+
+
+def scan(stream: BinaryIO, name: str) -> Iterator[str | DataError]:
+    """Yield each line as it arrives; a line that breaks a rule is yielded as the error it would raise.
+
+    The bytes are split at newlines only, one trailing carriage return is removed, a byte order mark is removed once,
+    and the rest must be UTF-8 without NUL, at most `LINE_LIMIT` bytes a line.
+
+    Args:
+        stream: a binary stream; read with `readline`, so a line is handed on before the next one arrives.
+        name: what the errors call it.
+
+    Raises:
+        DataError: what holds for the whole file: it is UTF-16, UTF-32 or gzip, or cannot be read to its end.
+    """
+    number = offset = 0
+    while raw := _read(stream, name):
+        number += 1
+        start, offset = offset, offset + len(raw)
+        if number == 1:
+            _refuse_other_formats(raw, name)
+            if raw.startswith(_BOM):
+                raw, start = raw[3:], 3
+                if not raw:
+                    return  # a mark and nothing else is an empty file
+        if raw.endswith(b"\n"):
+            raw = raw[:-1]
+        elif len(raw) >= LINE_LIMIT + 2:
+            raw = b""
+            while more := _read(stream, name):
+                offset += len(more)
+                if more.endswith(b"\n"):
+                    break
+            yield _too_long(name, number)
+            continue
+        if raw.endswith(b"\r"):
+            raw = raw[:-1]
+        if len(raw) > LINE_LIMIT:
+            yield _too_long(name, number)
+            continue
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            yield _not_utf8(raw, name, number, start, error.start)
+            continue
+        yield _nul(raw, name, number, start) if "\0" in text else text
+
+
+def iter_lines(stream: BinaryIO, name: str, *, bad: list[str] | None = None) -> Iterator[str]:
+    """Yield each line of a binary stream as it arrives (the rules of `scan`); empty lines are kept.
+
+    Args:
+        bad: None raises at the first bad line. A list takes the messages instead, and the bad line becomes an empty
+            one, so that line N of what is written still answers line N of what was read.
+
+    Raises:
+        DataError: names the input, the line, the byte and the rule.
+    """
+    for line in scan(stream, name):
+        if isinstance(line, DataError):
+            if bad is None:
+                raise line
+            bad.append(str(line))
+            line = ""
+        yield line
+
+
+def read_lines(path: str | Path, *, bad: list[str] | None = None) -> list[str]:
+    """Every line of a file (`.gz` too), or of standard input for `-`; no final newline gives no extra line.
+
+    Args:
+        path: a file, or `-`.
+        bad: as for `iter_lines`.
+
+    Raises:
+        DataError: missing, not a regular file, or a line that breaks a rule; names file, line and byte.
+    """
+    if str(path) == "-":
+        return list(iter_lines(cast(BinaryIO, sys.stdin.buffer), "standard input", bad=bad))
+    with open_binary(Path(path), str(path)) as stream:
+        return list(iter_lines(stream, str(path), bad=bad))
+
+
+@contextmanager
+def open_binary(path: Path, name: str) -> Iterator[BinaryIO]:
+    """Open a regular file for reading, unpacking `.gz` on the way.
+
+    Raises:
+        DataError: missing, a directory, a pipe or a device, not readable, or named `.gz` without being gzip.
+    """
+    try:
+        mode = path.stat().st_mode  # looked at before it is opened: opening a pipe would wait for ever
+    except FileNotFoundError:
+        raise DataError(f"{name}: no such file (looked for {path.absolute()})") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if stat.S_ISDIR(mode):
+        raise DataError(f"{name}: is a directory, and a file is needed")
+    if not stat.S_ISREG(mode):
+        raise DataError(f"{name}: is a pipe or a device, and a regular file is needed; `-` reads standard input")
+    try:
+        raw = path.open("rb")
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
+    with raw:
+        if path.suffix != ".gz":
+            yield raw
+            return
+        if raw.read(2) != _GZIP:
+            raise DataError(f"{name}: is named .gz but is not gzip-compressed")
+        raw.seek(0)
+        with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
+            yield cast(BinaryIO, unpacked)
+
+
+def read_text(stream: BinaryIO, name: str) -> str:
+    """A whole file as one string, under the rules of `scan` but for the length of a line.
+
+    Raises:
+        DataError: not UTF-8, a NUL, or not readable to its end.
+    """
+    try:
+        raw = stream.read()
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(name, error) from None
+    _refuse_other_formats(raw, name)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        begin = raw.rfind(b"\n", 0, error.start) + 1
+        end = raw.find(b"\n", error.start)
+        line = raw[begin : end if end >= 0 else len(raw)]
+        raise _not_utf8(line, name, raw.count(b"\n", 0, begin) + 1, begin, error.start - begin) from None
+    if "\0" in text:
+        begin = raw.rfind(b"\n", 0, raw.index(b"\0")) + 1
+        end = raw.find(b"\n", begin)
+        raise _nul(raw[begin : end if end >= 0 else len(raw)], name, raw.count(b"\n", 0, begin) + 1, begin)
+    return text.removeprefix("\ufeff")
+
+
+def unreadable(name: str, error: Exception) -> DataError:
+    """The error for bytes that stop coming: a gzip file cut short or damaged, or a failing disk."""
+    if isinstance(error, EOFError):
+        return DataError(f"{name}: the gzip data is cut short; the file is not whole")
+    if isinstance(error, (gzip.BadGzipFile, zlib.error)):
+        return DataError(f"{name}: the gzip data is damaged: {error}")
+    return DataError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}")
+
+
+def _read(stream: BinaryIO, name: str) -> bytes:
+    try:
+        return stream.readline(LINE_LIMIT + 2)  # room for the line's own end
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(name, error) from None
+
+
+def _refuse_other_formats(raw: bytes, name: str) -> None:
+    if raw.startswith(_GZIP):
+        raise DataError(f"{name}: is gzip-compressed; name it .gz, or unpack it first")
+    for mark, encoding in _OTHER_MARKS:
+        if raw.startswith(mark):
+            raise DataError(f"{name}:1: not UTF-8: the file begins with the mark of {encoding}{_convert(encoding)}")
+
+
+def _too_long(name: str, number: int) -> DataError:
+    return DataError(f"{name}:{number}: the line is longer than {LINE_LIMIT // 2**20} MiB")
+
+
+def _nul(raw: bytes, name: str, number: int, start: int) -> DataError:
+    at = raw.index(b"\0")
+    encoding = _wide(raw)
+    guess = f"; it looks like {encoding}{_convert(encoding)}" if encoding else ""
+    return DataError(f"{name}:{number}: a NUL character at byte {start + at} of the file{guess}")
+
+
+def _not_utf8(raw: bytes, name: str, number: int, start: int, at: int) -> DataError:
+    encoding = _wide(raw)
+    if encoding is None and _has_utf8_letters(raw):
+        guess = "; the rest of the line is UTF-8, so the text is damaged here"
+    else:
+        encoding = encoding or ("WINDOWS-1252" if any(0x80 <= byte < 0xA0 for byte in raw) else "ISO-8859-1")
+        guess = f"; it looks like {encoding}{_convert(encoding)}"
+    return DataError(f"{name}:{number}: not UTF-8: byte 0x{raw[at]:02x} at byte {start + at} of the file{guess}")
+
+
+def _convert(encoding: str) -> str:
+    return f" (`iconv -f {encoding} -t UTF-8` converts it)"
+
+
+def _wide(raw: bytes) -> str | None:
+    """UTF-16 without its mark, told by the NULs that plain letters leave at every other byte."""
+    if raw.count(0) * 4 < len(raw):
+        return None
+    return "UTF-16LE" if raw[1::2].count(0) >= raw[0::2].count(0) else "UTF-16BE"
+
+
+def _has_utf8_letters(raw: bytes) -> bool:
+    return any(letter >= "\x80" for letter in raw.decode("utf-8", errors="ignore"))

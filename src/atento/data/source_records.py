@@ -1,0 +1,286 @@
+"""One file with columns to pairs: .tsv, .csv, .jsonl and .json, each under the strict reading of its rules."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from atento.data.source_lines import LINE_LIMIT, read_text, scan
+from atento.errors import DataError
+
+Column = int | str
+Found = tuple[int, str, str] | DataError  # line, source, target; or what is wrong with the record
+Row = tuple[int, list[str]] | DataError
+
+_QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"')
+_PLAIN = re.compile(r'[^",]*')
+_SPACE = re.compile(r"[ \t\r\n]*")
+_INTEGER_DIGITS = 19  # what 64 bits hold
+
+
+def pairs_in(kind: str, stream: BinaryIO, name: str, source: Column, target: Column) -> Iterator[Found]:
+    """Read the pairs of one open file; a broken record is yielded as its error, so that the caller may skip it.
+
+    Args:
+        kind: ".tsv" (never quoted), ".csv" (RFC 4180), ".jsonl" (an object a line) or ".json" (a list of objects).
+        source, target: columns, both by number from 0 (no header) or both by name (the first line is a header; for
+            JSON the keys, where `translation.en` reaches into an object).
+
+    Raises:
+        DataError: what holds for the whole file; names file, line and rule.
+    """
+    if kind in (".tsv", ".csv"):
+        rows = _tsv_rows(stream, name) if kind == ".tsv" else _csv_rows(stream, name)
+        separator = "a tab" if kind == ".tsv" else "a comma"
+        return _table(rows, name, separator, source, target)
+    objects = _jsonl_objects(stream, name) if kind == ".jsonl" else _json_objects(stream, name)
+    return _keyed(objects, name, str(source), str(target))
+
+
+# Tables -----------------------------------------------------------------------------------------------------------
+
+
+def _table(rows: Iterator[Row], name: str, separator: str, source: Column, target: Column) -> Iterator[Found]:
+    """Choose two columns of each row; every row must have as many columns as the first."""
+    width = first = 0
+    if isinstance(source, int) and isinstance(target, int):
+        at, to = source, target
+    else:
+        at, to, width = _header(rows, name, str(source), str(target))
+        first = 1
+    for row in rows:
+        if isinstance(row, DataError):
+            yield row
+            continue
+        line, fields = row
+        if fields == [""]:
+            yield line, "", ""  # a blank line: counted with the empty pairs
+        elif len(fields) <= max(at, to):
+            count = f"{len(fields)} column{'s' if len(fields) > 1 else ''} separated by {separator}"
+            yield DataError(f"{name}:{line}: {count}, and column {max(at, to)} (counted from 0) is asked for")
+        elif width and len(fields) != width:
+            yield DataError(f"{name}:{line}: {len(fields)} columns, and line {first} has {width}")
+        else:
+            if not width:
+                width, first = len(fields), line
+            yield line, fields[at], fields[to]
+
+
+def _header(rows: Iterator[Row], name: str, source: str, target: str) -> tuple[int, int, int]:
+    row = next(rows, None)
+    if row is None:
+        raise DataError(f"{name}: is empty, and its first line must name the columns {source!r} and {target!r}")
+    if isinstance(row, DataError):
+        raise row
+    names = row[1]
+    for column in (source, target):
+        if names.count(column) != 1:
+            problem = "stands twice" if column in names else "does not stand"
+            known = ", ".join(map(repr, names))
+            raise DataError(f"{name}:1: column {column!r} {problem} in the header; the columns are {known}")
+    return names.index(source), names.index(target), len(names)
+
+
+def _tsv_rows(stream: BinaryIO, name: str) -> Iterator[Row]:
+    for number, line in enumerate(scan(stream, name), start=1):
+        yield line if isinstance(line, DataError) else (number, line.split("\t"))
+
+
+def _csv_rows(stream: BinaryIO, name: str) -> Iterator[Row]:
+    """RFC 4180: a quoted field may hold commas, line ends (kept as newlines) and doubled quotes."""
+    held: list[str] = []
+    begin, size, number = 0, 0, 0
+    for number, line in enumerate(scan(stream, name), start=1):
+        if isinstance(line, DataError):
+            held = []
+            yield line
+            continue
+        if not held:
+            begin, size = number, 0
+            fields = _csv_fields(line)
+            if fields is not None:
+                yield (number, fields) if isinstance(fields, list) else DataError(f"{name}:{number}: {fields}")
+                continue
+            held.append(line)
+            continue
+        held.append(line)
+        size += len(line)
+        if size > LINE_LIMIT:
+            yield DataError(f"{name}:{begin}: the quote opened here is not closed within {LINE_LIMIT // 2**20} MiB")
+            held = []
+        elif line.count('"') % 2:  # the open quote is closed here, and no other is left open
+            fields = _csv_fields("\n".join(held))
+            held = []
+            yield (begin, fields) if isinstance(fields, list) else DataError(f"{name}:{begin}: {fields}")
+    if held:
+        yield DataError(f"{name}:{begin}: the quote opened here is never closed (the file ends at line {number})")
+
+
+def _csv_fields(record: str) -> list[str] | str | None:
+    """The fields of one record; None where a quote is still open at its end; a sentence where it breaks the rules."""
+    if '"' not in record:
+        return record.split(",")
+    fields, at = [], 0
+    while True:
+        if record.startswith('"', at):
+            found = _QUOTED.match(record, at)
+            if found is None:
+                return None
+            fields.append(found[1].replace('""', '"'))
+        else:
+            found = _PLAIN.match(record, at)
+            assert found is not None  # it matches the empty string
+            fields.append(found[0])
+        at = found.end()
+        if at == len(record):
+            return fields
+        if record[at] != ",":
+            return 'a quote inside a field; such a field must be quoted whole and its own quotes doubled ("")'
+        at += 1
+
+
+# Objects ----------------------------------------------------------------------------------------------------------
+
+
+def _keyed(objects: Iterator[tuple[int, Any] | DataError], name: str, source: str, target: str) -> Iterator[Found]:
+    for found in objects:
+        if isinstance(found, DataError):
+            yield found
+            continue
+        line, value = found
+        if value is None:
+            yield line, "", ""
+            continue
+        try:
+            yield line, _text(value, source), _text(value, target)
+        except ValueError as error:
+            yield DataError(f"{name}:{line}: {error}")
+
+
+def _text(record: Any, key: str) -> str:
+    """The string under a key, reaching into objects at dots where the whole key is not there."""
+    if not isinstance(record, dict):
+        raise ValueError(f"each record must be an object, not {_kind(record)}")
+    value: Any = record
+    for part in [key] if key in record else key.split("."):
+        if not isinstance(value, dict) or part not in value:
+            known = ", ".join(map(repr, record)) or "none"
+            raise ValueError(f"key {key!r} does not stand in the record; its keys are {known}")
+        value = value[part]
+    if not isinstance(value, str):
+        raise ValueError(f"key {key!r} must hold a string, not {_kind(value)}")
+    if "\0" in value:
+        raise ValueError(f"key {key!r} holds a NUL character")
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError(f"key {key!r} holds half of a surrogate pair, which is no character")
+    return value
+
+
+def _jsonl_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | DataError]:
+    for number, line in enumerate(scan(stream, name), start=1):
+        if isinstance(line, DataError):
+            yield line
+        elif not line.strip():
+            yield number, None  # a blank line: counted with the empty pairs
+        else:
+            try:
+                value, end = _decode(line, _skip(line, 0))
+                if (end := _skip(line, end)) != len(line):
+                    raise ValueError(f"more text after the record, at character {end + 1}")
+                if not isinstance(value, dict):
+                    raise ValueError(f"each record must be an object, not {_kind(value)}")
+                yield number, value
+            except json.JSONDecodeError as error:
+                yield DataError(f"{name}:{number}: {_not_json(error)}")
+            except ValueError as error:
+                yield DataError(f"{name}:{number}: {error}")
+
+
+def _json_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | DataError]:
+    """A list of objects, taken one at a time; broken JSON cannot be skipped, for nobody knows where it ends."""
+    text = read_text(stream, name)
+    at, line, counted = _skip(text, 0), 1, 0
+
+    def wrong(rule: object) -> DataError:
+        return DataError(f"{name}:{line + text.count(chr(10), counted, at)}: {rule}")
+
+    if not text.startswith("[", at):
+        raise wrong("a .json file must hold a list of objects, [{...}, ...]; one object a line is .jsonl")
+    at = _skip(text, at + 1)
+    while not text.startswith("]", at):
+        line, counted = line + text.count("\n", counted, at), at
+        try:
+            value, at = _decode(text, at)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{name}:{error.lineno}: {_not_json(error)}") from None
+        except ValueError as error:
+            raise wrong(error) from None
+        if not isinstance(value, dict):
+            raise wrong(f"each record must be an object, not {_kind(value)}")
+        yield line, value
+        at = _skip(text, at)
+        if text.startswith(",", at):
+            at = _skip(text, at + 1)
+            if text.startswith("]", at):
+                raise wrong("a comma before the end of the list")
+        elif not text.startswith("]", at):
+            raise wrong("a comma or the end of the list is missing")
+    at = _skip(text, at + 1)
+    if at != len(text):
+        raise wrong("more text after the list")
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None  # it matches the empty string
+    return found.end()
+
+
+def _decode(text: str, at: int) -> tuple[Any, int]:
+    """One JSON value at that place and where it ends; every way to fail comes out as a ValueError in plain words."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except RecursionError:
+        raise ValueError("the record is nested too deeply") from None
+
+
+def _not_json(error: json.JSONDecodeError) -> str:
+    return f"not JSON: {error.msg[0].lower()}{error.msg[1:]} at character {error.colno}"
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {twice!r} stands twice in one object")
+    return record
+
+
+def _integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > _INTEGER_DIGITS:
+        raise ValueError(f"a whole number of {len(digits.lstrip('-'))} digits does not fit in 64 bits")
+    return int(digits)
+
+
+def _number(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"the number {digits[:30]} is too large")
+    return value
+
+
+def _constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_integer, parse_float=_number, parse_constant=_constant
+)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    kinds = {dict: "an object", list: "a list", str: "a string", int: "a number", float: "a number"}
+    return kinds.get(type(value), "null")

@@ -1,0 +1,18 @@
+"""Attention made visible: the record a model hands out, its page and figures, alignments and masks as text."""
+
+from atento.inspection.alignment import alignment_error_rate
+from atento.inspection.figures import attention_png, attention_svg, mask_text
+from atento.inspection.heads import HeadReport
+from atento.inspection.page import attention_page
+from atento.inspection.record import AttentionRecord, WordWeights
+
+__all__ = [
+    "AttentionRecord",
+    "HeadReport",
+    "WordWeights",
+    "alignment_error_rate",
+    "attention_page",
+    "attention_png",
+    "attention_svg",
+    "mask_text",
+]

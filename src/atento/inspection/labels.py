@@ -1,0 +1,64 @@
+"""How tokens are written for eyes: control characters made visible, subword marks taken off, widths in columns."""
+
+import unicodedata
+from collections.abc import Sequence
+
+_SHOWN = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "": "∅"}
+_WORD_STARTS = ("▁", "Ġ")
+_CONTINUES = "##"
+_GOES_ON = "@@"
+
+
+def visible(text: str) -> str:
+    """`text` with nothing in it that hides or acts: lone whitespace, control and direction characters become signs."""
+    if text in _SHOWN:
+        return _SHOWN[text]
+    return "".join(_visible_character(character) for character in text)
+
+
+def _visible_character(character: str) -> str:
+    if character in "\n\r\t":
+        return _SHOWN[character]
+    if character in "\ufffe\uffff" or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp"):
+        return "\ufffd"
+    if unicodedata.bidirectional(character) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"):
+        return "\ufffd"
+    return character
+
+
+def display_width(text: str) -> int:
+    """Columns that `text` takes in a terminal: wide characters count two, combining ones none."""
+    width = 0
+    for character in text:
+        if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+            continue
+        width += 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return width
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` cut to at most `width` columns, the cut shown by an ellipsis."""
+    if display_width(text) <= width:
+        return text
+    kept = ""
+    for character in text:
+        if display_width(kept + character) > width - 1:
+            break
+        kept += character
+    return kept + "…"
+
+
+def word_label(pieces: Sequence[str]) -> str:
+    """The word that `pieces` spell, without the marks of subword models: `▁`, `Ġ` or `##` before, `@@` after."""
+    word = ""
+    for position, piece in enumerate(pieces):
+        if piece.startswith(_WORD_STARTS) and len(piece) > 1:
+            piece = piece[1:]
+        elif piece in _WORD_STARTS and len(pieces) > 1:
+            piece = ""
+        if position and piece.startswith(_CONTINUES):
+            piece = piece[len(_CONTINUES) :]
+        if position < len(pieces) - 1 and piece.endswith(_GOES_ON):
+            piece = piece[: -len(_GOES_ON)]
+        word += piece
+    return word

@@ -1,0 +1,111 @@
+"""One record as one web page: standalone, offline, with every layer and head in it and nothing let in from outside."""
+
+import base64
+import hashlib
+import json
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from atento.errors import UsageError
+from atento.inspection.figures import DARK_RAMP, LIGHT_RAMP, kind_name
+from atento.inspection.labels import visible
+from atento.inspection.words import Matrix
+
+if TYPE_CHECKING:
+    from atento.inspection.record import AttentionRecord, Head, Side
+
+SCRIPTS = ("page_data.js", "page_heat.js", "page_lines.js", "page.js")
+EXACT_LIMIT = 4_000_000  # weights; above it two bytes each, right to 0.00001
+LIMIT = 48_000_000  # weights; 12 layers of 12 heads over 512 tokens are 37.7 million
+
+# What would end the element, or break a line of JavaScript, is written as an escape, which JSON reads back.
+_ESCAPES = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
+
+
+def attention_page(
+    record: "AttentionRecord", layer: int = -1, head: "Head" = "mean", kind: str | None = None, *, words: bool = False
+) -> str:
+    """The whole page as text: style, script and data inside, so that it opens offline and asks nothing of the network.
+
+    It opens on the given layer, head and kind; `words` merges subwords from the start. Its content security policy
+    allows this one style and this one script, by hash, and no other source of anything; text becomes text nodes only.
+    Raises UsageError above 48 million weights, which no browser opens gladly.
+    """
+    kind = record.default_kind if kind is None else kind
+    record.weights(layer, head, kind)
+    count = sum(array.size for layers in record.kinds.values() for array in layers)
+    if count > LIMIT:
+        raise UsageError(
+            f"a page holds at most {LIMIT:,} weights: got {count:,}; attend to a shorter text, or save one map as .svg"
+        )
+    start = {
+        "kind": kind,
+        "layer": layer % len(record.layers(kind)),
+        "head": head if isinstance(head, str) else head % len(record.layers(kind)[layer]),
+        "merge": words,
+    }
+    data = _page_data(record, start, exact=count <= EXACT_LIMIT)
+    style, script = _part("page.css"), '"use strict";\n' + "\n".join(_part(name) for name in SCRIPTS)
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_hash(script)}'",
+            f"style-src '{_hash(style)}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+    return _part("page.html").format(
+        policy=policy,
+        title=escape(visible(record.title) if record.title else "Attention"),
+        style=style,
+        data=json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES),
+        script=script,
+    )
+
+
+def _part(name: str) -> str:
+    return files("atento.inspection").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def _page_data(record: "AttentionRecord", start: dict[str, Any], *, exact: bool) -> dict[str, Any]:
+    return {
+        "title": visible(record.title) if record.title else "",
+        "model": visible(record.model) if record.model else "",
+        "start": start,
+        "exact": exact,
+        "ramps": {"light": LIGHT_RAMP, "dark": DARK_RAMP},
+        "kinds": {
+            kind: {
+                "name": kind_name(record, kind),
+                "mask": visible(record.masks[kind]) if record.masks.get(kind) else "",
+                "writes": kind == "cross" and bool(record.output_tokens),
+                "sides": [_side(side) for side in record.sides(kind)],
+                "same": kind != "cross",
+                "layers": [[_encoded(head, exact) for head in heads] for heads in layers],
+            }
+            for kind, layers in record.kinds.items()
+        },
+    }
+
+
+def _side(side: "Side") -> dict[str, Any]:
+    """Tokens and words with [label, start, end, special] each."""
+    return {
+        name: [[group.label, group.start, group.end, group.special] for group in groups]
+        for name, groups in (("tokens", side.single_groups()), ("words", side.groups()))
+    }
+
+
+def _encoded(head: Matrix, exact: bool) -> str:
+    values = head.astype("<f4") if exact else np.round(np.clip(head, 0, 1) * 65535).astype("<u2")
+    return base64.b64encode(values.tobytes()).decode("ascii")

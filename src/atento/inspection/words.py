@@ -1,0 +1,51 @@
+"""Tokens grouped into words, and attention weights merged with them: columns summed, rows averaged."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atento.inspection.labels import visible, word_label
+
+Matrix = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring tokens `start` to `end` (excluded) shown as one: a word, or one special token (`word` -1)."""
+
+    label: str
+    word: int
+    start: int
+    end: int
+    special: bool
+
+
+def word_groups(tokens: Sequence[str], words: Sequence[int], special: Sequence[bool]) -> list[Group]:
+    """Neighbours with the same word index joined; a token of word -1 or a special one stands alone."""
+    groups: list[Group] = []
+    start = 0
+    while start < len(tokens):
+        end = start + 1
+        if words[start] >= 0 and not special[start]:
+            while end < len(tokens) and words[end] == words[start] and not special[end]:
+                end += 1
+        pieces = tokens[start:end]
+        label = pieces[0] if special[start] else word_label(pieces)
+        groups.append(Group(visible(label), words[start], start, end, special[start]))
+        start = end
+    return groups
+
+
+def merge_words(weights: Matrix, rows: Sequence[Group], columns: Sequence[Group]) -> Matrix:
+    """(T,S) over tokens -> (len(rows), len(columns)) over words.
+
+    A word is read as much as its pieces together, so columns are summed; a word reads as its pieces do on the
+    average, so rows are averaged. Rows that summed to one still do.
+    """
+    by_column = np.add.reduceat(weights, [group.start for group in columns], axis=1, dtype=np.float64)
+    by_row = np.add.reduceat(by_column, [group.start for group in rows], axis=0)
+    lengths = np.array([group.end - group.start for group in rows], dtype=np.float64)
+    merged: Matrix = (by_row / lengths[:, None]).astype(np.float32)
+    return merged

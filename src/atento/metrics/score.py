@@ -1,0 +1,86 @@
+"""A score: its value, what it is made of, how it was set, and how sure it is."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from atento.errors import UsageError
+
+_BLOCK = 4_000_000  # drawn segments held at once: 32 MB
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a metric found.
+
+    Attributes:
+        name: as papers print it, "BLEU".
+        value: the score; of text in 0-100.
+        parts: what it is made of, by name.
+        settings: everything that changes the value, in one line (sacrebleu's signature where it has one).
+        segments: what each segment adds to the whole, one row a segment; the score is a function of their sum.
+        combine: that function, from the summed row to the value.
+        single: the same for the row of one segment by itself, where that differs.
+    """
+
+    name: str
+    value: float
+    parts: dict[str, float]
+    settings: str
+    segments: Sequence[Sequence[float]] = field(repr=False, compare=False)
+    combine: Callable[[list[float]], float] = field(repr=False, compare=False)
+    single: Callable[[list[float]], float] | None = field(default=None, repr=False, compare=False)
+
+    def interval(self, level: float = 0.95, samples: int = 1000, seed: int = 1) -> tuple[float, float]:
+        """The bootstrap percentile interval: the segments drawn anew with replacement, `samples` times.
+
+        Args:
+            level: the share of resampled scores inside, above 0 and below 1.
+            samples: how many times to draw.
+            seed: of the draws; the same seed gives the same interval.
+
+        Raises:
+            UsageError: `level` or `samples` out of range.
+
+        Paper: Koehn 2004, Statistical significance tests for machine translation evaluation.
+        """
+        import numpy as np
+
+        if not 0 < level < 1:
+            raise UsageError(f"`level` must lie between 0 and 1: got {level}")
+        values = np.concatenate([np.array(one) for (one,) in resampled([self], samples, seed)])
+        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+        return float(low), float(high)
+
+    def per_sentence(self) -> list[float]:
+        """The metric of each segment by itself; the whole score is a function of them all, not the mean of these."""
+        alone = self.single or self.combine
+        return [alone(list(row)) for row in self.segments]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:.2f} {self.settings}"
+
+
+def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tuple[list[float], ...]]:
+    """Yield, in blocks, each score's values on the same drawn segments: a tuple of lists, one list a score.
+
+    Each block draws its segments, counts how often each was drawn, and sums the rows by one matrix product. The draws
+    are those of sacrebleu's paired bootstrap with the same seed.
+
+    Raises:
+        UsageError: fewer than one sample.
+    """
+    import numpy as np
+
+    if samples < 1:
+        raise UsageError(f"`samples` must be at least 1: got {samples}")
+    number = len(scores[0].segments)
+    rows: list[Any] = [np.asarray(score.segments, dtype=np.float64) for score in scores]
+    generator = np.random.default_rng(seed)
+    block = max(1, _BLOCK // number)
+    for begin in range(0, samples, block):
+        size = min(block, samples - begin)
+        drawn = generator.choice(number, size=(size, number), replace=True)
+        drawn += np.arange(size)[:, None] * number  # one range of numbers a sample, so that one count serves all
+        counts = np.bincount(drawn.ravel(), minlength=size * number).reshape(size, number).astype(np.float64)
+        yield tuple([score.combine(total) for total in (counts @ row).tolist()] for score, row in zip(scores, rows))

@@ -1,0 +1,68 @@
+"""Is one system better than another on the same sentences? The paired bootstrap test."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from atento.errors import UsageError
+from atento.metrics.score import Score, resampled
+from atento.metrics.text import References, metric_named
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """Two scores on the same references; `difference` is the first less the second, `p_value` two-sided."""
+
+    first: Score
+    second: Score
+    difference: float
+    p_value: float
+    samples: int
+    seed: int
+
+    def __str__(self) -> str:
+        return (
+            f"difference {self.difference:+.2f}, p = {self.p_value:.4f} "
+            f"(paired bootstrap, {self.samples} samples, seed {self.seed})"
+        )
+
+
+def paired_test(
+    metric: str | Callable[..., Score],
+    a: Sequence[str],
+    b: Sequence[str],
+    references: References,
+    samples: int = 1000,
+    seed: int = 1,
+) -> PairedTest:
+    """Test whether the scores of `a` and `b` differ by more than the choice of sentences explains.
+
+    Both are scored on the same resampled sentences. The p-value is sacrebleu's: the share of samples whose absolute
+    difference strays from its mean by more than the difference found, one added above and below.
+
+    Args:
+        metric: a name in `METRICS`, or one of its functions.
+        a, b: the outputs of two systems for the same sentences.
+        references: as the metric takes them.
+        samples, seed: of the bootstrap.
+
+    Raises:
+        UsageError: unequal lengths, an unknown metric, or fewer than one sample.
+
+    Paper: Koehn 2004, Statistical significance tests for machine translation evaluation.
+    """
+    import numpy as np
+
+    if len(a) != len(b):
+        raise UsageError(
+            f"a paired test needs one output a sentence from both systems: got {len(a)} and {len(b)}; "
+            "check that both files answer the same input"
+        )
+    scorer = metric_named(metric) if isinstance(metric, str) else metric
+    first, second = scorer(a, references), scorer(b, references)
+    blocks = list(resampled([first, second], samples, seed))
+    ours, theirs = (np.concatenate([np.array(block[which]) for block in blocks]) for which in (0, 1))
+    strays = np.abs(ours - theirs)
+    strays -= strays.mean()
+    difference = first.value - second.value
+    p_value = (int(np.sum(strays > abs(difference))) + 1) / (samples + 1)
+    return PairedTest(first, second, difference, p_value, samples, seed)

@@ -1,0 +1,146 @@
+"""What a user holds: a loaded model with its text in and text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import torch
+
+from atento.attention.positions import Sinusoidal
+from atento.config.recipe import DecodingConfig
+from atento.errors import CapabilityError, ModelError, TokenizerError, UsageError
+from atento.networks import build_network
+from atento.networks.encoder_decoder import EncoderDecoder
+from atento.precision import resolve_device
+from atento.tasks.locate import network_config, read_model
+from atento.tasks.translation import Translation, translate
+from atento.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from atento.inspection import AttentionRecord
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+
+
+def load(model: str | Path, device: str = "auto", precision: str = "float32") -> Model:
+    """A model in evaluation mode, from a run folder (its best checkpoint), a model folder or a hub name.
+
+    Args:
+        device: "auto", "cpu", "cuda" ... precision: "float32", or "bfloat16" where that is asked for.
+
+    Raises:
+        UsageError, ModelError: nothing loadable there. CheckpointError: truncated or altered; names the file.
+    """
+    if precision not in DTYPES:
+        raise UsageError(f"`precision` must be one of {', '.join(DTYPES)}: got {precision!r}")
+    found = read_model(model)
+    config = network_config(found.config, found.path)
+    tokenizer = Tokenizer.load(found.path) if (found.path / "tokenizer.json").exists() else None
+    if tokenizer is not None and config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
+        raise TokenizerError(f"{found.path}: the tokenizer is not the one the model was trained with")
+    if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
+        raise TokenizerError(
+            f"{found.path}: the tokenizer has {tokenizer.vocab_size} pieces and the model {config.vocab_size}"
+        )
+    with torch.device("meta"):
+        network = build_network(config)
+    expected, given = set(network.state_dict()), set(found.weights)
+    if expected != given:
+        missing, unexpected = sorted(expected - given), sorted(given - expected)
+        raise ModelError(
+            f"{found.path}: weights do not match config.json: {len(missing)} missing {missing[:5]}, "
+            f"{len(unexpected)} unexpected {unexpected[:5]}"
+        )
+    for name, value in network.state_dict().items():
+        if value.shape != found.weights[name].shape:
+            raise ModelError(
+                f"{found.path}: {name} has shape {tuple(found.weights[name].shape)}, config.json says {tuple(value.shape)}"
+            )
+    network.load_state_dict(found.weights, assign=True)
+    for module in network.modules():  # buffers that are computed, not stored
+        if isinstance(module, Sinusoidal):
+            module.reset_buffers()
+    network = network.to(device=resolve_device(device), dtype=DTYPES[precision]).eval().requires_grad_(False)
+    return Model(network, tokenizer, found.config, found.path)
+
+
+class Model:
+    """A network with its tokenizer and configuration; every method takes text and gives text."""
+
+    def __init__(
+        self, network: EncoderDecoder, tokenizer: Tokenizer | None, config: dict[str, Any], path: Path | None
+    ) -> None:
+        self.network, self.tokenizer, self.config, self.path = network, tokenizer, config, path
+
+    @property
+    def decoding(self) -> DecodingConfig:
+        """How this model decodes unless told otherwise: as its recipe said."""
+        known = {name: self.config.get("decoding", {}).get(name) for name in DecodingConfig.__dataclass_fields__}
+        return DecodingConfig(**{name: value for name, value in known.items() if value is not None})
+
+    @overload
+    def translate(self, text: str, **options: Any) -> str: ...
+    @overload
+    def translate(self, text: Sequence[str], **options: Any) -> list[str]: ...
+
+    def translate(self, text: str | Sequence[str], *, n_best: int | None = None, **options: Any) -> Any:
+        """Translate a text (str in, str out) or texts (list in, list out); with `n_best`, lists of that many.
+
+        Options: beam (1 is greedy), length_penalty, max_new_tokens, batch_tokens; the recipe's where not given.
+        A blank text gives a blank translation.
+        """
+        one = isinstance(text, str)
+        outputs = self.translations([text] if isinstance(text, str) else list(text), n_best=n_best, **options)
+        texts: list[Any] = [[o.text for o in found] if n_best is not None else found[0].text for found in outputs]
+        return texts[0] if one else texts
+
+    def translations(
+        self, texts: Sequence[str], *, n_best: int | None = None, **options: Any
+    ) -> list[list[Translation]]:
+        """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores."""
+        if self.config.get("task") != "translation":
+            raise CapabilityError(f"this model does {self.config.get('task')}, not translation")
+        unknown = set(options) - set(DecodingConfig.__dataclass_fields__)
+        if unknown:
+            raise UsageError(
+                f"unknown decoding option {sorted(unknown)[0]!r}. Known: {', '.join(sorted(DecodingConfig.__dataclass_fields__))}"
+            )
+        for text in texts:
+            if not isinstance(text, str):
+                raise UsageError(f"a text must be a str: got {type(text).__name__}")
+        if options.get("beam") == 1 and n_best is None:
+            options["n_best"] = 1
+        decoding = replace(self.decoding, **options)
+        if n_best is not None:
+            decoding = replace(decoding, n_best=n_best)
+        return translate(self.network, self._tokenizer(), texts, decoding)
+
+    def attend(self, text: str, target: str | None = None) -> AttentionRecord:
+        """What attends to what: encoder self-attention, masked decoder self-attention, cross-attention (A11).
+
+        `target` is the output to look at; the model's own translation when None.
+        """
+        from atento.tasks.attend import attention_record
+
+        return attention_record(self, text, target)
+
+    def save(self, directory: str | Path, layout: str = "atento") -> Path:
+        """Write a folder that `load` reads: config.json, model.safetensors, tokenizer files, model card, manifest."""
+        from atento.tasks.locate import write_model
+
+        if layout != "atento":
+            raise UsageError(f"`layout` must be 'atento' for this model: got {layout!r}")
+        config = self.config | {"network": asdict(self.network.config)}
+        files = {} if self.tokenizer is None else self.tokenizer.files()
+        return write_model(Path(directory), config, self.network.state_dict(), files)
+
+    def _tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise TokenizerError(f"{self.path}: the model has no tokenizer files, so it cannot read text")
+        return self.tokenizer
+
+    def __repr__(self) -> str:
+        return f"Model({self.config.get('name')!r}, task={self.config.get('task')!r}, path={str(self.path)!r})"

@@ -1,0 +1,91 @@
+"""The block: self-attention, optional cross-attention, feed-forward; every Transformer here is a stack of it."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from atento.attention.dropout import Randomness
+from atento.attention.kernels import AnyMask
+from atento.attention.multihead import KeyValues, MultiHeadAttention
+from atento.config.network import NetworkConfig
+from atento.networks.layers import FeedForward, Residual
+
+
+@dataclass
+class BlockState:
+    """What a decoder block keeps between steps: its own keys and values, and those of the encoded source."""
+
+    own: KeyValues | None = None
+    source: KeyValues | None = None
+
+    def select(self, rows: Tensor) -> "BlockState":
+        """Only those batch rows, in that order."""
+        own = None if self.own is None else self.own.select(rows)
+        return BlockState(own, None if self.source is None else self.source.select(rows))
+
+
+class Block(nn.Module):
+    """One layer, handed its parts. Shape in = shape out (C3); the order of the sublayers is the paper's (C7)."""
+
+    def __init__(
+        self,
+        *,
+        self_attention: MultiHeadAttention,
+        cross_attention: MultiHeadAttention | None,
+        feed_forward: FeedForward,
+        residuals: list[Residual],
+    ) -> None:
+        super().__init__()
+        self.self_attention, self.cross_attention = self_attention, cross_attention
+        self.feed_forward = feed_forward
+        self.own_residual, *between, self.feed_forward_residual = residuals
+        self.cross_residual = between[0] if between else None
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: AnyMask,
+        memory: Tensor | None = None,
+        memory_mask: AnyMask = None,
+        state: BlockState | None = None,
+        random: Randomness | None = None,
+    ) -> Tensor:
+        """x (B,T,D), memory (B,S,D) -> (B,T,D). With a `state`, x holds only the new positions and state is brought up to date."""
+        own = None if state is None else state.own
+        out, read = self.self_attention(self.own_residual.before(x), mask=mask, state=own, random=random)
+        x = self.own_residual.after(x, out, random)
+        if state is not None:
+            state.own = read
+
+        if self.cross_attention is not None and self.cross_residual is not None:
+            source = memory if state is None or state.source is None else state.source
+            queries = self.cross_residual.before(x)
+            out, read = self.cross_attention(queries, source, mask=memory_mask, random=random)
+            x = self.cross_residual.after(x, out, random)
+            if state is not None:
+                state.source = read
+
+        out = self.feed_forward(self.feed_forward_residual.before(x), random)
+        return self.feed_forward_residual.after(x, out, random)
+
+
+def make_block(config: NetworkConfig, *, kind: str, layer: int) -> Block:
+    """The block that `config` describes, for the "encoder" or the "decoder" stack."""
+
+    def attention(kind: str) -> MultiHeadAttention:
+        return MultiHeadAttention(
+            config.d_model, config.n_heads, dropout=config.attention_dropout, kind=kind, layer=layer
+        )
+
+    def residual() -> Residual:
+        return Residual(config.d_model, place=config.norm, eps=config.norm_eps, dropout=config.dropout)
+
+    return Block(
+        self_attention=attention(kind),
+        cross_attention=attention("cross") if kind == "decoder" else None,
+        feed_forward=FeedForward(
+            config.d_model, config.d_ff, activation=config.activation, dropout=config.activation_dropout
+        ),
+        residuals=[residual() for _ in range(3 if kind == "decoder" else 2)],
+    )

@@ -1,0 +1,105 @@
+"""A stack of equal blocks, with the norm that ends a pre-norm stack and the lowering of its masks, once for all layers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from atento.attention.dropout import Randomness
+from atento.attention.masks import LoweredMask, Mask, boolean, lower, padding
+from atento.attention.multihead import MultiHeadAttention
+from atento.config.network import NetworkConfig
+from atento.errors import CapabilityError
+from atento.networks.block import BlockState, make_block
+
+MaskArgument = Mask | Tensor | Sequence[Mask] | None
+
+
+@dataclass
+class StackState:
+    """What a decoder keeps between steps: one state a block, how many positions it has seen, and the source's mask."""
+
+    blocks: list[BlockState]
+    length: int = 0
+    memory_mask: LoweredMask | None = None
+
+    def select(self, rows: Tensor) -> "StackState":
+        """Only those batch rows, in that order."""
+        mask = self.memory_mask
+        if mask is not None and mask.allowed is not None and mask.bias is not None:
+            empty = None if mask.empty is None else mask.empty.index_select(0, rows)
+            mask = LoweredMask(mask.allowed.index_select(0, rows), mask.bias.index_select(0, rows), False, empty)
+        return StackState([block.select(rows) for block in self.blocks], self.length, mask)
+
+
+class Stack(nn.Module):
+    """N blocks, one after the other; (B,L,D) -> (B,L,D)."""
+
+    def __init__(self, config: NetworkConfig, *, kind: str, n_layers: int, own_mask: Mask) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(make_block(config, kind=kind, layer=layer) for layer in range(n_layers))
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else None
+        self.own_mask = own_mask
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: MaskArgument = None,
+        padding_mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_padding_mask: Tensor | None = None,
+        state: StackState | None = None,
+        random: Randomness | None = None,
+    ) -> Tensor:
+        """x (B,T,D) through every block. `mask` replaces the stack's own (a list: one a layer); padding is always joined."""
+        masks = self._masks(x, mask, padding_mask, state)
+        memory_mask = None if state is None else state.memory_mask
+        if memory_mask is None and memory is not None:
+            full = None if memory_padding_mask is None else padding(memory_padding_mask)
+            memory_mask = lower(full, 1, memory.shape[1], x.device)  # every query alike: one row stands for all
+        for index, block in enumerate(self.blocks):
+            x = block(
+                x,
+                mask=masks[index],
+                memory=memory,
+                memory_mask=memory_mask,
+                state=None if state is None else state.blocks[index],
+                random=random,
+            )
+        if state is not None:
+            state.length, state.memory_mask = state.length + x.shape[1], memory_mask
+        return x if self.norm is None else self.norm(x)
+
+    def _masks(
+        self, x: Tensor, mask: MaskArgument, padding_mask: Tensor | None, state: StackState | None
+    ) -> list[LoweredMask]:
+        given = self.own_mask if mask is None else mask
+        masks = list(given) if isinstance(given, Sequence) else [given]
+        if len(masks) not in (1, len(self.blocks)):
+            raise ValueError(f"a list of masks gives one a layer: got {len(masks)} for {len(self.blocks)} layers")
+        key_len = x.shape[1] + (0 if state is None else state.length)
+        lowered = []
+        for one in masks:
+            if state is not None and not (isinstance(one, Mask) and not one.looks_ahead):
+                got = repr(one) if isinstance(one, Mask) else f"a matrix of shape {tuple(one.shape)}"
+                raise CapabilityError(f"a mask that looks ahead cannot be cached: got {got} with a decode state")
+            if padding_mask is not None:
+                joined = padding(padding_mask)
+                one = one & joined if isinstance(one, Mask) else boolean(one) & joined.dense(1, key_len, x.device)
+            lowered.append(lower(one, x.shape[1], key_len, x.device))
+        return lowered * len(self.blocks) if len(lowered) == 1 else lowered
+
+    def begin(self) -> StackState:
+        """An empty decode state."""
+        return StackState([BlockState() for _ in self.blocks])
+
+    def read(self, memory: Tensor, padding_mask: Tensor | None) -> StackState:
+        """A decode state that has read `memory` (B,S,D): the cross-attention's keys and values of every block."""
+        state = self.begin()
+        for block, kept in zip(self.blocks, state.blocks):
+            if isinstance(block.cross_attention, MultiHeadAttention):
+                kept.source = block.cross_attention.key_values(memory)
+        real = None if padding_mask is None or bool(padding_mask.all()) else padding(padding_mask)
+        state.memory_mask = lower(real, 1, memory.shape[1], memory.device)
+        return state

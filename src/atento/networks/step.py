@@ -1,0 +1,36 @@
+"""A network as a step function for decoding: encode once, then one position at a time with cached keys and values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from atento.networks.stack import StackState
+
+if TYPE_CHECKING:
+    from atento.networks.encoder_decoder import EncoderDecoder
+
+
+class EncoderDecoderSteps:
+    """begin (B,S) -> state of B rows; step (R,) tokens of R rows -> logits (R,V) and the state after them (H12)."""
+
+    def __init__(self, network: EncoderDecoder) -> None:
+        self.network = network
+        config = network.config
+        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+
+    @torch.inference_mode()
+    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> StackState:
+        """Encodes the source and makes the cross-attention's keys and values, once for all steps."""
+        encoded = self.network.encode(ids, source_padding_mask=padding_mask)
+        return self.network.decoder.read(encoded, padding_mask)
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, state: StackState) -> tuple[Tensor, StackState]:
+        """tokens (R,) or a prefix (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
+        tokens = tokens.unsqueeze(1) if tokens.dim() == 1 else tokens
+        output = self.network(None, tokens, state=state, project=False)
+        logits = self.network.project(output.hidden[:, -1])
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)), output.state

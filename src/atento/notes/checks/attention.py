@@ -1,0 +1,313 @@
+"""Rows A1-A16 that are built: attention as the notes write it, held against plain loops and formulas."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from atento.attention import attend, attention_weights, observe
+from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, predicate
+from atento.attention.multihead import MultiHeadAttention
+from atento.config.network import PositionConfig
+from atento.networks.stack import Stack
+from atento.notes.checks.tiny import derivatives, some_ids, tiny_network
+from atento.notes.finding import AtLeast, AtMost, Finding, compare, grid
+
+EXACT = AtMost(1e-10)  # float64 against float64
+
+
+def random(*shape: int) -> Tensor:
+    """Normal random numbers in float64."""
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def apart(one: Tensor, other: Tensor) -> float:
+    """The largest difference between two tensors."""
+    return float((one - other).detach().abs().max())
+
+
+def by_loops(q: Tensor, k: Tensor, v: Tensor, sees: Tensor, scale: float) -> Tensor:
+    """Attention of one head in two loops: q (T,K), k (S,K), v (S,Kv), sees (T,S) boolean -> (T,Kv)."""
+    out = torch.zeros(len(q), v.shape[1], dtype=v.dtype)
+    for i in range(len(q)):
+        seen = [j for j in range(len(k)) if sees[i, j]]
+        grown = [math.exp(scale * sum(float(a) * float(b) for a, b in zip(q[i], k[j]))) for j in seen]
+        for j, weight in zip(seen, grown):
+            out[i] += weight / sum(grown) * v[j]
+    return out
+
+
+def unprojected_causal() -> Finding:
+    """A1: y_i = Σ_{j ≤ i} α_ij x_j with α = softmax(x_i · x_j)."""
+    x = random(5, 4)
+    rows = x[None, None]  # one sequence, one head
+    y = attend(rows, rows, rows, mask=causal(), scale=1.0)[0, 0]
+    weights = attention_weights(rows, rows, mask=causal(), scale=1.0)[0, 0]
+    value = {
+        "away from two loops": apart(y, by_loops(x, x, x, torch.ones(5, 5).tril().bool(), 1.0)),
+        "weights in each row": (weights > 0).sum(dim=1),
+    }
+    return compare(
+        value,
+        {"away from two loops": EXACT, "weights in each row": [1, 2, 3, 4, 5]},
+        notes={"weights in row 3": 2},
+        remark="told in words, y_3 compares x_3 with x_1 and x_2 only; the formula takes j = i in (error 22)",
+    )
+
+
+def roles() -> Finding:
+    """A2: W^Q, W^K, W^V; column convention W x and row convention X W are each other's transpose."""
+    attention = MultiHeadAttention(12, 3).double()
+    x = random(1, 5, 12)
+    column = attention.input.weight[:12]  # W^Q as it multiplies a column x_i
+    row = attention.head_weights()["query"].transpose(0, 1).flatten(1)  # W^Q as it is multiplied by rows X
+    one_by_one = torch.stack([column @ x_i for x_i in x[0]])
+    torch.autograd.backward((attention(x)[0] - random(1, 5, 12)).square().sum())
+    gradient = attention.input.weight.grad
+    assert gradient is not None
+    learned = [float(part.norm()) for part in gradient.chunk(3)]
+    return compare(
+        {"W x away from X W": apart(one_by_one, x[0] @ row), "least gradient of the three": min(learned)},
+        {"W x away from X W": EXACT, "least gradient of the three": AtLeast(1e-3)},
+        notes={"W x away from X W": apart(one_by_one, x[0] @ column)},
+        remark="q = W x and Q = X W cannot hold with one and the same W: one of them has it transposed (error 15)",
+    )
+
+
+def scaled_dot_product() -> Finding:
+    """A3: softmax(Q Kᵀ / √d_k) V: both kernels equal the loops; rows sum to 1, or to 0 where nothing is seen."""
+    q, k, v = random(4, 8), random(6, 8), random(6, 5)
+    batch = [x[None, None] for x in (q, k, v)]
+    sees = torch.rand(4, 6) > 0.4
+    sees[:, 0] = True
+    sees[2] = False  # the third query may see nothing
+    right = by_loops(q, k, v, sees, 1 / math.sqrt(8))
+    weights = attention_weights(batch[0], batch[1], mask=sees)[0, 0]
+    value = {
+        "plain kernel away": apart(attend(*batch, mask=sees, kernel="plain")[0, 0], right),
+        "fused kernel away": apart(attend(*batch, mask=sees, kernel="fused")[0, 0], right),
+        "row sums": weights.sum(dim=1),
+        "least weight": float(weights.min()),
+    }
+    in_float32 = math.sqrt(3) / float(torch.sqrt(torch.tensor(3, dtype=torch.float32)).double()) - 1
+    return compare(
+        value,
+        {
+            "plain kernel away": EXACT,
+            "fused kernel away": EXACT,
+            "row sums": [1.0, 1.0, 0.0, 1.0],
+            "least weight": AtLeast(0.0),
+        },
+        notes={"relative error of √3 made in float32": abs(in_float32)},
+        remark="the listing makes √d_k in float32, whatever the scores are in (error 17)",
+    )
+
+
+def plain_dot_product() -> Finding:
+    """A4: the score without √d_k is `scale=1`; it equals A3 of queries that are √d_k times as long."""
+    q, k, v = random(4, 9), random(6, 9), random(6, 5)
+    batch = [x[None, None] for x in (q, k, v)]
+    plain = attend(*batch, scale=1.0)[0, 0]
+    value = {
+        "away from two loops": apart(plain, by_loops(q, k, v, torch.ones(4, 6).bool(), 1.0)),
+        "away from A3 with 3 q": apart(plain, attend(3 * batch[0], batch[1], batch[2])[0, 0]),
+    }
+    return compare(
+        value,
+        dict.fromkeys(value, EXACT),
+        remark="the notes give steps without the scale and a matrix form with it: two options, here named (error 14)",
+    )
+
+
+def sees_everything() -> Finding:
+    """A6, lemma 11.1 as a test: in an encoder ∂h_i/∂x_j is never zero."""
+    found = derivatives(tiny_network().encoder, random(5, 12))
+    return compare(
+        {"pairs that depend": int((found > 1e-9).sum()), "of": found.numel(), "least": float(found.min())},
+        {"pairs that depend": 25, "of": 25, "least": AtLeast(1e-9)},
+        drawing=grid(found),
+        remark="all positions at once, in no direction; reading both ways and joining is another design (error 18)",
+    )
+
+
+def sees_the_past() -> Finding:
+    """A7: with the causal mask ∂h_i/∂x_j is exactly 0 for j > i; the mask as the matrix that is added to the scores."""
+    network = tiny_network()
+    found = derivatives(network.decoder, random(4, 12), memory=random(1, 3, 12))
+    additive = causal().additive(4)[0, 0]
+    nothing, inf = 0.0, "-inf"
+    return compare(
+        {
+            "largest derivative from the future": float(found.triu(1).max()),
+            "least from the past": float(found[torch.ones(4, 4).tril().bool()].min()),
+            "mask": additive,
+        },
+        {
+            "largest derivative from the future": 0.0,
+            "least from the past": AtLeast(1e-9),
+            "mask": [[nothing if j <= i else inf for j in range(4)] for i in range(4)],
+        },
+        within=0.0,
+        drawing=grid(additive),
+        remark="called binary, yet it holds -inf and is added: boolean or additive, not both (error 31)",
+    )
+
+
+def many_heads() -> Finding:
+    """A8: one product for all heads equals 8, 12, 16 separate ones, joined and projected; weights convert both ways."""
+    value = {}
+    for n_heads in (8, 12, 16):
+        attention = MultiHeadAttention(96, n_heads, bias=False).double()
+        x, one_by_one = random(1, 6, 96), []
+        weights = attention.head_weights()
+        for head in range(n_heads):
+            q, k, v = (x[0] @ weights[role][head] for role in ("query", "key", "value"))
+            one_by_one.append(torch.softmax(q @ k.T / math.sqrt(96 // n_heads), dim=-1) @ v)
+        joined = torch.cat(one_by_one, dim=-1) @ weights["output"].flatten(0, 1)
+        value[f"{n_heads} heads away"] = apart(attention(x)[0][0], joined)
+    other = MultiHeadAttention(96, 16, bias=False).double()
+    other.load_head_weights(attention.head_weights())
+    value["there and back"] = apart(other.input.weight, attention.input.weight)
+    return compare(value, {**dict.fromkeys(list(value)[:3], EXACT), "there and back": 0.0}, within=0.0)
+
+
+def cross() -> Finding:
+    """A9: queries of the decoder, keys and values of the encoder, made once; source padding gets exactly 0."""
+    network = tiny_network()
+    source, real = some_ids(1, 6), torch.tensor([[True, True, True, True, False, False]])
+    encoded = network.encode(source, source_padding_mask=real)
+    kept = []
+    for length in (3, 5):
+        state = network.decoder.read(encoded, real)
+        with observe(network) as seen:
+            network(None, some_ids(1, length), state=state)
+        kept.append(state.blocks[-1].source)
+    with observe(network) as unmasked:
+        network(source, some_ids(1, 5), encoded=encoded)
+    assert kept[0] is not None and kept[1] is not None
+    value = {
+        "shape (T, S)": list(seen["cross", -1].shape[2:]),
+        "keys of two decoders apart": apart(kept[0].keys, kept[1].keys),
+        "weight on padding": float(seen["cross", -1][..., 4:].max()),
+    }
+    return compare(
+        value,
+        {"shape (T, S)": [5, 6], "keys of two decoders apart": 0.0, "weight on padding": 0.0},
+        within=0.0,
+        notes={"weight on padding": float(unmasked["cross", -1][..., 4:].max())},
+        remark="a mask is said to be mostly unneeded here; every batch with padding needs it (error 30)",
+    )
+
+
+def three_uses() -> Finding:
+    """A11: encoder self-attention, masked decoder self-attention and cross-attention, of any layer and head."""
+    network = tiny_network()
+    with observe(network) as seen:
+        network(some_ids(1, 6), some_ids(1, 5))
+    shapes, uneven = {}, 0.0
+    for kind in ("encoder", "decoder", "cross"):
+        layers = torch.cat([seen[kind, layer] for layer in range(seen.n_layers[kind])])  # (layers,H,T,S)
+        shapes[kind] = list(layers.shape)
+        uneven = max(uneven, apart(layers.sum(dim=-1), torch.ones(())))
+    return compare(
+        {**shapes, "row sums away from 1": uneven},
+        {"encoder": [2, 3, 6, 6], "decoder": [2, 3, 5, 5], "cross": [2, 3, 5, 6], "row sums away from 1": AtMost(1e-5)},
+        remark="layers, heads, queries, keys",
+    )
+
+
+def vectorised() -> Finding:
+    """A12: the matrix form equals a loop over tokens; a batch in one call equals its sequences one by one."""
+    attention = MultiHeadAttention(12, 3).double()
+    x = random(4, 6, 12)
+    whole = attention(x)[0]
+    token_by_token = torch.cat([attention(x[:, t : t + 1], x)[0] for t in range(6)], dim=1)
+    one_by_one = torch.cat([attention(one[None])[0] for one in x])
+    value = {"tokens away": apart(whole, token_by_token), "sequences away": apart(whole, one_by_one)}
+    return compare(value, dict.fromkeys(value, EXACT))
+
+
+def order_blind() -> Finding:
+    """A13: without positions f(P X) = P f(X): shuffled words, shuffled outputs. Positions end that."""
+    ids, order = torch.arange(4, 10)[None], torch.tensor([3, 0, 5, 1, 4, 2])
+    without, with_positions = tiny_network(positions=PositionConfig(kind="none")), tiny_network()
+
+    def off(network: torch.nn.Module) -> float:
+        return apart(network.encode(ids[:, order]), network.encode(ids)[:, order])  # type: ignore[operator]
+
+    unmoved = apart(without.encode(ids[:, order]), without.encode(ids))
+    return compare(
+        {"f(PX) away from P f(X)": off(without), "the same with positions": off(with_positions)},
+        {"f(PX) away from P f(X)": EXACT, "the same with positions": AtLeast(0.01)},
+        notes={"f(PX) away from f(X)": unmoved},
+        remark="called invariant; it is equivariant: the outputs move with their words (error 53)",
+    )
+
+
+def why_scale() -> Finding:
+    """A14: without 1/√d_k the softmax of wide vectors is all on one key, and its gradient goes away."""
+    widths = (4, 16, 64, 256, 1024)
+    entropy: dict[str, list[float]] = {"scaled": [], "plain": []}
+    gradient: dict[str, list[float]] = {"scaled": [], "plain": []}
+    for width in widths:
+        q, k = random(1, 1, 256, width), random(1, 1, 32, width)
+        for name, scale in (("scaled", None), ("plain", 1.0)):
+            p = attention_weights(q, k, scale=scale)[0, 0]
+            entropy[name].append(float(torch.special.entr(p).sum(dim=1).mean()))
+            jacobian = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]  # of the weights by the scores
+            gradient[name].append(float(torch.linalg.matrix_norm(jacobian).mean()))
+
+    def kept(of: dict[str, list[float]], name: str) -> float:
+        return of[name][-1] / of[name][0]
+
+    table = [widths, entropy["scaled"], entropy["plain"], gradient["scaled"], gradient["plain"]]
+    names = ("d_k", "entropy, scaled", "entropy, plain", "gradient, scaled", "gradient, plain")
+    lines = [f"{name:<17}{line}" for name, line in zip(names, grid(table, 4).splitlines())]
+    return compare(
+        {
+            f"{what} kept, {name}": kept(of, name)
+            for what, of in (("entropy", entropy), ("gradient", gradient))
+            for name in of
+        },
+        {
+            "entropy kept, scaled": AtLeast(0.9),
+            "entropy kept, plain": AtMost(0.1),
+            "gradient kept, scaled": AtLeast(0.9),
+            "gradient kept, plain": AtMost(0.3),
+        },
+        remark="what is left at d_k = 1024 of the value at d_k = 4; entropies in nats",
+        drawing="\n".join(lines),
+    )
+
+
+def partly_causal() -> Finding:
+    """A16: some future tokens allowed: each position depends on exactly those that the mask declares."""
+    network = tiny_network(n_layers=1)
+    allowed = {(0, 3), (2, 5)}  # an arbitrary set: token 0 may see 3 as well, token 2 may see 5
+
+    def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        extra = torch.zeros_like(q + k, dtype=torch.bool)
+        for i, j in allowed:
+            extra |= (q == i) & (k == j)
+        return (k <= q) | extra
+
+    value = {}
+    for name, mask in (("one token ahead", lookahead(1)), ("a set of pairs", predicate(rule))):
+        found = derivatives(network.encoder, random(6, 12), mask=mask)
+        value[name] = int(((found > 0) != mask.dense(6)[0, 0]).sum())
+    value["joined with padding"] = _wrong_with_padding(network.encoder, lookahead(1))
+    return compare(value, dict.fromkeys(value, 0), remark="pairs of positions whose derivative contradicts the mask")
+
+
+def _wrong_with_padding(encoder: Stack, mask: Mask) -> int:
+    """The same where the last two positions are padding; by the residual every position still depends on itself."""
+    real = torch.tensor([[True] * 4 + [False] * 2])
+    found = derivatives(encoder, random(6, 12), mask=mask, padding_mask=real)
+    declared = (mask & padding(real)).dense(6)[0, 0] | torch.eye(6).bool()
+    return int(((found > 0) != declared).sum())
+
+
+def mask_rows(token: int, length: int) -> dict[str, list[int]]:
+    """What one of `length` tokens may see, itself included: 1 = yes (L2)."""
+    masks = {"causal": causal(), "bidirectional": bidirectional()}
+    return {name: mask.dense(length)[0, 0, token].int().tolist() for name, mask in masks.items()}

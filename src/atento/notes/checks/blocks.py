@@ -1,0 +1,239 @@
+"""Rows C1-C8: norm, feed-forward, block and stacks, held against the equations written out head by head."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from atento.attention.multihead import MultiHeadAttention
+from atento.networks.block import Block
+from atento.networks.encoder_decoder import EncoderDecoder
+from atento.networks.layers import FeedForward, Residual
+from atento.notes.checks.attention import EXACT, apart, random
+from atento.notes.checks.tiny import gold_batch, some_ids, tiny_network
+from atento.notes.finding import AtLeast, AtMost, Finding, compare
+
+ALMOST = AtMost(1e-5)  # where sinusoids are part of it: their table is float32
+
+# The equations -----------------------------------------------------------------------------------------------------
+
+
+def norm_by_hand(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """γ (x - μ) / √(σ² + ε) + β, with the population's σ² over the features of each token."""
+    mean = x.sum(dim=-1, keepdim=True) / x.shape[-1]
+    variance = ((x - mean) ** 2).sum(dim=-1, keepdim=True) / x.shape[-1]
+    return norm.weight * (x - mean) / torch.sqrt(variance + norm.eps) + norm.bias
+
+
+def feed_forward_by_hand(x: Tensor, part: FeedForward) -> Tensor:
+    """max(0, x W1 + b1) W2 + b2."""
+    inner = x @ part.inner.weight.T + part.inner.bias
+    return torch.where(inner > 0, inner, torch.zeros(())) @ part.outer.weight.T + part.outer.bias
+
+
+def heads_by_hand(x: Tensor, memory: Tensor, part: MultiHeadAttention, causal: bool) -> Tensor:
+    """Concat(head_1 ... head_h) W^O + b, one head after the other; x (T,D), memory (S,D) -> (T,D)."""
+    weights, out = part.head_weights(), []
+    biases = part.input.bias.unflatten(0, (3, part.n_heads, part.d_head))
+    for head in range(part.n_heads):
+        q = x @ weights["query"][head] + biases[0, head]
+        k = memory @ weights["key"][head] + biases[1, head]
+        v = memory @ weights["value"][head] + biases[2, head]
+        scores = q @ k.T / math.sqrt(part.d_head)
+        if causal:
+            scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), float("-inf"))
+        out.append(scores.exp() / scores.exp().sum(dim=-1, keepdim=True) @ v)
+    return torch.cat(out, dim=-1) @ weights["output"].flatten(0, 1) + part.output.bias
+
+
+def block_by_hand(x: Tensor, block: Any, memory: Tensor | None = None) -> Tensor:
+    """A post-norm block, x (T,D): each part, then norm(x + part(x)); with a `memory` (S,D) it is a decoder's."""
+    own = heads_by_hand(x, x, block.self_attention, causal=memory is not None)
+    x = norm_by_hand(x + own, block.own_residual.norm)
+    if memory is not None:
+        read = heads_by_hand(x, memory, block.cross_attention, causal=False)
+        x = norm_by_hand(x + read, block.cross_residual.norm)
+    return norm_by_hand(x + feed_forward_by_hand(x, block.feed_forward), block.feed_forward_residual.norm)
+
+
+def embedding_by_hand(ids: Tensor, network: EncoderDecoder) -> Tensor:
+    """E[id] √D + sinusoid of its place; ids (L,) -> (L,D)."""
+    d_model = network.config.d_model
+    table = network.embedding.weight
+    return torch.stack(
+        [
+            table[token] * math.sqrt(d_model)
+            + torch.tensor(
+                [math.sin(place / 10000 ** (2 * (i // 2) / d_model) + math.pi / 2 * (i % 2)) for i in range(d_model)],
+                dtype=torch.float64,
+            )
+            for place, token in enumerate(ids)
+        ]
+    )
+
+
+# The rows ----------------------------------------------------------------------------------------------------------
+
+
+def residual_and_norm() -> Finding:
+    """C1: post-norm is norm(x + f(x)), pre-norm hands norm(x) to f and adds the result; ε keeps a flat token finite."""
+    x, fx = random(2, 5, 12), random(2, 5, 12)
+    parts = {place: Residual(12, place=place, eps=1e-5, dropout=0.0).double() for place in ("post", "pre")}
+    for part in parts.values():
+        nn.init.normal_(part.norm.weight)
+        nn.init.normal_(part.norm.bias)
+    post, pre = parts["post"], parts["pre"]
+    flat = torch.full((1, 1, 12), 3.0, dtype=torch.float64)
+    value = {
+        "post-norm away": apart(post.after(x, fx, None), norm_by_hand(x + fx, post.norm)),
+        "pre-norm away": apart(pre.before(x), norm_by_hand(x, pre.norm)) + apart(pre.after(x, fx, None), x + fx),
+        "a flat token gives β": apart(pre.before(flat), pre.norm.bias),
+    }
+    without = (flat - flat.mean()) / flat.std(correction=0)
+    return compare(
+        value,
+        dict.fromkeys(value, EXACT),
+        notes={"a flat token": float(without[0, 0, 0])},
+        remark="their norm has no ε, so a token whose features are all equal divides 0 by 0 (error 26)",
+    )
+
+
+def feed_forward() -> Finding:
+    """C2: linear, ReLU, linear; GELU, x Φ(x), as BERT has it."""
+    x = random(2, 5, 12)
+    relu, gelu = (FeedForward(12, 20, activation=name).double() for name in ("relu", "gelu"))
+    inner = x @ gelu.inner.weight.T + gelu.inner.bias
+    smooth = inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))
+    value = {
+        "ReLU away": apart(relu(x), feed_forward_by_hand(x, relu)),
+        "GELU away": apart(gelu(x), smooth @ gelu.outer.weight.T + gelu.outer.bias),
+    }
+    return compare(value, dict.fromkeys(value, EXACT))
+
+
+def equal_blocks() -> Finding:
+    """C3: N equal blocks, shape in = shape out, whatever the batch and the length."""
+    network = tiny_network(n_layers=5)
+    shapes = [[{n: tuple(p.shape) for n, p in block.named_parameters()}] for block in network.encoder.blocks]
+    kept = []
+    for batch, length in ((1, 1), (1, 9), (4, 3), (2, 300)):
+        x = random(batch, length, 12)
+        kept.append(network.encoder(x).shape == x.shape and network.decoder(x, memory=x[:, :2]).shape == x.shape)
+    value = {"blocks": len(shapes), "all alike": all(one == shapes[0] for one in shapes), "shapes kept": kept}
+    return compare(value, {"blocks": 5, "all alike": True, "shapes kept": [True] * 4})
+
+
+def input_sum() -> Finding:
+    """C4: what enters the first block is token + position, the token's vector times √D as in the paper."""
+    network, ids, entered = tiny_network(), some_ids(1, 6), []
+
+    def keep(block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        entered.append(inputs[0][0])
+
+    hooks = [stack.blocks[0].register_forward_pre_hook(keep) for stack in (network.encoder, network.decoder)]
+    network(ids, ids.flip(1))
+    for hook in hooks:
+        hook.remove()
+    value = {
+        "encoder away": apart(entered[0], embedding_by_hand(ids[0], network)),
+        "decoder away": apart(entered[1], embedding_by_hand(ids[0].flip(0), network)),
+    }
+    return compare(value, dict.fromkeys(value, ALMOST))
+
+
+def output_probabilities() -> Finding:
+    """C5: linear, then softmax over the vocabulary; the matrix is the embedding's own (tied) or one of its own."""
+    value: dict[str, dict[str, float]] = {}
+    for name, tied in (("tied", True), ("untied", False)):
+        network = tiny_network(tied_embeddings=tied)
+        output = network(some_ids(2, 6), some_ids(2, 5))
+        matrix = network.embedding.weight if tied else network.output_weight
+        assert matrix is not None
+        away = apart(output.logits, output.hidden @ matrix.T)
+        sums = torch.softmax(output.logits, dim=-1).sum(dim=-1)
+        value[name] = {"logits away": away, "sums away from 1": apart(sums, torch.ones(()))}
+        value[name]["parameters"] = sum(parameter.numel() for parameter in network.parameters())
+    d, f, v = 12, 20, 11
+    attention, inner, norm = 4 * d * d + 4 * d, 2 * d * f + f + d, 2 * d
+    blocks = 2 * (attention + inner + 2 * norm) + 2 * (2 * attention + inner + 3 * norm)
+    right = {"logits away": EXACT, "sums away from 1": EXACT}
+    return compare(
+        value,
+        {"tied": right | {"parameters": blocks + v * d}, "untied": right | {"parameters": blocks + 3 * v * d}},
+        remark="parameters do not grow with the length of the input, as the notes have it; the scores do (error 21)",
+    )
+
+
+def encoder() -> Finding:
+    """C6: the encoder equals its equations: embedding, then in each block attention and feed-forward, normed sums."""
+    network, ids = tiny_network(), some_ids(1, 6)
+    x = embedding_by_hand(ids[0], network)
+    for block in network.encoder.blocks:
+        x = block_by_hand(x, block)
+    value = {"away from the equations": apart(network.encode(ids)[0], x)}
+    return compare(value, dict.fromkeys(value, ALMOST))
+
+
+def decoder() -> Finding:
+    """C7: the parts in the notes' order, the eighth being linear and softmax; the input is the target shifted right."""
+    network = tiny_network(n_layers=1)
+    block = network.decoder.blocks[0]
+    assert isinstance(block, Block)
+    names: dict[nn.Module | None, str] = {
+        network.embedding: "token",
+        network.positions: "position",
+        block.self_attention: "masked self-attention",
+        block.cross_attention: "cross-attention",
+        block.feed_forward: "feed-forward",
+        **{part.norm: "add & norm" for part in block.children() if isinstance(part, Residual)},
+    }
+    source, target, order = some_ids(1, 6), some_ids(1, 5), []
+    memory, x = network.encode(source), embedding_by_hand(target[0], network)
+
+    def note(part: nn.Module, inputs: Any, output: Any) -> None:
+        order.append(names[part])
+
+    hooks = [part.register_forward_hook(note) for part in names if part is not None]
+    logits = network(None, target, encoded=memory).logits
+    for hook in hooks:
+        hook.remove()
+    by_hand = block_by_hand(x, block, memory[0]) @ network.embedding.weight.T
+    batch = gold_batch("I love NLP", "Eu amo PLN")
+    shifted = batch.target_input[0, 1:].tolist() == batch.labels[0, :-1].tolist()
+    return compare(
+        {
+            "order": " > ".join(order),
+            "input is the target one step later": shifted,
+            "logits away from the equations": apart(logits[0], by_hand),
+        },
+        {
+            "order": "token > position > masked self-attention > add & norm > cross-attention > add & norm > "
+            "feed-forward > add & norm",
+            "input is the target one step later": True,
+            "logits away from the equations": ALMOST,
+        },
+    )
+
+
+def encoder_decoder() -> Finding:
+    """C8: two stacks, one network: it equals its equations, and every source token has a say in every output."""
+    network, source, target = tiny_network(), some_ids(1, 6), some_ids(1, 5)
+    memory, x = embedding_by_hand(source[0], network), embedding_by_hand(target[0], network)
+    for block in network.encoder.blocks:
+        memory = block_by_hand(memory, block)
+    for block in network.decoder.blocks:
+        x = block_by_hand(x, block, memory)
+    logits = network(source, target).logits[0]
+    least = []
+    for place in range(6):
+        other = source.clone()
+        other[0, place] = 4 + (other[0, place] - 3) % 7  # another token
+        least.append(float((network(other, target).logits[0] - logits).detach().abs().amax(dim=-1).min()))
+    return compare(
+        {
+            "away from the equations": apart(logits, x @ network.embedding.weight.T),
+            "least effect of a source token": min(least),
+        },
+        {"away from the equations": ALMOST, "least effect of a source token": AtLeast(1e-6)},
+    )

@@ -1,0 +1,145 @@
+"""Rows L1-L5 and L7: the notes' worked examples, worked out."""
+
+import torch
+
+from atento.attention import observe
+from atento.attention.masks import bidirectional, causal
+from atento.config.network import NetworkConfig
+from atento.config.recipe import TrainingConfig
+from atento.decoding import Beam, Greedy, generate
+from atento.inspection import mask_text
+from atento.networks import EncoderDecoder
+from atento.notes.checks.attention import mask_rows
+from atento.notes.checks.decoding import sources
+from atento.notes.checks.tiny import gold_batch, words
+from atento.notes.checks.tokens import PIECES, SENTENCE, WORD_VOCABULARY
+from atento.notes.checks.toys import table_chain
+from atento.notes.checks.trained import trained
+from atento.notes.finding import Finding, compare, grid
+from atento.notes.listing_attention import self_attention
+from atento.text import Tokenizer
+from atento.training.step import Stepper
+
+
+def three_one_hot_tokens() -> Finding:
+    """L1: X = W_Q = W_V = I and W_K the cyclic shift: softmax of 1/√3 in one place of each row; V = I, so h = A."""
+    x = torch.eye(3, dtype=torch.float64)
+    w_k = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
+    h, weights = self_attention(x, x @ w_k, x)
+    low, high = 0.264458, 0.471083
+    matrix = [[low, low, high], [high, low, low], [low, high, low]]
+    unscaled = torch.softmax(x @ (x @ w_k).T, dim=-1)
+    return compare(
+        {"A": weights, "h_1": h[0]},
+        {"A": matrix, "h_1": matrix[0]},
+        within=5e-7,
+        notes={"A, row 1": [0.2, 0.2, 0.6], "h_1": [0.2, 0.2, 0.6]},
+        remark=f"they round the softmax of the scores before the division by √3, {unscaled[0, 0]:.6f} and "
+        f"{unscaled[0, 2]:.6f}; A·V = A as V = I (errors 1, 2, 13)",
+        drawing=grid(weights, 6),
+    )
+
+
+def what_pulou_sees() -> Finding:
+    """L2: in "o gato pulou alto" the third word sees [1 1 1 0] causally, [1 1 1 1] both ways; also in a live model."""
+    model = trained().model
+    assert model.tokenizer is not None
+    config, tokenizer = model.network.config, model.tokenizer
+    source = torch.tensor([[*tokenizer.encode("The cat jumped high"), config.eos_id]])
+    target = torch.tensor([[config.start_id, *tokenizer.encode("O gato pulou alto")]])
+    with observe(model.network) as seen:
+        model.network(source, target)
+    decoder = (seen["decoder", 0][0, :, 3, 1:] > 0).all(dim=0)  # the row that reads "pulou", without <s>
+    encoder = (seen["encoder", 0][0, :, 2, :4] > 0).all(dim=0)
+    names = ["o", "gato", "pulou", "alto"]
+    drawing = "\n".join(mask_text(mask.dense(4), names, names) for mask in (causal(), bidirectional()))
+    return compare(
+        {**mask_rows(2, 4), "decoder, trained": decoder.int(), "encoder, trained": encoder.int()},
+        {
+            "causal": [1, 1, 1, 0],
+            "bidirectional": [1, 1, 1, 1],
+            "decoder, trained": [1, 1, 1, 0],
+            "encoder, trained": [1, 1, 1, 1],
+        },
+        notes={"causal": [1, 1, 0, 0]},
+        remark="a word sees itself too (error 5)",
+        drawing=drawing,
+    )
+
+
+def words_and_subwords() -> Finding:
+    """L3: a vocabulary of words knows two of the four, six pieces know them all."""
+    whole, parts = Tokenizer.from_vocabulary("word", WORD_VOCABULARY), Tokenizer.from_vocabulary("wordpiece", PIECES)
+    return compare(
+        {
+            "words": whole.tokens(whole.encode(SENTENCE)),
+            "subwords": parts.tokens(parts.encode(SENTENCE)),
+            "back": parts.decode(parts.encode(SENTENCE)),
+        },
+        {
+            "words": ["<unk>", "<unk>", "corre", "rapidamente"],
+            "subwords": ["o", "gat", "##inho", "corre", "rapida", "##mente"],
+            "back": SENTENCE,
+        },
+        notes={"words": ["o", "<unk>", "corre", "rapidamente"]},
+        remark="two words are out of vocabulary, not one (error 11)",
+    )
+
+
+# e^-1.2 = .301, e^-1.5 = .223; e^-0.8 = .449 and e^-1.1 = .333 take "Je" on to -2.0 and -2.3; the rest fills up.
+FRENCH = {
+    (): {"Je": 0.301194, "Tu": 0.22313, "Il": 0.15, "Elle": 0.14, "On": 0.12, "Nous": 0.065676},
+    ("Je",): {"suis": 0.449329, "vais": 0.332871, "</s>": 0.2178},
+    ("Tu",): {"es": 0.4, "vas": 0.38, "</s>": 0.22},
+}
+
+
+def beam_step_by_step() -> Finding:
+    """L4: a beam of 2 from "I am", stopped after each step: Je -1.2, Tu -1.5; then Je suis -2.0, Je vais -2.3."""
+    chain = table_chain(FRENCH)
+    steps: dict[str, dict[str, float]] = {}
+    for length in (1, 2):
+        beam = Beam(2, length_penalty=0.0, n_best=2)
+        found = generate(chain, sources(1), beam, max_new_tokens=length)[0]
+        steps[f"step {length}"] = {chain.text(h.ids): round(h.score, 3) for h in found}
+    return compare(
+        steps,
+        {"step 1": {"Je": -1.2, "Tu": -1.5}, "step 2": {"Je suis": -2.0, "Je vais": -2.3}},
+        within=1e-3,
+        remark='"Tu es" (-2.42) is pruned though "Tu" was kept',
+    )
+
+
+def corrected_by_the_teacher() -> Finding:
+    """L5: a network that has learnt to say "Eu gostar" is given "amo" all the same; left alone it goes on from it."""
+    tokenizer, wrong, gold = words(), gold_batch("I love NLP", "Eu gostar PLN"), gold_batch("I love NLP", "Eu amo PLN")
+    network = EncoderDecoder(
+        NetworkConfig(vocab_size=tokenizer.vocab_size, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0)
+    )
+    stepper = Stepper(network, TrainingConfig(label_smoothing=0.0), "float32")
+    for step in range(1, 61):
+        stepper.update([wrong], step, 0.01)
+    network.eval()
+    with torch.no_grad():
+        said = network(gold.source, gold.target_input).logits[0].argmax(dim=-1)
+    free = generate(network, gold.source, Greedy(), max_new_tokens=6)[0][0].ids
+    return compare(
+        {
+            "says": tokenizer.tokens(said[:2].tolist()),
+            "given next": tokenizer.tokens(gold.target_input[0, 1:3].tolist()),
+            "left alone": tokenizer.tokens(free),
+        },
+        {"says": ["Eu", "gostar"], "given next": ["Eu", "amo"], "left alone": ["Eu", "gostar", "PLN"]},
+    )
+
+
+def translated() -> Finding:
+    """L7: the notes' two sentences, translated by a network trained here a moment ago."""
+    model = trained().model
+    texts = {"I love NLP": "Eu amo PLN", "How are you?": "Como você está?"}
+    return compare(
+        dict(zip(texts, model.translate(list(texts)))),
+        texts,
+        notes={"I love NLP": "Yo amo PLN"},
+        remark="the notes have it right in one place; in the other the pronoun is Spanish",
+    )

@@ -1,0 +1,146 @@
+"""Rows K1-K5 as far as they are built: the notes' own listings by their names, corrected, called as they are there."""
+
+import itertools
+
+import torch
+
+from atento.attention import attend
+from atento.attention.masks import padding
+from atento.notes.checks.attention import EXACT, apart, by_loops, random
+from atento.notes.checks.metrics import CANDIDATES, REFERENCES
+from atento.notes.checks.tiny import some_ids
+from atento.notes.checks.toys import EOS, ToyLanguageModel, ToySeq2Seq
+from atento.notes.finding import AtLeast, Finding, compare
+from atento.notes.listing_attention import PositionalEncoding, attention, self_attention
+from atento.notes.listing_bleu import corpus_bleu, sentence_bleu
+from atento.notes.listing_search import beam_search, greedy_decoding
+
+
+def self_attention_listing() -> Finding:
+    """K1: `output, weights = self_attention(query, key, value)`, and a mask, without which padding is attended to."""
+    query, key, value = random(2, 4, 9), random(2, 6, 9), random(2, 6, 5)
+    output, weights = self_attention(query, key, value)
+    everything = torch.ones(4, 6).bool()
+    away = [apart(output[i], by_loops(query[i], key[i], value[i], everything, 1 / 3)) for i in range(2)]
+    masked = self_attention(query, key, value, mask=padding(torch.tensor([6, 3])))[1]
+    return compare(
+        {
+            "shapes": [list(output.shape), list(weights.shape)],
+            "away from two loops": max(away),
+            "weight on padding": float(masked[1, :, 3:].max()),
+        },
+        {"shapes": [[2, 4, 5], [2, 4, 6]], "away from two loops": EXACT, "weight on padding": 0.0},
+        notes={"weight on padding": float(weights[1, :, 3:].max())},
+        remark="the listing takes no mask (error 17)",
+    )
+
+
+def attention_listing() -> Finding:
+    """K2: `context, attention_weights = attention(Q, K, V)`."""
+    queries, keys, values = random(4, 9), random(6, 9), random(6, 5)
+    context, weights = attention(queries, keys, values)
+    value = {
+        "away from the kernel": apart(context, attend(queries[None, None], keys[None, None], values[None, None])[0, 0]),
+        "away from two loops": apart(context, by_loops(queries, keys, values, torch.ones(4, 6).bool(), 1 / 3)),
+        "row sums away from 1": apart(weights.sum(dim=1), torch.ones(())),
+    }
+    return compare(
+        value,
+        dict.fromkeys(value, EXACT),
+        remark="one formula there multiplies by V, calls that the weights, and multiplies by V again (error 29)",
+    )
+
+
+def position_listing() -> Finding:
+    """K3: `PositionalEncoding(d_model, max_len)` as a module that adds the right position to batch-first input."""
+    encoding, odd = PositionalEncoding(8, max_len=50), PositionalEncoding(7, 50)
+    batch = encoding(torch.zeros(3, 5, 8))
+    return compare(
+        {
+            "odd width": list(odd(torch.zeros(2, 5, 7)).shape),
+            "sentences alike": bool((batch == batch[0]).all()),
+            "positions in a sentence": len(torch.unique(batch[0], dim=0)),
+        },
+        {"odd width": [2, 5, 7], "sentences alike": True, "positions in a sentence": 5},
+        notes={"odd width": "fails", "sentences alike": False, "positions in a sentence": 1},
+        remark="error 56",
+    )
+
+
+def search_listings() -> Finding:
+    """K4: `greedy_decoding(model, input_seq, max_length)` and `beam_search(model, src, beam_width, max_len)`."""
+    language_model, prompts = ToyLanguageModel(), some_ids(8, 3, 7)
+    together = greedy_decoding(language_model, prompts, 6)
+    one_by_one = [greedy_decoding(language_model, prompt, 6) for prompt in prompts]
+    by_hand = [_greedy_by_hand(language_model, prompt, 6) for prompt in prompts]
+    model, sources = ToySeq2Seq(), some_ids(8, 4, 7)
+    found = beam_search(model, sources, beam_width=40, max_len=3, length_penalty=0.0)
+    optimum = [_best_by_hand(model, source, 3) for source in sources]
+    alone = [beam_search(model, source, 40, 3, length_penalty=0.0) for source in sources]
+    return compare(
+        {
+            "greedy unlike a loop": sum(a != b for a, b in zip(together, by_hand)),
+            "batch unlike one by one": sum(a != b for a, b in zip(together, one_by_one)),
+            "beam misses the optimum": sum(a != b for a, b in zip(found, optimum)),
+            "beam, batch unlike one by one": sum(a != b for a, b in zip(found, alone)),
+            "of 1000 toys change if logits are added": _changed_by_raw_logits(),
+        },
+        {
+            "greedy unlike a loop": 0,
+            "batch unlike one by one": 0,
+            "beam misses the optimum": 0,
+            "beam, batch unlike one by one": 0,
+            "of 1000 toys change if logits are added": AtLeast(200),
+        },
+        remark="their beam adds what the decoder returns: right for log-probabilities, for logits another path wins; "
+        "their greedy search takes the best over all positions (errors 38, 39)",
+    )
+
+
+@torch.no_grad()
+def _greedy_by_hand(model: ToyLanguageModel, prompt: torch.Tensor, most: int) -> list[int]:
+    ids = prompt.tolist()
+    for _ in range(most):
+        token = int(model(torch.tensor([ids]))[0, -1].argmax())
+        if token == EOS:
+            break
+        ids.append(token)
+    return ids[len(prompt) :]
+
+
+@torch.no_grad()
+def _best_by_hand(model: ToySeq2Seq, source: torch.Tensor, most: int) -> list[int]:
+    """The most probable output that ends within `most` tokens, all of them tried."""
+    outputs, hidden, cell = model.encoder(source[None])
+    best: tuple[float, list[int]] = (float("-inf"), [])
+    for length in range(most):
+        for output in itertools.product(range(1, 7), repeat=length):
+            total, h, c, token = 0.0, hidden, cell, model.sos_token
+            for following in (*output, EOS):
+                logits, h, c = model.decoder(torch.tensor([[token]]), h, c, outputs)
+                total += float(torch.log_softmax(logits[0], dim=-1)[following])
+                token = following
+            best = max(best, (total, list(output)))
+    return best[1]
+
+
+def _changed_by_raw_logits(toys: int = 1000, vocab_size: int = 3) -> int:
+    """In how many random toys of two steps the best path by summed logits is not the most probable one."""
+    first, second = torch.randn(toys, vocab_size, 1), torch.randn(toys, vocab_size, vocab_size)
+    right = first.log_softmax(dim=1) + second.log_softmax(dim=2)
+    return int(((first + second).flatten(1).argmax(dim=1) != right.flatten(1).argmax(dim=1)).sum())
+
+
+def bleu_listing() -> Finding:
+    """K5: `sentence_bleu(references, candidate)` and `corpus_bleu(references, candidates)` on tokenised text."""
+    return compare(
+        {
+            "sentence 1": sentence_bleu(REFERENCES[0], CANDIDATES[0]),
+            "sentence 2": sentence_bleu(REFERENCES[1], CANDIDATES[1]),
+            "corpus": corpus_bleu(REFERENCES, CANDIDATES),
+        },
+        {"sentence 1": 1.0, "sentence 2": 1.2213386697554703e-77, "corpus": 0.8408964152537145},
+        within=1e-12,
+        notes={"corpus": 1.0},
+        remark="implied there, as perfect copies (error 4)",
+    )

@@ -1,0 +1,61 @@
+"""Networks and batches small enough to be checked against formulas: random in every parameter, float64, on the CPU."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from atento.config.network import NetworkConfig
+from atento.data.batches import Ragged, Seq2SeqBatch, Seq2SeqBatches
+from atento.networks import EncoderDecoder
+from atento.networks.stack import Stack
+from atento.text import Tokenizer
+
+WORDS = ("I", "love", "NLP", "Eu", "amo", "gostar", "PLN")
+
+
+def tiny_network(**changes: Any) -> EncoderDecoder:
+    """Two layers of three heads, 12 wide, 11 tokens; biases and norms random too, so that none can be forgotten."""
+    sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "dropout": 0.0}
+    network = EncoderDecoder(NetworkConfig(**sizes | changes)).double().eval()
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            parameter.normal_(mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.3)
+    return network
+
+
+def some_ids(batch: int, length: int, vocab_size: int = 11) -> Tensor:
+    """Random ids (B,L), none of them special."""
+    return torch.randint(4, vocab_size, (batch, length))
+
+
+def derivatives(stack: Stack, x: Tensor, **arguments: Any) -> Tensor:
+    """How much each output depends on each input: |∂h_i/∂x_j| summed over features; one sequence x (L,D) -> (L,L)."""
+
+    def outputs(one: Tensor) -> Tensor:
+        out: Tensor = stack(one.unsqueeze(0), **arguments).squeeze(0)
+        return out
+
+    jacobian: Tensor = torch.autograd.functional.jacobian(outputs, x)  # (L,D,L,D)
+    return jacobian.abs().sum(dim=(1, 3))
+
+
+def words() -> Tokenizer:
+    """A tokenizer of the words of one example."""
+    return Tokenizer.from_vocabulary("word", WORDS)
+
+
+def gold_batch(source: str, target: str) -> Seq2SeqBatch:
+    """One pair of those words, laid out for teacher forcing."""
+    tokenizer = words()
+    batches = Seq2SeqBatches(
+        Ragged([tokenizer.encode(source)]),
+        Ragged([tokenizer.encode(target)]),
+        budget=16,
+        seed=0,
+        pad_id=tokenizer.pad_id,
+        start_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+    )
+    return batches.batch(np.array([0]))

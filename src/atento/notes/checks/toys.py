@@ -1,0 +1,114 @@
+"""Toy languages for searches: chains whose next token depends on source and beginning by a table, or at random."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+EOS = 0
+Prefix = tuple[int, ...]
+LogProbs = Callable[[Prefix, Prefix], Tensor]
+
+
+@dataclass
+class _Rows:
+    """Source and beginning of each row."""
+
+    sources: list[Prefix]
+    written: list[Prefix]
+
+    def select(self, rows: Tensor) -> "_Rows":
+        kept = rows.tolist()
+        return _Rows([self.sources[row] for row in kept], [self.written[row] for row in kept])
+
+
+class Chain:
+    """A step function for `atento.decoding` whose tokens are 0 (EOS) to `vocab_size` - 1."""
+
+    start_id, eos_id, pad_id = -1, EOS, EOS
+
+    def __init__(self, log_probs: LogProbs, vocab_size: int, names: Sequence[str] = ()) -> None:
+        self.log_probs, self.vocab_size, self.names = log_probs, vocab_size, names
+
+    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> _Rows:
+        """ids (B,S): nothing is written yet."""
+        return _Rows([tuple(row) for row in ids.tolist()], [()] * len(ids))
+
+    def step(self, tokens: Tensor, state: _Rows) -> tuple[Tensor, _Rows]:
+        """tokens (R,) -> log-probabilities (R,V) of what comes next, and the beginnings with them."""
+        new = [() if token == self.start_id else (token,) for token in tokens.tolist()]
+        written = [(*old, *more) for old, more in zip(state.written, new)]
+        scores = [self.log_probs(source, prefix) for source, prefix in zip(state.sources, written)]
+        return torch.stack(scores), _Rows(state.sources, written)
+
+    def log_prob(self, source: Prefix, output: Prefix) -> float:
+        """The sum of log p over the tokens of a whole output."""
+        return sum(float(self.log_probs(source, output[:i])[token]) for i, token in enumerate(output))
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The words of those ids."""
+        return " ".join(self.names[i] for i in ids)
+
+
+def random_chain(vocab_size: int) -> Chain:
+    """Every source and beginning has a random distribution of its own, drawn once."""
+    drawn: dict[tuple[Prefix, Prefix], Tensor] = {}
+
+    def log_probs(source: Prefix, written: Prefix) -> Tensor:
+        if (source, written) not in drawn:
+            drawn[source, written] = torch.log_softmax(1.5 * torch.randn(vocab_size, dtype=torch.float64), dim=0)
+        return drawn[source, written]
+
+    return Chain(log_probs, vocab_size)
+
+
+def table_chain(table: Mapping[tuple[str, ...], Mapping[str, float]]) -> Chain:
+    """A chain from words and probabilities; a beginning that is not in the table can only end."""
+    names = ["</s>", *dict.fromkeys(word for row in table.values() for word in row if word != "</s>")]
+
+    def log_probs(source: Prefix, written: Prefix) -> Tensor:
+        row = table.get(tuple(names[i] for i in written), {"</s>": 1.0})
+        return torch.tensor([row.get(name, 0.0) for name in names], dtype=torch.float64).log()
+
+    return Chain(log_probs, len(names), names)
+
+
+class ToyLanguageModel(nn.Module):
+    """A language model in the notes' call shape: ids (B,L) -> logits (B,L,V); each token depends on all before it."""
+
+    eos_token = EOS
+
+    def __init__(self, vocab_size: int = 7, width: int = 8) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.recurrent = nn.GRU(width, width, batch_first=True)
+        self.output = nn.Linear(width, vocab_size)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(B,L) -> (B,L,V)."""
+        logits: Tensor = self.output(self.recurrent(self.embedding(ids))[0])
+        return logits * 4.0
+
+
+class ToySeq2Seq(nn.Module):
+    """An LSTM encoder and decoder in the notes' call shape; the decoder hands out logits, not log-probabilities."""
+
+    sos_token, eos_token = 1, EOS
+
+    def __init__(self, vocab_size: int = 7, width: int = 8) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.reader, self.writer = nn.LSTM(width, width, batch_first=True), nn.LSTM(width, width, batch_first=True)
+        self.output = nn.Linear(width, vocab_size)
+
+    def encoder(self, src: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B,S) -> outputs (B,S,D), hidden and cell (1,B,D)."""
+        outputs, (hidden, cell) = self.reader(self.embedding(src))
+        return outputs, hidden, cell
+
+    def decoder(self, token: Tensor, hidden: Tensor, cell: Tensor, outputs: Tensor) -> tuple[Any, Tensor, Tensor]:
+        """token (B,1) -> logits (B,V), hidden, cell."""
+        read, (hidden, cell) = self.writer(self.embedding(token), (hidden, cell))
+        return self.output(read[:, -1] + outputs.mean(dim=1)) * 4.0, hidden, cell

@@ -1,0 +1,141 @@
+"""The notes' greedy and beam search listings in their call shapes, on the library's own search (K4).
+
+Where the notes' listings go wrong (spec errors 38 and 39): they take the best token over all positions, work on one
+sentence, add whatever the decoder returns as if it were log-probabilities, never stop early and keep EOS.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atento.decoding import Beam, Greedy, generate
+from atento.errors import UsageError
+
+_NO_TOKEN = -1  # stands for "nothing written yet" where a model has no start token
+
+
+def greedy_decoding(model: Any, input_seq: Tensor, max_length: int) -> list[int] | list[list[int]]:
+    """The most probable token at every step until EOS, or `max_length` tokens with EOS counted (H1).
+
+    Args:
+        model: a language model: a callable from ids (B,L) to logits or log-probabilities, (B,L,V) or (B,V), with
+            `eos_token`; or a network of this library, `input_seq` then being the source.
+        input_seq: (L,) or (1,L), what to go on from; or (B,L), B such, all of the same length.
+        max_length: at most so many new tokens.
+
+    Returns:
+        The new ids without EOS: one list for (L,) and (1,L), as in the notes; B lists for (B,L) with B > 1.
+
+    Raises:
+        UsageError: a model without `eos_token`, or ids of another shape.
+    """
+    ids = input_seq.unsqueeze(0) if input_seq.dim() == 1 else input_seq
+    if ids.dim() != 2 or ids.shape[1] < 1:
+        raise UsageError(f"`input_seq` must be ids of shape (L,), (1,L) or (B,L): got {tuple(input_seq.shape)}")
+    steps = model if hasattr(model, "steps") else _LanguageModelSteps(model, _token(model, "eos_token"))
+    found = [best[0].ids for best in generate(steps, ids, Greedy(), max_new_tokens=max_length)]
+    return found[0] if len(found) == 1 else found
+
+
+def beam_search(
+    model: Any, src: Tensor, beam_width: int = 3, max_len: int = 20, *, length_penalty: float = 1.0
+) -> list[int] | list[list[int]]:
+    """The best output that a beam of that width finds (H6), scored by log-probability / length ** length_penalty.
+
+    Args:
+        model: a sequence-to-sequence model with `sos_token` and `eos_token`, `encoder(src (B,S))` -> (encoder_outputs
+            (B,S,D), hidden, cell) and `decoder(token (B,1), hidden, cell, encoder_outputs)` -> (logits or
+            log-probabilities (B,V) or (B,1,V), hidden, cell); hidden and cell are (layers,B,D) as `torch.nn.LSTM`
+            has them, or (B,D), or None. Or a network of this library.
+        src: (S,), or (B,S), sources of one length.
+        beam_width: beginnings kept at every step.
+        max_len: at most so many tokens, EOS counted.
+        length_penalty: 0 is the notes' plain sum, which favours short outputs (spec error 28).
+
+    Returns:
+        The ids without EOS: one list for (S,), as in the notes; B lists for (B,S).
+
+    Raises:
+        UsageError: a model without `sos_token` or `eos_token`, or a source of another shape.
+    """
+    ids = src.unsqueeze(0) if src.dim() == 1 else src
+    if ids.dim() != 2:
+        raise UsageError(f"`src` must be ids of shape (S,) or (B,S): got {tuple(src.shape)}")
+    steps = model
+    if not hasattr(model, "steps"):
+        steps = _Seq2SeqSteps(model, _token(model, "sos_token"), _token(model, "eos_token"))
+    strategy = Beam(beam_width, length_penalty=length_penalty)
+    found = [best[0].ids for best in generate(steps, ids, strategy, max_new_tokens=max_len)]
+    return found[0] if src.dim() == 1 else found
+
+
+def _token(model: Any, name: str) -> int:
+    token = getattr(model, name, None)
+    if token is None:
+        raise UsageError(f"the model must say its `{name}`, an id: {type(model).__name__} does not")
+    return int(token)
+
+
+def _last(scores: Tensor) -> Tensor:
+    """(B,L,V) or (B,V) -> (B,V), what follows the last position."""
+    return scores[:, -1] if scores.dim() == 3 else scores
+
+
+@dataclass
+class _Written:
+    """The ids of each row so far, (R,L); `fresh` until the first step has read them."""
+
+    ids: Tensor
+    fresh: bool = True
+
+    def select(self, rows: Tensor) -> "_Written":
+        return _Written(self.ids[rows], self.fresh)
+
+
+class _LanguageModelSteps:
+    """A callable that reads a whole beginning anew at every step, as a step function."""
+
+    def __init__(self, model: Callable[[Tensor], Tensor], eos_id: int) -> None:
+        self.model = model
+        self.start_id, self.eos_id, self.pad_id = _NO_TOKEN, eos_id, _NO_TOKEN
+
+    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> _Written:
+        return _Written(ids)
+
+    def step(self, tokens: Tensor, state: _Written) -> tuple[Tensor, _Written]:
+        ids = state.ids if state.fresh else torch.cat([state.ids, tokens.unsqueeze(1)], dim=1)
+        return _last(self.model(ids)), _Written(ids, fresh=False)
+
+
+@dataclass
+class _Recurrent:
+    """The decoder's state of each row, and what its attention reads."""
+
+    encoder_outputs: Tensor
+    hidden: Tensor | None
+    cell: Tensor | None
+
+    def select(self, rows: Tensor) -> "_Recurrent":
+        return _Recurrent(self.encoder_outputs[rows], _rows(self.hidden, rows), _rows(self.cell, rows))
+
+
+def _rows(state: Tensor | None, rows: Tensor) -> Tensor | None:
+    return None if state is None else state.index_select(1 if state.dim() == 3 else 0, rows)
+
+
+class _Seq2SeqSteps:
+    """The notes' encoder and decoder as a step function: every beam of every sentence in one call."""
+
+    def __init__(self, model: Any, start_id: int, eos_id: int) -> None:
+        self.model = model
+        self.start_id, self.eos_id, self.pad_id = start_id, eos_id, _NO_TOKEN
+
+    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> _Recurrent:
+        return _Recurrent(*self.model.encoder(ids))
+
+    def step(self, tokens: Tensor, state: _Recurrent) -> tuple[Tensor, _Recurrent]:
+        scores, hidden, cell = self.model.decoder(tokens.unsqueeze(1), state.hidden, state.cell, state.encoder_outputs)
+        return _last(scores), _Recurrent(state.encoder_outputs, hidden, cell)

@@ -1,0 +1,139 @@
+"""Every row of the specification that is built, in one table, and the runner that tries them on the spot.
+
+The rows follow five Portuguese lecture notes; see `CREDIT`. Their errors are numbered as in the specification.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from atento.errors import UsageError, nearest
+from atento.notes.checks import attention, blocks, decoding, examples, listings, metrics, positions, tokens, training
+from atento.notes.finding import Finding, Row
+
+CREDIT = (
+    "After five Portuguese lecture notes: on bidirectional self-attention, on bidirectional encoders, on transformers "
+    "and language models (A. Carvalho and A. Soares), on natural language processing with attention models (after the "
+    "course of that name, CC BY-SA 2.0), and on absolute and relative positions. Told here in words of our own."
+)
+
+ROWS: dict[str, Row] = {
+    row.id: row
+    for row in (
+        Row("A1", "unprojected causal self-attention", attention.unprojected_causal),
+        Row("A2", "queries, keys and values, and their two conventions", attention.roles),
+        Row("A3", "scaled dot-product attention", attention.scaled_dot_product),
+        Row("A4", "plain dot-product score", attention.plain_dot_product),
+        Row("A6", "bidirectional attention sees everything", attention.sees_everything),
+        Row("A7", "causal attention sees the past only", attention.sees_the_past),
+        Row("A8", "many heads", attention.many_heads),
+        Row("A9", "cross-attention", attention.cross),
+        Row("A11", "three uses of attention in one model", attention.three_uses),
+        Row("A12", "all at once equals token by token", attention.vectorised),
+        Row("A13", "attention alone knows no order", attention.order_blind),
+        Row("A14", "why scores are scaled", attention.why_scale),
+        Row("A16", "some future tokens allowed", attention.partly_causal),
+        Row("B1", "sinusoidal positions", positions.sinusoidal),
+        Row("B11", "properties of sinusoids", positions.sinusoid_properties),
+        Row("C1", "residual and layer norm", blocks.residual_and_norm),
+        Row("C2", "feed-forward network", blocks.feed_forward),
+        Row("C3", "a stack of equal blocks", blocks.equal_blocks),
+        Row("C4", "input: token + position", blocks.input_sum, "BERT's segment vectors"),
+        Row("C5", "output: linear and softmax", blocks.output_probabilities),
+        Row("C6", "Transformer encoder", blocks.encoder, "BERT by itself"),
+        Row("C7", "Transformer decoder", blocks.decoder),
+        Row("C8", "encoder-decoder", blocks.encoder_decoder, "T5 and Marian"),
+        Row("D1", "WordPiece", tokens.word_piece),
+        Row("D2", "Unigram language model", tokens.unigram),
+        Row("D3", "a vocabulary of whole words", tokens.word_level),
+        Row("D4", "from subwords back to words", tokens.back_to_words),
+        Row("D5", "special tokens", tokens.special_tokens),
+        Row("D6", "batches of tokens", tokens.padded_batches, "truncation"),
+        Row("E8", "maximum likelihood with teacher forcing", training.maximum_likelihood),
+        Row("F1", "teacher forcing on and off", training.teacher_forcing),
+        Row("F4", "the trainer's arguments", training.trainer_arguments),
+        Row("F5", "save and load", training.save_and_load),
+        Row(
+            "F8",
+            "all positions trained at once",
+            training.all_positions_at_once,
+            "the speed beside an RNN",
+        ),
+        Row("G6", "translation learnt from pairs", training.translation),
+        Row("H1", "greedy search", decoding.greedy_search),
+        Row("H6", "beam search", decoding.beam_search),
+        Row("H7", "two rules for stopping a beam", decoding.two_stopping_rules),
+        Row("H8", "the bias of sums towards short outputs", decoding.length_bias),
+        Row("H9", "several outputs and their scores", decoding.n_best),
+        Row("H11", "the probability of a sentence", decoding.sentence_probability),
+        Row(
+            "H12",
+            "the autoregressive loop and its cache",
+            decoding.cached_loop,
+            "families but the encoder-decoder",
+        ),
+        Row("I1", "BLEU", metrics.bleu_score),
+        Row("K1", "listing: self_attention", listings.self_attention_listing),
+        Row("K2", "listing: attention", listings.attention_listing),
+        Row("K3", "listing: PositionalEncoding", listings.position_listing, "RelativePositionalEncoding"),
+        Row("K4", "listings: greedy_decoding, beam_search", listings.search_listings, "sampling and MBR"),
+        Row("K5", "listings: sentence_bleu, corpus_bleu", listings.bleu_listing, "the ROUGE scorer"),
+        Row("L1", "three one-hot tokens", examples.three_one_hot_tokens),
+        Row("L2", "what a word sees", examples.what_pulou_sees),
+        Row("L3", "words and subwords", examples.words_and_subwords),
+        Row("L4", "a beam of two, step by step", examples.beam_step_by_step),
+        Row("L5", "a mistake under teacher forcing", examples.corrected_by_the_teacher),
+        Row("L7", "two sentences translated", examples.translated),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row that was run: its finding, and how long it took."""
+
+    row: Row
+    finding: Finding
+    seconds: float
+
+    def record(self) -> dict[str, Any]:
+        """As plain data; `notes`, `remark`, `drawing` and `missing` only where there is something to say."""
+        found = self.finding
+        said = {"notes": found.notes, "remark": found.remark, "drawing": found.drawing, "missing": self.row.missing}
+        return {
+            "row": self.row.id,
+            "title": self.row.title,
+            "passed": found.passed,
+            "value": found.value,
+            "expected": found.expected,
+            "seconds": round(self.seconds, 3),
+        } | {key: text for key, text in said.items() if text not in (None, "")}
+
+
+def rows_named(names: Iterable[str]) -> list[Row]:
+    """The rows of those names, in any case, in the order given; all of them for no name.
+
+    Raises:
+        UsageError: no such row; the message lists the known ones.
+    """
+    wanted = [name.upper() for name in names] or list(ROWS)
+    for name in wanted:
+        if name not in ROWS:
+            raise UsageError(f"unknown row {name!r}{nearest(name, list(ROWS))}")
+    return [ROWS[name] for name in wanted]
+
+
+def run(rows: Iterable[Row], seed: int = 1) -> Iterator[Result]:
+    """Run each row, its random numbers from `seed` whatever ran before it; a check that breaks is a row that failed."""
+    for row in rows:
+        begun = time.perf_counter()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            try:
+                finding = row.check()
+            except Exception as error:  # one broken row must not hide the others
+                finding = Finding(f"{type(error).__name__}: {error}", "a finding", False)
+        yield Result(row, finding, time.perf_counter() - begun)

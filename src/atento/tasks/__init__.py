@@ -1,0 +1,1 @@
+"""Tasks: what ties records, objective, network, decoding and metric together."""

@@ -1,0 +1,163 @@
+"""From the word MODEL to weights: run folders, model folders, hub names; and writing a model folder whole or not at all."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from atento.config.network import NetworkConfig, PositionConfig
+from atento.errors import CheckpointError, ModelError, UsageError
+from atento.training.catalogue import best, newest
+from atento.training.checkpoint import load_checkpoint
+from atento.training.manifest import MANIFEST, verify, write_file, write_manifest
+from atento.training.manifest import directory as open_directory
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True)
+class FoundModel:
+    """A model's files, read and verified: config.json as data, tensors on the CPU, the folder they stand in."""
+
+    path: Path
+    config: dict[str, Any]
+    weights: dict[str, Tensor]
+
+
+def read_model(model: str | Path) -> FoundModel:
+    """Find and read a model.
+
+    Raises:
+        UsageError, ModelError: nothing loadable is there. CheckpointError: truncated or altered; names the file.
+    """
+    path = locate(model)
+    if (path / "state.json").exists():
+        checkpoint = load_checkpoint(path)
+        return FoundModel(path, checkpoint.config, checkpoint.weights)
+    if not (path / "config.json").exists():
+        raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
+    if (path / MANIFEST).exists():
+        verify(path)
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        weights = load_file(path / "model.safetensors")
+    except FileNotFoundError as error:
+        raise ModelError(f"{path}: {Path(str(error.filename or 'model.safetensors')).name} is missing") from None
+    except (ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+    return FoundModel(path, config, weights)
+
+
+def locate(model: str | Path) -> Path:
+    """The folder of a model: the best checkpoint of a run (else its last), a model folder, or a fetched hub name."""
+    path = Path(model)
+    if (path / "checkpoints").is_dir():
+        return _of_run(path)
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise UsageError(f"{path} is a file; a model is a folder")
+    if _HUB_NAME.fullmatch(str(model)) and not str(model).startswith("."):
+        return _fetched(str(model))
+    raise UsageError(f"no model at {path}: give a run folder, a model folder or a hub name (owner/name)")
+
+
+def _of_run(run: Path) -> Path:
+    last = newest(run / "checkpoints", set_aside=False)
+    chosen = best(run / "checkpoints", set_aside=False) or last
+    averaged = newest(run / "averaged", set_aside=False)
+    if chosen is None:
+        raise UsageError(f"the run {run} has no checkpoint yet")
+    if averaged is not None and _score(averaged) > _score(chosen):
+        return averaged
+    return chosen
+
+
+def _score(path: Path) -> float:
+    score = json.loads((path / "state.json").read_text(encoding="utf-8")).get("score")
+    return float("-inf") if score is None else float(score)
+
+
+def _fetched(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    patterns = ["config.json", "*.safetensors", "tokenizer*", "MANIFEST.json"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=patterns))
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, OSError) as error:
+        raise UsageError(
+            f"{name} is no local folder, and as a hub name it could not be fetched ({type(error).__name__}); "
+            "give the path of a local folder"
+        ) from error
+
+
+def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
+    """The network's part of a `config.json`.
+
+    Raises:
+        ModelError: written by other software, or with fields this version does not know.
+    """
+    if config.get("model_type") != "atento" or not isinstance(config.get("network"), dict):
+        raise ModelError(f"{path}: config.json is not Atento's own (model_type {config.get('model_type')!r})")
+    given = dict(config["network"])
+    unknown = set(given) - {field.name for field in fields(NetworkConfig)}
+    if unknown:
+        raise ModelError(
+            f"{path}: config.json has unknown network keys {sorted(unknown)}; was it written by a newer version?"
+        )
+    if isinstance(given.get("positions"), dict):
+        given["positions"] = PositionConfig(**given["positions"])
+    try:
+        return NetworkConfig(**given)
+    except (TypeError, UsageError) as error:
+        raise ModelError(f"{path}: config.json: {error}") from None
+
+
+def write_model(
+    directory: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor], files: Mapping[str, bytes]
+) -> Path:
+    """A model folder, written beside its place and renamed into it.
+
+    Raises:
+        UsageError: something stands there already.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory} exists already; give another folder")
+    partial = directory.with_name(f".{directory.name}-{os.getpid()}")
+    contents = {
+        "config.json": (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode(),
+        "model.safetensors": save(
+            {name: value.contiguous().cpu() for name, value in weights.items()}, {"format": "pt"}
+        ),
+        "README.md": model_card(config).encode(),
+        **files,
+    }
+    partial.mkdir(parents=True)
+    with open_directory(partial) as fd:
+        entries = [write_file(fd, name, [content]) for name, content in contents.items()]
+    write_manifest(partial, entries=entries)
+    if directory.exists():
+        directory.rmdir()
+    partial.rename(directory)
+    return directory
+
+
+def model_card(config: Mapping[str, Any]) -> str:
+    """What the model is, for a person: task, sizes, how to use it."""
+    network = config["network"]
+    return (
+        f"---\nlibrary_name: atento\n---\n\n# {config.get('name')}\n\n"
+        f"Task: {config.get('task')}. An {network['architecture']} Transformer, {network['d_model']} wide, "
+        f"{network['n_layers']} + {network['n_decoder_layers'] or network['n_layers']} layers, "
+        f"vocabulary {network['vocab_size']}, written by Atento {config.get('atento_version')}.\n\n"
+        "```python\nimport atento\n\nmodel = atento.load('.')\nmodel.translate('Hello.')\n```\n\n"
+        "The training data, and so what the model may be used for, are known to whoever trained it.\n"
+    )

@@ -1,0 +1,156 @@
+"""From a recipe to what training needs: records read and checked, a tokenizer, ids, a network's configuration."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from atento.config.network import NetworkConfig
+from atento.config.recipe import Recipe, SourceConfig
+from atento.data.batches import Ragged, Seq2SeqBatches
+from atento.data.sources import Parallel, overlap, read_pairs
+from atento.errors import DataError, RecipeError, UsageError
+from atento.text.tokenizer import Tokenizer
+from atento.text.training import train_tokenizer
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The sentence pairs of one split, all its sources joined."""
+
+    source: list[str]
+    target: list[str]
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Data:
+    """Every split of a recipe; `fingerprint` says exactly which pairs a run was trained and validated on."""
+
+    train: Pairs
+    valid: Pairs | None
+    test: Pairs | None
+    fingerprint: str
+
+
+def read_data(recipe: Recipe, folder: Path, say: Say) -> Data:
+    """Read every split, and say what was left out.
+
+    Raises:
+        DataError, RecipeError: before any long work, naming file, line and rule.
+    """
+    config = recipe.data
+    splits: dict[str, Pairs | None] = {}
+    read: dict[str, list[Parallel]] = {}
+    for name, sources in (("train", config.train), ("valid", config.valid), ("test", config.test)):
+        read[name] = [read_pairs(source, folder, skip_bad=config.skip_bad) for source in sources]
+        for warning in (text for parallel in read[name] for text in parallel.warnings()):
+            say(f"warning: {warning}")
+        splits[name] = _joined(read[name])
+    train = splits["train"]
+    if train is None:
+        raise RecipeError("`data.train` names no data")
+    for part, source in zip(read["valid"], config.valid):
+        repeated = sum(overlap(one, part) for one in read["train"])
+        if repeated:
+            say(
+                f"warning: {repeated} of {len(part)} validation pairs of {_name(source)} also stand in the training data"
+            )
+    parts = [train.fingerprint, "" if splits["valid"] is None else splits["valid"].fingerprint]
+    return Data(train, splits["valid"], splits["test"], sha256("\n".join(parts).encode()).hexdigest())
+
+
+def _joined(read: list[Parallel]) -> Pairs | None:
+    if not read:
+        return None
+    return Pairs(
+        [text for part in read for text in part.source],
+        [text for part in read for text in part.target],
+        sha256("\n".join(part.fingerprint for part in read).encode()).hexdigest(),
+    )
+
+
+def _name(source: SourceConfig) -> str:
+    return f"the micro-world's {source.world}" if source.world else str(source.file or source.source)
+
+
+def tokenizer_for(recipe: Recipe, folder: Path, texts: Iterable[str], say: Say) -> Tokenizer:
+    """The recipe's tokenizer: loaded from its `path`, or trained on the training text."""
+    config = recipe.tokenizer
+    if config.path is not None:
+        return Tokenizer.load(folder / config.path)
+    if not config.shared:
+        raise UsageError("`tokenizer.shared: false` (one vocabulary a language) is not built yet; use true")
+    tokenizer = train_tokenizer(config, texts)
+    say(f"tokenizer: {config.kind}, {tokenizer.vocab_size} pieces")
+    return tokenizer
+
+
+def network_for(recipe: Recipe, tokenizer: Tokenizer) -> NetworkConfig:
+    """The recipe's network with the tokenizer's sizes and ids filled in."""
+    given = recipe.network.vocab_size
+    if given not in (0, tokenizer.vocab_size):
+        raise RecipeError(
+            f"`network.vocab_size` must be the tokenizer's: got {given} and {tokenizer.vocab_size}; leave it out"
+        )
+    return replace(
+        recipe.network,
+        vocab_size=tokenizer.vocab_size,
+        pad_id=tokenizer.pad_id,
+        unk_id=tokenizer.unk_id,
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+        start_id=tokenizer.bos_id,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+    )
+
+
+def batches_for(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, pairs: Pairs, say: Say) -> Seq2SeqBatches:
+    """The training pairs as ids, the over-long ones left out and counted."""
+    source, target = tokenizer.encode_batch(pairs.source), tokenizer.encode_batch(pairs.target)
+    longest = recipe.data.max_len
+    kept = [i for i, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
+    if len(kept) < len(source):
+        say(
+            f"warning: {len(source) - len(kept)} of {len(source)} training pairs left out: longer than {longest} tokens"
+        )
+    if not kept:
+        raise DataError(f"no training pair is left: all are longer than `data.max_len` {longest} tokens")
+    training = recipe.training
+
+    def resample(epoch: int) -> tuple[Ragged, Ragged]:
+        drawn = []
+        for side, texts in enumerate((pairs.source, pairs.target)):
+            chosen = [texts[i] for i in kept]
+            seed = training.seed + 1_000_003 * (2 * epoch + side)
+            drawn.append(Ragged(tokenizer.encode_batch(chosen, dropout=training.subword_dropout, seed=seed)))
+        return drawn[0], drawn[1]
+
+    return Seq2SeqBatches(
+        Ragged([source[i] for i in kept]),
+        Ragged([target[i] for i in kept]),
+        budget=training.batch_tokens,
+        seed=training.seed,
+        pad_id=network.pad_id,
+        start_id=network.start_id,
+        eos_id=network.eos_id,
+        resample=resample if training.subword_dropout else None,
+    )
+
+
+def in_order(source: list[list[int]], target: list[list[int]], budget: int) -> list[list[int]]:
+    """Row numbers in batches of like length for a validation pass, about `budget` target tokens each."""
+    order = np.lexsort(([len(row) for row in source], [len(row) for row in target])).tolist()
+    batches: list[list[int]] = [[]]
+    tokens = 0
+    for row in order:
+        if tokens + len(target[row]) + 1 > budget and batches[-1]:
+            batches.append([])
+            tokens = 0
+        batches[-1].append(row)
+        tokens += len(target[row]) + 1
+    return batches

@@ -1,0 +1,315 @@
+"""A run from its recipe: the folder, what makes it the same run, and going on exactly where it stopped."""
+
+import json
+import os
+import platform
+import shlex
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import atento
+from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
+from atento.config.recipe import Recipe
+from atento.errors import CheckpointError, TrainingError, UsageError
+from atento.networks import build_network, parameter_count
+from atento.precision import best_precision, resolve_device, threads
+from atento.tasks.prepare import Data, batches_for, network_for, read_data, tokenizer_for
+from atento.tasks.validation import validate
+from atento.text.tokenizer import Tokenizer
+from atento.training.average import average_run
+from atento.training.catalogue import clean, newest
+from atento.training.journal import Journal
+from atento.training.lock import RunLock
+from atento.training.loop import Progress, Run, fit, restore
+from atento.training.memory import keep_freed_memory
+from atento.training.progress import Reporter
+from atento.training.step import Stepper
+
+# What may differ between the command that began a run and the one that goes on with it.
+MAY_CHANGE = ("name", "training.steps", "training.epochs", "training.log_every", "training.keep", "training.average")
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run that has ended (or had already): its folder, its last step, its best validation score and test scores."""
+
+    folder: Path
+    step: int
+    best: float | None
+    best_step: int
+    test: dict[str, float] | None
+    already_finished: bool = False
+
+
+def train(
+    recipe: str | Path,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    out: str | Path | None = None,
+    force: bool = False,
+    device: str = "auto",
+    precision: str | None = None,
+    seed: int | None = None,
+    thread_count: int | None = None,
+) -> TrainedRun:
+    """Train what the recipe says, into a run folder; an unfinished run is continued exactly.
+
+    Args:
+        recipe: a file, or the name of a shipped recipe. overrides: {"training.steps": 1000} or ["training.steps=1000"].
+        out: the run folder; `runs/NAME` by default. force: move a folder of another run aside.
+        device, precision, seed, thread_count: win over the recipe.
+
+    Raises:
+        RecipeError, DataError, UsageError: before long work. TrainingStopped: by a signal, checkpoint saved.
+    """
+    given = dict(overrides) if isinstance(overrides, Mapping) else list(overrides)
+    for key, value in (("training.precision", precision), ("training.seed", seed)):
+        if value is not None and isinstance(given, dict):
+            given[key] = value
+        elif value is not None and isinstance(given, list):
+            given.append(f"{key}={value}")
+    loaded = load_recipe(recipe, given)
+    folder = Path(out) if out is not None else Path("runs") / loaded.recipe.name
+    _open_folder(folder, force)
+    with RunLock(folder), threads(thread_count):
+        return _train(loaded, folder, resolve_device(device), thread_count)
+
+
+def _open_folder(folder: Path, force: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"the run folder {folder} is a file; give another with --out")
+    if force and folder.exists() and any(folder.iterdir()):
+        with RunLock(folder):  # refused while another process trains there
+            pass
+        aside = next(p for n in range(1, 10_000) if not (p := folder.with_name(f"{folder.name}.old-{n}")).exists())
+        folder.rename(aside)
+    known = {"run.json", ".lock"}
+    if folder.exists() and not (folder / "run.json").exists() and {p.name for p in folder.iterdir()} - known:
+        raise UsageError(
+            f"{folder} holds files and is not a run; give another folder with --out, or --force to move it aside"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"the run folder {folder} cannot be made: {error.strerror}") from None
+
+
+def _train(loaded: LoadedRecipe, folder: Path, device: str, thread_count: int | None) -> TrainedRun:
+    keep_freed_memory()
+    recipe = loaded.recipe
+    log = (folder / "train.log").open("a", encoding="utf-8")
+    reporter = Reporter(0, log=log, bar=False)
+    say = reporter.line
+    for warning in loaded.warnings:
+        say(f"warning: {warning}")
+    data = read_data(recipe, loaded.folder, say)
+    identity = _identity(recipe, data, folder, device, thread_count, say)
+    torch.set_num_threads(int(identity["threads"]))
+    if identity["deterministic_from"] != torch.__version__:
+        say(
+            f"warning: the run was begun with torch {identity['deterministic_from']}, this is {torch.__version__}: not bit-exact"
+        )
+    clean(folder / "checkpoints")
+    tokenizer = _tokenizer(recipe, loaded.home, folder, data, say)
+    config = network_for(recipe, tokenizer)
+    batches = batches_for(recipe, config, tokenizer, data.train, say)
+    steps = recipe.training.steps
+    if recipe.training.epochs is not None:
+        steps = max(1, round(recipe.training.epochs * batches.updates_per_epoch))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.training.seed)
+        network = build_network(config).to(device)
+    stepper = Stepper(network, recipe.training, str(identity["precision"]))
+    valid = data.valid
+    run = Run(
+        folder=folder,
+        config=recipe.training,
+        steps=steps,
+        stepper=stepper,
+        batches=batches,
+        validate=None if valid is None else lambda: validate(network, tokenizer, valid, recipe),
+        score_name=recipe.metrics[0] if recipe.metrics else "nll",
+        model_config=model_config(recipe, asdict(config)),
+        model_files=tokenizer.files(),
+        identity={**identity, "tokenizer": tokenizer.fingerprint},
+        journal=Journal(folder / "metrics.jsonl"),
+        reporter=reporter,
+    )
+    last = newest(run.checkpoints)
+    if last is not None:
+        restore(run, last)
+        if run.progress.step > steps:
+            raise UsageError(
+                f"{folder} has {run.progress.step} steps; `training.steps` {steps} is fewer. Use --force to begin anew"
+            )
+        if run.progress.finished and not _extends(run, steps):
+            say(f"already finished: {folder}, step {run.progress.step}")
+            return _result(run, None, already=True)
+        say(f"going on with {folder} from step {run.progress.step}")
+    elif damaged := sorted(path.name for path in run.checkpoints.glob("*.bad")):
+        raise CheckpointError(
+            f"every checkpoint of {folder} is damaged ({', '.join(damaged)}); --force begins anew beside it"
+        )
+    else:
+        run.journal.cut(0)
+        say(
+            f"{recipe.name}: {parameter_count(network):,} parameters, {len(batches.source):,} pairs, "
+            f"{batches.updates_per_epoch} updates an epoch, {steps} steps; {device}, {identity['precision']}, "
+            f"{identity['threads']} threads; run folder {folder}"
+        )
+    _environment(folder)
+    run.reporter = Reporter(steps, run.progress.step, log)
+    try:
+        fit(run)
+    finally:
+        run.reporter.close()
+    return _finish(run, recipe, data, tokenizer, log_to=reporter.line)
+
+
+def _extends(run: Run, steps: int) -> bool:
+    """More steps than before extend a run that reached its end; one that stopped early has ended."""
+    early = run.config.early_stop and run.progress.stale >= run.config.early_stop
+    return run.progress.step < steps and not early
+
+
+def _identity(
+    recipe: Recipe, data: Data, folder: Path, device: str, thread_count: int | None, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """What a run is: kept in `run.json` when it begins, compared when it goes on.
+
+    Raises:
+        UsageError: the folder holds a run of another recipe or data; names the difference.
+    """
+    path = folder / "run.json"
+    recipe_path = folder / "recipe.yaml"
+    if path.exists():
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        before = load_recipe(recipe_path, environment={}).recipe
+        different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
+        if different:
+            raise UsageError(
+                f"{folder} is a run of another recipe: {'; '.join(different)}. Give another folder with --out, or --force "
+                "to move it aside"
+            )
+        if kept["data"] != data.fingerprint:
+            raise UsageError(f"{folder} was trained on other data: the files have changed. Use --out or --force")
+        now = thread_count or kept["threads"]
+        if now != kept["threads"]:
+            say(
+                f"warning: the run was begun with {kept['threads']} threads, now {now}: the same to rounding, not bit-exact"
+            )
+        if kept["device"] != device:
+            say(f"warning: the run was begun on {kept['device']}, now {device}: the same to rounding, not bit-exact")
+        _write(recipe_path, dump_recipe(recipe))
+        return kept | {"threads": now, "device": device}
+    auto = best_precision(device)
+    identity = {
+        "run_id": uuid.uuid4().hex,
+        "data": data.fingerprint,
+        "precision": auto if recipe.training.precision == "auto" else recipe.training.precision,
+        "threads": thread_count or torch.get_num_threads(),
+        "device": device,
+        "deterministic_from": torch.__version__,
+    }
+    _write(recipe_path, dump_recipe(recipe))
+    _write(path, json.dumps(identity, indent=2) + "\n")
+    return identity
+
+
+def _tokenizer(recipe: Recipe, home: Path, folder: Path, data: Data, say: Callable[[str], None]) -> Tokenizer:
+    """The run's own tokenizer; made once, kept in the run folder."""
+    kept = folder / "tokenizer"
+    if kept.exists():
+        return Tokenizer.load(kept)
+    texts = (text for pair in zip(data.train.source, data.train.target) for text in pair)
+    tokenizer = tokenizer_for(recipe, home, texts, say)
+    partial = folder / f".tokenizer-{os.getpid()}"
+    tokenizer.save(partial)
+    partial.rename(kept)
+    return tokenizer
+
+
+def model_config(recipe: Recipe, network: dict[str, Any]) -> dict[str, Any]:
+    """`config.json` of a model: everything needed to use it."""
+    return {
+        "model_type": "atento",
+        "atento_version": atento.__version__,
+        "task": recipe.task,
+        "name": recipe.name,
+        "network": network,
+        "decoding": asdict(recipe.decoding),
+    }
+
+
+def _finish(run: Run, recipe: Recipe, data: Data, tokenizer: Tokenizer, log_to: Callable[[str], None]) -> TrainedRun:
+    """Average, score on the test data with the best weights, say where everything lies."""
+    progress, network = run.progress, run.stepper.network
+    if recipe.training.average > 1:
+        averaged = average_run(
+            run.folder,
+            recipe.training.average,
+            score=None
+            if data.valid is None
+            else lambda weights: _score_of(network, weights, tokenizer, data, recipe, run.score_name),
+        )
+        log_to(f"averaged the last {averaged.count} checkpoints: {run.score_name} {averaged.score}")
+    test = None
+    event: dict[str, Any] = {"event": "end", "step": progress.step}
+    if data.test is not None:
+        from atento.model import load
+
+        best = load(run.folder, device=str(run.identity["device"]))
+        test = validate(best.network, tokenizer, data.test, recipe)
+        event |= {f"test_{name}": value for name, value in test.items()}
+        log_to(
+            "test: " + ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
+        )
+    run.journal.append(event)
+    return _result(run, test)
+
+
+def _score_of(
+    network: Any, weights: dict[str, torch.Tensor], tokenizer: Tokenizer, data: Data, recipe: Recipe, name: str
+) -> float:
+    """The validation score of other weights in the same network, which gets its own back."""
+    own = {key: value.clone() for key, value in network.state_dict().items()}
+    network.load_state_dict(weights)
+    assert data.valid is not None
+    scores = validate(network, tokenizer, data.valid, recipe)
+    network.load_state_dict(own)
+    return scores[name] if name != "nll" else -scores["nll"]
+
+
+def _result(run: Run, test: dict[str, float] | None, already: bool = False) -> TrainedRun:
+    progress: Progress = run.progress
+    return TrainedRun(run.folder, progress.step, progress.best, progress.best_step, test, already)
+
+
+def _environment(folder: Path) -> None:
+    """Versions, command and machine of the last start, for whoever reads the run later."""
+    facts = {
+        "atento": atento.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "command": shlex.join(sys.argv),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    _write(folder / "env.json", json.dumps(facts, indent=2) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a small file whole."""
+    partial = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise TrainingError(f"{path} cannot be written: {error.strerror}") from error

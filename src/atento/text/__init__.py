@@ -1,0 +1,27 @@
+"""Strings and ids: normalisation, tokenizers of six kinds, words and sentences. Needs no torch."""
+
+from atento.text.normalization import Normalized, normalize_with_spans
+from atento.text.sentences import split_sentences
+from atento.text.specials import STANDARD, SpecialTokens, sentinels, standard_specials
+from atento.text.tokenizer import Encoded, Tokenizer
+from atento.text.training import TokenizerSettings, train_tokenizer
+from atento.text.words import Words, align_words, merge_labels, spread_labels, word_spans
+
+__all__ = [
+    "STANDARD",
+    "Encoded",
+    "Normalized",
+    "SpecialTokens",
+    "Tokenizer",
+    "TokenizerSettings",
+    "Words",
+    "align_words",
+    "merge_labels",
+    "normalize_with_spans",
+    "sentinels",
+    "split_sentences",
+    "spread_labels",
+    "standard_specials",
+    "train_tokenizer",
+    "word_spans",
+]

@@ -1,0 +1,112 @@
+"""What happens to text before it is cut into pieces, and which characters of the original each result came from.
+
+The rule, the same for every kind of tokenizer: lower case if asked; Unicode NFC (accents stay); every run of spaces,
+tabs, line ends, other separators (Z*), control characters (Cc, NUL among them) and U+2581, by which pieces write a
+space, becomes one space; none at either end. Format characters (joiners in emoji, direction marks, U+FEFF) stay.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from tokenizers import Regex, normalizers
+
+from atento.errors import TokenizerError
+
+# One class for both engines: Python's `re` and Oniguruma read it alike.
+_BLANK = (
+    "\\u0000-\\u0020\\u007f-\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u2581\\u3000"  # Cc, Z*, U+2581
+)
+_BLANKS = re.compile(f"[{_BLANK}]+")
+_BLANK_CHARS = frozenset(chr(i) for i in range(0x3001) if _BLANKS.fullmatch(chr(i)))
+
+# Characters of combining class 0 that all the same compose with the one before them (Hangul vowels and finals, some
+# Indic vowel signs): a cut before one of these would change the NFC form.
+_JOINING_STARTERS = frozenset(
+    [chr(i) for i in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))]
+    + list(
+        "\u09be\u09d7\u0b3e\u0b56\u0b57\u0bbe\u0bd7\u0cc2\u0cd5\u0cd6\u0d3e\u0d57\u0dcf\u0ddf\u102e\u1b35"
+        "\U00011127\U0001133e\U00011357\U000114b0\U000114ba\U000114bd\U000115af\U00011930"
+    )
+)
+
+
+@dataclass(frozen=True)
+class Normalized:
+    """Normalised text; character i of it came from `original[spans[i][0]:spans[i][1]]`."""
+
+    text: str
+    spans: list[tuple[int, int]]
+
+
+def require_unicode(text: str, what: str = "text") -> None:
+    """Refuses what is not Unicode text.
+
+    Raises:
+        TokenizerError: not a string, or it holds a lone surrogate; the message names its position.
+    """
+    if not isinstance(text, str):
+        raise TokenizerError(f"{what} must be a string: got {type(text).__name__}")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        code = f"U+{ord(text[error.start]):04X}"
+        raise TokenizerError(
+            f"{what} must be Unicode text: got the lone surrogate {code} at character {error.start}"
+        ) from None
+
+
+def is_blank(char: str) -> bool:
+    """Whether normalisation turns this character into a space."""
+    return char in _BLANK_CHARS
+
+
+def library_normalizer(lowercase: bool) -> normalizers.Normalizer:
+    """The rule as the `tokenizers` library runs it and `tokenizer.json` stores it."""
+    steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
+    spelled = re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", _BLANK)
+    steps += [normalizers.NFC(), normalizers.Replace(Regex(f"[{spelled}]+"), " "), normalizers.Strip()]
+    return normalizers.Sequence(steps)
+
+
+def normalize_with_spans(text: str, lowercase: bool = False) -> Normalized:
+    """The rule again, character by character, keeping where each came from (spec row D4); time is linear.
+
+    Where NFC or lower case changes a character with its marks, every result character carries the span of the whole
+    group, so a span never cuts a letter from its accent.
+    """
+    pairs = _composed(text, lowercase)
+    out: list[str] = []
+    spans: list[tuple[int, int]] = []
+    blank: tuple[int, int] | None = None
+    for char, span in pairs:
+        if char in _BLANK_CHARS:
+            blank = span if blank is None else (blank[0], span[1])
+            continue
+        if blank is not None and out:
+            out.append(" ")
+            spans.append(blank)
+        blank = None
+        out.append(char)
+        spans.append(span)
+    return Normalized("".join(out), spans)
+
+
+def _composed(text: str, lowercase: bool) -> list[tuple[str, tuple[int, int]]]:
+    """Lower case and NFC: each character with the span it came from."""
+    if not lowercase and unicodedata.is_normalized("NFC", text):
+        return [(char, (i, i + 1)) for i, char in enumerate(text)]
+    pairs: list[tuple[str, tuple[int, int]]] = []
+    start = 0
+    for end in range(1, len(text) + 1):
+        if end < len(text) and (text[end] in _JOINING_STARTERS or unicodedata.combining(text[end])):
+            continue
+        group = text[start:end]
+        # Lower case goes by single characters: the library knows no final sigma.
+        changed = unicodedata.normalize("NFC", "".join(c.lower() for c in group) if lowercase else group)
+        if len(changed) == len(group) and (changed == group or len(group) == 1):
+            pairs += [(char, (start + i, start + i + 1)) for i, char in enumerate(changed)]
+        else:
+            pairs += [(char, (start, end)) for char in changed]
+        start = end
+    return pairs

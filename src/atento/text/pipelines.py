@@ -1,0 +1,196 @@
+"""The kinds of tokenizer, one table: how each cuts text for its model, and how its pieces spell text again."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import tokenizers
+from tokenizers import Regex, decoders, models, pre_tokenizers
+
+from atento.errors import TokenizerError, nearest
+from atento.text.normalization import library_normalizer
+from atento.text.specials import SpecialTokens
+
+SPACE = "▁"  # U+2581, how pieces write a space
+BYTES = tuple(f"<0x{i:02X}>" for i in range(256))
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+_HAN = r"[\x{4e00}-\x{9fff}\x{3400}-\x{4dbf}\x{f900}-\x{faff}\x{20000}-\x{2ebef}\x{2f800}-\x{2fa1f}]"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of tokenizer. `spaces`: its pieces spell text whole, spaces included; `bytes`: no text is unknown."""
+
+    model: str  # the library's name for its model
+    spaces: bool
+    bytes: bool
+    pre_tokenizer: Callable[[], pre_tokenizers.PreTokenizer | None]
+    decoder: Callable[[], decoders.Decoder | None]
+
+
+def _pieces() -> pre_tokenizers.PreTokenizer:
+    # Punctuation and digits stand alone, so that "gato." is no piece, numbers are spelt out, and the strings of special
+    # and byte tokens, which begin with "<", can never be one piece of user text.
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True),
+            pre_tokenizers.Punctuation("isolated"),
+            pre_tokenizers.Digits(individual_digits=True),
+        ]
+    )
+
+
+def _words() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Split(Regex(_HAN), "isolated"),
+            pre_tokenizers.Punctuation("isolated"),
+        ]
+    )
+
+
+def _spell() -> decoders.Decoder:
+    return decoders.Sequence(
+        [
+            decoders.Replace(SPACE, " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+
+
+def _letters() -> decoders.Decoder:
+    return decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+
+
+KINDS: Mapping[str, Kind] = {
+    "unigram": Kind("Unigram", True, True, _pieces, _spell),
+    "bpe": Kind("BPE", True, True, _pieces, _spell),
+    "wordpiece": Kind("WordPiece", False, False, _words, lambda: decoders.WordPiece(prefix="##", cleanup=True)),
+    "word": Kind("WordLevel", False, False, _words, lambda: None),
+    "character": Kind("BPE", True, False, lambda: None, _letters),
+    "byte": Kind("BPE", True, True, lambda: None, _letters),
+}
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of that name.
+
+    Raises:
+        TokenizerError: no such kind; the message lists the known ones.
+    """
+    if name not in KINDS:
+        raise TokenizerError(f"unknown kind of tokenizer {name!r}{nearest(name, list(KINDS))}")
+    return KINDS[name]
+
+
+def front(name: str, specials: SpecialTokens) -> list[str]:
+    """The pieces every vocabulary of that kind begins with: the special tokens, then the 256 bytes if it has them."""
+    return [*specials.ids, *(BYTES if kind_named(name).bytes else ())]
+
+
+def build(
+    name: str,
+    specials: SpecialTokens,
+    pieces: Sequence[str],
+    *,
+    scores: Sequence[float] = (),
+    merges: Sequence[tuple[str, str]] = (),
+    lowercase: bool = False,
+) -> tokenizers.Tokenizer:
+    """The whole pipeline of the library around a vocabulary: normaliser, pre-tokenizer, model, decoder.
+
+    Args:
+        name: the kind.
+        specials: the table that comes first.
+        pieces: the pieces behind `front(name, specials)`, in the order of their ids.
+        scores: unigram only: the log-probability of each piece.
+        merges: bpe only: pairs in the order they are joined.
+        lowercase: whether text is lower-cased first.
+    """
+    kind = kind_named(name)
+    head = front(name, specials)
+    vocabulary = {piece: i for i, piece in enumerate([*head, *pieces])}
+    if len(vocabulary) != len(head) + len(pieces):
+        seen = set(head)
+        double = next(piece for piece in pieces if piece in seen or seen.add(piece))  # type: ignore[func-returns-value]
+        raise TokenizerError(f"the pieces of a vocabulary must differ from one another: got {double!r} twice")
+    unk = specials.roles["unk"]
+    model: models.Model
+    if name == "unigram":
+        scored = [(piece, 0.0) for piece in head] + list(zip(pieces, scores, strict=True))
+        model = models.Unigram(scored, unk_id=specials.id("unk"), byte_fallback=True)
+    elif name == "wordpiece":
+        model = models.WordPiece(vocabulary, unk_token=unk, max_input_chars_per_word=100)
+    elif name == "word":
+        model = models.WordLevel(vocabulary, unk_token=unk)
+    else:  # character and byte are BPE without merges
+        model = models.BPE(vocabulary, list(merges), unk_token=unk, byte_fallback=kind.bytes)
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = library_normalizer(lowercase)
+    pre_tokenizer, decoder = kind.pre_tokenizer(), kind.decoder()
+    if pre_tokenizer is not None:
+        backend.pre_tokenizer = pre_tokenizer
+    if decoder is not None:
+        backend.decoder = decoder
+    backend.add_special_tokens(list(specials.ids))
+    return backend
+
+
+def guard(backend: tokenizers.Tokenizer, specials: SpecialTokens) -> None:
+    """Sees to it that no user text becomes a special id, whatever the vocabulary (contract: bad input).
+
+    The library is told to leave special strings in text alone; and since some models (XLM-R) hold them as ordinary
+    pieces too, each such string is cut behind its first character before the model sees it.
+    """
+    backend.encode_special_tokens = True
+    tails: dict[str, list[str]] = {}
+    for text in specials.ids:
+        if len(text) > 1:
+            tails.setdefault(text[0], []).append(text[1:])
+    if not tails or json.loads(backend.to_str())["model"]["type"] not in ("Unigram", "WordLevel"):
+        return
+    cuts = [f"{_quoted(head)}(?={'|'.join(map(_quoted, rest))})" for head, rest in tails.items()]
+    cut = pre_tokenizers.Split(Regex("|".join(cuts)), "isolated")
+    before = backend.pre_tokenizer
+    backend.pre_tokenizer = cut if before is None else pre_tokenizers.Sequence([before, cut])
+
+
+def _quoted(text: str) -> str:
+    """A string as an Oniguruma pattern for itself."""
+    return re.sub(r"([^\w<>/])", r"\\\1", text)
+
+
+def spellings(definition: Mapping[str, object]) -> Callable[[str], bytes | str]:
+    """How the pieces of a `tokenizer.json` spell text: a function from a piece to its text, or its bytes.
+
+    Kinds that write no spaces get one before each piece that begins a word. Foreign files are read too: GPT-2's letters
+    that stand for bytes, and the byte pieces `<0x41>` of Llama and of ours.
+    """
+    text = json.dumps([definition.get("pre_tokenizer"), definition.get("decoder")])
+    model = definition.get("model")
+    model_type = model.get("type") if isinstance(model, dict) else None
+    prefix = str(model.get("continuing_subword_prefix") or "##") if isinstance(model, dict) else "##"
+    if model_type == "WordPiece":
+        return lambda piece: piece.removeprefix(prefix) if piece.startswith(prefix) else " " + piece
+    if model_type == "WordLevel":
+        return lambda piece: " " + piece
+    if '"ByteLevel"' in text:
+        table = _byte_letters()
+        return lambda piece: bytes(table[c] for c in piece) if all(c in table for c in piece) else piece
+
+    def spell(piece: str) -> bytes | str:
+        found = _BYTE.fullmatch(piece)
+        return bytes([int(found[1], 16)]) if found else piece.replace(SPACE, " ")
+
+    return spell
+
+
+def _byte_letters() -> dict[str, int]:
+    """The letters GPT-2 writes bytes with -> the bytes: printable Latin-1 as itself, the others from U+0100 on."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [b for b in range(256) if b not in plain]
+    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(others)}

@@ -1,0 +1,174 @@
+"""Subword regularisation that repeats: another segmentation of the same text, a function of (text, rate, seed) alone.
+
+The library draws from a generator nobody can seed, which would break exact resumption; here the draw is ours and the
+pieces are the library's.
+"""
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from math import exp, inf, log
+from typing import Any
+
+import tokenizers
+
+from atento.errors import CapabilityError
+
+_CHUNK = 128  # characters; a longer run without a space is drawn in parts, which keeps the cost linear
+_CACHE = 100_000  # words whose plain segmentation is remembered
+
+
+class Sampler:
+    """Draws segmentations of text for one tokenizer.
+
+    - bpe: each possible merge is passed over with probability `rate` (BPE-dropout, Provilkov et al. 2020);
+    - unigram: with probability `rate` a word's segmentation is drawn from all of them, with probability proportional to
+      P(segmentation) ** alpha (Kudo 2018; spec row D2); rate 1 is subword regularisation as published;
+    - wordpiece: each longest match is passed over with probability `rate` (MaxMatch-Dropout, Hiraoka 2022).
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, definition: Mapping[str, Any], kind: str, alpha: float = 0.2):
+        """Args:
+            backend: the library's tokenizer.
+            definition: its `tokenizer.json`.
+            kind: what kind it is.
+            alpha: unigram only: 0 draws all segmentations alike, 1 by their probability.
+
+        Raises:
+            CapabilityError: a kind that knows but one segmentation.
+        """
+        draws: dict[str, Callable[[str, float, random.Random], list[int] | None]] = {
+            "bpe": self._bpe,
+            "unigram": self._unigram,
+            "wordpiece": self._wordpiece,
+        }
+        if kind not in draws:
+            raise CapabilityError(
+                f"subword dropout needs a bpe, unigram or wordpiece tokenizer: a {kind} tokenizer has one segmentation"
+            )
+        self._draw = draws[kind]
+        self._backend = backend
+        self._alpha = alpha
+        model = definition["model"]
+        self._plain: dict[str, list[int]] = {}
+        if kind == "unigram":
+            self._ids = {piece: i for i, (piece, _) in enumerate(model["vocab"])}
+            self._scores: dict[str, float] = dict(model["vocab"])
+            self._unknown = min(self._scores.values()) - 10.0  # the library's own penalty
+        else:
+            self._ids = model["vocab"]
+        self._longest = max(map(len, self._ids), default=1)
+        merges = [tuple(m.split(" ") if isinstance(m, str) else m) for m in model.get("merges") or ()]
+        self._ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
+        self._prefix = model.get("continuing_subword_prefix") or ""
+        self._unk = self._ids.get(model.get("unk_token") or "", 0) if kind != "unigram" else int(model["unk_id"] or 0)
+
+    def encode(self, text: str, rate: float, seed: int | str) -> list[int]:
+        """The ids of one drawn segmentation of `text`; `rate` lies in [0, 1]."""
+        chance = random.Random(f"subwords {seed}")
+        if self._backend.normalizer is not None:
+            text = self._backend.normalizer.normalize_str(text)
+        words = [text] if text else []
+        if self._backend.pre_tokenizer is not None:
+            words = [word for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
+        ids: list[int] = []
+        for word in words:
+            if len(word) <= _CHUNK:
+                ids += self._word(word, rate, chance)
+            elif self._prefix:
+                ids += self._segment(word)
+            else:
+                for start in range(0, len(word), _CHUNK):
+                    ids += self._word(word[start : start + _CHUNK], rate, chance)
+        return ids
+
+    def _word(self, word: str, rate: float, chance: random.Random) -> list[int]:
+        drawn = self._draw(word, rate, chance)
+        return self._segment(word) if drawn is None else drawn
+
+    def _segment(self, word: str) -> list[int]:
+        """The plain segmentation, by the library."""
+        ids = self._plain.get(word)
+        if ids is None:
+            if len(self._plain) >= _CACHE:
+                self._plain.clear()
+            ids = self._plain[word] = [token.id for token in self._backend.model.tokenize(word)]
+        return ids
+
+    def _spell(self, char: str) -> list[int]:
+        """A character that is no piece: its bytes where the vocabulary has them, else unknown."""
+        ids = [self._ids.get(f"<0x{byte:02X}>") for byte in char.encode("utf-8")]
+        known = [i for i in ids if i is not None]
+        return known if len(known) == len(ids) else [self._unk]
+
+    def _bpe(self, word: str, rate: float, chance: random.Random) -> list[int] | None:
+        parts = list(word)
+        while True:
+            best, where = inf, -1
+            for i in range(len(parts) - 1):
+                rank = self._ranks.get((parts[i], parts[i + 1]))
+                if rank is not None and rank < best and chance.random() >= rate:
+                    best, where = rank, i
+            if where < 0:
+                break
+            parts[where : where + 2] = [parts[where] + parts[where + 1]]
+        ids: list[int] = []
+        for part in parts:
+            ids += [self._ids[part]] if part in self._ids else self._spell(part)
+        return ids
+
+    def _unigram(self, word: str, rate: float, chance: random.Random) -> list[int] | None:
+        """Forward filtering, backward sampling over the lattice of pieces."""
+        if chance.random() >= rate:
+            return None
+        n = len(word)
+        forward = [0.0] + [-inf] * n  # log of the summed weight of all segmentations of word[:end]
+        arcs: list[list[tuple[int, float]]] = [[] for _ in range(n + 1)]
+        for end in range(1, n + 1):
+            for start in range(max(0, end - self._longest), end):
+                score = self._scores.get(word[start:end])
+                if score is None and end - start == 1:
+                    score = self._unknown
+                if score is not None:
+                    arcs[end].append((start, forward[start] + self._alpha * score))
+            top = max(weight for _, weight in arcs[end])
+            forward[end] = top + log(sum(exp(weight - top) for _, weight in arcs[end]))
+        pieces: list[str] = []
+        end = n
+        while end:
+            left = chance.random()
+            start = arcs[end][-1][0]
+            for candidate, weight in arcs[end]:
+                left -= exp(weight - forward[end])
+                if left < 0:
+                    start = candidate
+                    break
+            pieces.append(word[start:end])
+            end = start
+        ids: list[int] = []
+        for piece in reversed(pieces):
+            ids += [self._ids[piece]] if piece in self._ids else self._spell(piece)
+        return ids
+
+    def _wordpiece(self, word: str, rate: float, chance: random.Random) -> list[int] | None:
+        ids: list[int] = []
+        start = 0
+        while start < len(word):
+            prefix = self._prefix if start else ""
+            found = 0
+            for end in range(min(len(word), start + self._longest), start, -1):
+                if prefix + word[start:end] in self._ids:
+                    found = end
+                    if end == start + 1 or chance.random() >= rate:
+                        break
+            if not found:
+                return None  # a shorter match led nowhere: the plain segmentation stands
+            ids.append(self._ids[prefix + word[start:found]])
+            start = found
+        return ids
+
+
+def parsed(definition: str) -> dict[str, Any]:
+    """A `tokenizer.json` as plain data."""
+    data: dict[str, Any] = json.loads(definition)
+    return data

@@ -1,0 +1,218 @@
+"""Text -> a trained tokenizer: the same vocabulary from the same text every time, to the byte.
+
+What varies in the library's trainers is the order in which a hash table hands them the words. Plain BPE does not mind.
+For WordPiece the pieces `##x` get their numbers in that order, and numbers break ties between merges: so all letters
+are given to the trainer up front, in order. For Unigram sums of reals differ in the last digits, and letters that were
+pruned get their score back in that order: so scores are rounded to four decimals, such letters share the lowest score,
+and pieces are sorted by score, then by spelling.
+"""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import tokenizers
+from tokenizers import models, trainers
+
+from atento.errors import DataError, TokenizerError
+from atento.text.normalization import library_normalizer, require_unicode
+from atento.text.pipelines import SPACE, build, front, kind_named
+from atento.text.sampling import parsed
+from atento.text.specials import STANDARD, SpecialTokens, standard_specials
+from atento.text.tokenizer import Tokenizer
+
+log = logging.getLogger("atento.text")
+
+_COVERAGE = 0.9995  # of the characters of the text are pieces, as in SentencePiece; the rest is spelt in bytes
+_MAX_PIECE = 16  # characters
+_MAX_WORD = 256  # characters; a longer run without a space is cut, in training only
+_MAX_LETTERS = 1000  # WordPiece: letters kept, each twice, as x and ##x
+_MAX_VOCABULARY = 1_000_000
+
+
+class TokenizerSettings(Protocol):
+    """What training needs to be told; `atento.config.recipe.TokenizerConfig` is one."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def lowercase(self) -> bool: ...
+
+
+def train_tokenizer(
+    config: TokenizerSettings, texts: Iterable[str], *, extra_specials: Iterable[str] = ()
+) -> Tokenizer:
+    """Trains a tokenizer on lines of text (spec rows D1, D2, D3, D5).
+
+    Args:
+        config: kind, `vocab_size` (special tokens and byte pieces included; for word, character and byte it is a limit)
+            and `lowercase`.
+        texts: lines; read once.
+        extra_specials: further special tokens behind the standard five: `sentinels(100)`, language tags.
+
+    Returns:
+        The tokenizer. Where the text has too few pieces for `vocab_size`, or needs more, `notes` says so, and so does a
+        logged warning.
+
+    Raises:
+        DataError: the text is empty.
+        TokenizerError: unknown kind, a size out of range, text that is not Unicode.
+    """
+    kind_named(config.kind)
+    if not 1 <= config.vocab_size <= _MAX_VOCABULARY:
+        raise TokenizerError(f"`vocab_size` must lie in 1 ... {_MAX_VOCABULARY}: got {config.vocab_size}")
+    if isinstance(texts, str):
+        raise TokenizerError("training text must be lines, one string each: got a single string")
+    specials = standard_specials(extra_specials)
+    counts = _count(config.kind, texts, config.lowercase)
+    if not counts:
+        raise DataError("the text to train the tokenizer on is empty: it holds no word")
+    room = config.vocab_size - len(front(config.kind, specials))
+    pieces, extra = _TRAINERS[config.kind](counts, room)
+    backend = build(config.kind, specials, pieces, lowercase=config.lowercase, **extra)
+    notes = _notes(config.kind, config.vocab_size, backend.get_vocab_size(), specials)
+    for note in notes:
+        log.warning(note)
+    return Tokenizer(backend.to_str(pretty=True), config.kind, specials, lowercase=config.lowercase, notes=notes)
+
+
+def _notes(kind: str, asked: int, got: int, specials: SpecialTokens) -> tuple[str, ...]:
+    """What the user should know of the size."""
+    if got > asked:
+        needs = f"{len(front(kind, specials))} special and byte pieces and every letter of the text"
+        return (f"the vocabulary has {got} pieces, {asked} were asked for: a {kind} vocabulary holds {needs}",)
+    if got < asked and kind in ("unigram", "bpe", "wordpiece"):
+        return (f"the vocabulary has {got} pieces, {asked} were asked for: the text has no more pieces worth keeping",)
+    return ()
+
+
+def _count(kind: str, texts: Iterable[str], lowercase: bool) -> Counter[str]:
+    """How often each word stands in the text, as the model of that kind will see words; letters for `character`."""
+    normalizer = library_normalizer(lowercase)
+    pre_tokenizer = kind_named(kind).pre_tokenizer()
+    counts: Counter[str] = Counter()
+    for number, text in enumerate(texts, 1):
+        require_unicode(text, f"line {number} of the training text")
+        text = normalizer.normalize_str(text)
+        if pre_tokenizer is None:
+            counts.update(text)
+        else:
+            counts.update(word for word, _ in pre_tokenizer.pre_tokenize_str(text))
+    return counts
+
+
+def _letters(counts: Counter[str]) -> Counter[str]:
+    """How often each character stands in the words."""
+    letters: Counter[str] = Counter()
+    for word, count in counts.items():
+        for char in word:
+            letters[char] += count
+    return letters
+
+
+def _ranked(counts: Counter[str]) -> list[str]:
+    """The keys, most frequent first, ties by spelling."""
+    return sorted(counts, key=lambda key: (-counts[key], key))
+
+
+def _feed(counts: Counter[str]) -> Iterator[list[str]]:
+    """The words in order, each as often as it was seen, long ones in parts."""
+    for word in sorted(counts):
+        parts = [word[i : i + _MAX_WORD] for i in range(0, len(word), _MAX_WORD)]
+        for _ in range(counts[word]):
+            yield parts
+
+
+def _covered(counts: Counter[str]) -> tuple[Counter[str], list[str]]:
+    """The words without the rarest characters, and the characters that stay: those that make up 99.95 % of the text."""
+    letters = _letters(counts)
+    spare = (1 - _COVERAGE) * letters.total()
+    ranked = _ranked(letters)
+    while len(ranked) > 1 and letters[ranked[-1]] <= spare and ranked[-1] != SPACE:
+        spare -= letters[ranked.pop()]
+    rare = set(letters) - set(ranked)
+    if not rare:
+        return counts, sorted(ranked)
+    cut = re.compile("[" + "".join(map(re.escape, sorted(rare))) + "]+")
+    kept: Counter[str] = Counter()
+    for word, count in counts.items():
+        for part in cut.split(word):
+            if part:
+                kept[part] += count
+    return kept, sorted(ranked)
+
+
+def _run(model: models.Model, trainer: Any, counts: Counter[str]) -> dict[str, Any]:
+    """Trains through the library and gives back the model's part of `tokenizer.json`."""
+    backend = tokenizers.Tokenizer(model)
+    backend.train_from_iterator(_feed(counts), trainer)
+    trained: dict[str, Any] = parsed(backend.to_str())["model"]
+    return trained
+
+
+def _unigram(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]]:
+    counts, letters = _covered(counts)
+    unk = STANDARD["unk"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=max(room, len(letters)) + 1, show_progress=False, unk_token=unk, max_piece_length=_MAX_PIECE
+    )
+    scores: dict[str, float] = {
+        piece: score for piece, score in _run(models.Unigram(), trainer, counts)["vocab"] if piece != unk
+    }
+    lowest = min(scores.values())
+    # Letters that the trainer had pruned come back a ten-thousandth apart, in the order of a hash table.
+    restored = lowest + 1e-4 * (len(letters) + 1)
+    for piece, score in scores.items():
+        scores[piece] = round(lowest if len(piece) == 1 and score < restored else score, 4)
+    ranked = sorted(scores, key=lambda piece: (-scores[piece], piece))
+    multiple = [piece for piece in ranked if len(piece) > 1][: max(0, room - len(letters))]
+    chosen = set(letters).union(multiple)
+    pieces = [piece for piece in ranked if piece in chosen]
+    return pieces, {"scores": [scores[piece] for piece in pieces]}
+
+
+def _bpe(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]]:
+    counts, letters = _covered(counts)
+    trainer = trainers.BpeTrainer(
+        vocab_size=max(room, len(letters)),
+        min_frequency=2,
+        show_progress=False,
+        initial_alphabet=letters,
+        max_token_length=_MAX_PIECE,
+    )
+    trained = _run(models.BPE(), trainer, counts)
+    merges = [(left, right) for left, right in trained["merges"]]
+    return sorted(trained["vocab"], key=trained["vocab"].__getitem__), {"merges": merges}
+
+
+def _wordpiece(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]]:
+    kept = set(_ranked(_letters(counts))[:_MAX_LETTERS])
+    counts = Counter({word: count for word, count in counts.items() if kept.issuperset(word)})
+    letters = [*sorted(kept), *(f"##{char}" for char in sorted(kept))]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=max(room, len(letters)), min_frequency=2, show_progress=False, special_tokens=letters
+    )
+    vocabulary: dict[str, int] = _run(models.WordPiece(unk_token=STANDARD["unk"]), trainer, counts)["vocab"]
+    return sorted(vocabulary, key=vocabulary.__getitem__), {}
+
+
+def _most_frequent(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]]:
+    return _ranked(counts)[: max(room, 0)], {}
+
+
+def _nothing(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]]:
+    return [], {}
+
+
+_TRAINERS = {
+    "unigram": _unigram,
+    "bpe": _bpe,
+    "wordpiece": _wordpiece,
+    "word": _most_frequent,
+    "character": _most_frequent,
+    "byte": _nothing,
+}

@@ -1,0 +1,117 @@
+"""Words: where they stand in a text, which subword belongs to which, and labels carried over and back (spec row D4)."""
+
+import unicodedata
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+from atento.errors import DataError
+from atento.text.normalization import is_blank
+
+Label = TypeVar("Label", bound=Hashable)
+
+_HAN = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2EBEF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
+
+
+@dataclass(frozen=True)
+class Words:
+    """`index[i]` is the word token i belongs to, None for special tokens and bare spaces; `words` their strings."""
+
+    index: list[int | None]
+    words: list[str]
+
+    def tokens(self, word: int) -> list[int]:
+        """The positions of the tokens that make up that word: what whole-word masking takes together (spec row E2)."""
+        return [i for i, w in enumerate(self.index) if w == word]
+
+
+@lru_cache(maxsize=65536)
+def _stands_alone(char: str) -> bool:
+    """Punctuation and Han characters are words of their own."""
+    if char.isascii():
+        return not char.isalnum()
+    code = ord(char)
+    return unicodedata.category(char).startswith("P") or any(low <= code <= high for low, high in _HAN)
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Where each word begins and ends: cut at blanks; a punctuation mark or Han character is a word alone."""
+    spans: list[tuple[int, int]] = []
+    start = -1
+    for i, char in enumerate(text):
+        if is_blank(char) or _stands_alone(char):
+            if start >= 0:
+                spans.append((start, i))
+            start = -1
+            if not is_blank(char):
+                spans.append((i, i + 1))
+        elif start < 0:
+            start = i
+    if start >= 0:
+        spans.append((start, len(text)))
+    return spans
+
+
+def align_words(text: str, offsets: Sequence[tuple[int, int] | None]) -> Words:
+    """The word of each token, by character offsets into `text`: that of its first character that is no blank.
+
+    Args:
+        text: the text the offsets point into.
+        offsets: (start, end) for each token, None for special tokens; in order of start.
+    """
+    spans = word_spans(text)
+    at: list[int | None] = [None] * (len(text) + 1)
+    for word, (start, end) in enumerate(spans):
+        at[start:end] = [word] * (end - start)
+    index: list[int | None] = []
+    for offset in offsets:
+        inside = at[offset[0] : offset[1]] if offset is not None else []
+        index.append(next((word for word in inside if word is not None), None))
+    return Words(index, [text[start:end] for start, end in spans])
+
+
+def spread_labels(
+    labels: Sequence[Label], index: Sequence[int | None], *, inner: dict[Label, Label] | None = None
+) -> list[Label | None]:
+    """One label a word -> one a token; None where a token has no word.
+
+    Args:
+        labels: one for each word.
+        index: the word of each token.
+        inner: what a label becomes on the second and later tokens of a word (`{"B-PER": "I-PER"}`); others stay.
+
+    Raises:
+        DataError: a token points to a word that has no label.
+    """
+    out: list[Label | None] = []
+    last: int | None = None
+    for token, word in enumerate(index):
+        if word is None:
+            out.append(None)
+            continue
+        if not 0 <= word < len(labels):
+            raise DataError(f"every word must have a label: token {token} is of word {word}, got {len(labels)} labels")
+        label = labels[word]
+        out.append((inner or {}).get(label, label) if word == last else label)
+        last = word
+    return out
+
+
+def merge_labels(
+    labels: Sequence[Label], index: Sequence[int | None], n_words: int, *, missing: Label | None = None
+) -> list[Label | None]:
+    """One label a token -> one a word: that of the word's first token, `missing` for a word that has no token.
+
+    Raises:
+        DataError: `labels` and `index` differ in length.
+    """
+    if len(labels) != len(index):
+        raise DataError(f"every token must have a label: got {len(labels)} labels for {len(index)} tokens")
+    out: list[Label | None] = [missing] * n_words
+    seen: set[int] = set()
+    for label, word in zip(labels, index, strict=True):
+        if word is not None and word not in seen and 0 <= word < n_words:
+            seen.add(word)
+            out[word] = label
+    return out

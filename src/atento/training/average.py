@@ -1,0 +1,57 @@
+"""Checkpoint averaging: the mean of the last weights of a run, often better than any one of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from atento.errors import UsageError
+from atento.training.catalogue import found
+from atento.training.checkpoint import load_checkpoint, save_checkpoint
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """An averaged model: where it lies, of how many checkpoints, and its validation score if it was scored."""
+
+    path: Path
+    count: int
+    score: float | None
+
+
+def average_run(run: Path, count: int, *, score: Callable[[dict[str, Tensor]], float] | None = None) -> Averaged:
+    """Average the weights of the run's last `count` checkpoints into `RUN/averaged/` (Vaswani et al. 2017, 6.1).
+
+    Sums are made in float64, one checkpoint in memory at a time. `score` judges the mean weights, so that `best`
+    may choose them.
+
+    Raises:
+        UsageError: the run has no checkpoint. CheckpointError: one of them is damaged.
+    """
+    paths = [item.path for item in found(run / "checkpoints")][:count]
+    if not paths:
+        raise UsageError(f"{run} has no checkpoint to average")
+    total: dict[str, Tensor] = {}
+    newest = load_checkpoint(paths[0])
+    for path in paths:
+        for name, value in load_checkpoint(path).weights.items():
+            total[name] = value.double() if name not in total else total[name] + value.double()
+    weights = {name: (value / len(paths)).to(newest.weights[name].dtype) for name, value in total.items()}
+    judged = None if score is None else score(weights)
+    own = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json"}
+    files = {path.name: path.read_bytes() for path in newest.path.iterdir() if path.name not in own}
+    state = {"score": judged, "averaged": [path.name for path in paths]}
+    with torch.no_grad():
+        path = save_checkpoint(
+            run / "averaged",
+            newest.step,
+            config=newest.config,
+            weights=weights,
+            optimizer={},
+            state=state,
+            extra=files,
+            run_id=newest.run_id,
+        )
+    return Averaged(path, len(paths), judged)

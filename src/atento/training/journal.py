@@ -1,0 +1,216 @@
+"""`metrics.jsonl`: one JSON object an event, appended whole, cut on resume, never a reason to stop training."""
+
+import contextlib
+import errno
+import json
+import logging
+import math
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from atento.errors import DataError, TrainingError, UsageError
+from atento.training.manifest import sync
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+_log = logging.getLogger(__name__)
+
+
+class Journal:
+    """The events of one run, for its one writer; a torn last line (power loss) is removed on opening.
+
+    Raises:
+        UsageError: the file cannot be opened for another reason than a full disk.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lost = 0  # events not written since the disk was full
+        self._warned = False
+        self._fd: int | None = None
+        self._open()
+
+    def append(self, event: Mapping[str, Any]) -> None:
+        """Append one event; it has at least `event` and `step`.
+
+        A number that is not finite is written as null, and `note` names it. On a full disk the event is lost with one
+        warning, and training goes on. A checkpoint's event and the last one are flushed to the disk itself.
+
+        Raises:
+            ValueError: `event` or `step` is missing, or a value is not plain data.
+        """
+        if not isinstance(event.get("event"), str) or type(event.get("step")) is not int:
+            raise ValueError(f"an event needs `event` (text) and `step` (a whole number): got {dict(event)!r}")
+        odd: list[str] = []
+        record = _finite(dict(event), "", odd)
+        if odd:
+            record["note"] = "; ".join([*([str(record["note"])] if record.get("note") else []), *odd])
+        try:
+            line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+        except TypeError as error:
+            raise ValueError(f"an event must be plain data: {error}") from None
+        try:
+            self._write(line)
+        except OSError as error:
+            self.lost += 1
+            if not self._warned:
+                self._warned = True
+                _log.warning(
+                    "%s cannot be written (%s); training goes on without its events", self.path, error.strerror
+                )
+            return
+        if self.lost:
+            _log.warning("%s is written again; %d events were lost", self.path, self.lost)
+            self.lost, self._warned = 0, False
+        if event["event"] in ("checkpoint", "end"):
+            with contextlib.suppress(OSError):
+                self.flush()
+
+    def flush(self) -> None:
+        """Bring what was appended to the disk itself. Raises OSError."""
+        if self._fd is not None:
+            sync(self._fd)
+
+    def cut(self, after_step: int) -> int:
+        """Remove the events past a step, on resuming from its checkpoint; the number removed.
+
+        `end` events go too: the run goes on. Lines that are no events are removed with a warning. The file is replaced
+        whole, so that a crash leaves it cut or not cut.
+
+        Raises:
+            TrainingError: the file cannot be read or the new one not written; the old one stands.
+        """
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise TrainingError(f"{self.path} cannot be read: {error.strerror}") from error
+        kept, lines = [], content.split(b"\n")
+        for number, line in enumerate(lines[:-1], start=1):
+            event = _parse(line)
+            if event is None:
+                _log.warning("%s:%d is not an event and was removed", self.path, number)
+            elif event["step"] <= after_step and event["event"] != "end":
+                kept.append(line)
+        removed = len(lines) - 1 - len(kept)
+        if removed:
+            self._replace(b"".join(line + b"\n" for line in kept))
+        return removed
+
+    def close(self) -> None:
+        """Close the file; another `append` opens it again."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            if error.errno in _FULL:
+                return  # `append` tries again and warns
+            raise UsageError(f"{self.path} cannot be opened: {error.strerror}") from error
+        self._fd = fd
+        with contextlib.suppress(OSError):
+            _mend(fd)
+
+    def _write(self, line: bytes) -> None:
+        """The whole line or nothing of it. Raises OSError."""
+        if self._fd is None:
+            self._open()
+        if self._fd is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        end = os.fstat(self._fd).st_size
+        rest = line
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, end)
+            raise
+
+    def _replace(self, content: bytes) -> None:
+        temporary = self.path.with_name(f".{self.path.name}-{uuid.uuid4().hex}")
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                file.flush()
+                sync(file.fileno())
+            self.close()
+            temporary.replace(self.path)
+            parent = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                sync(parent)
+            finally:
+                os.close(parent)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise TrainingError(f"{self.path} cannot be cut: {error.strerror}") from error
+        self._open()
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Every event of a `metrics.jsonl`, oldest first; a last line still being written is passed over.
+
+    Raises:
+        DataError: the file cannot be read, or a line is no event; names file and line.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    events = []
+    for number, line in enumerate(lines, start=1):
+        event = _parse(line)
+        if event is not None:
+            events.append(event)
+        elif number < len(lines):
+            raise DataError(f"{path}:{number}: not an event: a JSON object with `event` and `step`")
+    return events
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str) or type(event.get("step")) is not int:
+        return None
+    return event
+
+
+def _mend(fd: int) -> None:
+    """Take a torn last line off; a whole one that only lacks its line end gets it."""
+    size = os.fstat(fd).st_size
+    tail = b""
+    while b"\n" not in tail and len(tail) < size:
+        start = max(0, size - len(tail) - 65536)
+        tail = os.pread(fd, size - len(tail) - start, start) + tail
+    torn = tail[tail.rfind(b"\n") + 1 :]
+    if torn and _parse(torn) is not None:
+        os.write(fd, b"\n")
+    elif torn:
+        os.ftruncate(fd, size - len(torn))
+
+
+def _finite(value: Any, where: str, odd: list[str]) -> Any:
+    """The value with null for every number that is not finite; `odd` gets a word on each."""
+    if isinstance(value, float) and not math.isfinite(value):
+        odd.append(f"{where} was {value}")
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(item, f"{where}.{key}" if where else str(key), odd) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item, f"{where}.{index}", odd) for index, item in enumerate(value)]
+    return value

@@ -1,0 +1,201 @@
+"""The training loop: steps, events, validations, checkpoints, and stopping; everything else is handed to it."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from atento.config.recipe import TrainingConfig
+from atento.data.batches import Seq2SeqBatches
+from atento.errors import TrainingStopped
+from atento.training.checkpoint import load_checkpoint, save_checkpoint
+from atento.training.journal import Journal
+from atento.training.progress import Reporter
+from atento.training.retention import retain
+from atento.training.schedule import learning_rate
+from atento.training.signals import StopRequest
+from atento.training.step import Stepper, Sums
+
+Validate = Callable[[], dict[str, float]]
+
+
+@dataclass
+class Progress:
+    """Where a run stands, as a checkpoint's `state.json` keeps it; the data's cursor is the step itself."""
+
+    step: int = 0
+    score: float | None = None  # of the last validation, higher is better, and the step it was made at
+    score_step: int = -1
+    best: float | None = None
+    best_step: int = 0
+    stale: int = 0  # validations since the best
+    finished: bool = False
+    interval: Sums = field(default_factory=Sums)  # since the last train event
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data; floats survive JSON exactly."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Progress":
+        """The inverse of `to_dict`."""
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        return cls(**known | {"interval": Sums(**data["interval"])})
+
+
+@dataclass
+class Run:
+    """What the loop works with: a prepared run in its folder."""
+
+    folder: Path
+    config: TrainingConfig
+    steps: int
+    stepper: Stepper
+    batches: Seq2SeqBatches
+    validate: Validate | None
+    score_name: str  # which validation score decides what is best
+    model_config: Mapping[str, Any]  # config.json
+    model_files: Mapping[str, bytes]  # the tokenizer's files
+    identity: Mapping[str, Any]  # what must be the same for a run to go on, and what makes it bit-exact
+    journal: Journal
+    reporter: Reporter
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints stand."""
+        return self.folder / "checkpoints"
+
+
+def fit(run: Run) -> Progress:
+    """Train to the end, or to the first signal.
+
+    Raises:
+        TrainingStopped: by a signal, with a checkpoint saved. TrainingError: the numbers are not finite.
+        CheckpointError: a checkpoint could not be written; the last good one stands.
+    """
+    config, progress = run.config, run.progress
+    progress.finished = False
+    started, tokens = time.monotonic(), 0
+    with StopRequest() as stop:
+        if (
+            progress.step and _due(run) and progress.score_step != progress.step
+        ):  # a signal came before it could be made
+            validated(run, run.validate)
+            save(run)
+        while progress.step < run.steps and not progress.finished:
+            step = progress.step + 1
+            rate = learning_rate(config, step, run.steps)
+            sums, _ = run.stepper.update(run.batches.parts(step - 1, config.accumulate), step, rate)
+            progress.step = step
+            progress.interval.add(sums)
+            tokens += sums.targets
+            run.reporter.step(step)
+            if step % config.log_every == 0 or step == run.steps:
+                log(run, rate, tokens / (time.monotonic() - started))
+                started, tokens = time.monotonic(), 0
+            if (
+                run.validate is not None
+                and (step % config.validate_every == 0 or step == run.steps)
+                and stop.by is None
+            ):
+                pause = time.monotonic()
+                validated(run, run.validate())
+                started += time.monotonic() - pause
+            progress.finished = progress.finished or step == run.steps
+            if step % config.checkpoint_every == 0 or progress.finished or stop.by is not None:
+                pause = time.monotonic()
+                save(run)
+                started += time.monotonic() - pause
+            if stop.by is not None and not progress.finished:
+                raise TrainingStopped(
+                    f"stopped by {stop.by.name} after step {step}, checkpoint saved; the same command goes on"
+                )
+    return progress
+
+
+def _due(run: Run) -> bool:
+    step = run.progress.step
+    return run.validate is not None and (step % run.config.validate_every == 0 or step == run.steps)
+
+
+def log(run: Run, rate: float, tokens_per_second: float) -> None:
+    """A train event: mean nats a real target since the last one."""
+    interval = run.progress.interval
+    targets = max(1, interval.targets)
+    event = {
+        "event": "train",
+        "step": run.progress.step,
+        "loss": interval.loss / targets,
+        "nll": interval.nll / targets,
+        "learning_rate": rate,
+        "tokens_per_second": tokens_per_second,
+    }
+    run.journal.append(event)
+    run.reporter.event(event)
+    run.progress.interval = Sums()
+
+
+def validated(run: Run, validate: Validate | None) -> None:
+    """Validate, and write a valid event; decides what is best, and whether to stop early."""
+    if validate is None:
+        return
+    progress, scores = run.progress, validate()
+    event = {"event": "valid", "step": progress.step, **scores}
+    run.journal.append(event)
+    run.reporter.event(event)
+    score = scores[run.score_name] if run.score_name != "nll" else -scores["nll"]
+    progress.score, progress.score_step = score if math.isfinite(score) else None, progress.step
+    if progress.score is None:
+        return
+    if progress.best is None or progress.score > progress.best:
+        progress.best, progress.best_step, progress.stale = progress.score, progress.step, 0
+        return
+    progress.stale += 1
+    if run.config.early_stop and progress.stale >= run.config.early_stop:
+        run.reporter.line(
+            f"step {progress.step}: no better {run.score_name} in {progress.stale} validations; stopping early"
+        )
+        progress.finished = True
+
+
+def save(run: Run) -> Path:
+    """A checkpoint of everything the next step depends on, then the old ones beyond `keep` go."""
+    progress, config = run.progress, run.config
+    state = {
+        **progress.to_dict(),
+        "score": progress.score if progress.score_step == progress.step else None,
+        "last_score": progress.score,
+        "epoch": progress.step / run.batches.updates_per_epoch,
+        "torch": torch.__version__,
+        **run.identity,
+    }
+    run_id = str(run.identity["run_id"])
+    run.journal.flush()  # the journal must not end before the checkpoint does
+    path = save_checkpoint(
+        run.checkpoints,
+        progress.step,
+        config=run.model_config,
+        weights=run.stepper.network.state_dict(),
+        optimizer=run.stepper.optimizer_tensors(),
+        state=state,
+        extra=run.model_files,
+        run_id=run_id,
+    )
+    run.journal.append({"event": "checkpoint", "step": progress.step})
+    retain(run.checkpoints, max(config.keep, config.average), run_id=run_id)
+    return path
+
+
+def restore(run: Run, path: Path) -> None:
+    """Go back to a checkpoint: weights, optimiser, progress, and the journal cut behind it."""
+    checkpoint = load_checkpoint(path)
+    run.stepper.network.load_state_dict(checkpoint.weights)
+    run.stepper.load_optimizer_tensors(checkpoint.optimizer)
+    run.stepper.refresh()
+    run.progress = Progress.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})
+    run.journal.cut(run.progress.step)

@@ -1,0 +1,80 @@
+"""Label-smoothed cross-entropy, summed over real targets, in memory that does not grow with tokens x vocabulary.
+
+Both functions return sums: the step divides once, by the real targets of the whole accumulated batch.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_CHUNK = 1 << 21  # numbers of one block of logits: 8 MiB in float32, about a processor's outer cache
+
+
+def _exact(x: Tensor) -> Tensor:
+    """Half precisions as float32; float32 and float64 as they are."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def plain_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The equation: (1-ε)·(-log p_y) + ε·mean_v(-log p_v), summed, and the part without smoothing.
+
+    hidden (N,D), weight (V,D), targets (N,) -> (loss, nll), scalars in nats (Szegedy et al. 2016; E8).
+    """
+    logits = _exact(F.linear(hidden, weight))
+    log_probs = torch.log_softmax(logits, dim=-1)  # (N,V)
+    nll = -log_probs.gather(1, targets.unsqueeze(1)).sum()
+    return (1 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum(), nll
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """Makes the gradients in the forward pass, block by block, so that no (N,V) matrix ever exists."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        vocab_size = weight.shape[0]
+        needs = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        d_hidden = torch.empty_like(hidden) if needs else None
+        d_weight = torch.zeros_like(_exact(weight)) if needs else None
+        # every logit's share of the smoothing is the same, so its gradient needs only these two sums
+        weight_sum = _exact(weight).sum(dim=0)  # (D,)
+        loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
+        total_nll = torch.zeros_like(loss)
+        rows = max(1, _CHUNK // vocab_size)
+        for start in range(0, hidden.shape[0], rows):
+            h, y = hidden[start : start + rows], targets[start : start + rows, None]
+            logits = _exact(F.linear(h, weight))  # (n,V)
+            top = logits.amax(dim=-1, keepdim=True)
+            probs = torch.softmax(logits, dim=-1)
+            log_z = top - probs.amax(dim=-1, keepdim=True).log()  # (n,1)
+            nll = (log_z - logits.gather(1, y)).sum(dtype=torch.float64)
+            smooth = log_z.sum(dtype=torch.float64) - (_exact(h) @ weight_sum).sum(dtype=torch.float64) / vocab_size
+            loss += (1 - smoothing) * nll + smoothing * smooth
+            total_nll += nll
+            if d_hidden is not None and d_weight is not None:
+                probs.scatter_add_(1, y, torch.full_like(log_z, -(1 - smoothing)))
+                d_logits = probs.to(h.dtype)
+                share = smoothing / vocab_size
+                d_hidden[start : start + rows] = d_logits @ weight - share * weight_sum.to(h.dtype)
+                d_weight += d_logits.t() @ h
+                d_weight -= share * _exact(h).sum(dim=0)
+        if d_hidden is not None and d_weight is not None:
+            ctx.save_for_backward(d_hidden, d_weight.to(weight.dtype))
+        ctx.mark_non_differentiable(total_nll)
+        return loss, total_nll
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        d_hidden, d_weight = ctx.saved_tensors
+        grad = grads[0]
+        return d_hidden * grad.to(d_hidden.dtype), d_weight * grad.to(d_weight.dtype), None, None
+
+
+def cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """As `plain_cross_entropy`, with peak memory independent of N·V; loss and nll are float64 scalars.
+
+    hidden (N,D), weight (V,D), targets (N,) int64.
+    """
+    loss, nll = _ChunkedCrossEntropy.apply(hidden, weight, targets, smoothing)  # type: ignore[no-untyped-call]
+    return loss, nll

@@ -1,0 +1,86 @@
+"""What a person sees of long work: a bar on a terminal, quiet lines in a file."""
+
+import sys
+import time
+from typing import IO, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Reporter:
+    """Reports a run on standard error, and line by line in the run's log file."""
+
+    def __init__(self, total: int, done: int = 0, log: IO[str] | None = None, bar: bool | None = None) -> None:
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.log = log
+        self.total, self.started, self.first = total, time.monotonic(), done
+        self.progress: Progress | None = None
+        if self.console.is_terminal if bar is None else bar:
+            columns = (
+                TextColumn("step"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.description}"),
+            )
+            self.progress = Progress(*columns, console=self.console, transient=True)
+            self.progress.start()
+            self.task = self.progress.add_task("", total=total, completed=done)
+
+    def line(self, text: str) -> None:
+        """A line that stays: on the terminal above the bar, and in the log."""
+        self.console.print(text, markup=False)
+        self._write(text)
+
+    def step(self, step: int) -> None:
+        """One more step done."""
+        if self.progress is not None:
+            self.progress.update(self.task, completed=step)
+
+    def event(self, event: dict[str, Any]) -> None:
+        """A train event moves the bar's words, or is a line where there is no bar; a valid event always stays."""
+        text = describe(event)
+        if event["event"] == "train" and self.progress is not None:
+            self.progress.update(self.task, description=text)
+            self._write(text)
+            return
+        if event["event"] == "train":
+            rate = (event["step"] - self.first) / max(1e-9, time.monotonic() - self.started)
+            text = f"{text}, {_duration((self.total - event['step']) / max(rate, 1e-9))} left"
+        self.line(text)
+
+    def _write(self, text: str) -> None:
+        if self.log is not None:
+            try:
+                self.log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+                self.log.flush()
+            except OSError as error:  # a full disk must not end a run for the sake of its log
+                print(f"warning: the log cannot be written: {error}", file=sys.stderr)  # noqa: T201
+                self.log = None
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self.progress is not None:
+            self.progress.stop()
+
+
+def describe(event: dict[str, Any]) -> str:
+    """An event of `metrics.jsonl` as one short line."""
+    if event["event"] == "train":
+        return (
+            f"step {event['step']}: loss {event['loss']:.3f}, nll {event['nll']:.3f}, "
+            f"learning rate {event['learning_rate']:.2e}, {event['tokens_per_second']:,.0f} tokens/s"
+        )
+    scores = [
+        f"{name} {value:.2f}"
+        for name, value in event.items()
+        if name not in ("event", "step", "loss", "nll", "seconds")
+    ]
+    return f"step {event['step']}: validation nll {event['nll']:.3f}" + "".join(f", {score}" for score in scores)
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

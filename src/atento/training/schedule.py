@@ -1,0 +1,42 @@
+"""Learning-rate schedules: the factor at each step, warm-up first."""
+
+import math
+from collections.abc import Callable
+
+from atento.config.recipe import TrainingConfig
+
+
+def inverse_sqrt(progress: float, step: int, warmup: int) -> float:
+    """Falls with 1/√step after warm-up (Vaswani et al. 2017, 5.3, scaled to 1 at its peak)."""
+    return math.sqrt(max(1, warmup) / max(step, 1))
+
+
+def cosine(progress: float, step: int, warmup: int) -> float:
+    """Half a cosine from 1 to 0 (Loshchilov & Hutter 2017)."""
+    return 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def linear(progress: float, step: int, warmup: int) -> float:
+    """A straight line from 1 to 0."""
+    return 1 - progress
+
+
+def constant(progress: float, step: int, warmup: int) -> float:
+    """Always 1."""
+    return 1.0
+
+
+SCHEDULES: dict[str, Callable[[float, int, int], float]] = {
+    "inverse-sqrt": inverse_sqrt,
+    "cosine": cosine,
+    "linear": linear,
+    "constant": constant,
+}
+
+
+def learning_rate(config: TrainingConfig, step: int, steps: int) -> float:
+    """The learning rate of update `step` (from 1) out of `steps`: linear warm-up, then the schedule."""
+    if step <= config.warmup:
+        return config.learning_rate * step / config.warmup
+    progress = (step - config.warmup) / max(1, steps - config.warmup)
+    return config.learning_rate * SCHEDULES[config.schedule](min(1.0, progress), step, config.warmup)

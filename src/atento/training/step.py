@@ -1,0 +1,137 @@
+"""One training step on one page: parts of a batch in, summed losses, gradients divided once, one update out."""
+
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from atento.attention.dropout import Randomness
+from atento.config.recipe import TrainingConfig
+from atento.data.batches import Seq2SeqBatch
+from atento.errors import TrainingError
+from atento.networks.encoder_decoder import EncoderDecoder
+from atento.training.loss import cross_entropy
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass
+class Sums:
+    """What a step, a validation or a log interval adds up: nats and the real targets they are over."""
+
+    loss: float = 0.0
+    nll: float = 0.0
+    targets: int = 0
+
+    def add(self, other: "Sums") -> None:
+        """Add another's sums."""
+        self.loss, self.nll, self.targets = self.loss + other.loss, self.nll + other.nll, self.targets + other.targets
+
+
+def seq2seq_loss(
+    network: EncoderDecoder, batch: Seq2SeqBatch, smoothing: float, random: Randomness | None
+) -> tuple[Tensor, Tensor]:
+    """Teacher forcing (F1): -Σ log p(y_t | y_<t, x) over real targets, smoothed, and the plain sum beside it (E8)."""
+    output = network(
+        batch.source,
+        batch.target_input,
+        source_padding_mask=None if bool(batch.source_padding_mask.all()) else batch.source_padding_mask,
+        random=random,
+        project=False,
+    )
+    real = batch.labels >= 0  # only real targets are projected
+    return cross_entropy(output.hidden[real], network.projection, batch.labels[real], smoothing)
+
+
+class Stepper:
+    """The network, its optimiser and, in bfloat16, a working copy of the weights that the products run on.
+
+    The weights themselves, their gradients' sum and the optimiser's state stay float32 (mixed precision,
+    Micikevicius et al. 2018); bfloat16 has float32's range, so no loss scaling is needed.
+    """
+
+    def __init__(self, network: EncoderDecoder, config: TrainingConfig, precision: str) -> None:
+        self.network, self.config = network, config
+        self.device = next(network.parameters()).device
+        self.parameters = dict(network.named_parameters())
+        self.working = network if precision == "float32" else deepcopy(network).to(DTYPES[precision])
+        self.working.train()
+        self.optimizer = torch.optim.AdamW(
+            self._groups(), lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay, fused=True
+        )
+
+    def _groups(self) -> list[dict[str, object]]:
+        """Matrices decay; biases and norms do not."""
+        decayed = [p for p in self.parameters.values() if p.dim() > 1]
+        rest = [p for p in self.parameters.values() if p.dim() <= 1]
+        return [{"params": decayed}, {"params": rest, "weight_decay": 0.0}]
+
+    def update(self, parts: Iterable[Seq2SeqBatch], step: int, rate: float) -> tuple[Sums, float]:
+        """One update from the parts of its batch; returns the sums and the gradient's norm before clipping.
+
+        Raises:
+            TrainingError: the loss or the gradient is not finite; the weights are then untouched.
+        """
+        sums = Sums()
+        for slot, part in enumerate(parts):
+            random = Randomness(self.config.seed, step, slot)
+            loss, nll = seq2seq_loss(self.working, part.to(self.device), self.config.label_smoothing, random)
+            torch.autograd.backward(loss)
+            self._collect()
+            sums.add(Sums(float(loss.detach()), float(nll), part.targets))
+        norm = self._divide_and_clip(sums, step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.refresh()
+        return sums, norm
+
+    def _collect(self) -> None:
+        """Add the working copy's gradients to the float32 ones."""
+        if self.working is self.network:
+            return
+        for master, copy in zip(self.parameters.values(), self.working.parameters()):
+            if copy.grad is not None:
+                master.grad = copy.grad.float() if master.grad is None else master.grad.add_(copy.grad)
+                copy.grad = None
+
+    def _divide_and_clip(self, sums: Sums, step: int) -> float:
+        grads = [p.grad for p in self.parameters.values() if p.grad is not None]
+        torch._foreach_div_(grads, float(max(1, sums.targets)))
+        norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))))
+        if not (norm < float("inf") and abs(sums.loss) < float("inf")):  # NaN fails both
+            self.optimizer.zero_grad(set_to_none=True)
+            raise TrainingError(
+                f"step {step}: the {'loss' if not abs(sums.loss) < float('inf') else 'gradient'} is not finite "
+                f"(loss {sums.loss / max(1, sums.targets):g}, gradient norm {norm:g}); the weights are unchanged. "
+                "Lower `training.learning_rate` or raise `training.warmup`"
+            )
+        if self.config.clip and norm > self.config.clip:
+            torch._foreach_mul_(grads, self.config.clip / norm)
+        return norm
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Bring the working copy up to date with the weights."""
+        if self.working is not self.network:
+            torch._foreach_copy_(list(self.working.parameters()), list(self.parameters.values()))
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """The optimiser's state as named tensors, for a checkpoint."""
+        names = {id(parameter): name for name, parameter in self.parameters.items()}
+        return {
+            f"{names[id(parameter)]}.{key}": value
+            for parameter, state in self.optimizer.state.items()
+            for key, value in state.items()
+        }
+
+    def load_optimizer_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """The inverse of `optimizer_tensors`."""
+        for name, parameter in self.parameters.items():
+            keys = ("step", "exp_avg", "exp_avg_sq")
+            self.optimizer.state[parameter] = {
+                key: tensors[f"{name}.{key}"].to(parameter.device, copy=True) for key in keys
+            }

@@ -1,0 +1,173 @@
+"""Clauses of both languages at once: verb groups in every tense, ser and estar, do-support, negation, word order."""
+
+from dataclasses import dataclass
+
+from atento.world.draft import Draft
+from atento.world.inflection import conjugate
+from atento.world.lexicon import Adjective, Expression, Verb
+from atento.world.pairs import Word
+from atento.world.phrases import Phrase, adjective_form, expression, with_article
+
+_IR = conjugate("ir")
+_BE_PRESENT = ("am", "is", "are")
+_BE_PAST = ("was", "was", "were")
+_COPULAS = {"ser": conjugate("ser"), "estar": conjugate("estar")}
+_PASSIVE_PAST = ("fui", "foi", "fomos", "foram")
+_GO_FUTURE = ("irei", "irá", "iremos", "irão")  # "vai ir" is not said
+_MODALS = {
+    "can": conjugate("poder").present,
+    "must": conjugate("dever").present,
+    "should": ("deveria", "deveria", "deveríamos", "deveriam"),
+}
+_QUANTIFIERS = ("every", "few", "some", "several", "many")
+
+
+@dataclass(slots=True)
+class Predicate:
+    """All of a clause but its subject. In a question `auxiliary` goes before the subject; the rest stays behind it."""
+
+    auxiliary: list[Word]
+    rest: list[Word]
+    target: list[Word]
+
+
+def statement(subject: Phrase, predicate: Predicate) -> Phrase:
+    """Subject, then predicate, on both sides."""
+    return Phrase(subject.source + predicate.auxiliary + predicate.rest, subject.target + predicate.target)
+
+
+def question(subject: Phrase, predicate: Predicate) -> Phrase:
+    """Auxiliary, subject, rest in English; in Portuguese the order of the statement."""
+    return Phrase(predicate.auxiliary + subject.source + predicate.rest, subject.target + predicate.target)
+
+
+def _negation(d: Draft, negative: bool, subject: Phrase) -> tuple[list[Word], list[Word]]:
+    """*not* and *não*; no one says them after *every* or *few*, so those subjects stay without."""
+    if not negative or subject.source[0].text in _QUANTIFIERS:
+        return [], []
+    left, right = d.tie("not", "não", "PART", "ADV")
+    return [left], [right]
+
+
+def predicate(
+    d: Draft,
+    subject: Phrase,
+    verb: Verb,
+    tense: str,
+    thing: Phrase | None = None,
+    *adverbials: Phrase | None,
+    negative: bool = False,
+    inverted: bool = False,
+    frequency: Expression | None = None,
+) -> Predicate:
+    """A verb with its object (`thing`) and adverbials; `inverted` prepares an English question (do-support).
+
+    Tenses: present, past, future, progressive, past-progressive, and the modals can, must, should.
+    Links: *do* and *did* go with the main verb, *will* with *vai*, *not* with *não*; a preposition that only one
+    language has goes with the verb.
+    """
+    main = (d.link(),)
+    no, nao = _negation(d, negative, subject)
+    auxiliary, form, target = _verb_group(d, subject, verb, tense, main, bool(no) or inverted)
+    often = expression(d, frequency) if frequency is not None else Phrase([], [])
+    rest = [*no, *often.source, Word(form, "VERB", main)]
+    target = [*nao, *often.target, *target]
+    particle = (d.link(),) if verb.particle and verb.preposition else main
+    if verb.particle:
+        infinitive = verb.particle == "to" and thing is not None and thing.target[0].tag == "VERB"
+        rest.append(Word(verb.particle, "PART" if infinitive else "ADP", particle))
+    if thing is not None:
+        rest += thing.source
+        if verb.preposition:
+            target.append(Word(verb.preposition, "ADP", particle))
+        target += with_article(thing) if verb.preposition in ("a", "de", "em", "por") else thing.target
+    for adverbial in adverbials:
+        if adverbial is not None:
+            rest += adverbial.source
+            target += adverbial.target
+    return Predicate(auxiliary, rest, target)
+
+
+def _verb_group(
+    d: Draft, subject: Phrase, verb: Verb, tense: str, main: tuple[int, ...], supported: bool
+) -> tuple[list[Word], str, list[Word]]:
+    """English auxiliary, English main form, Portuguese words."""
+    person, pessoa = subject.english_person, subject.portuguese_person
+    forms = verb.portuguese
+    if tense in ("present", "past"):
+        target = [Word((forms.present if tense == "present" else forms.past)[pessoa], "VERB", main)]
+        if supported:
+            support = "did" if tense == "past" else "does" if person == 1 else "do"
+            return [Word(support, "AUX", main)], verb.english, target
+        form = verb.past if tense == "past" else verb.third if person == 1 else verb.english
+        return [], form, target
+    help_links = (d.link(),)
+    if tense == "future":
+        will = [Word("will", "AUX", help_links)]
+        if forms.infinitive == "ir":
+            return will, verb.english, [Word(_GO_FUTURE[pessoa], "VERB", help_links + main)]
+        helper = Word(_IR.present[pessoa], "AUX", help_links)
+        return will, verb.english, [helper, Word(forms.infinitive, "VERB", main)]
+    if tense in _MODALS:
+        helper = Word(_MODALS[tense][pessoa], "AUX", help_links)
+        return [Word(tense, "AUX", help_links)], verb.english, [helper, Word(forms.infinitive, "VERB", main)]
+    past = tense == "past-progressive"
+    be = Word((_BE_PAST if past else _BE_PRESENT)[person], "AUX", help_links)
+    estar = _COPULAS["estar"]
+    helper = Word((estar.past if past else estar.present)[pessoa], "AUX", help_links)
+    return [be], verb.gerund, [helper, Word(forms.gerund, "VERB", main)]
+
+
+def copular(
+    d: Draft,
+    subject: Phrase,
+    copula: str,
+    tense: str,
+    complement: Phrase,
+    *adverbials: Phrase | None,
+    negative: bool = False,
+    passive: bool = False,
+) -> Predicate:
+    """*be* with a complement: ser or estar in present, past (imperfect; *foi* in the passive) or future."""
+    links = (d.link(),)
+    forms = _COPULAS[copula]
+    person, pessoa = subject.english_person, subject.portuguese_person
+    no, nao = _negation(d, negative, subject)
+    if tense == "future":
+        will = (d.link(),)
+        auxiliary = [Word("will", "AUX", will)]
+        rest = [*no, Word("be", "AUX", links)]
+        target = [*nao, Word(_IR.present[pessoa], "AUX", will), Word(copula, "AUX", links)]
+    else:
+        past = tense == "past"
+        auxiliary = [Word((_BE_PAST if past else _BE_PRESENT)[person], "AUX", links)]
+        rest = no
+        was = _PASSIVE_PAST if passive else forms.past
+        target = [*nao, Word((was if past else forms.present)[pessoa], "AUX", links)]
+    for phrase in (complement, *adverbials):
+        if phrase is not None:
+            rest = rest + phrase.source
+            target = target + phrase.target
+    return Predicate(auxiliary, rest, target)
+
+
+def copula_of(adjective: Adjective, subject: Phrase) -> str:
+    """Ser or estar: the adjective says, or (*comfortable*) whether people and animals or things are spoken of."""
+    if adjective.copula != "either":
+        return adjective.copula
+    animate = subject.head is None or bool(set(subject.head.kinds) & set("PA"))
+    return "estar" if animate else "ser"
+
+
+def quality(d: Draft, adjective: Adjective, subject: Phrase, very: bool = False) -> Phrase:
+    """An adjective as a predicate, agreeing with the subject; *very* → *muito*."""
+    left, right = d.tie(adjective.english, adjective_form(adjective, subject.gender, subject.plural), "ADJ")
+    if not very:
+        return Phrase([left], [right])
+    adverb, adverbio = d.tie("very", "muito", "ADV")
+    return Phrase([adverb, left], [adverbio, right])
+
+
+def participle_form(verb: Verb, gender: str, plural: bool) -> str:
+    """The Portuguese participle that agrees with a passive subject: *aberta*, *escritos*."""
+    return verb.portuguese.participle[:-1] + ("a" if gender == "f" else "o") + ("s" if plural else "")

@@ -1,0 +1,199 @@
+"""Who does what: subjects, objects and adverbials that suit a verb, joined into the clauses of all sentences."""
+
+from functools import cache
+
+from atento.world.clauses import Predicate, copula_of, copular, predicate, quality, statement
+from atento.world.draft import Draft, adjectives_for
+from atento.world.lexicon import INTRANSITIVE, MANNER, PRONOUNS, TRANSITIVE, Expression, Verb, noun
+from atento.world.phrases import (
+    Phrase,
+    a_person,
+    after_preposition,
+    common,
+    expression,
+    fixed,
+    object_pronoun,
+    place,
+    pronoun_phrase,
+    some_name,
+    time,
+)
+
+Sentence = tuple[Phrase, str]  # the words without the final mark, and the mark
+
+_NAMES = "HYZG"
+_WHEREABOUTS = frozenset("BRYZx^o")
+#: *I* and *we* twice as often as the rest: only they have verb forms of their own.
+_SUBJECT_PRONOUNS = PRONOUNS + tuple(entry for entry in PRONOUNS if entry.english in ("I", "we"))
+TELLING = ("present", "past", "past", "future", "progressive", "past-progressive")  # tenses as often as they stand here
+SIMPLE = ("present", "past", "past", "future")
+_TOPICS = ("speak", "sing")  # verbs that take *about*
+
+#: Adverbials by name; `event` asks for one of them.
+ADVERBIALS = ("manner", "place", "time", "company")
+
+
+def goes_somewhere(verb: Verb) -> bool:
+    """Whether the verb itself or its object already says where (*arrive*, *go to the park*, *visit Lisbon*)."""
+    if verb.english == "arrive":
+        return True
+    return bool(verb.objects) and (set(verb.objects) <= _WHEREABOUTS or "Y" in verb.objects)
+
+
+def direct(verb: Verb) -> bool:
+    """Whether the verb has an object without a preposition in both languages."""
+    return bool(verb.objects) and not verb.particle and not verb.preposition
+
+
+@cache
+def verbs_for(tense: str, adverbial: str, subjects: str = "") -> tuple[Verb, ...]:
+    """The verbs that go with a tense and an adverbial ("" for none) and, if given, with one of these subjects."""
+    chosen = []
+    for verb in TRANSITIVE + INTRANSITIVE:
+        if verb.state and (tense not in ("present", "past", "future") or adverbial in ("manner", "place", "company")):
+            continue
+        if adverbial == "manner" and not manners_of(verb):
+            continue
+        if adverbial in ("place", "company") and goes_somewhere(verb):
+            continue
+        if adverbial == "company" and ("P" not in verb.subjects or verb.particle or verb.preposition):
+            continue
+        if subjects and not set(verb.subjects) & set(subjects):
+            continue
+        chosen.append(verb)
+    return tuple(chosen)
+
+
+@cache
+def manners_of(verb: Verb) -> tuple[Expression, ...]:
+    """The adverbs of manner that a verb takes."""
+    return tuple(entry for entry in MANNER if set(entry.use) & set(verb.flags))
+
+
+def subject(d: Draft, kinds: str, adjective: float = 0.35) -> Phrase:
+    """A subject of these kinds: people also as pronouns and names, organisations (G) by name."""
+    if "P" in kinds:
+        if d.chance(0.3):
+            return pronoun_phrase(d, d.pick(_SUBJECT_PRONOUNS))
+        if d.chance(0.24):
+            return a_person(d)
+    if "G" in kinds and d.chance(0.2):
+        return some_name(d, "G")
+    return common(d, kinds, adjective=adjective)
+
+
+def thing(d: Draft, verb: Verb, doer: Phrase, adjective: float = 0.4) -> Phrase | None:
+    """An object that suits the verb; None if it takes none."""
+    if not verb.objects:
+        return None
+    kinds = "".join(kind for kind in verb.objects if kind not in _NAMES)
+    names = "".join(kind for kind in verb.objects if kind in _NAMES)
+    if names and (not kinds or d.chance(0.25)):
+        return some_name(d, names)
+    if "S" in kinds and d.chance(0.45):
+        return common(d, "S")
+    if verb.preposition and verb.particle and "P" in kinds and d.chance(0.15):
+        return object_pronoun(d, doer)
+    return common(d, kinds, adjective=adjective, bare=True)
+
+
+def company(d: Draft, verb: Verb, doer: Phrase) -> Phrase:
+    """With whom, without whom, for whom, or for a few verbs about what."""
+    if verb.english in _TOPICS and d.chance(0.5):
+        return after_preposition(d, fixed(d, "about"), common(d, "PISA", adjective=0.2))
+    if d.chance(0.4):
+        return after_preposition(d, fixed(d, "with"), object_pronoun(d, doer))
+    preposition = fixed(d, d.pick(("with", "for") if "c" in verb.flags else ("with", "with", "without")))
+    return after_preposition(d, preposition, a_person(d) if d.chance(0.5) else common(d, "P", adjective=0.2))
+
+
+def adverbial_for(d: Draft, name: str, verb: Verb, doer: Phrase, tense: str) -> Phrase | None:
+    """The adverbial of this name (one of ADVERBIALS, or "" for None)."""
+    if name == "manner":
+        return expression(d, d.pick(manners_of(verb)))
+    if name == "place":
+        return place(d)
+    if name == "time":
+        return time(d, tense)
+    return company(d, verb, doer) if name == "company" else None
+
+
+def event(
+    d: Draft,
+    tense: str,
+    adverbial: str = "",
+    *,
+    doer: Phrase | None = None,
+    doers: str = "",
+    negative: bool = False,
+    inverted: bool = False,
+    frequency: Expression | None = None,
+    adjective: float = 0.4,
+    last: str = "",
+    said: bool = True,
+) -> tuple[Phrase, Predicate]:
+    """A subject and what it does; `doer` gives the subject, `doers` its kinds; `last` names a second adverbial.
+
+    Without `said` the adverbial only chooses a verb that would take it (for the question that asks for it).
+    """
+    verb = d.pick(verbs_for(tense, adverbial, doers))
+    if doer is None:
+        doer = subject(d, doers or ("P" if adverbial == "company" else verb.subjects), adjective * 0.8)
+    what = thing(d, verb, doer, adjective)
+    first = adverbial_for(d, adverbial if said else "", verb, doer, tense)
+    second = adverbial_for(d, last, verb, doer, tense)
+    done = predicate(
+        d, doer, verb, tense, what, first, second, negative=negative, inverted=inverted, frequency=frequency
+    )
+    return doer, done
+
+
+def state(d: Draft, doer: Phrase, tense: str, negative: bool = False) -> Predicate:
+    """*is (very) good*: an adjective that suits the subject, with ser or estar."""
+    adjective = None if doer.head is None else d.pick_adjective(doer.head, "predicate")
+    if adjective is None:
+        adjective = d.pick(adjectives_for(noun("child"), "predicate", False))
+    very = bool(adjective.comparative) and d.chance(0.25)
+    return copular(d, doer, copula_of(adjective, doer), tense, quality(d, adjective, doer, very), negative=negative)
+
+
+def anything(d: Draft, adjective: float = 0.3) -> Phrase:
+    """A subject that can have a quality: anyone or anything but a field of study."""
+    if d.chance(0.3):
+        return subject(d, "P", adjective)
+    return common(d, d.pick("PAFDCOMQUBRVNI"), adjective=adjective)
+
+
+def someone(d: Draft, adjective: float = 0.3) -> Phrase:
+    """A person, by pronoun, name or noun."""
+    return subject(d, "P", adjective)
+
+
+@cache
+def direct_verbs() -> tuple[Verb, ...]:
+    """The verbs with an object and no preposition in either language."""
+    return tuple(verb for verb in TRANSITIVE if direct(verb))
+
+
+def infinitive(d: Draft, doer: Phrase) -> Phrase:
+    """What someone wants to do: *open the door*, *abrir a porta* (English *to* belongs to the verb before)."""
+    verb = d.pick(verbs_for("can", "", "P"))
+    what = thing(d, verb, doer)
+    done = predicate(d, doer, verb, "can", what)
+    return Phrase(done.rest, done.target[1:])
+
+
+def clause(d: Draft, tense: str, adverbial: str = "", last: str = "", adjective: float = 0.25) -> Phrase:
+    """A whole statement about an event, a fifth of them denied."""
+    return statement(*event(d, tense, adverbial, last=last, adjective=adjective, negative=d.chance(0.2)))
+
+
+def together(d: Draft, first: Phrase, conjunction: str, second: Phrase) -> Phrase:
+    """Two clauses joined; *but* has a comma before it in both languages."""
+    link = fixed(d, conjunction)
+    source, target = list(first.source), list(first.target)
+    if conjunction == "but":
+        left, right = d.tie(",", ",", "PUNCT")
+        source.append(left)
+        target.append(right)
+    return Phrase(source + link.source + second.source, target + link.target + second.target)

@@ -1,0 +1,118 @@
+"""A sentence pair with everything known about it, and how tagged words become one: contraction, spelling, links."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from atento.world.expressions import CONTRACTIONS
+
+_NO_SPACE_BEFORE = frozenset(".,?!")
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A named entity: words `start` up to (not including) `end` of one side; PER, LOC or ORG."""
+
+    label: str
+    side: Literal["source", "target"]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An English sentence, its one Portuguese translation, and the gold labels of both.
+
+    `alignment` holds (source word, target word) numbers, sorted; every word has at least one link: a word without a
+    counterpart (do-support, an article that only one language has) is linked to the counterpart of the word it serves.
+    Tags are the universal parts of speech; a contraction (*do*, *na*, *dele*) has the tag of its preposition.
+    """
+
+    source: str
+    target: str
+    source_words: tuple[str, ...]
+    target_words: tuple[str, ...]
+    alignment: tuple[tuple[int, int], ...]
+    source_tags: tuple[str, ...]
+    target_tags: tuple[str, ...]
+    entities: tuple[Entity, ...]
+    structure: str
+
+
+class Word(NamedTuple):
+    """A word in the making; words of the two sides that share a link number are aligned."""
+
+    text: str
+    tag: str
+    links: tuple[int, ...]
+    entity: tuple[str, int] | None = None  # label, number within the sentence
+
+
+def contract(words: Sequence[Word]) -> list[Word]:
+    """Join prepositions with the determiner or pronoun after them: *de o* → *do*, *a a* → *à*, *de ele* → *dele*."""
+    out: list[Word] = []
+    for word in words:
+        if out and word.tag in ("DET", "PRON") and out[-1].tag == "ADP":
+            joined = CONTRACTIONS.get((out[-1].text, word.text))
+            if joined is not None:
+                before = out.pop()
+                out.append(Word(joined, "ADP", before.links + word.links))
+                continue
+        out.append(word)
+    return out
+
+
+def spell(words: Sequence[str]) -> str:
+    """The words as a line of text: no space before a punctuation mark."""
+    text = words[0]
+    for word in words[1:]:
+        text += word if word in _NO_SPACE_BEFORE else f" {word}"
+    return text
+
+
+def capitalise(words: list[Word]) -> list[Word]:
+    """The words with the first one's first letter in upper case (the rest of it as it was)."""
+    first = words[0]
+    return [first._replace(text=first.text[0].upper() + first.text[1:]), *words[1:]]
+
+
+def finish(link: int, source: list[Word], target: list[Word], mark: str, structure: str) -> Pair:
+    """The pair of two rows of words: contracted, capitalised, and closed by a mark ("" for none) with a link."""
+    target = contract(target)
+    if mark:
+        end = Word(mark, "PUNCT", (link,))
+        source, target = [*source, end], [*target, end]
+    return _pair_up(capitalise(source), capitalise(target), structure)
+
+
+def _pair_up(source: Sequence[Word], target: Sequence[Word], structure: str) -> Pair:
+    where: dict[int, list[int]] = {}
+    for i, word in enumerate(source):
+        for link in word.links:
+            where.setdefault(link, []).append(i)
+    alignment = {(i, j) for j, word in enumerate(target) for link in word.links for i in where.get(link, ())}
+    source_words = tuple([word.text for word in source])
+    target_words = tuple([word.text for word in target])
+    return Pair(
+        spell(source_words),
+        spell(target_words),
+        source_words,
+        target_words,
+        tuple(sorted(alignment)),
+        tuple([word.tag for word in source]),
+        tuple([word.tag for word in target]),
+        (*_entities(source, "source"), *_entities(target, "target")),
+        structure,
+    )
+
+
+def _entities(words: Sequence[Word], side: Literal["source", "target"]) -> list[Entity]:
+    found: list[Entity] = []
+    last: tuple[str, int] | None = None
+    for i, word in enumerate(words):
+        if word.entity is not None and word.entity == last:
+            found[-1] = Entity(found[-1].label, side, found[-1].start, i + 1)
+        elif word.entity is not None:
+            found.append(Entity(word.entity[0], side, i, i + 1))
+        last = word.entity
+    return found

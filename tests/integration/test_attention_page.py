@@ -1,0 +1,346 @@
+"""The attention page in a real browser: offline, quiet, exact, and usable by mouse, by keys and on a phone."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atento.inspection import AttentionRecord
+
+pytestmark = pytest.mark.integration
+CHROMIUM = Path("/usr/bin/chromium")
+SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs Chromium and playwright: playwright is missing"
+    )
+    if not CHROMIUM.exists():
+        pytest.skip(f"needs Chromium at {CHROMIUM}")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=str(CHROMIUM), args=SWITCHES)
+        yield opened
+        opened.close()
+
+
+def weights(rows: int, columns: int, seed: int, causal: bool = False) -> list[np.ndarray]:
+    layers = np.random.default_rng(seed).dirichlet(np.ones(columns), size=(2, 3, rows)).astype(np.float32)
+    if causal:
+        layers = np.tril(layers)
+        layers /= layers.sum(-1, keepdims=True)
+    return list(layers)
+
+
+def pair(source: list[str], target: list[str], **more: Any) -> AttentionRecord:
+    """A translation whose pieces that start with "▁" or "<" open a word; "</s>" and "<s>" are special."""
+
+    def words(tokens: list[str]) -> list[int]:
+        found, count = [], -1
+        for token in tokens:
+            count += token.startswith(("▁", "<script"))
+            found.append(-1 if token in ("<s>", "</s>") else count)
+        return found
+
+    read, written = ["<s>", *target], [*target, "</s>"]
+    return AttentionRecord(
+        tokens=read,
+        words=words(read),
+        output_tokens=written,
+        output_words=words(written),
+        source_tokens=source,
+        source_words=words(source),
+        kinds={
+            "encoder": weights(len(source), len(source), 1),
+            "decoder": weights(len(read), len(read), 2, causal=True),
+            "cross": weights(len(read), len(source), 3),
+        },
+        masks={"encoder": "bidirectional", "decoder": "causal", "cross": "bidirectional"},
+        **more,
+    )
+
+
+SHORT = (["▁the", "▁cat", "▁jump", "ed", "</s>"], ["▁o", "▁gat", "o", "▁pul", "ou"])
+LONG = ([f"▁palavra{n}" for n in range(40)], [f"▁word{n}" for n in range(40)])
+
+
+class Opened:
+    """A page in the browser, with all it asked of the network and all it complained of."""
+
+    def __init__(self, page: Any, address: str) -> None:
+        self.page, self.requests, self.complaints = page, [], []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("console", lambda said: self.complaints.append(said.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.goto(address)
+
+    def open_table(self) -> None:
+        if not self.page.locator("#numbers").evaluate("box => box.open"):
+            self.page.locator("#numbers summary").click()
+            self.page.wait_for_selector("#table table")
+
+    def table(self) -> tuple[list[str], list[str], np.ndarray]:
+        """Row labels, column labels and numbers of the table that equals the map."""
+        self.open_table()
+        lines = self.page.locator("#table tr").evaluate_all(
+            "rows => rows.map(r => [...r.cells].map(c => c.textContent))"
+        )
+        return [line[0] for line in lines[1:]], lines[0][1:], np.array([line[1:] for line in lines[1:]], dtype=float)
+
+    def picture(self) -> str:
+        return str(self.page.locator("#heat-canvas").evaluate("canvas => canvas.toDataURL()"))
+
+    def caption(self) -> str:
+        return str(self.page.locator("#caption").text_content())
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    contexts = []
+
+    def open_page(record: AttentionRecord, fragment: str = "", width: int = 1200, **context: Any) -> Opened:
+        record.save(tmp_path / "page.html")
+        contexts.append(browser.new_context(viewport={"width": width, "height": 760}, **context))
+        return Opened(contexts[-1].new_page(), (tmp_path / "page.html").as_uri() + fragment)
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def test_the_page_asks_nothing_of_the_network_and_complains_of_nothing(opened: Any) -> None:
+    seen = opened(pair(*SHORT, title="o gato pulou"), offline=True)
+    for button in ("#view-lines", "#view-heat", "#help-open", "#help-close", "#numbers summary"):
+        seen.page.locator(button).click()
+    with seen.page.expect_download() as download:
+        seen.page.locator("#save").click()
+    assert download.value.suggested_filename == "attention-cross-layer-1-head-mean.png"
+    assert [url for url in seen.requests if not url.startswith(("file:", "blob:"))] == []
+    assert len([url for url in seen.requests if url.startswith("file:")]) == 1
+    assert seen.complaints == []
+    assert seen.page.title() == "o gato pulou · attention"
+
+
+def test_every_map_shows_the_numbers_of_the_record(opened: Any) -> None:
+    record = pair(*SHORT)
+    seen = opened(record)
+    pictures = set()
+    for kind in ("encoder", "decoder", "cross"):
+        for layer in (0, 1):
+            for head in ("mean", "max", 0, 2):
+                seen.page.select_option("#kind", kind)
+                seen.page.select_option("#layer", str(layer))
+                seen.page.select_option("#head", str(head))
+                rows, columns, numbers = seen.table()
+                sides = record.sides(kind)
+                assert (rows, columns) == (sides[0].tokens, sides[1].tokens)
+                np.testing.assert_allclose(numbers, record.weights(layer, head, kind), atol=0.00005001)
+                pictures.add(seen.picture())
+    assert len(pictures) == 3 * 2 * 4  # each switch draws another map
+    assert seen.complaints == []
+
+
+def test_merged_words_are_those_of_python_and_hidden_specials_leave_the_rest_alone(opened: Any) -> None:
+    record = pair(*SHORT)
+    seen = opened(record)
+    before = seen.table()
+    seen.page.check("#merge")
+    rows, columns, numbers = seen.table()
+    merged = record.word_weights(-1, "mean")
+    assert rows == ["o", "gato", "pulou", "</s>"] and columns == ["the", "cat", "jumped", "</s>"]
+    assert len(rows) < len(before[0])
+    np.testing.assert_allclose(numbers, merged.weights, atol=0.00005001)
+    seen.page.check("#hide")
+    rows, columns, numbers = seen.table()
+    assert rows == ["o", "gato", "pulou"] and columns == ["the", "cat", "jumped"]
+    np.testing.assert_allclose(numbers, merged.weights[:3, :3], atol=0.00005001)
+    seen.page.keyboard.press("ArrowRight")
+    hidden = re.search(r"Hidden special tokens hold ([0-9.]+)", seen.page.locator("#details").inner_text())
+    assert hidden and float(hidden[1]) == pytest.approx(merged.weights[0, 3], abs=0.00006)
+
+
+def test_script_tokens_stay_text(opened: Any) -> None:
+    hostile = "<script>document.title='owned'</script>"
+    record = pair(["▁a", hostile, "<img src=x onerror=alert(1)>"], [hostile], title=hostile, model=hostile)
+    seen = opened(record, "#view=lines&kind=encoder&pin=row-1")
+    assert seen.page.locator("#column-tokens li").nth(1).text_content() == hostile
+    assert seen.page.locator("#details h2").text_content() == hostile
+    assert seen.table()[1][1] == hostile
+    assert seen.page.locator("h1").text_content() == hostile
+    assert seen.page.locator("script").count() == 2 and seen.page.locator("img").count() == 0
+    assert seen.page.title() == f"{hostile} · attention" and seen.complaints == []
+
+
+def test_the_policy_stops_what_escaping_would_have_missed(browser: Any, tmp_path: Path) -> None:
+    """As if a token had broken out: neither its script nor its picture gets anywhere."""
+    pair(*SHORT, title="clean").save(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    bad = (
+        "<script>document.title = 'owned'</script><img src='http://127.0.0.1:9/x' onerror='document.title = 1'></main>"
+    )
+    (tmp_path / "page.html").write_text(text.replace("</main>", bad), encoding="utf-8", newline="\n")
+    page = browser.new_page()
+    seen = Opened(page, (tmp_path / "page.html").as_uri())
+    assert page.title() == "clean · attention" and seen.table()[0]
+    assert len([said for said in seen.complaints if "Content Security Policy" in said]) >= 2
+    assert "ERR_CONNECTION" not in " ".join(seen.complaints)
+    with pytest.raises(Exception, match="TrustedHTML"):
+        page.evaluate("document.body.innerHTML = '<b>owned</b>'")
+    page.close()
+
+
+def test_the_address_restores_the_state(opened: Any) -> None:
+    record = pair(*SHORT)
+    first = opened(record)
+    first.page.select_option("#kind", "decoder")
+    first.page.select_option("#layer", "0")
+    first.page.select_option("#head", "2")
+    first.page.check("#merge")
+    first.page.select_option("#scale", "one")
+    first.page.locator("#view-lines").click()
+    first.page.locator("#row-tokens button").nth(2).click()
+    assert first.page.locator("#details h2").text_content() == "gato"
+    fragment = "#" + first.page.url.split("#")[1]
+    second = opened(record, fragment)
+    for name, value in (("kind", "decoder"), ("layer", "0"), ("head", "2"), ("scale", "one")):
+        assert second.page.locator(f"#{name}").input_value() == value
+    assert second.page.is_checked("#merge") and second.page.locator("#lines").is_visible()
+    assert second.page.locator("#details h2").text_content() == "gato"
+    assert second.caption() == first.caption() and second.table()[0] == first.table()[0]
+    second.page.evaluate("location.hash = '#view=heat&kind=encoder&layer=99&head=99&pin=row-99'")
+    second.page.wait_for_function("document.getElementById('kind').value === 'encoder'")
+    assert second.page.locator("#layer").input_value() == "1" and second.page.locator("#head").input_value() == "2"
+    assert second.complaints == []
+
+
+def test_a_senseless_address_is_passed_over(opened: Any) -> None:
+    seen = opened(pair(*SHORT), "#view=x&kind=__proto__&layer=-1&head=toString&pin=row-x&merge=maybe&%%%")
+    assert seen.page.locator("#kind").input_value() == "cross" and seen.complaints == []
+
+
+def test_keys_move_token_layer_and_head(opened: Any) -> None:
+    record = pair(*SHORT)
+    seen = opened(record, "#kind=cross&layer=0&head=0")
+    press, details = seen.page.keyboard.press, seen.page.locator("#details")
+    press("ArrowUp")
+    press(".")
+    assert seen.page.locator("#layer").input_value() == "1" and seen.page.locator("#head").input_value() == "1"
+    press("ArrowDown")
+    press(",")
+    press("ArrowDown")
+    assert seen.caption().startswith("Cross-attention, layer 0, head 0 (mask: bidirectional).")
+    press("ArrowRight")
+    press("ArrowRight")
+    assert details.locator("h2").text_content() == "▁gat"
+    row = record.weights(0, 0)[1]
+    order = np.argsort(-row)
+    shown = details.locator(".links").first.locator("li")
+    assert shown.locator(".name").all_text_contents() == [record.source_tokens[at] for at in order]
+    assert [float(text) for text in shown.locator(".value").all_text_contents()] == pytest.approx(
+        row[order], abs=0.0001
+    )
+    press("ArrowLeft")
+    assert details.locator("h2").text_content() == "▁o"
+    press("Shift+ArrowRight")
+    press("Shift+ArrowRight")
+    assert seen.page.locator("#tip").text_content() == f"▁o reads ▁cat: {record.weights(0, 0)[0, 1]:.4f}"
+    press("Escape")
+    assert details.locator("h2").text_content() == "Strongest links"
+    press("?")
+    assert (
+        seen.page.locator("#help").is_visible() and "not say that the output" in seen.page.locator("#help").inner_text()
+    )
+    press("Escape")
+    assert not seen.page.locator("#help").is_visible()
+
+
+def test_pointing_tells_the_exact_weight_and_a_click_pins(opened: Any) -> None:
+    record = pair(*SHORT)
+    seen = opened(record, "#kind=encoder&layer=1&head=1")
+    place = seen.page.evaluate("() => ({ left: geo.left, top: geo.top, cell: geo.cell })")
+    at = {"x": place["left"] + 3.5 * place["cell"], "y": place["top"] + 2.5 * place["cell"]}
+    seen.page.locator("#heat-canvas").hover(position=at)
+    assert seen.page.locator("#tip").text_content() == f"▁jump reads ed: {record.weights(1, 1, 'encoder')[2, 3]:.4f}"
+    assert seen.page.locator("#tip").evaluate("tip => tip.style.visibility") == "visible"
+    seen.page.locator("#heat-canvas").click(position=at)
+    assert seen.page.locator("#details h2").text_content() == "▁jump"
+    assert "is read most by" in seen.page.locator("#details").inner_text()
+    seen.page.locator("#heat-canvas").click(position={"x": at["x"], "y": place["top"] - 9})
+    assert "pin=column-3" in seen.page.url
+    seen.page.locator("#details button").click()
+    assert "pin=" not in seen.page.url
+
+
+@pytest.mark.parametrize("view", ["heat", "lines"])
+def test_a_phone_scrolls_the_map_and_never_the_page_sideways(opened: Any, view: str) -> None:
+    long_word = pair(["▁pneumoultramicroscopicossilicovulcanoconiótico" * 3, *LONG[0]], LONG[1], title="x" * 300)
+    seen = opened(long_word, f"#view={view}&pin=row-3", width=360)
+    seen.table()
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert seen.page.evaluate(
+        """[...document.querySelectorAll("button, select, input")].every(
+            (control) => !control.offsetWidth || control.getBoundingClientRect().right <= 360)"""
+    )
+    if view == "heat":
+        assert seen.page.evaluate("document.getElementById('heat').scrollWidth") > 360
+        before = seen.picture()
+        seen.page.evaluate("document.getElementById('heat').scrollLeft = 200")
+        seen.page.wait_for_timeout(100)
+        assert seen.picture() != before
+
+
+def test_forty_tokens_fit_a_desk_without_scrolling_the_map(opened: Any) -> None:
+    seen = opened(pair(*LONG))
+    beyond = seen.page.locator("#heat").evaluate(
+        "b => [b.scrollWidth - b.clientWidth, b.scrollHeight - b.clientHeight]"
+    )
+    assert beyond == [0, 0]
+    assert seen.page.evaluate("geo.cell") >= 15
+
+
+def test_dark_follows_the_system_and_draws_another_picture(opened: Any) -> None:
+    record = pair(*SHORT)
+    light, dark = opened(record, color_scheme="light"), opened(record, color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert light.page.evaluate(ground) != dark.page.evaluate(ground)
+    before = light.picture()
+    assert before != dark.picture()
+    light.page.emulate_media(color_scheme="dark")
+    light.page.wait_for_timeout(100)
+    assert light.picture() == dark.picture()
+
+
+def test_closed_cells_are_told_from_small_ones(opened: Any) -> None:
+    seen = opened(pair(*SHORT), "#kind=decoder&layer=0&head=0")
+    assert seen.page.locator("#zero-sign").is_visible()
+    numbers = seen.table()[2]
+    assert (numbers[np.triu_indices(len(numbers), 1)] == 0).all()
+    seen.page.select_option("#kind", "encoder")
+    assert not seen.page.locator("#zero-sign").is_visible()
+
+
+def test_five_hundred_tokens_redraw_at_once_and_their_table_keeps_the_strongest(opened: Any) -> None:
+    length = 512
+    layers = np.tril(np.random.default_rng(0).uniform(0, 1, (1, 2, length, length))).astype(np.float32)
+    layers /= layers.sum(-1, keepdims=True)
+    record = AttentionRecord(tokens=[f"w{n}" for n in range(length)], kinds={"decoder": list(layers)})
+    seen = opened(record)
+    spent = seen.page.evaluate(
+        """() => {
+            const from = performance.now();
+            change({ head: 1 });
+            drawHeatWindow();
+            return performance.now() - from;
+        }"""
+    )
+    assert spent < 2000  # about 60 ms on an idle machine
+    assert seen.page.locator("#heat-canvas").evaluate("canvas => Math.max(canvas.width, canvas.height)") <= 1200
+    seen.open_table()
+    assert seen.page.locator("#table tbody tr").count() == length
+    assert seen.page.locator("#table tbody tr").last.locator("td").count() == 8
+    seen.page.locator("#view-lines").click()
+    assert seen.page.locator("#row-tokens li").count() == length and seen.complaints == []

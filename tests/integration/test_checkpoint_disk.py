@@ -1,0 +1,146 @@
+"""A disk that is really full never costs the last good checkpoint, and what was stopped goes on when it frees (R5)."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+WAYS = (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"])
+
+# Runs with the small disk mounted on its first argument, and prints what it saw.
+SCRIPT = '''
+import json, logging, os, pathlib, shutil, sys
+import torch
+from atento.errors import CheckpointError
+from atento.training import checkpoint
+from atento.training.checkpoint import clean, load_checkpoint, newest, save_checkpoint
+from atento.training.journal import Journal, read_journal
+from atento.training.lock import RunLock
+
+warnings = []
+handler = logging.Handler()
+handler.emit = lambda record: warnings.append(record.getMessage())
+logging.getLogger("atento").addHandler(handler)
+disk = pathlib.Path(sys.argv[1])
+folder, seen = disk / "checkpoints", {"warnings": warnings}
+
+
+def save(step):
+    w = {"w": torch.full((100_000,), float(step))}
+    return save_checkpoint(folder, step, config={}, weights=w, optimizer=w, state={})
+
+
+def refused(step):
+    try:
+        save(step)
+    except CheckpointError as error:
+        return str(error)
+
+
+def names():
+    return sorted(os.listdir(folder))
+
+
+def fill():
+    """Take every byte there is."""
+    fd = os.open(disk / "filler", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for size in (4096, 1):
+        try:
+            while True:
+                os.write(fd, b"x" * size)
+        except OSError:
+            pass
+    os.close(fd)
+
+
+def whole(path):
+    back = load_checkpoint(path)
+    return back.step, back.weights["w"].unique().tolist(), back.optimizer["w"].unique().tolist()
+
+
+save(1)
+journal = Journal(disk / "metrics.jsonl")
+journal.append({"event": "train", "step": 1})
+seen["before writing"] = refused(2)  # 1.5 times one checkpoint: there is no room for a second
+seen["names before writing"] = names()
+
+# The room goes between the look and the writing: what another process may do.
+real = os.statvfs
+free = lambda path: os.statvfs_result((4096, 4096, 10**6, 10**6, 10**6, 0, 0, 0, 0, 255))
+checkpoint._PAUSES = (0.0, 0.0, 0.0)
+os.statvfs = free
+seen["while writing"] = refused(3)
+seen["names while writing"] = names()
+fill()
+seen["no byte at all"] = refused(4)
+seen["names no byte"] = names()
+os.statvfs = real
+seen["newest"] = whole(newest(folder))
+for step in (2, 3, 4):
+    journal.append({"event": "train", "step": step, "text": "x" * 5000})
+with RunLock(disk):  # taken also where there is no room to sign it
+    seen["locked"] = True
+seen["journal full"] = [event["step"] for event in read_journal(disk / "metrics.jsonl")]
+
+os.unlink(disk / "filler")
+shutil.rmtree(folder / "step-00000001")  # the person makes room
+journal.append({"event": "train", "step": 5})
+seen["after"] = whole(save(5))
+seen["names after"] = names()
+seen["journal after"] = [event["step"] for event in read_journal(disk / "metrics.jsonl")]
+print(json.dumps(seen))
+'''
+
+
+def way_in(disk: Path) -> list[str] | None:
+    """How this machine lets us mount a small disk of our own, if it does."""
+    for way in WAYS:
+        try:
+            command = [*way, "mount", "-t", "tmpfs", "none", str(disk)]
+            if subprocess.run(command, capture_output=True, timeout=30).returncode == 0:
+                return way
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+    return None
+
+
+def test_r5_a_full_disk(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    way = way_in(disk)
+    if way is None:
+        pytest.skip("needs root or user namespaces, to mount a small disk")
+    one = 2 * 400_000 + 6 * 4096  # bytes of one checkpoint, about
+    mounted = 'mount -t tmpfs -o size="$3" none "$1" && exec "$4" -c "$2" "$1"'
+    command = [*way, "sh", "-c", mounted, "sh", str(disk), SCRIPT, str(one * 3 // 2), sys.executable]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    only = ["step-00000001"]
+
+    text = seen["before writing"]
+    assert text.startswith(f"cannot save step 2 to {disk / 'checkpoints' / 'step-00000002'}: ")
+    assert "bytes are needed (1.2 times the checkpoint) and" in text
+    assert text.endswith("are free; the last good checkpoint is step 1")
+    assert seen["names before writing"] == only
+
+    for key, step, names in (("while writing", 3, "names while writing"), ("no byte at all", 4, "names no byte")):
+        assert f"cannot save step {step} to {disk / 'checkpoints'}" in seen[key]
+        assert "No space left on device" in seen[key]
+        assert "bytes are needed; the last good checkpoint is step 1" in seen[key]
+        assert seen[names] == only
+    assert seen["newest"] == [1, [1.0], [1.0]]
+
+    assert seen["journal full"] == [1]
+    assert sum("training goes on without its events" in text for text in seen["warnings"]) == 1
+    assert sum("3 events were lost" in text for text in seen["warnings"]) == 1
+    assert seen["locked"] is True
+    assert seen["after"] == [5, [5.0], [5.0]]
+    assert seen["names after"] == ["step-00000005"]
+    assert seen["journal after"] == [1, 5]

@@ -1,0 +1,152 @@
+"""Blocks and whole networks against torch.nn and `transformers`, by copying random weights."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from atento.attention.masks import causal, padding
+from atento.config.network import NetworkConfig
+from atento.networks import EncoderDecoder, build_network
+from atento.networks.block import Block, make_block
+from marian import marian_pair
+
+pytestmark = pytest.mark.parity
+CONFIG = NetworkConfig(vocab_size=23, d_model=12, d_ff=20, n_heads=3, n_layers=2, n_decoder_layers=3, dropout=0.0)
+REAL = torch.tensor([[True] * 5, [True, True, True, False, False]])
+
+
+@torch.no_grad()
+def shake(module: nn.Module) -> None:
+    """Norms and biases away from ones and zeros, so that a swapped one shows."""
+    for parameter in module.parameters():
+        if parameter.dim() < 2:
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+
+
+@torch.no_grad()
+def copy_block(ours: Block, theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> None:
+    """torch.nn's layer into our block: self, cross, feed-forward, and the norms in that order."""
+    parts = [(ours.self_attention, theirs.self_attn)]
+    if isinstance(theirs, nn.TransformerDecoderLayer):
+        assert ours.cross_attention is not None
+        parts.append((ours.cross_attention, theirs.multihead_attn))
+    for mine, other in parts:
+        mine.input.weight.copy_(other.in_proj_weight)
+        mine.input.bias.copy_(other.in_proj_bias)
+        mine.output.load_state_dict(other.out_proj.state_dict())
+    ours.feed_forward.inner.load_state_dict(theirs.linear1.state_dict())
+    ours.feed_forward.outer.load_state_dict(theirs.linear2.state_dict())
+    residuals = [ours.own_residual, ours.cross_residual, ours.feed_forward_residual]
+    for index, residual in enumerate(one for one in residuals if one is not None):
+        residual.norm.load_state_dict(getattr(theirs, f"norm{index + 1}").state_dict())
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_c1_c2_c6_an_encoder_layer(norm: str, activation: str) -> None:
+    config = replace(CONFIG, norm=norm, activation=activation)
+    torch.manual_seed(0)
+    theirs = nn.TransformerEncoderLayer(
+        12, 3, 20, dropout=0.0, activation=activation, batch_first=True, norm_first=norm == "pre"
+    ).double()
+    shake(theirs)
+    ours = make_block(config, kind="encoder", layer=0).double()
+    copy_block(ours, theirs)
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    expected = theirs(x, src_key_padding_mask=~REAL)
+    out = ours(x, mask=lowered(REAL))
+    torch.testing.assert_close(out[REAL], expected[REAL], rtol=0, atol=1e-10)
+
+
+def lowered(real: Tensor) -> Tensor:
+    return padding(real).dense(1, real.shape[1])
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_c1_c2_c7_a_decoder_layer(norm: str, activation: str) -> None:
+    config = replace(CONFIG, norm=norm, activation=activation)
+    torch.manual_seed(0)
+    theirs = nn.TransformerDecoderLayer(
+        12, 3, 20, dropout=0.0, activation=activation, batch_first=True, norm_first=norm == "pre"
+    ).double()
+    shake(theirs)
+    ours = make_block(config, kind="decoder", layer=0).double()
+    copy_block(ours, theirs)
+    x, memory = torch.randn(2, 4, 12, dtype=torch.float64), torch.randn(2, 5, 12, dtype=torch.float64)
+    future = ~causal().dense(4)[0, 0]
+    expected = theirs(x, memory, tgt_mask=future, memory_key_padding_mask=~REAL)
+    out = ours(x, mask=causal(), memory=memory, memory_mask=lowered(REAL))
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_c3_c8_stacks_with_gradients_against_nn_transformer(norm: str) -> None:
+    """The whole of nn.Transformer, whose stacks end with a norm only where ours do: pre-norm."""
+    config = replace(CONFIG, norm=norm)
+    torch.manual_seed(0)
+    options = {"dropout": 0.0, "batch_first": True, "norm_first": norm == "pre"}
+    last = nn.LayerNorm(12) if norm == "pre" else None
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, 20, **options), 2, last, enable_nested_tensor=False)
+    last = nn.LayerNorm(12) if norm == "pre" else None
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(12, 3, 20, **options), 3, last)
+    theirs = nn.Transformer(12, 3, custom_encoder=encoder, custom_decoder=decoder, batch_first=True).double()
+    shake(theirs)
+    ours = build_network(config).double()
+    for stack, other in ((ours.encoder, theirs.encoder), (ours.decoder, theirs.decoder)):
+        for block, layer in zip(stack.blocks, other.layers):
+            copy_block(block, layer)
+        if stack.norm is not None:
+            stack.norm.load_state_dict(other.norm.state_dict())
+    x = torch.randn(2, 5, 12, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(2, 4, 12, dtype=torch.float64, requires_grad=True)
+    expected = theirs(
+        x,
+        y,
+        tgt_mask=~causal().dense(4)[0, 0],
+        src_key_padding_mask=~REAL,
+        memory_key_padding_mask=~REAL,
+    )
+    memory = ours.encoder(x, padding_mask=REAL)
+    out = ours.decoder(y, memory=memory, memory_padding_mask=REAL)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
+    upstream = torch.randn_like(out)
+    for got, wanted in zip(torch.autograd.grad(out, [x, y], upstream), torch.autograd.grad(expected, [x, y], upstream)):
+        torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
+
+
+SOURCE = torch.tensor([[5, 6, 7, 8, 3, 9, 21], [9, 4, 3, 1, 1, 1, 1], [22, 20, 11, 4, 3, 1, 1]])
+TARGET = torch.tensor([[1, 5, 6, 7, 9], [1, 8, 9, 4, 4], [1, 15, 3, 4, 2]])
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_c6_c7_c8_marian(activation: str) -> None:
+    """`MarianMTModel` at random weights, padded source: encoder states, logits, attention weights; float32 2e-5."""
+    ours, theirs = marian_pair(activation=activation)
+    real = SOURCE != 1
+    with torch.no_grad():
+        expected = theirs(input_ids=SOURCE, attention_mask=real.long(), decoder_input_ids=TARGET)
+        out = ours(SOURCE, TARGET, source_padding_mask=real)
+    order = ours.order
+    torch.testing.assert_close(
+        out.encoded[real], expected.encoder_last_hidden_state[:, :, order][real], rtol=0, atol=2e-5
+    )
+    torch.testing.assert_close(out.logits, expected.logits, rtol=0, atol=2e-5)
+
+
+def test_c8_marian_gradients_of_the_embedding() -> None:
+    """The tied matrix is read in three places; its gradient adds up the same."""
+    ours, theirs = marian_pair(activation="relu")
+    ours, theirs = ours.double(), theirs.double()
+    real = SOURCE != 1
+    labels = TARGET.roll(-1, 1)
+    expected = theirs(input_ids=SOURCE, attention_mask=real.long(), decoder_input_ids=TARGET).logits
+    nn.functional.cross_entropy(expected.flatten(0, 1), labels.flatten()).backward()
+    out = ours(SOURCE, TARGET, source_padding_mask=real).logits
+    nn.functional.cross_entropy(out.flatten(0, 1), labels.flatten()).backward()
+    grad = theirs.model.shared.weight.grad
+    assert isinstance(ours, EncoderDecoder) and grad is not None
+    rows = [row for row in range(23) if row != 1]  # theirs keeps the padding row's share of the embedding out
+    torch.testing.assert_close(ours.embedding.weight.grad[rows], grad[:, ours.order][rows], rtol=0, atol=1e-6)

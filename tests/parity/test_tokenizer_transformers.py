@@ -1,0 +1,144 @@
+"""Our tokenizers against `transformers`: the same ids from the same files, and WordPiece as BERT's (spec row D1)."""
+
+import random
+import unicodedata
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from atento.config.recipe import TokenizerConfig
+from atento.text import Tokenizer, sentinels, train_tokenizer
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+pytestmark = pytest.mark.parity
+
+KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
+
+
+def lines() -> list[str]:
+    subjects = ["o gato", "a gata", "o menino", "uma mulher", "o pássaro", "minha avó", "the cat", "a child"]
+    verbs = ["pulou", "comeu", "vê rapidamente", "não quer", "sees", "ate"]
+    objects = ["o peixe.", "a maçã!", "(o pão)", "um coração, sim", "12 ovos", "the fish?", "d'água <x>"]
+    return [f"{s} {v} {o}" for s in subjects for v in verbs for o in objects]
+
+
+@cache
+def strings() -> list[str]:
+    """500 varied strings: Portuguese, emoji, combining marks, scripts, special-token text, blanks."""
+    chance = random.Random(3)
+    text = (
+        "gato maçã não fazê-lo d'água R$ 1.234,56 21/11/2026 👩\u200d👩\u200d👧 😀 e\u0301 a\u0303 \u0301\u0301 각"
+        " 日本語 Привет <s> </s> <pad> <mask> <unk> [MASK] [CLS] <0x41> ▁ ( ) « » — ... ?! ß ǆ İ ﬁ \u202e \ufeff \u00ad"
+    )
+    parts = text.split(" ")
+    blanks = [" ", " ", " ", "  ", "\t", "\xa0", "\u2028", ""]
+    return [
+        "".join(chance.choice(parts) + chance.choice(blanks) for _ in range(chance.randint(0, 12))) for _ in range(500)
+    ]
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_transformers_reads_our_folder_and_gives_the_same_ids(kind: str, lowercase: bool, tmp_path: Path) -> None:
+    config = TokenizerConfig(kind=kind, vocab_size=420, lowercase=lowercase)  # type: ignore[arg-type]
+    ours = train_tokenizer(config, lines(), extra_specials=sentinels(2))
+    ours.save(tmp_path)
+    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    auto = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    roles = [theirs.pad_token_id, theirs.unk_token_id, theirs.bos_token_id, theirs.eos_token_id, theirs.mask_token_id]
+    assert roles == [0, 1, 2, 3, 4]
+    assert len(theirs) == ours.vocab_size
+    texts = lines() + strings()
+    expected = ours.encode_batch(texts)
+    assert theirs(texts, add_special_tokens=False)["input_ids"] == expected
+    assert auto(texts)["input_ids"] == expected
+    assert theirs.convert_ids_to_tokens(list(range(ours.vocab_size))) == ours.tokens(range(ours.vocab_size))
+    if kind in ("unigram", "bpe", "byte"):
+        assert [theirs.decode(ids) for ids in expected] == [ours.decode(ids) for ids in expected]
+
+
+def test_wordpiece_is_berts_on_a_shared_vocabulary() -> None:
+    """Row D1. BERT drops control and format characters and does not compose: so texts without the one, composed."""
+    ours = train_tokenizer(TokenizerConfig(kind="wordpiece", vocab_size=300), lines() + ["日本語 Привет 😀"] * 3)
+    vocabulary = {token: i for i, token in enumerate(ours.tokens(range(ours.vocab_size)))}
+    bert = transformers.BertTokenizerFast(
+        vocab=vocabulary,
+        do_lower_case=False,
+        strip_accents=False,
+        unk_token="<unk>",
+        pad_token="<pad>",
+        cls_token="<s>",
+        sep_token="</s>",
+        mask_token="<mask>",
+        split_special_tokens=True,
+    )
+    texts = [
+        "".join(char for char in ours.normalize(text) if unicodedata.category(char) not in ("Cf", "Cn", "Co"))
+        for text in lines() + strings()
+    ]
+    assert bert(texts, add_special_tokens=False)["input_ids"] == ours.encode_batch(texts)
+    assert sum(ours.unk_id not in ours.encode(text) for text in texts) > 300
+
+
+def test_a_bert_folder_is_read_with_its_own_rules_and_specials(tmp_path: Path) -> None:
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "gat", "##o", "a", "[", "]", "mask", "##s", "acao"]
+    bert = transformers.BertTokenizerFast(vocab={token: i for i, token in enumerate(vocabulary)}, do_lower_case=True)
+    bert.save_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    assert (ours.kind, ours.pad_id, ours.unk_id, ours.bos_id, ours.eos_id, ours.mask_id) == ("wordpiece", 0, 1, 2, 3, 4)
+    text = "Gato [MASK] ação"
+    assert ours.tokens(ours.encode(text)) == ["gat", "##o", "[", "mask", "]", "acao"]
+    encoded = ours.encode_with_offsets(text)
+    assert [text[start:end] for start, end in encoded.offsets] == ["Gat", "o", "[", "MASK", "]", "ação"]
+    assert encoded.word_ids == [0, 0, 1, 2, 3, 4]
+    assert ours.decode([2, 5, 6, 7, 3]) == "gato a"
+    assert ours.words([2, 5, 6, 7, 3]).words == ["gato", "a"]
+    ours.save(tmp_path / "again")
+    again = Tokenizer.load(tmp_path / "again")
+    assert again.fingerprint == ours.fingerprint and again.encode(text) == ours.encode(text)
+
+
+def test_special_strings_that_a_foreign_unigram_holds_as_pieces_stay_text(tmp_path: Path) -> None:
+    """XLM-R's file: `<s>` is a piece of score 0, so the model itself would choose it."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models, pre_tokenizers
+
+    pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), ("s", -3.0), ("<", -4.0)]
+    library = Library(models.Unigram([*pieces, (">", -4.0), ("/", -4.0), ("<mask>", 0.0)], unk_id=3))
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=library,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+        mask_token="<mask>",
+    ).save_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    assert ours.tokens(ours.encode("s<s> </s>s")) == ["▁", "s", "<", "s", ">", "▁", "<", "/", "s", ">", "s"]
+    assert ours.mask_id == 9 and 9 not in ours.encode("<mask>")
+
+
+def test_a_gpt2_folder_groups_its_byte_letters_into_words(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer as Library
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    library = Library(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=["<|endoftext|>"])
+    library.train_from_iterator(lines(), trainer)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=library, bos_token="<|endoftext|>", eos_token="<|endoftext|>"
+    ).save_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    text = "minha avó comeu 日本 <|endoftext|>"
+    ids = ours.encode(text)
+    assert ours.decode(ids) == text and ours.bos_id not in ids
+    words = ours.words(ids)
+    assert words.words == ["minha", "avó", "comeu", "日", "本", "<", "|", "endoftext", "|", ">"]
+    encoded = ours.encode_with_offsets(text)
+    assert encoded.words == words.words and encoded.word_ids == words.index

@@ -1,0 +1,374 @@
+"""The attention call: against two loops, the two kernels against each other, gradients, and what is refused."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from atento.attention import attend, attention_weights
+from atento.attention.dropout import Randomness
+from atento.attention.kernels import KERNELS, choose
+from atento.attention.masks import (
+    Mask,
+    bidirectional,
+    causal,
+    documents,
+    lookahead,
+    lower,
+    padding,
+    predicate,
+    prefix,
+    window,
+)
+
+B, H, T, S, K, KV = 2, 4, 3, 5, 3, 2
+
+
+def qkv(
+    dtype: torch.dtype = torch.float64, *, t: int = T, s: int = S, kv_heads: int = H, seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    sizes = (B, H, t, K), (B, kv_heads, s, K), (B, kv_heads, s, KV)
+    q, k, v = (torch.randn(size, generator=g, dtype=torch.float64).to(dtype) for size in sizes)
+    return q, k, v
+
+
+def loops(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    allowed: Tensor | None = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Output and weights by loops over plain Python floats; nothing of the code under test."""
+    (b, h, t, width), s, group = q.shape, k.shape[2], q.shape[1] // k.shape[1]
+    scale = width**-0.5 if scale is None else scale
+    out = torch.zeros(b, h, t, v.shape[-1], dtype=torch.float64)
+    weights = torch.zeros(b, h, t, s, dtype=torch.float64)
+    allowed = torch.ones(1, 1, t, s, dtype=torch.bool) if allowed is None else allowed
+    allowed = allowed.expand(b, h, t, s)
+    bias = torch.zeros(b, h, t, s) if bias is None else bias.expand(b, h, t, s)
+    for r, head, i in product(range(b), range(h), range(t)):
+        exps = {}
+        for j in range(s):
+            if allowed[r, head, i, j]:
+                pairs = zip(q[r, head, i].tolist(), k[r, head // group, j].tolist())
+                exps[j] = math.exp(sum(a * c for a, c in pairs) * scale + float(bias[r, head, i, j]))
+        for j, e in exps.items():
+            weights[r, head, i, j] = e / sum(exps.values())
+            for d in range(v.shape[-1]):
+                out[r, head, i, d] += weights[r, head, i, j] * v[r, head // group, j, d]
+    return out, weights
+
+
+def some_heads(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return (k + h) % 3 != 0
+
+
+MASKS: dict[str, Mask | Tensor | None] = {
+    "none": None,
+    "bidirectional": bidirectional(),
+    "causal": causal(),
+    "lookahead": lookahead(1),
+    "prefix": prefix(2),
+    "prefix per row": prefix(torch.tensor([1, 4])),
+    "window": window(1, 1),
+    "padding lengths": padding(torch.tensor([2, 5])),
+    "padding boolean": padding(torch.arange(S) < torch.tensor([[5], [3]])),
+    "documents": documents(torch.tensor([[0, 0, 1, 1, -1], [0, 1, 1, 1, 1]])),
+    "per head": predicate(some_heads, heads=H),
+    "joined": causal() & padding(torch.tensor([3, 5])) | prefix(1),
+    "not": ~causal(),
+    "nothing for a row": padding(torch.tensor([0, 4])),
+    "tensor (T,S)": torch.rand(T, S, generator=torch.Generator().manual_seed(3)) > 0.5,
+    "tensor (B,1,1,S)": (torch.arange(S) < torch.tensor([[0], [4]]))[:, None, None],
+    "tensor (B,H,T,S)": torch.rand(B, H, T, S, generator=torch.Generator().manual_seed(4)) > 0.6,
+}
+
+
+def dense(mask: Mask | Tensor | None, t: int = T, s: int = S) -> Tensor | None:
+    return mask.dense(t, s) if isinstance(mask, Mask) else mask
+
+
+@pytest.mark.parametrize("kernel", ["plain", "fused", "auto"])
+@pytest.mark.parametrize("name", MASKS)
+def test_a3_output_and_weights_equal_two_loops(name: str, kernel: str) -> None:
+    """A3, every kind of mask, float64 1e-10; weights sum to 1, or to 0 where nothing may be attended to."""
+    q, k, v = qkv()
+    mask = MASKS[name]
+    out, weights = loops(q, k, v, dense(mask))
+    torch.testing.assert_close(attend(q, k, v, mask=mask, kernel=kernel), out, rtol=0, atol=1e-10)
+    seen = attention_weights(q, k, mask=mask)
+    torch.testing.assert_close(seen, weights, rtol=0, atol=1e-10)
+    sums = seen.sum(-1)
+    assert bool((seen >= 0).all())
+    assert bool((((sums - 1).abs() < 1e-12) | (sums == 0)).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", MASKS)
+def test_a3_fused_equals_plain_with_gradients(name: str, dtype: torch.dtype) -> None:
+    """float32 1e-5, float64 1e-10: outputs and the gradients of q, k, v and the bias, and all of them finite."""
+    atol = 1e-5 if dtype == torch.float32 else 1e-10
+    bias = torch.randn(1, H, T, S, generator=torch.Generator().manual_seed(9), dtype=dtype)
+    results = []
+    for kernel in KERNELS:
+        leaves = [x.requires_grad_() for x in (*qkv(dtype), bias.clone())]
+        q, k, v, own_bias = leaves
+        out = attend(q, k, v, mask=MASKS[name], bias=own_bias, kernel=kernel)
+        (out * torch.arange(out.numel(), dtype=dtype).view_as(out).sin()).sum().backward()
+        results.append([out.detach(), *(x.grad for x in leaves)])
+    for plain, fused in zip(*results):
+        assert bool(plain.isfinite().all())
+        torch.testing.assert_close(fused, plain, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("form", [bidirectional(), causal(), padding(torch.tensor([0, 2]))], ids=repr)
+def test_a3_gradients_equal_finite_differences(kernel: str, form: Mask) -> None:
+    inputs = tuple(x.requires_grad_() for x in qkv(t=2, s=3, kv_heads=2))
+    assert torch.autograd.gradcheck(lambda q, k, v: attend(q, k, v, mask=form, kernel=kernel), inputs)
+
+
+@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("bias_of_infinity", [False, True])
+def test_a3_a_row_that_sees_nothing_gives_zero_and_finite_gradients(kernel: str, bias_of_infinity: bool) -> None:
+    """The second sentence is all padding, and the first query of the first is forbidden everything."""
+    leaves = [x.requires_grad_() for x in qkv()]
+    q, k, v = leaves
+    mask = padding(torch.tensor([S, 0])) & predicate(lambda b, h, i, j: i > S - T, "not the first")
+    bias = torch.zeros(1, 1, T, S, dtype=q.dtype)
+    if bias_of_infinity:
+        bias[..., 0, :] = float("-inf")
+    out = attend(q, k, v, mask=mask, bias=bias, kernel=kernel)
+    out.sum().backward()
+    assert bool((out[1] == 0).all()) and bool((out[0, :, 0] == 0).all())
+    assert bool((out[0, :, 1:] != 0).all())
+    for leaf in leaves:
+        assert bool(leaf.grad.isfinite().all()) and bool((leaf.grad[1] == 0).all())
+    assert bool((attention_weights(q, k, mask=mask)[1] == 0).all())
+
+
+@pytest.mark.parametrize("kernel", ["plain", "fused"])
+def test_grouped_heads_equal_repeated_ones(kernel: str) -> None:
+    q, k, v = qkv(kv_heads=2)
+    out, weights = loops(q, k, v, dense(causal()))
+    torch.testing.assert_close(attend(q, k, v, mask=causal(), kernel=kernel), out, rtol=0, atol=1e-10)
+    torch.testing.assert_close(attention_weights(q, k, mask=causal()), weights, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("shape", [(B, H, T, S), (1, H, T, S), (B, 1, T, S), (1, 1, 1, S)])
+def test_a_bias_is_added_to_the_scores_after_scaling(kernel: str, shape: tuple[int, ...]) -> None:
+    q, k, v = qkv()
+    bias = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for mask in (None, causal(), padding(torch.tensor([0, 3]))):
+        out, weights = loops(q, k, v, dense(mask), bias)
+        got = attend(q, k, v, mask=mask, bias=bias, kernel=kernel)
+        torch.testing.assert_close(got, out, rtol=0, atol=1e-10)
+        torch.testing.assert_close(attention_weights(q, k, mask=mask, bias=bias), weights, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("t", [S, T, 1])
+def test_a_bias_does_not_switch_the_causal_mask_off(kernel: str, t: int) -> None:
+    q, k, v = qkv(t=t)
+    bias = torch.full((1, 1, t, S), 3.0, dtype=torch.float64)  # the same everywhere: changes nothing
+    out, _ = loops(q, k, v, dense(causal(), t))
+    torch.testing.assert_close(attend(q, k, v, mask=causal(), bias=bias, kernel=kernel), out, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", ["plain", "fused"])
+def test_a4_scale_one_is_the_plain_dot_product(kernel: str) -> None:
+    """A4: equals A3 with √d_k removed, that is A3 on queries made √d_k longer."""
+    q, k, v = qkv()
+    out, weights = loops(q, k, v, scale=1.0)
+    torch.testing.assert_close(attend(q, k, v, scale=1.0, kernel=kernel), out, rtol=0, atol=1e-10)
+    torch.testing.assert_close(attend(q * K**0.5, k, v, kernel=kernel), out, rtol=0, atol=1e-10)
+    torch.testing.assert_close(attention_weights(q, k, scale=1.0), weights, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(T, S, KV), (1, H, T, S, KV), (B, 1, T, S, KV), (B, H, T, S, KV)])
+def test_b5_a_value_bias_is_weighted_and_added(shape: tuple[int, ...]) -> None:
+    """Shaw's second term: Σ_j α_ij b_ij, one vector a pair of positions, for each row and head its own if given so."""
+    q, k, v = qkv()
+    value_bias = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    out, weights = loops(q, k, v)
+    full = value_bias.expand(B, H, T, S, KV)
+    for r, head, i in product(range(B), range(H), range(T)):
+        out[r, head, i] += sum(weights[r, head, i, j] * full[r, head, i, j] for j in range(S))
+    torch.testing.assert_close(attend(q, k, v, value_bias=value_bias), out, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("mask", [causal(), lookahead(1), window(2, 0), prefix(2)], ids=repr)
+def test_a12_query_i_stands_at_key_s_minus_t_plus_i(kernel: str, mask: Mask) -> None:
+    """The last rows of the whole matrix are what the same mask gives for the last queries alone: one step at a time too."""
+    q, k, v = qkv(t=S)
+    whole = attend(q, k, v, mask=mask, kernel=kernel)
+    for t in range(1, S + 1):
+        last = attend(q[:, :, -t:], k, v, mask=mask, kernel=kernel)
+        torch.testing.assert_close(last, whole[:, :, -t:], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", ["plain", "fused"])
+def test_more_queries_than_keys_leave_the_first_with_nothing(kernel: str) -> None:
+    """Query i stands at key S - T + i, before the first key where T > S: under a causal mask it sees none, so 0."""
+    q, k, v = qkv(t=5, s=2)
+    out = attend(q, k, v, mask=causal(), kernel=kernel)
+    assert bool((out[:, :, :3] == 0).all())
+    torch.testing.assert_close(out[:, :, 3], v[:, :, 0], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", ["plain", "fused", "auto"])
+@pytest.mark.parametrize("name", ["none", "causal", "joined", "nothing for a row"])
+def test_bfloat16_stays_within_its_rounding(kernel: str, name: str) -> None:
+    """Eight bits of precision: outputs of size about 1 are right to a few hundredths."""
+    q, k, v = qkv(torch.bfloat16)
+    out, _ = loops(q.double(), k.double(), v.double(), dense(MASKS[name]))
+    got = attend(q, k, v, mask=MASKS[name], kernel=kernel)
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.double(), out, rtol=2**-7, atol=2**-6)
+    assert attention_weights(q, k).dtype == torch.float32
+
+
+def test_bfloat16_softmax_is_exact_in_float32() -> None:
+    """Over 4,096 equal keys a bfloat16 sum would lose what it adds; here the weights still sum to 1."""
+    q = torch.zeros(1, 1, 1, 8, dtype=torch.bfloat16)
+    k = torch.zeros(1, 1, 4096, 8, dtype=torch.bfloat16)
+    assert float(attention_weights(q, k).sum()) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("rows", [torch.tensor([2, 0]), slice(1, 3), torch.tensor([1]), torch.tensor([-1])], ids=str)
+@pytest.mark.parametrize("name", MASKS)
+def test_rows_of_the_weights_are_the_rows_of_all_weights(name: str, rows: Tensor | slice) -> None:
+    """Masks whose one row stands for all queries included."""
+    q, k, _ = qkv()
+    bias = torch.randn(1, H, T, S, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for own in (None, bias, bias[:, :, :1]):
+        whole = attention_weights(q, k, mask=MASKS[name], bias=own)
+        torch.testing.assert_close(
+            attention_weights(q, k, mask=MASKS[name], bias=own, rows=rows), whole[:, :, rows], rtol=0, atol=1e-12
+        )
+
+
+def test_a3_huge_scores_do_not_overflow() -> None:
+    q, k, v = (x * 1e4 for x in qkv(torch.float32))
+    for kernel in KERNELS:
+        assert bool(attend(q, k, v, mask=causal(), kernel=kernel).isfinite().all())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    t=st.integers(1, 6),
+    more=st.integers(0, 4),
+    heads=st.sampled_from([(1, 1), (2, 1), (4, 2), (3, 3)]),
+    width=st.integers(1, 5),
+    seed=st.integers(0, 2**20),
+    kernel=st.sampled_from(["plain", "fused"]),
+)
+def test_a3_any_shape_and_any_boolean_mask(
+    t: int, more: int, heads: tuple[int, int], width: int, seed: int, kernel: str
+) -> None:
+    g = torch.Generator().manual_seed(seed)
+    s = t + more
+    q = torch.randn(2, heads[0], t, width, generator=g, dtype=torch.float64)
+    k, v = torch.randn(2, 2, heads[1], s, width, generator=g, dtype=torch.float64)
+    mask = torch.rand(2, 1, t, s, generator=g) > 0.5
+    torch.testing.assert_close(attend(q, k, v, mask=mask, kernel=kernel), loops(q, k, v, mask)[0], rtol=0, atol=1e-10)
+
+
+def test_a_mask_is_boolean_never_float() -> None:
+    q, k, v = qkv()
+    with pytest.raises(TypeError, match=r"a mask must be boolean, True = may attend: got torch\.float64"):
+        attend(q, k, v, mask=torch.zeros(T, S, dtype=torch.float64))
+    with pytest.raises(TypeError, match=r"got torch\.int64"):
+        attention_weights(q, k, mask=torch.ones(T, S, dtype=torch.long))
+
+
+def test_an_unknown_kernel_names_the_nearest_and_all() -> None:
+    q, k, v = qkv()
+    with pytest.raises(ValueError, match=r"unknown kernel 'fuse'; did you mean 'fused'\? Known: auto, fused, plain"):
+        attend(q, k, v, kernel="fuse")
+
+
+@pytest.mark.parametrize(("query", "keys", "values"), [(4, 3, 3), (4, 2, 4), (2, 4, 4)])
+def test_head_counts_that_cannot_be_are_refused(query: int, keys: int, values: int) -> None:
+    q, k, v = (torch.zeros(1, heads, 2, 3) for heads in (query, keys, values))
+    message = rf"key and value heads must be equal and divide the query heads: got {keys}, {values} and {query}"
+    with pytest.raises(ValueError, match=message):
+        attend(q, k, v)
+
+
+def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> None:
+    q, k, v = qkv()
+    message = "the fused kernel takes neither `value_bias` nor `dropout`; use kernel='plain'"
+    for extra in ({"dropout": 0.5}, {"value_bias": torch.zeros(T, S, KV, dtype=torch.float64)}):
+        with pytest.raises(ValueError, match=message):
+            attend(q, k, v, kernel="fused", **extra)
+        attend(q, k, v, kernel="auto", **extra)
+    long = torch.zeros(1, 1, 128, 4)
+    assert choose(long, long, None, 0.0) == "fused"
+    assert choose(long, long, None, 0.1) == choose(long, long, torch.zeros(128, 128, 4), 0.0) == "plain"
+
+
+def test_dropout_acts_on_the_weights_and_keeps_the_mean() -> None:
+    """Values of 1: without dropout every output is exactly 1; with it 1 on average, and 0 where all weights fell."""
+    q, k, _ = qkv(torch.float32, t=40, s=40)
+    v = torch.ones(B, H, 40, 1)
+    out = attend(q, k, v, dropout=0.5, random=Randomness(7))
+    assert float(out.std()) > 0.05 and float(out.mean()) == pytest.approx(1, abs=0.05)
+    assert bool((out == attend(q, k, v, dropout=0.5, random=Randomness(7))).all())
+    assert bool((out != attend(q, k, v, dropout=0.5, random=Randomness(8))).any())
+    torch.manual_seed(1)  # without `random`, PyTorch's own generator decides
+    first = attend(q, k, v, dropout=0.5)
+    torch.manual_seed(1)
+    assert bool((first == attend(q, k, v, dropout=0.5)).all()) and bool((first != attend(q, k, v, dropout=0.5)).any())
+
+
+def test_a13_attention_alone_is_equivariant_to_order() -> None:
+    """S4 says invariant; f(PX) = P f(X), and not f(X)."""
+    x = torch.randn(1, 1, 6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    moved = attend(x[:, :, order], x[:, :, order], x[:, :, order])
+    torch.testing.assert_close(moved, attend(x, x, x)[:, :, order], rtol=0, atol=1e-12)
+    assert float((moved - attend(x, x, x)).abs().max()) > 1e-3
+
+
+def test_a1_unprojected_causal_attention_by_hand() -> None:
+    """A1: score x_i·x_j over j ≤ i, itself included; three vectors worked out here with a calculator's steps."""
+    x = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], dtype=torch.float64)[None, None]
+    weights = attention_weights(x, x, mask=causal(), scale=1.0)[0, 0]
+    e = math.exp
+    expected = [
+        [1, 0, 0],
+        [1 / (1 + e(4)), e(4) / (1 + e(4)), 0],
+        [e(1) / (e(1) + 2 * e(2)), e(2) / (e(1) + 2 * e(2)), e(2) / (e(1) + 2 * e(2))],
+    ]
+    torch.testing.assert_close(weights, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert [int((row > 0).sum()) for row in weights] == [1, 2, 3]
+
+
+def test_l1_the_worked_example_of_the_notes_with_the_right_numbers() -> None:
+    """Section 3: .264458 .264458 .471083, where the notes have .20 .20 .60."""
+    x = torch.eye(3, dtype=torch.float64)
+    shift = x[[2, 0, 1]]
+    weights = attention_weights(x[None, None], (x @ shift.T)[None, None])[0, 0]
+    assert sorted(round(w, 6) for w in weights[0].tolist()) == [0.264458, 0.264458, 0.471083]
+    assert bool((weights.sum(0) - 1 < 1e-12).all())
+
+
+def test_lowering_does_no_work_where_there_is_no_mask() -> None:
+    cpu = torch.device("cpu")
+    for mask in (None, bidirectional()):
+        assert lower(mask, T, S, cpu).allowed is None
+    assert lower(causal(), 1, S, cpu).allowed is None  # the last query sees every key
+    assert lower(causal(), T, T, cpu).is_causal and not lower(causal(), T, S, cpu).is_causal
+    once = lower(causal() & padding(torch.tensor([1, 2])), T, S, cpu)
+    assert lower(once, T, S, cpu) is once
+    assert lower(padding(torch.tensor([1, 2])), T, S, cpu).allowed.shape == (2, 1, 1, S)  # one row stands for all

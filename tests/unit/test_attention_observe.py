@@ -1,0 +1,146 @@
+"""Observing attention: exact weights of chosen layers, heads and rows while the fast kernels run, and nothing otherwise."""
+
+import re
+
+import pytest
+import torch
+from torch import Tensor
+
+from atento.attention import attention_weights, observe
+from atento.attention.masks import padding
+from atento.attention.multihead import MultiHeadAttention
+from atento.config.network import NetworkConfig
+from atento.decoding import Greedy, generate
+from atento.errors import UsageError
+from atento.networks import EncoderDecoder, build_network
+
+CONFIG = NetworkConfig(vocab_size=11, d_model=8, d_ff=16, n_heads=4, n_layers=2, n_decoder_layers=3, dropout=0.0)
+SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
+REAL = SOURCE > 0
+TARGET = torch.tensor([[2, 5, 6, 7], [2, 8, 9, 4]])
+
+
+@pytest.fixture(scope="module")
+def network() -> EncoderDecoder:
+    torch.manual_seed(0)
+    return build_network(CONFIG).eval()
+
+
+def run(network: EncoderDecoder) -> Tensor:
+    logits = network(SOURCE, TARGET, source_padding_mask=REAL).logits
+    assert logits is not None
+    return logits.detach()
+
+
+def test_a11_three_uses_in_one_model_per_layer_and_head(network: EncoderDecoder) -> None:
+    """A11: encoder self, decoder masked self and cross-attention, each layer, each head; rows sum to 1."""
+    with observe(network) as seen:
+        run(network)
+    shapes = {"encoder": (2, (2, 4, 5, 5)), "decoder": (3, (2, 4, 4, 4)), "cross": (3, (2, 4, 4, 5))}
+    for kind, (layers, shape) in shapes.items():
+        for layer in range(layers):
+            weights = seen[kind, layer]
+            assert weights.shape == shape and not weights.requires_grad
+            torch.testing.assert_close(weights.sum(-1), torch.ones(shape[:3]), rtol=0, atol=1e-6)
+        assert torch.equal(seen[kind, -1], seen[kind, layers - 1])
+    assert bool((seen["decoder", 1].triu(1) == 0).all())  # masked
+    for kind in ("encoder", "cross"):
+        assert bool((seen[kind, 1][1, :, :, 3:] == 0).all())  # source padding, exactly 0 (A9)
+
+
+def test_looking_changes_nothing(network: EncoderDecoder) -> None:
+    unseen = run(network)
+    with observe(network):
+        seen = run(network)
+    assert torch.equal(unseen, seen)
+
+
+def test_the_weights_are_those_of_the_equation(network: EncoderDecoder) -> None:
+    """The first encoder layer's, recomputed here from its matrices."""
+    with observe(network) as seen:
+        network.encode(SOURCE, source_padding_mask=REAL)
+    attention = network.encoder.blocks[0].self_attention
+    assert isinstance(attention, MultiHeadAttention) and network.positions is not None
+    x = network.positions(network.embedding(SOURCE))
+    parts = attention.head_weights()
+    q, k = (torch.einsum("bld,hdk->bhlk", x, parts[name]) for name in ("query", "key"))
+    expected = attention_weights(q, k, mask=padding(REAL))  # biases are zero in a fresh network
+    torch.testing.assert_close(seen["encoder", 0], expected.detach(), rtol=0, atol=1e-6)
+
+
+def test_chosen_layers_heads_and_rows_are_slices_of_all(network: EncoderDecoder) -> None:
+    with observe(network) as everything:
+        run(network)
+    with observe(network, layers=[1], heads=[3, 0], rows=[2, 0]) as some:
+        run(network)
+    for kind in ("encoder", "decoder", "cross"):
+        torch.testing.assert_close(some[kind, 1], everything[kind, 1][:, [3, 0]][:, :, [2, 0]], rtol=0, atol=1e-6)
+        with pytest.raises(UsageError, match=f"no {kind} attention of layer 0 was observed"):
+            some[kind, 0]
+
+
+def test_the_last_layer_of_each_stack_by_minus_one(network: EncoderDecoder) -> None:
+    with observe(network, layers=[-1]) as seen:
+        run(network)
+    assert seen["encoder", -1].shape == (2, 4, 5, 5) and seen["decoder", -1].shape == (2, 4, 4, 4)
+    assert torch.equal(seen["cross", 2], seen["cross", -1])
+
+
+def test_nothing_is_kept_outside(network: EncoderDecoder) -> None:
+    with observe(network) as seen:
+        pass
+    run(network)
+    assert seen.weights == {}
+
+
+def test_another_network_is_not_seen(network: EncoderDecoder) -> None:
+    other = build_network(CONFIG).eval()
+    with observe(network) as seen:
+        run(other)
+        run(network)
+    assert seen["encoder", 0].shape == (2, 4, 5, 5)
+    with observe(network) as alone:
+        run(network)
+    assert torch.equal(seen["cross", 1], alone["cross", 1])
+
+
+def test_an_observation_ends_with_an_error_inside(network: EncoderDecoder) -> None:
+    with pytest.raises(RuntimeError, match="inside"), observe(network) as seen:
+        raise RuntimeError("inside")
+    run(network)
+    assert seen.weights == {}
+
+
+def test_observations_nest(network: EncoderDecoder) -> None:
+    with observe(network) as outer:
+        with observe(network, layers=[0]) as inner:
+            run(network)
+        assert outer.weights == {}
+        run(network)
+    assert inner["encoder", 0].shape == outer["encoder", 0].shape == (2, 4, 5, 5)
+
+
+def test_h12_rows_of_cached_steps_are_joined(network: EncoderDecoder) -> None:
+    """Decoding one token at a time shows what one forward pass over the output shows."""
+    source = SOURCE[:1]
+    with observe(network) as steps:
+        [[best]] = generate(network, source, Greedy(), max_new_tokens=4, eos_id=())
+    with observe(network) as whole:
+        network(source, torch.tensor([[CONFIG.start_id, *best.ids[:-1]]]))
+    for kind, layer in (("decoder", 0), ("decoder", 2), ("cross", 0), ("cross", 2)):
+        assert steps[kind, layer].shape == whole[kind, layer].shape
+        torch.testing.assert_close(steps[kind, layer], whole[kind, layer], rtol=0, atol=1e-5)
+
+
+def test_what_was_not_observed_is_said(network: EncoderDecoder) -> None:
+    with observe(network) as seen:
+        run(network)
+    with pytest.raises(UsageError, match=re.escape("no 'heads' attention was observed; seen: cross, decoder, encoder")):
+        seen["heads", 0]
+    message = "no encoder attention of layer 2 was observed; the network has layers 0 to 1"
+    with pytest.raises(UsageError, match=message):
+        seen["encoder", 2]
+    with observe(torch.nn.Linear(1, 1)) as nothing:
+        pass
+    with pytest.raises(UsageError, match="no 'encoder' attention was observed; seen: nothing"):
+        nothing["encoder", 0]

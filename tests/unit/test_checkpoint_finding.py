@@ -1,0 +1,192 @@
+"""Finding checkpoints: newest, best and what is cleared away, whatever the disk and other processes do (R4, R8)."""
+
+import errno
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from atento.errors import CheckpointError
+from atento.training.catalogue import found, is_in_use
+from atento.training.checkpoint import best, clean, newest, save_checkpoint
+
+
+def save(folder: Path, step: int, score: float | None = None, run_id: str = "r", fill: float | None = None) -> Path:
+    """A small checkpoint whose every weight is the step (or `fill`)."""
+    weights = {"w": torch.full((30,), float(step) if fill is None else fill)}
+    return save_checkpoint(
+        folder, step, config={"d_model": 8}, weights=weights, optimizer={}, state={"score": score}, run_id=run_id
+    )
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def steps(folder: Path) -> list[int]:
+    return [item.step for item in found(folder)]
+
+
+def test_newest_is_by_step_also_beyond_eight_digits(tmp_path: Path) -> None:
+    for step in (123_456_789, 5, 99_999_999, 1_000_000_000):
+        save(tmp_path, step)
+    assert newest(tmp_path) == tmp_path / "step-1000000000"
+    assert steps(tmp_path) == [1_000_000_000, 123_456_789, 99_999_999, 5]
+
+
+def test_the_manifest_says_the_step_not_the_name(tmp_path: Path) -> None:
+    save(tmp_path, 7).rename(tmp_path / "step-00000099")
+    save(tmp_path, 8)
+    assert newest(tmp_path) == tmp_path / "step-00000008"
+    assert steps(tmp_path) == [8, 7]
+
+
+def test_newest_of_nothing_is_none(tmp_path: Path) -> None:
+    assert newest(tmp_path) is None and best(tmp_path) is None
+    assert newest(tmp_path / "absent") is None
+    (tmp_path / "step-00000001").mkdir()
+    assert newest(tmp_path, set_aside=False) is None
+
+
+def test_newest_and_best_of_one_run(tmp_path: Path) -> None:
+    save(tmp_path, 1, score=3.0, run_id="a")
+    save(tmp_path, 2, score=9.0, run_id="b")
+    save(tmp_path, 3, score=2.0, run_id="a")
+    save(tmp_path, 4, score=1.0, run_id="b")
+    assert newest(tmp_path) == tmp_path / "step-00000004"
+    assert newest(tmp_path, run_id="a") == tmp_path / "step-00000003"
+    assert best(tmp_path) == tmp_path / "step-00000002"
+    assert best(tmp_path, run_id="a") == tmp_path / "step-00000001"
+    assert newest(tmp_path, run_id="c") is None
+
+
+def test_best_is_the_highest_score_and_the_earliest_of_equals(tmp_path: Path) -> None:
+    for step, score in ((1, None), (2, -1.5), (3, 27), (4, 27.0), (5, 2.0), (6, None)):
+        save(tmp_path, step, score=score)
+    assert best(tmp_path) == tmp_path / "step-00000003"
+    (tmp_path / "step-00000003" / "model.safetensors").write_bytes(b"")
+    assert best(tmp_path) == tmp_path / "step-00000004"
+    assert "step-00000003.bad" in names(tmp_path)
+
+
+def test_best_does_not_believe_an_altered_score(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    save(tmp_path, 1, score=2.0)
+    state = save(tmp_path, 2, score=1.0) / "state.json"
+    state.write_bytes(state.read_bytes().replace(b"1.0", b"9.0"))
+    with caplog.at_level(logging.WARNING):
+        assert best(tmp_path) == tmp_path / "step-00000001"
+    assert "state.json was altered" in caplog.text
+    assert "step-00000002.bad" in names(tmp_path)
+
+
+def test_best_without_scores_is_none(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    assert best(tmp_path) is None
+
+
+def failing(name: str, code: int, when: Callable[[int], bool], patch: pytest.MonkeyPatch) -> list[int]:
+    """Make a system call fail on the calls that `when` chooses (counted from 0); the list grows with each call."""
+    real, calls = getattr(os, name), []
+
+    def call(*args, **kwargs):
+        calls.append(len(calls))
+        if when(calls[-1]):
+            raise OSError(code, os.strerror(code))
+        return real(*args, **kwargs)
+
+    patch.setattr(os, name, call)
+    return calls
+
+
+def test_clean_takes_ours_and_nothing_else(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    ours = [f".tmp-12-{'0' * 32}", f".trash-step-00000001-{'f' * 32}", f".trash-step-00000001.old-{'f' * 32}"]
+    others = [".tmp", ".tmp-12", f".tmp-12-{'0' * 31}", f"tmp-12-{'0' * 32}"]
+    others += ["notes", "step-1", ".trash-notes", "step-00000001.bad"]
+    for name in ours + others:
+        (tmp_path / name / "deep").mkdir(parents=True)
+    (tmp_path / f".tmp-13-{'0' * 32}").write_bytes(b"a file, not ours")
+    assert clean(tmp_path) == ours
+    assert names(tmp_path) == sorted([*others, f".tmp-13-{'0' * 32}", "step-00000001"])
+    assert clean(tmp_path / "absent") == []
+
+
+def test_clean_finishes_a_replacement_cut_short(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    old = path.rename(tmp_path / "step-00000001.old")  # between the two renames
+    assert newest(tmp_path) == old
+    assert clean(tmp_path) == [] and newest(tmp_path) == path
+    shutil.copytree(path, old)  # after them
+    assert clean(tmp_path) == [old.name] and names(tmp_path) == [path.name]
+    shutil.copytree(path, old)
+    (path / "config.json").unlink()  # the new one is no good: the old one is kept
+    assert clean(tmp_path) == [] and newest(tmp_path) == old
+
+
+def test_a_folder_that_may_only_be_read_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, 1)
+    (save(tmp_path, 2) / "config.json").unlink()
+    failing("rename", errno.EROFS, lambda call: True, monkeypatch)
+    assert newest(tmp_path) == tmp_path / "step-00000001"
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES])
+def test_what_says_nothing_of_a_checkpoint_does_not_condemn_it(tmp_path: Path, code: int) -> None:
+    """Too many open files must not make a run start again from an older step, or from none."""
+    save(tmp_path, 1, score=1.0)
+    save(tmp_path, 2, score=2.0)
+    for look in (newest, best):
+        failed = 0
+        for at in range(100):
+            with pytest.MonkeyPatch.context() as patch:
+                calls = failing("open", code, lambda call, at=at: call == at, patch)
+                try:
+                    assert look(tmp_path) == tmp_path / "step-00000002"
+                except CheckpointError as error:
+                    failed += 1
+                    assert os.strerror(code) in str(error)
+            assert names(tmp_path) == ["step-00000001", "step-00000002"]
+            if len(calls) <= at:
+                break
+        assert failed >= 6
+
+
+def test_what_the_disk_cannot_read_is_passed_over_but_not_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    real, second = os.open, (tmp_path / "step-00000002").stat().st_ino
+
+    def broken(path, flags, *args, dir_fd=None, **kwargs):
+        if path == "model.safetensors" and os.fstat(dir_fd).st_ino == second:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path, flags, *args, dir_fd=dir_fd, **kwargs)
+
+    monkeypatch.setattr(os, "open", broken)
+    assert newest(tmp_path) == tmp_path / "step-00000001"
+    assert names(tmp_path) == ["step-00000001", "step-00000002"]
+
+
+def test_an_unreadable_folder_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, 1)
+    failing("listdir", errno.EACCES, lambda call: True, monkeypatch)
+    failing("scandir", errno.EACCES, lambda call: True, monkeypatch)
+    with pytest.raises(CheckpointError, match=r"cannot be read .*Permission denied"):
+        newest(tmp_path)
+
+
+def test_in_use_means_locked(tmp_path: Path) -> None:
+    import fcntl
+
+    path = save(tmp_path, 1)
+    assert not is_in_use(path) and not is_in_use(tmp_path / "absent")
+    fd = os.open(path, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    assert is_in_use(path)
+    os.close(fd)
+    assert not is_in_use(path)

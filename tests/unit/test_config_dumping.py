@@ -1,0 +1,183 @@
+"""Recipes going out: YAML that reads back equal, the schema of editors, and the difference of two recipes."""
+
+import json
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atento.config.loading import dump_recipe, load_recipe, recipe_difference, recipe_schema
+from atento.config.network import NetworkConfig, PositionConfig, preset
+from atento.config.recipe import (
+    DataConfig,
+    DecodingConfig,
+    Recipe,
+    SourceConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    recipe_to_dict,
+)
+
+TRICKY = [
+    "no",
+    "1e-4",
+    "0o10",
+    "0x1",
+    "010",
+    "1_0",
+    "null",
+    "~",
+    "",
+    " x ",
+    "é",
+    "- a",
+    "#",
+    "a: b",
+    "a\nb",
+    "\x85",
+    "'",
+]
+TRICKY += [
+    "12:30",
+    "2020-01-01",
+    "=",
+    "<<",
+    ".inf",
+    ".nan",
+    "@a",
+    "%",
+    "!x",
+    "*x",
+    "&x",
+    "\u2028",
+    "\ufeff",
+    "\U0001f600",
+]
+TEXTS = st.sampled_from(TRICKY) | st.text(max_size=12)
+PATHS = TEXTS.filter(bool)
+POSITIVE = st.integers(1, 2**62)
+FLOATS = st.floats(0, 1, exclude_max=True) | st.floats(0, 1e300)
+SOURCES = st.one_of(
+    st.builds(SourceConfig, source=PATHS, target=PATHS, count=st.none() | POSITIVE),
+    st.builds(SourceConfig, file=PATHS, source=st.integers(0, 3), target=st.integers(4, 9)),
+    st.builds(SourceConfig, file=PATHS, source=PATHS.map("a".__add__), target=PATHS.map("b".__add__)),
+    st.builds(SourceConfig, world=st.sampled_from(["train", "structures"]), seed=st.integers(0, 2**62)),
+)
+SPLITS = st.lists(SOURCES, max_size=2).map(tuple)
+RECIPES = st.builds(
+    Recipe,
+    task=st.just("translation"),
+    data=st.builds(
+        DataConfig,
+        train=st.lists(SOURCES, min_size=1, max_size=3).map(tuple),
+        valid=SPLITS,
+        test=SPLITS,
+        folder=st.none() | TEXTS,
+        skip_bad=st.booleans(),
+    ),
+    name=TEXTS.filter(lambda text: text not in ("", ".", "..") and not set(text) & set("/\\\0\n")),
+    tokenizer=st.builds(TokenizerConfig, path=st.none() | TEXTS, lowercase=st.booleans()),
+    network=st.sampled_from([preset("transformer-tiny"), NetworkConfig(positions=PositionConfig(kind="none"))]),
+    init=st.none() | TEXTS,
+    training=st.builds(
+        TrainingConfig,
+        steps=POSITIVE,
+        learning_rate=FLOATS,
+        epochs=st.none() | st.floats(1e-300, 1e300),
+        label_smoothing=st.floats(0, 1, exclude_max=True),
+        betas=st.tuples(st.floats(0, 0.99), st.floats(0, 0.99)),
+    ),
+    decoding=st.builds(DecodingConfig, length_penalty=st.floats(-1e9, 1e9), max_new_tokens=st.none() | POSITIVE),
+    metrics=st.sampled_from([(), ("bleu",), ("chrf", "ter")]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(RECIPES)
+def test_what_is_written_reads_back_equal(tmp_path_factory: pytest.TempPathFactory, recipe: Recipe) -> None:
+    path = tmp_path_factory.getbasetemp() / "round.yaml"
+    path.write_text(dump_recipe(recipe), encoding="utf-8", newline="\n")
+    back = load_recipe(path, environment={}).recipe
+    assert back == recipe and recipe_difference(back, recipe) == []
+
+
+def test_the_annotated_text_reads_back_equal_too(tmp_path: Path) -> None:
+    loaded = load_recipe("micro-world-en-pt", ["training.steps=9", "init=a # b"], environment={})
+    text = dump_recipe(loaded.recipe, loaded.origins)
+    (tmp_path / "my.yaml").write_text(text, encoding="utf-8", newline="\n")
+    assert load_recipe(tmp_path / "my.yaml", environment={}).recipe == loaded.recipe
+    lines = {line.split(":")[0].strip(): line.partition("  # ")[2] for line in text.splitlines()}
+    assert lines["steps"] == "command line" and lines["clip"] == "default"
+    assert lines["d_model"] == "preset transformer-tiny" and lines["task"].startswith("micro-world-en-pt.yaml:")
+
+
+def test_readers_of_yaml_1_1_understand_it_too() -> None:
+    """PyYAML's own safe loader as oracle, numbers and texts alike."""
+    recipe = Recipe(
+        task="translation",
+        name="no",
+        init="12:30",
+        data=DataConfig(train=(SourceConfig(source="1e-4", target="0o10"),)),
+        training=TrainingConfig(learning_rate=1e-5, weight_decay=1e22, clip=2.0),
+    )
+    read = yaml.safe_load(dump_recipe(recipe))
+    assert read == json.loads(json.dumps(recipe_to_dict(recipe)))
+
+
+def test_accents_are_written_as_they_are() -> None:
+    recipe = Recipe(task="translation", name="ação", data=DataConfig(train=(SourceConfig(world="train"),)))
+    assert "\nname: ação\n" in dump_recipe(recipe)
+
+
+def test_difference() -> None:
+    a = load_recipe("micro-world-en-pt", environment={}).recipe
+    b = replace(
+        a,
+        training=replace(a.training, learning_rate=5e-4),
+        data=replace(a.data, valid=(), skip_bad=True),
+        metrics=("bleu",),
+    )
+    assert recipe_difference(a, a) == []
+    found = recipe_difference(a, b)
+    assert "training.learning_rate: 0.002 -> 0.0005" in recipe_difference(
+        replace(a, training=replace(a.training, learning_rate=2e-3)), b
+    )
+    assert "metrics: [bleu, chrf] -> [bleu]" in found and "data.skip_bad: false -> true" in found
+    assert "data.valid.0.world: valid -> (absent)" in found and "data.valid: (absent) -> []" in found
+    keys = [line.split(":")[0] for line in found]
+    assert all(key == "metrics" or key.startswith(("training.learning_rate", "data.")) for key in keys)
+
+
+def sections(cls: Any) -> list[Any]:
+    found = [cls]
+    for hint in get_type_hints(cls).values():
+        for part in (hint, *get_args(hint)):
+            found += sections(part) if isinstance(part, type) and is_dataclass(part) else []
+    return found
+
+
+def test_schema_knows_every_key_and_no_other() -> None:
+    schema = recipe_schema()
+    json.dumps(schema, allow_nan=False)
+    for cls in sections(Recipe):
+        part = schema if cls is Recipe else schema["$defs"][cls.__name__]
+        extra = {Recipe: {"extends"}, NetworkConfig: {"preset"}}.get(cls, set())
+        assert set(part["properties"]) == {item.name for item in fields(cls)} | extra
+        assert part["additionalProperties"] is False
+    choices = schema["$defs"]["TrainingConfig"]["properties"]["schedule"]["enum"]
+    assert choices == ["inverse-sqrt", "cosine", "linear", "constant"]
+
+
+def test_schema_allows_the_short_forms() -> None:
+    schema = recipe_schema()
+    data = schema["$defs"]["DataConfig"]["properties"]
+    assert {"$ref": "#/$defs/SourceConfig"} in data["train"]["anyOf"]
+    assert {"type": "string"} in schema["properties"]["metrics"]["anyOf"]
+    assert any(part.get("type") == "string" for part in schema["properties"]["tokenizer"]["anyOf"])
+    assert any("transformer-tiny" in part.get("enum", ()) for part in schema["properties"]["network"]["anyOf"])
+    positions = schema["$defs"]["NetworkConfig"]["properties"]["positions"]["anyOf"]
+    assert any("sinusoidal" in part.get("enum", ()) for part in positions)

@@ -1,0 +1,169 @@
+"""D5: every field of a recipe against wrong types, NaN, infinities, -1, huge numbers, unknown keys, YAML bombs."""
+
+import json
+import math
+import types
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atento.config import loading
+from atento.config.loading import load_recipe
+from atento.config.recipe import Recipe
+from atento.errors import RecipeError
+
+SHIPPED = "micro-world-en-pt"
+HUGE = 10**30
+
+
+def leaves(cls: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every dotted key of a recipe that holds a plain value, with its type, found by reflection."""
+    for part in fields(cls):
+        hint = get_type_hints(cls)[part.name]
+        inside = get_args(hint)
+        if is_dataclass(hint):
+            yield from leaves(hint, f"{path}{part.name}.")
+        elif get_origin(hint) is tuple and is_dataclass(inside[0]):
+            yield from leaves(inside[0], f"{path}{part.name}.0.")
+        else:
+            yield f"{path}{part.name}", hint
+
+
+LEAVES = dict(leaves(Recipe))
+SECTIONS = sorted({key.rpartition(".")[0] for key in LEAVES})
+
+
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def wrong(hint: Any) -> list[Any]:
+    """Values that no field of this type may take."""
+    kinds = alternatives(hint)
+    plain = [kind for kind in kinds if isinstance(kind, type)]
+    bad: list[Any] = [{"a": 1}, {}, math.nan, math.inf, -math.inf, [[1]], [{}]]
+    if not any(get_origin(kind) is tuple for kind in kinds):
+        bad += [[], [1], ["a"]]
+    else:
+        bad += [5, 0.5, True]
+    if str not in plain:
+        bad += ["", "no such thing", "1e-4x", "NaN"] if not any(get_origin(kind) is tuple for kind in kinds) else []
+    if bool not in plain:
+        bad += [True, False]
+    if int not in plain and float not in plain:
+        bad += [0, 1, -1, 7.5, HUGE]
+    if int in plain:
+        bad += [1.5, 1e-4, HUGE, -HUGE, 2**63]
+    if int in plain and str not in plain:
+        bad += [-1]
+    return bad
+
+
+CASES = [(key, value) for key, hint in LEAVES.items() for value in wrong(hint)]
+
+
+def test_the_table_covers_the_recipe() -> None:
+    assert {"task", "training.learning_rate", "data.train.0.source", "network.positions.kind"} <= set(LEAVES)
+    assert len(CASES) > 10 * len(LEAVES)
+
+
+def named(key: str, error: RecipeError) -> bool:
+    """Whether the message names the field: by its dotted key, or by its own name in backticks."""
+    return key in str(error) or f"`{key.rpartition('.')[2]}`" in str(error)
+
+
+@pytest.mark.parametrize("key", LEAVES)
+def test_every_field_refuses_what_it_cannot_be(key: str) -> None:
+    for value in wrong(LEAVES[key]):
+        with pytest.raises(RecipeError) as caught:
+            load_recipe(SHIPPED, {key: value}, environment={})
+            pytest.fail(f"{key} took {value!r}")
+        assert named(key, caught.value), f"{key} = {value!r}: {caught.value}"
+        assert str(caught.value).startswith("command line: "), f"{key} = {value!r}: {caught.value}"
+        assert not any(word in str(caught.value) for word in ("pydantic", "Input should", "Traceback"))
+
+
+@pytest.mark.parametrize("key", [key for key, hint in LEAVES.items() if type(None) not in alternatives(hint)])
+def test_null_in_a_file_is_refused_where_there_is_no_null(key: str, tmp_path: Path) -> None:
+    written: dict[str, Any] = {"task": "translation", "data": {"train": [{"world": "train"}]}}
+    *heads, last = key.split(".")
+    inner: Any = written
+    for head, after in zip(heads, [*heads[1:], last], strict=False):
+        inner = inner[int(head)] if isinstance(inner, list) else inner.setdefault(head, [{}] if after == "0" else {})
+    inner[last] = None
+    path = tmp_path / "my.yaml"
+    path.write_text(json.dumps(written), encoding="utf-8", newline="\n")
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path, environment={})
+    assert named(key, caught.value) and str(caught.value).startswith(f"{path}:1:") and "null" in str(caught.value)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_unknown_keys_name_the_nearest(section: str) -> None:
+    lead = f"{section}." if section else ""
+    for known in [key for key in LEAVES if key.rpartition(".")[0] == section]:
+        name = known.rpartition(".")[2]
+        with pytest.raises(RecipeError) as caught:
+            load_recipe(SHIPPED, [f"{lead}{name}x=1"], environment={})
+        assert f"unknown key '{name}x'" in str(caught.value) and f"'{name}'?" in str(caught.value)
+
+
+NAMES = st.sampled_from([key.rpartition(".")[2] for key in LEAVES]) | st.text(max_size=5)
+NUMBERS = st.booleans() | st.integers() | st.floats() | st.just(10**400)
+JUNK = st.recursive(
+    st.none() | NUMBERS | st.text(max_size=10) | st.binary(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = st.sampled_from([*LEAVES, *filter(None, SECTIONS), "data.train", "network.preset"]) | st.text(max_size=12)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.dictionaries(KEYS, JUNK, min_size=1, max_size=3))
+def test_any_override_is_taken_or_refused_in_one_sentence(changes: dict[str, object]) -> None:
+    try:
+        loaded = load_recipe(SHIPPED, changes, environment={})
+    except RecipeError as error:
+        assert str(error)
+    else:
+        assert isinstance(loaded.recipe, Recipe) and loading.dump_recipe(loaded.recipe)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(max_size=20) | st.builds("{}={}".format, KEYS, st.text(max_size=12)), max_size=3))
+def test_any_text_on_the_command_line_is_taken_or_refused(overrides: list[str]) -> None:
+    try:
+        load_recipe(SHIPPED, overrides, environment={})
+    except RecipeError as error:
+        assert str(error)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_damaged_recipe_is_taken_or_refused(data: st.DataObject) -> None:
+    """One cut, one repetition or one foreign character anywhere in a right recipe."""
+    from atento.config.layers import RecipeFile, read_files, shipped_text
+    from atento.config.schema import Reading
+
+    text = shipped_text(SHIPPED)
+    at, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, 30))
+    new = data.draw(st.sampled_from(["", text[at : at + length] * 2, "\t", ":", "- ", "{", "*a", "\x00", "é", "!!x "]))
+    try:
+        tree, _ = read_files(RecipeFile("my.yaml", text[:at] + new + text[at + length :], None, Path(), "my"))
+        Reading().build(Recipe, tree, "")
+    except RecipeError as error:
+        assert str(error).startswith("my.yaml:")
+
+
+@pytest.mark.parametrize("key", ["metrics", "data.train", "training", "network.positions", "init"])
+def test_a_bomb_under_any_key(key: str) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    value = "{" + ", ".join(lines) + "}"
+    with pytest.raises(RecipeError, match=rf"command line: {key}: aliases make this more than 4000 values"):
+        load_recipe(SHIPPED, [f"{key}={value}"], environment={})

@@ -1,0 +1,295 @@
+"""Recipes read, joined and resolved: short forms, layers, origins, folders, warnings."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from atento.config.loading import LoadedRecipe, load_recipe
+from atento.config.network import NetworkConfig, PositionConfig, preset
+from atento.config.recipe import SourceConfig
+from atento.errors import RecipeError
+
+MINIMAL = "task: translation\ndata: {train: {source: a.en, target: a.pt}}\n"
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a recipe in an otherwise empty current directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(text: str, name: str = "my.yaml") -> Path:
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+        return path
+
+    return make
+
+
+def load(text: str, write: Write, *overrides: str) -> LoadedRecipe:
+    return load_recipe(write(text), overrides, environment={})
+
+
+def test_a_minimal_recipe(write: Write) -> None:
+    loaded = load(MINIMAL, write)
+    assert loaded.recipe.data.train == (SourceConfig(source="a.en", target="a.pt"),)
+    assert loaded.recipe.name == "my" and loaded.origins["name"] == "file name"
+    assert loaded.recipe.network == NetworkConfig()
+    assert loaded.folder == loaded.home == Path.cwd() and loaded.path == Path("my.yaml")
+    assert loaded.warnings == []
+
+
+def test_byte_order_mark_and_windows_line_ends(write: Write) -> None:
+    assert load("\ufeff" + MINIMAL.replace("\n", "\r\n"), write).recipe.name == "my"
+
+
+def test_every_value_has_an_origin(write: Write) -> None:
+    text = MINIMAL + "training:\n  seed: 7\nnetwork: {preset: transformer-tiny, n_layers: 3}\nmetrics: bleu\n"
+    loaded = load(text, write, "training.steps=10")
+    origins = loaded.origins
+    assert origins["training.seed"] == "my.yaml:4:9"
+    assert origins["training.steps"] == "command line"
+    assert origins["training.clip"] == "default"
+    assert origins["network.n_layers"] == "my.yaml:5:47"
+    assert origins["network.d_model"] == origins["network.positions.kind"] == "preset transformer-tiny"
+    assert origins["data.train.0.target"] == "my.yaml:2:38"
+    assert origins["metrics"] == "my.yaml:6:10"
+
+
+def test_network_short_forms(write: Write) -> None:
+    assert load(MINIMAL + "network: transformer-tiny\n", write).recipe.network == preset("transformer-tiny")
+    changed = load(MINIMAL + "network: {preset: transformer-tiny, n_layers: 4, positions: none}\n", write)
+    wanted = preset("transformer-tiny", n_layers=4, positions=PositionConfig(kind="none"))
+    assert changed.recipe.network == wanted
+    assert load(MINIMAL + "network: {}\n", write).recipe.network == NetworkConfig()
+
+
+def test_a_partly_written_section_changes_the_presets_own(write: Write) -> None:
+    loaded = load(MINIMAL + "network: {preset: transformer-tiny, positions: {base: 500}}\n", write)
+    assert loaded.recipe.network.positions == replace(preset("transformer-tiny").positions, base=500.0)
+
+
+def test_sources_alone_or_in_a_list_and_metrics(write: Write) -> None:
+    text = "task: translation\ndata:\n  train: [{world: train, count: 3}, {file: a.tsv, source: 0, target: pt}]\n"
+    text = text.replace("target: pt", "target: 1") + "  valid: {file: b.tsv, source: en, target: pt}\nmetrics: ter\n"
+    recipe = load(text, write).recipe
+    assert recipe.data.train[1] == SourceConfig(file="a.tsv", source=0, target=1)
+    assert recipe.data.valid == (SourceConfig(file="b.tsv", source="en", target="pt"),)
+    assert recipe.metrics == ("ter",)
+
+
+def test_a_tokenizer_given_as_a_path(write: Write) -> None:
+    recipe = load(MINIMAL + "tokenizer: shared/pieces\n", write).recipe
+    assert recipe.tokenizer.path == "shared/pieces"
+
+
+@pytest.mark.parametrize(
+    ("written", "value"), [("30_000", 30000), ("4e3", 4000), ("4.0", 4), ("0x10", 16), ("010", 10)]
+)
+def test_whole_numbers(written: str, value: int, write: Write) -> None:
+    steps = load(MINIMAL + f"training: {{steps: {written}}}\n", write).recipe.training.steps
+    assert steps == value and type(steps) is int
+
+
+def test_an_integer_for_a_number_is_a_number(write: Write) -> None:
+    clip = load(MINIMAL + "training: {clip: 2}\n", write).recipe.training.clip
+    assert clip == 2.0 and type(clip) is float
+
+
+def test_text_that_yaml_1_1_would_change(write: Write) -> None:
+    source = load("task: translation\ndata: {train: {source: no, target: 12:30}}\n", write).recipe.data.train[0]
+    assert (source.source, source.target) == ("no", "12:30")
+
+
+def test_an_empty_section_is_its_defaults(write: Write) -> None:
+    assert load(MINIMAL + "training:\n  # steps: 5\n", write).recipe.training.steps == 2000
+
+
+def test_overrides(write: Write) -> None:
+    text = MINIMAL.replace("}}", "}, valid: {file: v.tsv, source: 0, target: 1}}") + "training: {epochs: 2}\n"
+    loaded = load(
+        text,
+        write,
+        "training.learning_rate=5e-4",
+        "data.valid.0.file=x.tsv",
+        "data.valid.count=9",
+        "data.test.0.world=structures",
+        "data.train.1={world: train, count: 5}",
+        "network=transformer-tiny",
+        "network.n_layers=4",
+        "network.positions=none",
+        "training.epochs=null",
+        "training={seed: 4}",
+        "metrics=[bleu, ter]",
+        "init=a=b",
+    )
+    recipe = loaded.recipe
+    assert recipe.training.learning_rate == 5e-4 and recipe.training.epochs is None and recipe.training.seed == 4
+    assert recipe.data.valid == (SourceConfig(file="x.tsv", source=0, target=1, count=9),)
+    assert recipe.data.test == (SourceConfig(world="structures"),)
+    assert recipe.data.train[1] == SourceConfig(world="train", count=5)
+    assert recipe.network == preset("transformer-tiny", n_layers=4, positions=PositionConfig(kind="none"))
+    assert recipe.metrics == ("bleu", "ter") and recipe.init == "a=b"
+    assert loaded.origins["data.valid.0.file"] == "command line"
+    assert loaded.origins["data.valid.0.source"] == f"my.yaml:2:{text.splitlines()[1].index('source: 0') + 9}"
+
+
+def test_null_and_tilde_go_back_to_the_default(write: Write) -> None:
+    text = MINIMAL + "training: {steps: 5, seed: 9}\nnetwork: {preset: transformer-tiny, n_layers: 5}\n"
+    loaded = load(text, write, "training.steps=null", "~network.n_layers", "~training.seed")
+    assert (loaded.recipe.training.steps, loaded.recipe.training.seed) == (2000, 1)
+    assert loaded.recipe.network.n_layers == preset("transformer-tiny").n_layers
+    assert loaded.origins["training.steps"] == "default"
+
+
+def test_a_preset_replaced_keeps_the_changes_and_a_text_does_not(write: Write) -> None:
+    text = MINIMAL + "network: {preset: transformer-tiny, n_layers: 5}\n"
+    kept = load(text, write, "network.preset=transformer-base").recipe.network
+    fresh = load(text, write, "network=transformer-base").recipe.network
+    assert kept == preset("transformer-base", n_layers=5) and fresh == preset("transformer-base")
+
+
+def test_overrides_through_an_alias_change_one_place(write: Write) -> None:
+    text = "task: translation\ndata:\n  train: {world: train}\n  valid: &v {world: valid}\n  test: *v\n"
+    recipe = load(text, write, "data.valid.count=5").recipe
+    assert (recipe.data.valid[0].count, recipe.data.test[0].count) == (5, None)
+
+
+def test_overrides_from_python(write: Write) -> None:
+    path = write(MINIMAL)
+    changes = {
+        "training.steps": 1000,
+        "training": {"seed": 3},
+        "data.valid": [SourceConfig(world="valid", count=2)],
+        "network": preset("transformer-tiny"),
+        "init": Path("a") / "b",
+        "name": "12",
+    }
+    recipe = load_recipe(path, changes, environment={}).recipe
+    assert recipe.training.steps == 1000 and recipe.training.seed == 3
+    assert recipe.data.valid == (SourceConfig(world="valid", count=2),)
+    assert recipe.network == preset("transformer-tiny") and recipe.init == str(Path("a/b")) and recipe.name == "12"
+
+
+def test_each_layer_wins_over_the_one_below(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """interfaces.md 3.3: default < file (its `extends` chain) < environment < command line."""
+    write(MINIMAL + "training: {steps: 1, warmup: 1, keep: 1, seed: 1, log_every: 1}\n", "lowest.yaml")
+    write("extends: lowest.yaml\ntraining: {warmup: 2, keep: 2, seed: 2, log_every: 2}\n", "base.yaml")
+    path = write("extends: base.yaml\ntraining:\n  keep: 3\n  seed: 3\n  log_every: 3\n")
+    monkeypatch.setenv("ATENTO_TRAINING__SEED", "4")
+    monkeypatch.setenv("ATENTO_TRAINING__LOG_EVERY", "4")
+    monkeypatch.setenv("ATENTO_CACHE", "elsewhere")
+    loaded = load_recipe(path, ["training.log_every=5"])
+    training = loaded.recipe.training
+    assert [training.steps, training.warmup, training.keep, training.seed, training.log_every] == [1, 2, 3, 4, 5]
+    assert training.clip == 1.0 and loaded.recipe.name == "my"
+    assert loaded.origins["training.steps"] == "lowest.yaml:3:19"
+    assert loaded.origins["training.warmup"] == "base.yaml:2:20"
+    assert loaded.origins["training.keep"] == "my.yaml:3:9"
+    assert loaded.origins["training.seed"] == "ATENTO_TRAINING__SEED"
+    assert loaded.origins["training.log_every"] == "command line"
+
+
+def test_extending_joins_sections_replaces_lists_and_opens_short_forms(write: Write) -> None:
+    write(
+        "network: transformer-tiny\ndata:\n  valid: [{world: valid}, {world: train}]\ntraining: {seed: 8}\n",
+        "base.yaml",
+    )
+    text = "extends: base.yaml\ntask: translation\nnetwork: {n_layers: 3}\ntraining:\n  # nothing here\n"
+    recipe = load(text + "data: {train: {world: train}, valid: {world: structures}}\n", write).recipe
+    assert recipe.network == preset("transformer-tiny", n_layers=3)
+    assert recipe.data.valid == (SourceConfig(world="structures"),)
+    assert recipe.training.seed == 8
+
+
+def test_extending_a_shipped_recipe(write: Write) -> None:
+    loaded = load("extends: micro-world-en-pt\ntraining: {steps: 7}\n", write)
+    assert loaded.recipe.training.steps == 7 and loaded.recipe.data.train[0].world == "train"
+    assert loaded.origins["task"].startswith("micro-world-en-pt.yaml:")
+
+
+def test_folders(write: Write, tmp_path: Path) -> None:
+    path = write(MINIMAL, "deep/my.yaml")
+    assert load_recipe(path, environment={}).folder == tmp_path / "deep"
+    assert load_recipe(path, ["data.folder=corpus"], environment={}).folder == tmp_path / "deep" / "corpus"
+    elsewhere = tmp_path / "elsewhere"
+    assert load_recipe(path, [f"data.folder={elsewhere}"], environment={}).folder == elsewhere
+    base = write(MINIMAL.replace("{train", "{folder: corpus, train"), "deep/base.yaml")
+    top = write(f"extends: {base}\n")
+    loaded = load_recipe(top, environment={})
+    assert loaded.folder == tmp_path / "deep" / "corpus" and loaded.home == tmp_path
+    shipped = load_recipe("micro-world-en-pt", environment={})
+    assert shipped.folder == tmp_path and shipped.path is None
+
+
+def test_a_folder_of_a_shipped_recipes_name_does_not_hide_it(write: Write) -> None:
+    Path("micro-world-en-pt").mkdir()
+    assert load_recipe("micro-world-en-pt", environment={}).recipe.name == "micro-world-en-pt"
+
+
+def test_the_shipped_recipes_are_right_and_short() -> None:
+    from atento.config.layers import shipped, shipped_text
+
+    assert "micro-world-en-pt" in shipped()
+    for name in shipped():
+        text = shipped_text(name)
+        assert text.startswith("# ") and text.count("\n") <= 60
+        assert load_recipe(name, environment={}).warnings == []
+
+
+def test_standard_input() -> None:
+    command = "from atento.config.loading import load_recipe; print(load_recipe('-').recipe.data.train[0].source)"
+    done = subprocess.run(
+        [sys.executable, "-c", command], input=MINIMAL, capture_output=True, text=True, encoding="utf-8", check=True
+    )
+    assert done.stdout == "a.en\n"
+
+
+def test_reading_a_recipe_loads_no_torch() -> None:
+    command = (
+        "import sys; from atento.config.loading import load_recipe, dump_recipe, recipe_schema;"
+        "dump_recipe(load_recipe('micro-world-en-pt').recipe); recipe_schema();"
+        "import atento.cli.config, atento.cli.recipes; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, encoding="utf-8", check=True)
+    assert done.stdout == "False False\n"
+
+
+WARNED = [
+    ("training: {early_stop: 3}", "my.yaml:3:24: training.early_stop has no effect: there is no data.valid"),
+    ("training: {validate_every: 3}", "my.yaml:3:28: training.validate_every has no effect: there is no data.valid"),
+    ("training: {epochs: 1, steps: 5}", "my.yaml:3:30: training.steps has no effect: training.epochs is given"),
+    ("metrics: bleu", "my.yaml:3:10: metrics has no effect: there is neither data.valid nor data.test"),
+    ("decoding: {beam: 1, length_penalty: 2}", "length_penalty has no effect: a beam of 1 compares no lengths"),
+    ("tokenizer: {path: x, vocab_size: 9}", "tokenizer.vocab_size has no effect: tokenizer.path names a trained one"),
+    ("tokenizer: {kind: byte, vocab_size: 9}", "the byte tokenizer's size follows from the text"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "warning"), WARNED)
+def test_an_option_without_effect_warns(line: str, warning: str, write: Write) -> None:
+    [only] = load(MINIMAL + line + "\n", write).warnings
+    assert warning in only and only.startswith("my.yaml:3:")
+
+
+def test_a_seed_of_files_warns(write: Write) -> None:
+    [only] = load(MINIMAL, write, "data.train.seed=3").warnings
+    assert only == "command line: data.train.0.seed has no effect: it is for the micro-world only"
+
+
+def test_the_same_options_with_their_effect_do_not_warn(write: Write) -> None:
+    text = (
+        MINIMAL.replace("}}", "}, valid: {world: valid, seed: 2}}") + "metrics: bleu\ndecoding: {length_penalty: 2}\n"
+    )
+    assert load(text + "training: {early_stop: 3, validate_every: 3, steps: 9}\n", write).warnings == []
+
+
+def test_errors_are_usage_errors(write: Write) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load("task: translation\n", write)
+    assert caught.value.exit_status == 2

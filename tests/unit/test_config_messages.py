@@ -1,0 +1,224 @@
+"""Every message about a wrong recipe: its place, the key, the rule and the value got."""
+
+# ruff: noqa: E501 (a table of whole messages is read line by line)
+
+from pathlib import Path
+
+import pytest
+
+from atento.config.loading import load_recipe
+from atento.errors import RecipeError
+
+HEAD = "task: translation\ndata: {train: {source: a.en, target: a.pt}}\n"  # what follows begins on line 3
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def message(text: str, *overrides: str, **variables: str) -> str:
+    Path("my.yaml").write_text(text, encoding="utf-8", newline="\n")
+    with pytest.raises(RecipeError) as caught:
+        load_recipe("my.yaml", overrides, environment=variables)
+    return str(caught.value)
+
+
+IN_THE_FILE = [
+    ("training:\n  learning_rat: 1", "my.yaml:4:3: unknown key 'learning_rat' in training; did you mean 'learning_rate'? Known: accumulate, "),
+    ("trainin: {}", "my.yaml:3:1: unknown key 'trainin'; did you mean 'training'? Known: data, "),
+    ("zzz: 1", "my.yaml:3:1: unknown key 'zzz'. Known: data, "),
+    ("network:\n  n_layer: 1", "my.yaml:4:3: unknown key 'n_layer' in network; did you mean 'n_layers'? Known: "),
+    ("network: {positions: {bas: 1}}", "my.yaml:3:23: unknown key 'bas' in network.positions; did you mean 'base'? Known: base, kind"),
+    ("training.steps: 5", "my.yaml:3:1: unknown key 'training.steps'"),
+    ("training:\n  steps: many", "my.yaml:4:10: training.steps must be an integer: got 'many'"),
+    ("training: {steps: '5'}", "my.yaml:3:19: training.steps must be an integer: got '5'"),
+    ("training: {steps: true}", "my.yaml:3:19: training.steps must be an integer: got true"),
+    ("training: {steps: 1.5}", "my.yaml:3:19: training.steps must be an integer: got 1.5"),
+    ("training: {steps: [1, 2]}", "my.yaml:3:19: training.steps must be an integer: got a list of 2"),
+    ("training: {steps: {a: 1}}", "my.yaml:3:19: training.steps must be an integer: got a mapping of 1"),
+    ("training: {steps: }", "my.yaml:3:18: training.steps must be an integer: got null (leave the key out for the default)"),
+    ("training: {steps: 9223372036854775808}", "my.yaml:3:19: training.steps must lie below 2^63: got 9223372036854775808"),
+    ("training: {steps: 1" + "0" * 99 + "}", "my.yaml:3:19: training.steps must lie below 2^63: got an integer of about"),
+    ("training: {steps: .nan}", "my.yaml:3:19: training.steps must be a finite number: got nan"),
+    ("training: {clip: -.inf}", "my.yaml:3:18: training.clip must be a finite number: got -inf"),
+    ("training: {clip: 1e999}", "my.yaml:3:18: training.clip must be a finite number: got inf"),
+    ("training: {clip: yes}", "my.yaml:3:18: training.clip must be a number: got 'yes'"),
+    ("training: {epochs: x}", "my.yaml:3:20: training.epochs must be a number or null: got 'x'"),
+    ("training: {betas: [0.9, x]}", "my.yaml:3:25: training.betas.1 must be a number: got 'x'"),
+    ("training: {betas: 0.9}", "my.yaml:3:19: training.betas must be a list of 2 numbers: got 0.9"),
+    ("training: {betas: [0.9]}", "my.yaml:3:19: training.betas must be a list of 2 numbers: got a list of 1"),
+    ("training: {schedule: cosin}", "my.yaml:3:22: training.schedule must be one of inverse-sqrt, cosine, linear, constant: got 'cosin'; did you mean 'cosine'?"),
+    ("training: 5", "my.yaml:3:11: training must be a mapping: got 5"),
+    ("training: [{steps: 1}]", "my.yaml:3:11: training must be a mapping: got a list of 1"),
+    ("training: {seed: -1}", "my.yaml:3:18: training.seed must not be negative: got -1"),
+    ("tokenizer: {shared: yes}", "my.yaml:3:21: tokenizer.shared must be true or false: got 'yes'"),
+    ("tokenizer: word", "my.yaml:3:12: 'word' reads as the path of a tokenizer; write {kind: word} for the kind, ./word for a folder of that name"),
+    ("init: 5", "my.yaml:3:7: init must be text or null: got 5 (put it in quotes if it is text)"),
+    ("name: 5", "my.yaml:3:7: name must be text: got 5 (put it in quotes if it is text)"),
+    ("name: a/b", "my.yaml:3:7: name must be the name of a folder, without slashes: got 'a/b'"),
+    ("name: ..", "my.yaml:3:7: name must be the name of a folder, without slashes: got '..'"),
+    ("metrics: blue", "my.yaml:3:10: unknown metric 'blue'; did you mean 'bleu'? Known: bleu, chrf, ter"),
+    ("metrics: [bleu, bleu]", "my.yaml:3:10: metrics names 'bleu' twice"),
+    ("metrics: [bleu, 1]", "my.yaml:3:17: metrics.1 must be text: got 1 (put it in quotes if it is text)"),
+    ("metrics: {a: 1}", "my.yaml:3:10: metrics.0 must be text: got a mapping of 1"),
+    ("network: transformer-tny", "my.yaml:3:10: unknown preset 'transformer-tny'; did you mean 'transformer-tiny'?"),
+    ("network: {preset: 5}", "my.yaml:3:19: network.preset must be text: got 5"),
+    ("network: {positions: 5}", "my.yaml:3:22: network.positions must be a mapping: got 5"),
+    ("network: {positions: alib}", "my.yaml:3:22: network.positions.kind must be one of "),
+    # rules of the dataclasses themselves, with the place of the key that they name
+    ("network: {d_model: 10, n_heads: 3}", "my.yaml:3:33: `n_heads` must divide `d_model`: got 3 and 10"),
+    ("network: {d_model: 10}", "my.yaml:3:20: `n_heads` must divide `d_model`: got 8 and 10"),
+    ("training: {seed: 1, steps: 0}", "my.yaml:3:28: `training.steps` must be at least 1: got 0"),
+    ("network: {preset: transformer-tiny, dropout: 1}", "my.yaml:3:46: `dropout` must lie in [0, 1): got 1.0"),
+    ("extends: {a: b}", "my.yaml:3:10: extends must be the path or name of a recipe: got a mapping of 1"),
+    ("extends: nowhere.yaml", "my.yaml:3:10: extends: there is no recipe file"),
+    ("extends: my.yaml", "my.yaml:3:10: recipes extend one another in a circle: my.yaml -> my.yaml"),
+    ("a: [", "my.yaml:4:1: not valid YAML: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "start"), IN_THE_FILE, ids=[lines[:30] for lines, _ in IN_THE_FILE])
+def test_in_the_file(lines: str, start: str) -> None:
+    got = message(HEAD + lines + "\n")
+    assert got.startswith(start)
+    assert "pydantic" not in got and "Input should" not in got and "validation error" not in got
+
+
+SOURCES = [
+    ("{}", "data.train.0 says no data: say `source` and `target` paths, or `file`"),
+    ("5", "data.train.0 must be a mapping: got 5"),
+    ("{source: a}", "data.train.0 is two parallel files, so `target` is missing"),
+    ("{file: a, target: 0}", "data.train.0 is one file with columns, so `source` is missing"),
+    ("{file: a}", "data.train.0 is one file with columns, so `source` is missing"),
+    ("{source: 0, target: b}", "data.train.0 is two parallel files, so `source` must be a path: got 0 (a column needs `file`)"),
+    ("{file: a, source: -1, target: 1}", "data.train.0 must count its columns from 0: `source` is -1"),
+    ("{file: a, source: 1, target: 1}", "data.train.0 must have two columns: `source` and `target` are both 1"),
+    ("{file: a, source: 0, target: pt}", "data.train.0 must give both columns by number (no header) or both by name (a header): got 0 and 'pt'"),
+    ("{file: '', source: 0, target: 1}", "data.train.0 must name a path: `file` is ''"),
+    ("{source: '', target: b}", "data.train.0 must name a path or a column: `source` is ''"),
+    ("{world: train, file: a}", "data.train.0 is a split of the micro-world, so `file` may not stand beside `world`: got 'a'"),
+    ("{world: train, target: 1}", "data.train.0 is a split of the micro-world, so `target` may not stand beside `world`: got 1"),
+    ("{world: train, count: 0}", "data.train.0 must have a `count` of at least 1: got 0"),
+    ("{world: trai}", "data.train.0.world must be one of train, valid, combinations, structures or null: got 'trai'; did you mean 'train'?"),
+    ("[{world: train}, {source: true, target: b}]", "data.train.1.source must be an integer or text or null: got true"),
+    ("[]", "data.train is missing: say `source` and `target` paths"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "sentence"), SOURCES)
+def test_sources(written: str, sentence: str) -> None:
+    got = message(f"task: translation\ndata:\n  train: {written}\n")
+    assert got.startswith("my.yaml:3:") and sentence in got
+
+
+def test_what_has_no_default() -> None:
+    assert message("data: {train: {world: train}}") == (
+        "my.yaml:1:1: task is missing; this version trains: translation"
+    )  # fmt: skip
+    assert message("task: translation\n").startswith("my.yaml:1:1: data is missing: give at least data.train; say ")
+    assert message("task: translation\ndata:\n").startswith("my.yaml:2:6: data.train is missing: say ")
+    assert message("task: translation\ndata: {valid: {world: valid}}").startswith("my.yaml:2:7: data.train is missing")
+    assert message("").startswith("my.yaml:1:1: task is missing")
+
+
+def test_tasks() -> None:
+    rest = "\ndata: {train: {world: train}}"
+    trains = "his version trains: translation"
+    assert message("task: tagging" + rest) == f"my.yaml:1:7: task 'tagging' is not built yet; t{trains}"
+    wanted = f"my.yaml:1:7: unknown task 'translatoin'; did you mean 'translation'? T{trains}"
+    assert message("task: translatoin" + rest) == wanted
+    assert message("task: xyz" + rest) == f"my.yaml:1:7: unknown task 'xyz'. T{trains}"
+    assert message("task: 5" + rest).startswith("my.yaml:1:7: task must be one of translation: got 5")
+
+
+OVERRIDES = [
+    ("training.learning_rat=1", "unknown key 'learning_rat' in training; did you mean 'learning_rate'? Known: "),
+    ("~trainin", "unknown key 'trainin'; did you mean 'training'?"),
+    ("trainin=null", "unknown key 'trainin'; did you mean 'training'?"),
+    ("data.train.0.sorce=1", "unknown key 'sorce' in data.train.0; did you mean 'source'?"),
+    ("extends=x.yaml", "unknown key 'extends'"),
+    ("training={sted: 1}", "unknown key 'sted' in training; did you mean 'seed'?"),
+    ("training.steps=many", "training.steps must be an integer: got 'many'"),
+    ("training.steps.a=1", "training.steps.a: training.steps has no parts to set one by one; write it whole"),
+    ("training.betas.0=1", "training.betas.0: training.betas has no parts to set one by one; write it whole"),
+    ("data.train.5.file=x", "data.train.5.file: '5' must be a place, counted from 0, in the 1 written here"),
+    ("metrics.a=x", "metrics.a: metrics has no parts to set one by one; write it whole"),
+    ("training.steps", "an override is key=value, such as training.steps=1000, or ~key to go back to the default: got"),
+    ("=5", "an override is key=value"),
+    ("training..steps=5", "an override is key=value"),
+    ("~", "an override is key=value"),
+    ("init=[a", "init: not valid YAML: expected ',' or ']', but got '<stream end>' (quotes make any value text): got '[a'"),
+    ("training.steps=" + "9" * 500, "training.steps: an integer of 500 characters is too large: got '999"),
+    ("training.steps=0", "`training.steps` must be at least 1: got 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("override", "sentence"), OVERRIDES, ids=[override[:25] for override, _ in OVERRIDES])
+def test_on_the_command_line(override: str, sentence: str) -> None:
+    assert message(HEAD, override).startswith(f"command line: {sentence}")
+
+
+def test_in_the_environment() -> None:
+    assert message(HEAD, ATENTO_TRAINING__STEPS="x") == (
+        "ATENTO_TRAINING__STEPS: training.steps must be an integer: got 'x'"
+    )
+    got = message(HEAD, ATENTO_TRAINING__STEP="5")
+    assert got.startswith("ATENTO_TRAINING__STEP: unknown key 'step' in training; did you mean 'steps'?")
+
+
+def test_overrides_of_the_wrong_kind() -> None:
+    Path("my.yaml").write_text(HEAD, encoding="utf-8", newline="\n")
+    with pytest.raises(RecipeError, match=r"overrides are a list of key=value: got the one text 'a=b'"):
+        load_recipe("my.yaml", "a=b")
+    with pytest.raises(RecipeError, match=r"an override's key is dotted text such as 'training.steps': got 5"):
+        load_recipe("my.yaml", {5: 1})  # type: ignore[dict-item]
+    with pytest.raises(
+        RecipeError, match=r"command line: training.steps must be an integer: got a value of type object"
+    ):
+        load_recipe("my.yaml", {"training.steps": object()})
+    with pytest.raises(RecipeError, match=r"training.steps must be an integer: got '5'"):
+        load_recipe("my.yaml", {"training.steps": "5"})
+
+
+def test_a_value_that_has_no_parts_under_a_dotted_override() -> None:
+    got = message("task: translation\ndata: {train: {world: train}}\ntraining: 5\n", "training.steps=4")
+    assert got == "command line: training.steps: there is no 'steps' in what is written at my.yaml:3:11"
+    got = message("task: translation\ndata: {train: 5}\n", "data.train.0.count=4")
+    assert "there is no 'count' in what is written at my.yaml:2:15" in got
+
+
+def test_circles_of_several_files() -> None:
+    Path("a.yaml").write_text("extends: b.yaml\n", encoding="utf-8", newline="\n")
+    Path("b.yaml").write_text("extends: ./a.yaml\n", encoding="utf-8", newline="\n")
+    got = message("extends: a.yaml\n")
+    assert got == "b.yaml:1:10: recipes extend one another in a circle: a.yaml -> b.yaml -> a.yaml"
+
+
+def test_recipes_that_are_not_there() -> None:
+    Path("folder").mkdir()
+    for name, start in {
+        "micro-wrld-en-pt": "no recipe named 'micro-wrld-en-pt'; did you mean 'micro-world-en-pt'? Known: micro-world",
+        "xyz": "no recipe named 'xyz'. Known: ",
+        "xyz.yaml": "there is no recipe file xyz.yaml; shipped recipes: micro-world-en-pt",
+        "folder": "folder is a folder; a recipe is a YAML file or one of ",
+        "a\0b.yaml": "there is no recipe file",
+        "a" * 300 + ".yaml": "a" * 300 + ".yaml cannot be read: ",
+    }.items():
+        with pytest.raises(RecipeError) as caught:
+            load_recipe(name)
+        if name == "folder":
+            start = "folder is a folder"
+        assert str(caught.value).startswith(start)
+
+
+def test_files_that_are_no_recipes() -> None:
+    path = Path("my.yaml")
+    path.write_bytes(b"task: translation\nname: caf\xe9\n")
+    with pytest.raises(RecipeError, match=r"my.yaml:2: not UTF-8 at byte 27"):
+        load_recipe(path)
+    path.write_bytes(b"#" * (2**20 + 1))
+    with pytest.raises(RecipeError, match=r"my.yaml: a recipe may hold at most 1048576 bytes"):
+        load_recipe(path)
+    for text in ("- a\n", "text\n", "5\n"):
+        assert message(text).startswith("my.yaml:1:1: a recipe is a mapping of keys: got ")

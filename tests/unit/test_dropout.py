@@ -1,0 +1,162 @@
+"""Dropout as a function of (seed, step, slot, use): its numbers, its rate, its gradients, and that nothing else moves it."""
+
+import math
+import subprocess
+import sys
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atento.attention.dropout import Randomness, add_dropout, dropout, dropout_mask, fresh, mix, random_bytes
+from atento.precision import threads
+
+CPU = torch.device("cpu")
+WORD = (1 << 64) - 1
+
+
+def splitmix64(x: int) -> int:
+    """The finaliser of SplitMix64 on Python's unbounded integers."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & WORD
+    return x ^ (x >> 31)
+
+
+@given(key=st.integers(-(1 << 63), (1 << 63) - 1), count=st.integers(0, 100))
+def test_the_bytes_are_those_of_splitmix64(key: int, count: int) -> None:
+    """Against Python integers, so with shifts that bring in zeros, whatever the sign."""
+    words = [splitmix64((i * 0x9E3779B97F4A7C15 + key) & WORD) for i in range((count + 7) // 8)]
+    expected = b"".join(word.to_bytes(8, sys.byteorder) for word in words)[:count]
+    assert bytes(random_bytes(count, key, CPU).tolist()) == expected
+
+
+def chi_square(counts: torch.Tensor) -> float:
+    """How many standard deviations the statistic of equal cells lies from its mean."""
+    counts = counts.double()
+    expected = counts.sum() / len(counts)
+    freedom = len(counts) - 1
+    return (float(((counts - expected) ** 2 / expected).sum()) - freedom) / math.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7, -5, 1 << 40])
+def test_the_bytes_are_uniform_in_every_one_of_the_eight_lanes(seed: int) -> None:
+    """χ² over 256 values within 5σ, all bytes together and each of the eight of a 64-bit word (one was once half empty)."""
+    data = random_bytes(1 << 20, Randomness(seed).key(), CPU).long()
+    assert abs(chi_square(torch.bincount(data, minlength=256))) < 5
+    for lane in range(8):
+        assert abs(chi_square(torch.bincount(data[lane::8], minlength=256))) < 5
+
+
+def test_neighbours_and_successive_uses_are_uncorrelated() -> None:
+    random = Randomness(3)
+    first, second = (random_bytes(1 << 18, random.key(), CPU).double() - 127.5 for _ in range(2))
+    sigma = float((first**2).mean()) / math.sqrt(first.numel())
+    for lag in range(1, 65):
+        assert abs(float((first[lag:] * first[:-lag]).mean())) < 5 * sigma
+    assert abs(float((first * second).mean())) < 5 * sigma
+
+
+@pytest.mark.parametrize("p", [0.004, 0.1, 0.25, 0.3, 0.5, 0.9])
+def test_the_rate_is_the_nearest_of_256_and_the_survivors_make_up_for_it(p: float) -> None:
+    """Within 3σ over a million; survivors are scaled by what was kept, so the mean is 1."""
+    count = 1 << 20
+    mask = dropout_mask(torch.Size([count]), p, Randomness(11).key(), torch.ones(1, dtype=torch.float64))
+    dropped = round(p * 256) / 256
+    sigma = math.sqrt(dropped * (1 - dropped) / count)
+    assert abs(float((mask == 0).double().mean()) - dropped) < 3 * sigma
+    assert set(mask.unique().tolist()) == {0.0, 1 / (1 - dropped)}
+    assert abs(float(mask.mean()) - 1) < 3 * sigma / (1 - dropped)
+
+
+def test_a_rate_below_one_in_256_still_drops_and_none_drops_all() -> None:
+    for p, dropped in ((1e-6, 1 / 256), (0.9999, 255 / 256)):
+        mask = dropout_mask(torch.Size([1 << 18]), p, 5, torch.ones(1))
+        assert float((mask == 0).double().mean()) == pytest.approx(dropped, abs=2e-3)
+
+
+def test_every_row_and_column_of_a_matrix_is_dropped_alike() -> None:
+    """No stripes: the rate of each of 64 columns and rows lies within 5σ of the whole's."""
+    mask = dropout_mask(torch.Size([1024, 64]), 0.5, Randomness(1).key(), torch.ones(1)) > 0
+    assert float((mask.double().mean(0) - 0.5).abs().max()) < 5 * math.sqrt(0.25 / 1024)
+    assert float((mask.double().mean(1) - 0.5).abs().max()) < 5 * math.sqrt(0.25 / 64)
+
+
+def test_the_same_place_gives_the_same_mask_and_any_other_place_another() -> None:
+    def mask(seed: int, step: int, slot: int, use: int) -> bytes:
+        random = Randomness(seed, step, slot)
+        for _ in range(use):
+            key = random.key()
+        return bytes(random_bytes(64, key, CPU).tolist())
+
+    places = list(product((0, 1, 2), (0, 1, 2), (0, 1, 2), (1, 2, 3)))
+    masks = [mask(*place) for place in places]
+    assert masks == [mask(*place) for place in places]
+    assert len(set(masks)) == len(places)  # (1, 2) and (2, 1) differ too: order counts
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 64) - 1), min_size=1, max_size=5))
+def test_a_key_is_a_signed_64_bit_number(numbers: list[int]) -> None:
+    assert -(1 << 63) <= mix(*numbers) < 1 << 63
+
+
+def test_gradients_are_the_mask() -> None:
+    x = torch.randn(50, 40, dtype=torch.float64, requires_grad=True)
+    residual = torch.randn(50, 40, dtype=torch.float64, requires_grad=True)
+    mask = dropout_mask(x.shape, 0.3, Randomness(2, 5).key(), x)
+    upstream = torch.randn(50, 40, dtype=torch.float64)
+
+    dropout(x, 0.3, Randomness(2, 5)).backward(upstream)
+    assert bool((x.grad == mask * upstream).all())
+
+    x.grad = None
+    out = add_dropout(residual, x, 0.3, Randomness(2, 5))
+    torch.testing.assert_close(out, residual + x * mask, rtol=0, atol=1e-14)
+    out.backward(upstream)
+    torch.testing.assert_close(x.grad, mask * upstream, rtol=0, atol=1e-14)
+    assert bool((residual.grad == upstream).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_mask_has_the_dtype_of_what_it_multiplies_and_the_same_zeros(dtype: torch.dtype) -> None:
+    mask = dropout_mask(torch.Size([1000]), 0.3, 9, torch.ones(1, dtype=dtype))
+    assert mask.dtype == dtype
+    assert bool(((mask == 0) == (dropout_mask(torch.Size([1000]), 0.3, 9, torch.ones(1)) == 0)).all())
+
+
+def test_a_longer_tensor_begins_with_the_same_bytes() -> None:
+    """The table of counters behind it grows; what it held does not change."""
+    short = random_bytes(1000, 4, CPU)
+    long = random_bytes((1 << 20) + 3, 4, CPU)
+    assert bool((long[:1000] == short).all()) and bool((random_bytes(1000, 4, CPU) == short).all())
+
+
+def test_bytes_first_made_in_inference_mode_serve_in_training() -> None:
+    """The counters are kept between calls; kept from inference mode, they must not spoil a backward pass."""
+    program = (
+        "import torch; from atento.attention.dropout import Randomness, dropout\n"
+        "x = torch.ones(1000)\n"
+        "with torch.inference_mode(): a = dropout(x, .5, Randomness(1)).tolist()\n"
+        "x.requires_grad_(); y = dropout(x, .5, Randomness(1)); y.sum().backward()\n"
+        "assert y.tolist() == a and x.grad.tolist() == a"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_any_number_of_threads_gives_the_same_mask() -> None:
+    masks = []
+    for count in (1, 4):
+        with threads(count):
+            masks.append(dropout_mask(torch.Size([700_003]), 0.1, 77, torch.ones(1)))
+    assert torch.equal(*masks)
+
+
+def test_without_randomness_pytorchs_generator_decides() -> None:
+    given_one = Randomness(1, 2, 3)
+    assert fresh(given_one) is given_one
+    torch.manual_seed(0)
+    first = fresh(None).seed
+    assert fresh(None).seed != first
+    torch.manual_seed(0)
+    assert fresh(None).seed == first

@@ -1,0 +1,254 @@
+"""Still pictures and the page as text: nothing a token holds may act, masks print as the notes show them."""
+
+import base64
+import hashlib
+import json
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atento.errors import UsageError
+from atento.inspection import AttentionRecord, attention_page, attention_png, attention_svg, mask_text
+from atento.inspection.figures import DARK_RAMP, LIGHT_RAMP, ramp_colour
+from atento.inspection.page import EXACT_LIMIT, LIMIT
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</title>",
+    "&lt;",
+    "\"'",
+    "<!--",
+    "]]>",
+    "\u2028",
+    "{0}{title}",
+    "$x^2$",
+    "\x1b[0m",
+]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def hostile() -> AttentionRecord:
+    n = len(HOSTILE)
+    weights = np.tril(np.random.default_rng(0).uniform(0.1, 1, (2, n, n))).astype(np.float32)
+    weights /= weights.sum(-1, keepdims=True)
+    masks = {"decoder": "causal <b>"}
+    return AttentionRecord(
+        tokens=HOSTILE, kinds={"decoder": [weights]}, masks=masks, title=HOSTILE[0], model="<i>m</i>"
+    )
+
+
+class Page(HTMLParser):
+    """Elements, and the text of scripts, styles and the title, as a browser cuts them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside = tag
+        if tag in ("script", "style", "title"):
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.inside in self.texts:
+            self.texts[self.inside][-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+
+def hash_of(text: str) -> str:
+    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode() + "'"
+
+
+def test_hostile_tokens_end_no_element_of_the_page() -> None:
+    page = Page(attention_page(hostile()))
+    names = [name for name, _ in page.tags]
+    assert names.count("script") == 2 and names.count("style") == 1 and names.count("title") == 1
+    assert "b" not in names and not {"link", "img", "iframe", "object", "base", "form"} & set(names)
+    assert page.texts["title"][0].startswith("<script>alert(1)</script>")
+    data = json.loads(page.texts["script"][0])
+    assert [token[0] for token in data["kinds"]["decoder"]["sides"][0]["tokens"]][:6] == HOSTILE[:6]
+    assert not re.search("[<>&\u2028\u2029]", page.texts["script"][0])
+
+
+def test_the_policy_allows_this_script_and_style_and_nothing_else() -> None:
+    page = Page(attention_page(hostile()))
+    policies = [
+        a["content"] for name, a in page.tags if name == "meta" and a.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert len(policies) == 1 and policies[0] is not None
+    rules = dict(rule.split(" ", 1) for rule in policies[0].split("; "))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == hash_of(page.texts["script"][1])
+    assert rules["style-src"] == hash_of(page.texts["style"][0])
+    assert set(rules) == {
+        *("default-src", "script-src", "style-src", "base-uri", "form-action", "require-trusted-types-for"),
+        "trusted-types",
+    }
+
+
+def test_nothing_in_the_page_acts_outside_its_script_or_names_an_address() -> None:
+    text = attention_page(hostile())
+    for _, attributes in Page(text).tags:
+        assert not any(name.startswith("on") or name in ("src", "href", "style") for name in attributes)
+    for forbidden in ("http://", "https://", "innerHTML", "eval(", "fetch(", "XMLHttpRequest", "@import", "url("):
+        assert forbidden not in text
+
+
+def test_weights_stand_in_the_page_to_the_last_bit() -> None:
+    record = hostile()
+    data = json.loads(Page(attention_page(record)).texts["script"][0])
+    for head, text in enumerate(data["kinds"]["decoder"]["layers"][0]):
+        values = np.frombuffer(base64.b64decode(text), dtype="<f4").reshape(len(HOSTILE), -1)
+        np.testing.assert_array_equal(values, record.weights(0, head))
+    assert data["exact"] is True and data["kinds"]["decoder"]["name"] == "decoder masked self-attention"
+
+
+def uniform(heads: int, length: int, **more: Any) -> AttentionRecord:
+    weights = np.broadcast_to(np.float32(1 / length), (heads, length, length))
+    return AttentionRecord(tokens=["x"] * length, kinds={"encoder": [weights]}, **more)
+
+
+def test_large_pages_round_and_huge_ones_are_refused() -> None:
+    record = uniform(5, 1000)
+    assert EXACT_LIMIT < 5 * 1000 * 1000
+    text = attention_page(record)
+    assert len(text) < 5 * 1000 * 1000 * 3
+    data = json.loads(Page(text).texts["script"][0])
+    values = np.frombuffer(base64.b64decode(data["kinds"]["encoder"]["layers"][0][0]), dtype="<u2") / 65535
+    assert data["exact"] is False and np.abs(values - 0.001).max() < 1e-5
+    with pytest.raises(UsageError, match=f"at most {LIMIT:,} weights: got 49,000,000; .* shorter text"):
+        attention_page(uniform(49, 1000))
+
+
+def test_the_page_opens_on_the_map_that_was_asked_for() -> None:
+    page = Page(attention_page(hostile(), layer=-1, head=-1, words=True))
+    start = json.loads(page.texts["script"][0])["start"]
+    assert start == {"kind": "decoder", "layer": 0, "head": 1, "merge": True}
+    with pytest.raises(UsageError, match="`head` must be from 0 to 1"):
+        attention_page(hostile(), head=5)
+
+
+def test_svg_is_well_formed_and_shows_each_token_as_text() -> None:
+    root = ET.fromstring(attention_svg(hostile(), head=0))
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    for token in HOSTILE[1:6]:
+        assert texts.count(token) == 2
+    allowed = {f"{SVG}{name}" for name in ("svg", "title", "rect", "text", "g", "circle")}
+    assert {element.tag for element in root.iter()} <= allowed
+    assert not any("href" in name or name.startswith("on") for element in root.iter() for name in element.attrib)
+
+
+def test_svg_cells_tell_their_weight_and_darken_with_it() -> None:
+    weights = np.array([[[1.0, 0.0], [0.25, 0.75]]], dtype=np.float32)
+    record = AttentionRecord(tokens=["o", "gato"], kinds={"encoder": [weights]}, masks={"encoder": "bidirectional"})
+    root = ET.fromstring(attention_svg(record))
+    cells = {
+        title.text: rect.get("fill")
+        for rect in root.iter(f"{SVG}rect")
+        if (title := rect.find(f"{SVG}title")) is not None
+    }
+    assert set(cells) == {
+        "o reads o: 1.0000",
+        "o reads gato: 0.0000",
+        "gato reads o: 0.2500",
+        "gato reads gato: 0.7500",
+    }
+    assert cells["o reads o: 1.0000"] == LIGHT_RAMP[-1] and cells["gato reads o: 0.2500"] == LIGHT_RAMP[2]
+    assert any(
+        text.text == "self-attention, layer 0, mean of 1 head: rows read columns" for text in root.iter(f"{SVG}text")
+    )
+
+
+def test_svg_of_words_has_a_row_a_word() -> None:
+    weights = np.full((1, 3, 3), 1 / 3, dtype=np.float32)
+    record = AttentionRecord(tokens=["▁pul", "ou", "▁alto"], words=[0, 0, 1], kinds={"decoder": [weights]})
+    texts = [text.text for text in ET.fromstring(attention_svg(record, words=True)).iter(f"{SVG}text")]
+    assert texts.count("pulou") == 2 and texts.count("alto") == 2 and "ou" not in texts
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_more_weight_is_always_darker_or_in_the_dark_lighter() -> None:
+    light = [luminance(ramp_colour(share / 100)) for share in range(101)]
+    assert all(before > after for before, after in pairwise(light))
+    dark = [luminance(colour) for colour in DARK_RAMP]
+    assert all(before < after for before, after in pairwise(dark))
+
+
+def test_text_contrast_is_at_least_wcag_aa_in_both_themes() -> None:
+    style = Page(attention_page(hostile())).texts["style"][0]
+    themes = re.findall(r"--ground:[^}]*", style)
+    assert len(themes) == 2
+    for theme in themes:
+        colour = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", theme))
+        pairs = [("ink", "ground"), ("ink", "surface"), ("muted", "ground"), ("muted", "surface"), ("mark", "surface")]
+        for ink, paper in [*pairs, ("ink", "tint"), ("ink", "field"), ("on-accent", "accent"), ("surface", "ink")]:
+            high, low = sorted((luminance(colour[ink]), luminance(colour[paper])), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, paper)
+
+
+def test_png_is_a_picture_even_of_tokens_that_look_like_formulas(tmp_path: Any) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib (atento[plot])")
+    record = AttentionRecord(
+        tokens=["$\\foo", "$x^2$"], kinds={"encoder": [np.full((1, 2, 2), 0.5, np.float32)]}, title="$\\bar"
+    )
+    record.save(tmp_path / "r.png", layer=0, head=0)
+    content = (tmp_path / "r.png").read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n") and content == attention_png(record, 0, 0)
+
+
+def test_a7_the_causal_mask_of_four_tokens_is_printed() -> None:
+    assert mask_text(np.tril(np.ones((4, 4), dtype=bool))) == "1 0 0 0\n1 1 0 0\n1 1 1 0\n1 1 1 1"
+
+
+def test_l2_what_pulou_sees_causally_and_both_ways() -> None:
+    tokens = ["o", "gato", "pulou", "alto"]
+    causal = np.tril(np.ones((1, 1, 4, 4), dtype=bool))
+    assert mask_text(causal).splitlines()[2] == "1 1 1 0"
+    assert mask_text(np.ones((4, 4), dtype=bool)).splitlines()[2] == "1 1 1 1"
+    assert mask_text(causal, tokens, tokens) == (
+        "       o gato pulou alto\n"
+        "o      1 0    0     0\n"
+        "gato   1 1    0     0\n"
+        "pulou  1 1    1     0\n"
+        "alto   1 1    1     1"
+    )
+
+
+def test_mask_labels_keep_their_columns_with_wide_characters_and_may_stand_on_one_side() -> None:
+    assert mask_text(np.array([[True, False]]), columns=["日本", "é"]) == "日本 é\n1    0"
+    assert mask_text(np.array([[True], [False]]), rows=["日", "\x1b[2J"]) == "日    1\n\ufffd[2J  0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.ones((2, 2)),), r"a mask must be boolean of shape \(T, S\): got float64 of shape \(2, 2\)"),
+        ((np.ones(3, dtype=bool),), r"got bool of shape \(3,\)"),
+        ((np.ones((2, 1, 2, 2), dtype=bool),), r"got bool of shape \(2, 1, 2, 2\)"),
+        ((np.ones((2, 3), dtype=bool), ["a"]), "`rows` must be as many labels as the mask has rows, 2: got 1"),
+        (
+            (np.ones((2, 3), dtype=bool), (), ["a"]),
+            "`columns` must be as many labels as the mask has columns, 3: got 1",
+        ),
+    ],
+)
+def test_what_is_no_mask_is_refused(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        mask_text(*arguments)

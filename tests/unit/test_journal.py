@@ -1,0 +1,257 @@
+"""`metrics.jsonl` is whole lines, cut where the checkpoint stands, and never a reason to stop training."""
+
+import errno
+import json
+import logging
+import math
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atento.errors import DataError, TrainingError, UsageError
+from atento.training.journal import Journal, read_journal
+
+
+def train(step: int, **more: object) -> dict:
+    return {"event": "train", "step": step, "loss": 1.5, **more}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metrics.jsonl"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_one_json_object_an_event(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.append({"event": "train", "step": 50, "loss": 0.1 + 0.2, "note": "ação"})
+        journal.append({"event": "valid", "step": 50, "bleu": 31.5, "parts": {"precisions": (60.0, 40.0)}})
+        assert path.read_bytes().count(b"\n") == 2  # each is there at once, for whoever looks on
+    assert path.read_text(encoding="utf-8").splitlines()[0] == (
+        '{"event": "train", "step": 50, "loss": 0.30000000000000004, "note": "ação"}'
+    )
+    assert read_journal(path)[1] == {"event": "valid", "step": 50, "bleu": 31.5, "parts": {"precisions": [60.0, 40.0]}}
+
+
+def test_opening_again_goes_on(path: Path) -> None:
+    for step in (1, 2):
+        with Journal(path) as journal:
+            journal.append(train(step))
+    assert [event["step"] for event in read_journal(path)] == [1, 2]
+    journal.append(train(3))  # closed: opened again by need
+    journal.close()
+    assert [event["step"] for event in read_journal(path)] == [1, 2, 3]
+
+
+def test_numbers_that_are_not_finite_are_null_with_a_note(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.append(train(1, nll=math.nan, norms={"a": [1.0, -math.inf]}))
+        journal.append(train(2, nll=math.inf, note="resumed"))
+    first, second = read_journal(path)
+    assert first["nll"] is None and first["norms"] == {"a": [1.0, None]} and first["loss"] == 1.5
+    assert first["note"] == "nll was nan; norms.a.1 was -inf"
+    assert second["note"] == "resumed; nll was inf"
+    for line in path.read_text(encoding="utf-8").splitlines():
+        json.loads(line, parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize(
+    "event", [{}, {"event": "train"}, {"step": 1}, {"event": "train", "step": 1.0}, {"event": 1, "step": 1}]
+)
+def test_an_event_has_a_name_and_a_step(path: Path, event: dict) -> None:
+    with Journal(path) as journal, pytest.raises(ValueError, match="an event needs `event`"):
+        journal.append(event)
+    assert path.read_bytes() == b""
+
+
+def test_an_event_is_plain_data(path: Path) -> None:
+    with Journal(path) as journal, pytest.raises(ValueError, match="an event must be plain data"):
+        journal.append(train(1, model=object()))
+
+
+def test_cut_removes_what_lies_past_the_checkpoint(path: Path) -> None:
+    with Journal(path) as journal:
+        for step in (50, 100, 150):
+            journal.append(train(step))
+        journal.append({"event": "checkpoint", "step": 100})
+        before = path.read_bytes().splitlines(keepends=True)
+        assert journal.cut(100) == 1
+        assert path.read_bytes() == before[0] + before[1] + before[3]  # byte for byte
+        journal.append(train(150, again=True))
+        assert journal.cut(150) == 0
+        assert [event.get("again") for event in read_journal(path)] == [None, None, None, True]
+        assert journal.cut(-1) == 4 and path.read_bytes() == b""
+    assert names(path.parent) == ["metrics.jsonl"]
+
+
+def test_a_run_that_goes_on_has_not_ended(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.append(train(100))
+        journal.append({"event": "end", "step": 100})
+        assert journal.cut(100) == 1
+    assert [event["event"] for event in read_journal(path)] == ["train"]
+
+
+def test_cut_of_nothing(path: Path) -> None:
+    journal = Journal(path)
+    path.unlink()
+    assert journal.cut(5) == 0
+    journal.close()
+
+
+def test_cut_drops_what_is_no_event_and_says_where(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path.write_bytes(b'{"event": "train", "step": 1}\n\x00\x00\n[]\n{"event": "train", "step": 2}\n')
+    with Journal(path) as journal, caplog.at_level(logging.WARNING):
+        assert journal.cut(9) == 2
+    assert f"{path}:2 is not an event and was removed" in caplog.text and f"{path}:3 is" in caplog.text
+    assert [event["step"] for event in read_journal(path)] == [1, 2]
+
+
+@settings(deadline=None, max_examples=60)
+@given(keep=st.integers(0, 200), tail=st.sampled_from([b"", b"\x00" * 40, b'{"event": "tr']))
+def test_a_journal_cut_off_anywhere_by_a_power_loss_is_mended(
+    tmp_path_factory: pytest.TempPathFactory, keep: int, tail: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "metrics.jsonl"
+    with Journal(path) as journal:
+        for step in range(1, 5):
+            journal.append(train(step))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:keep] + (tail if keep < len(whole) else b""))
+    # A line counts once its closing brace is there; its line end is put back, unless rubbish stands in its place.
+    lines = (whole[:keep] + (tail if keep < len(whole) else b"")).split(b"\n")
+    expected = sum(line.startswith(b'{"event"') and line.endswith(b"}") for line in lines)
+    assert len(read_journal(path)) == expected
+    with Journal(path) as journal:
+        journal.append(train(9))
+    assert [event["step"] for event in read_journal(path)] == [*range(1, expected + 1), 9]
+
+
+def test_a_torn_line_longer_than_any_buffer_is_removed(path: Path) -> None:
+    line = json.dumps(train(1)).encode() + b"\n"
+    path.write_bytes(line + b"x" * 200_000)
+    Journal(path).close()
+    assert path.read_bytes() == line
+
+
+@pytest.mark.parametrize("line", [b"{", b"[1]", b'{"event": "train"}', b'{"step": 1}', b"\xff", b"", b"[" * 100_000])
+def test_reading_names_file_and_line_of_what_is_no_event(path: Path, line: bytes) -> None:
+    path.write_bytes(b'{"event": "train", "step": 1}\n' + line + b"\n")
+    with pytest.raises(DataError, match=r"metrics\.jsonl:2: not an event"):
+        read_journal(path)
+
+
+def test_reading_a_missing_journal(path: Path) -> None:
+    with pytest.raises(DataError, match=r"metrics\.jsonl cannot be read: No such file"):
+        read_journal(path)
+
+
+def test_a_journal_where_none_can_be(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"absent/metrics\.jsonl cannot be opened: No such file"):
+        Journal(tmp_path / "absent" / "metrics.jsonl")
+
+
+def full(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """A disk with room for so many more bytes: a write takes what fits, the next one fails, as the system does it."""
+    real, left = os.write, [room]
+
+    def write(fd: int, data: bytes) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done = real(fd, data[: left[0]])
+        left[0] -= done
+        return done
+
+    monkeypatch.setattr(os, "write", write)
+
+
+@pytest.mark.parametrize("room", [0, 1, 20])
+def test_r5_a_full_disk_costs_events_not_the_training(
+    path: Path, room: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Journal(path) as journal, caplog.at_level(logging.WARNING):
+        journal.append(train(1))
+        with monkeypatch.context() as patch:
+            full(patch, room)
+            for step in (2, 3, 4):
+                journal.append(train(step))
+            assert len(read_journal(path)) == 1 and path.read_bytes().endswith(b"}\n")  # nothing torn is left
+        assert len(caplog.records) == 1  # one warning, not three
+        assert "No space left on device" in caplog.text and "training goes on without its events" in caplog.text
+        journal.append(train(5))
+        assert "is written again; 3 events were lost" in caplog.text
+        with monkeypatch.context() as patch:
+            full(patch, 0)
+            journal.append(train(6))
+        assert len(caplog.records) == 3  # a new trouble is a new warning
+    assert [event["step"] for event in read_journal(path)] == [1, 5]
+
+
+def test_r5_a_disk_full_from_the_start(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = os.open
+
+    def no_room(*args: object, **kwargs: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "open", no_room)
+    journal = Journal(path)
+    journal.append(train(1))
+    assert "No space left" in caplog.text
+    monkeypatch.setattr(os, "open", real)
+    journal.append(train(2))
+    journal.close()
+    assert [event["step"] for event in read_journal(path)] == [2]
+
+
+def test_checkpoints_and_the_end_reach_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(path.stat().st_size))
+    monkeypatch.setattr("fcntl.F_FULLFSYNC", None, raising=False)
+    with Journal(path) as journal:
+        for event in ("train", "checkpoint", "valid", "end"):
+            journal.append({"event": event, "step": 1})
+            if event in ("checkpoint", "end"):
+                assert synced.pop() == path.stat().st_size
+            assert synced == []
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
+def test_a_cut_that_fails_leaves_the_journal_as_it_was(path: Path, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Journal(path) as journal:
+        for step in (1, 2, 3):
+            journal.append(train(step))
+        before = path.read_bytes()
+
+        def refuse(*args: object, **kwargs: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as patch:
+            if call == "write":
+                real = Path.open  # a buffered file writes beneath os.write
+                patch.setattr(
+                    Path, "open", lambda self, mode="r", *rest: (refuse if "x" in mode else real)(self, mode, *rest)
+                )
+            else:
+                patch.setattr(os, call, refuse)
+            with pytest.raises(TrainingError, match=r"metrics\.jsonl cannot be cut: No space left"):
+                journal.cut(1)
+        assert path.read_bytes() == before and names(path.parent) == ["metrics.jsonl"]
+        journal.append(train(4))
+    assert [event["step"] for event in read_journal(path)] == [1, 2, 3, 4]
+
+
+def test_a_journal_that_cannot_be_read_cannot_be_cut(path: Path) -> None:
+    journal = Journal(path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(TrainingError, match=r"metrics\.jsonl cannot be read: Is a directory"):
+        journal.cut(1)
+    journal.close()

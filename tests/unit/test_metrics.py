@@ -1,0 +1,198 @@
+"""Metrics of text: hand-computed values, what is refused, intervals and the paired test (spec row I1, contract)."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atento.errors import UsageError
+from atento.metrics import METRICS, bleu, chrf, exact_match, metric_named, paired_test, ter
+
+CAT = ["o gato está no tapete"], ["o gato está sentado no tapete"]
+
+
+def test_bleu_of_the_notes_pair_by_hand() -> None:
+    """Spec section 3: 40.94 with BP .819; 5, 3, 1 of the n-grams match, and no 4-gram, which counts as half of one."""
+    score = bleu(*CAT)
+    penalty = math.exp(1 - 6 / 5)
+    assert score.value == pytest.approx(100 * penalty * (1 * 3 / 4 * 1 / 3 * (1 / 2) / 2) ** 0.25, abs=1e-9)
+    assert round(score.value, 2) == 40.94 and round(score.parts["bp"], 3) == 0.819
+    assert score.parts == pytest.approx(
+        {"p1": 100, "p2": 75, "p3": 100 / 3, "p4": 25, "bp": penalty, "length": 5, "reference_length": 6}
+    )
+
+
+def test_bleu_clips_at_the_reference_that_has_most() -> None:
+    """Spec section 3, Papineni's example: "the" seven times, at most two of them in one reference."""
+    references = [["the cat is on the mat"], ["there is a cat on the mat"]]
+    assert bleu(["the the the the the the the"], references).parts["p1"] == pytest.approx(200 / 7)
+    assert bleu(["the the the the the the the"], [references[1]]).parts["p1"] == pytest.approx(100 / 7)
+
+
+def test_identical_text_is_perfect_even_where_it_is_short() -> None:
+    """Spec section 3, the notes' pair: three and four words, together one 4-gram; 7 of 7 words."""
+    texts = ["eu amo PLN", "como vai você hoje"]
+    score = bleu(texts, texts)
+    assert score.value == pytest.approx(100) and score.parts["length"] == 7
+    assert score.per_sentence() == pytest.approx([100, 100])  # the three words have no 4-gram to miss
+    assert chrf(texts, texts).value == pytest.approx(100)
+    assert ter(texts, texts).value == 0 and exact_match(texts, texts).value == 100
+
+
+def test_ter_counts_edits_by_the_reference_word() -> None:
+    score = ter(["o gato no tapete", "a b"], ["o gato está no tapete", "a c"])
+    assert score.value == pytest.approx(100 * 2 / 7) and score.parts == {"edits": 2, "reference_length": 7}
+    assert score.per_sentence() == pytest.approx([20, 50])
+
+
+def test_chrf_by_hand() -> None:
+    """One order: "ab" against "abc" has precision 1 and recall 2/3, and recall counts four times (beta 2)."""
+    score = chrf(["ab"], ["abc"], char_order=1)
+    assert score.value == pytest.approx(100 * 5 * (2 / 3) / (4 + 2 / 3)) and score.name == "chrF2"
+    assert score.parts == pytest.approx({"precision": 100, "recall": 200 / 3})
+    assert chrf(["ab"], ["abc"], word_order=2).name == "chrF2++"
+
+
+def test_exact_match_takes_any_reference_and_keeps_accents_and_case() -> None:
+    score = exact_match(["avó", "sim", "não"], [["avô", "Sim", "não"], ["avó", "", "no"]])
+    assert score.value == pytest.approx(200 / 3) and score.parts == {"matches": 2, "count": 3}
+    assert exact_match(["avó"], ["avo"]).value == 0
+    assert score.settings == "nrefs:2|case:mixed"
+
+
+def test_options_change_the_settings_line() -> None:
+    assert bleu(["A b c d"], ["a b c d"]).value < 100
+    score = bleu(["A b c d"], ["a b c d"], lowercase=True, tokenize="none", smooth="floor", max_order=2)
+    assert score.value == pytest.approx(100) and "p3" not in score.parts
+    assert "case:lc" in score.settings and "tok:none" in score.settings and "smooth:floor[0.10]" in score.settings
+    assert bleu(*CAT, smooth="none").value == 0
+    assert ter(["A"], ["a"]).value == 0 and ter(["A"], ["a"], case_sensitive=True).value == 100
+    assert str(score).startswith("BLEU 100.00 nrefs:1|case:lc")
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize(
+    ("predictions", "references", "said"),
+    [
+        (["a", "b"], ["a"], "got 2 predictions, and the references have 1; give lists of the same length"),
+        (["a"], [["a"], ["a", "b"]], "got 1 predictions, and reference set 2 has 2"),
+        ([], [], "there is nothing to score: got 0 predictions"),
+        (["a"], [], "nothing to score against: got 0 references for 1 predictions"),
+        ("ab", ["a", "b"], "must be lists of strings: got one string"),
+        (["a"], "a", "must be lists of strings: got one string"),
+        (["a", 3], ["a", "b"], "must be strings: got 3"),
+        (["a"], [[None]], "must be strings: got None"),
+    ],
+)
+def test_what_cannot_be_scored(name: str, predictions: list[str], references: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        METRICS[name](predictions, references)
+
+
+def test_unknown_names_and_options_list_the_known() -> None:
+    with pytest.raises(
+        UsageError, match=r"unknown metric 'blue'; did you mean 'bleu'.* Known: bleu, chrf, exact-match, ter"
+    ):
+        metric_named("blue")
+    with pytest.raises(UsageError, match=r"unknown BLEU smoothing 'x'.* Known: add-k, exp, floor, none"):
+        bleu(["a"], ["a"], smooth="x")
+    with pytest.raises(UsageError, match="unknown BLEU tokenizer '13b'; did you mean '13a'"):
+        bleu(["a"], ["a"], tokenize="13b")
+    with pytest.raises(UsageError, match="`max_order` must be at least 1: got 0"):
+        bleu(["a"], ["a"], max_order=0)
+    with pytest.raises(UsageError, match=r"`char_order` and `beta` must be at least 1 .* got 0, 2 and 0"):
+        chrf(["a"], ["a"], char_order=0)
+
+
+words = st.lists(st.sampled_from(["o", "gato", "não", "está", "aqui", "."]), max_size=9).map(" ".join)
+
+
+@given(st.lists(st.tuples(words, words), min_size=1, max_size=12))
+def test_scores_stay_in_range_and_sums_make_the_value(pairs: list[tuple[str, str]]) -> None:
+    """The value is a function of the summed rows, whatever their order; the rows are what the bootstrap draws."""
+    predictions, references = [one for one, _ in pairs], [other for _, other in pairs]
+    for name, metric in METRICS.items():
+        score = metric(predictions, references)
+        assert score.value >= 0 and (score.value <= 100 + 1e-9 or name == "ter")
+        assert len(score.segments) == len(pairs) == len(score.per_sentence())
+        turned = metric(predictions[::-1], references[::-1])
+        assert turned.value == pytest.approx(score.value)
+        low, high = score.interval(samples=20)
+        assert 0 <= low <= high
+
+
+# Intervals and the paired test ------------------------------------------------------------------------------------
+
+
+def test_interval_is_that_of_a_plain_bootstrap() -> None:
+    """The matrix product against the same draws summed one by one."""
+    import numpy as np
+
+    predictions = ["o gato", "o gato dorme aqui", "não", "o gato está aqui hoje", "x"] * 6
+    references = ["o gato", "o gato dorme ali", "sim", "o gato esteve aqui hoje", "o"] * 6
+    score = bleu(predictions, references, max_order=2)
+    drawn = np.random.default_rng(5).choice(30, size=(200, 30), replace=True)
+    values = [bleu([predictions[i] for i in row], [references[i] for i in row], max_order=2).value for row in drawn]
+    assert score.interval(level=0.8, samples=200, seed=5) == pytest.approx(tuple(np.quantile(values, [0.1, 0.9])))
+
+
+def test_interval_does_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    score = chrf([f"palavra {number}" for number in range(10)], [f"palavras {number * 7}" for number in range(10)])
+    whole = score.interval(samples=300)
+    assert score.interval(samples=300) == whole and score.interval(samples=300, seed=2) != whole
+    monkeypatch.setattr("atento.metrics.score._BLOCK", 70)
+    assert score.interval(samples=300) == whole
+
+
+def test_interval_covers_the_truth_as_often_as_it_says() -> None:
+    """300 test sets of 80 sentences, 60 % of them right: a 90 % interval should hold 60 in about 90 % of them."""
+    import random
+
+    draw, held = random.Random(1), 0
+    for trial in range(300):
+        right = ["a" if draw.random() < 0.6 else "b" for _ in range(80)]
+        low, high = exact_match(right, ["a"] * 80).interval(level=0.9, samples=300, seed=trial)
+        held += low <= 60 <= high
+    assert 0.84 <= held / 300 <= 0.96  # three and a half standard errors on either side
+
+
+@pytest.mark.parametrize("level", [0, 1, -1, 95, float("nan")])
+def test_levels_out_of_range(level: float) -> None:
+    with pytest.raises(UsageError, match="`level` must lie between 0 and 1: got"):
+        bleu(["a"], ["a"]).interval(level=level)
+
+
+def test_samples_out_of_range() -> None:
+    with pytest.raises(UsageError, match="`samples` must be at least 1: got 0"):
+        bleu(["a"], ["a"]).interval(samples=0)
+
+
+def test_paired_test_knows_a_real_difference_from_chance() -> None:
+    truth = [f"frase {number}" for number in range(200)]
+    good = [text if number % 10 else "x" for number, text in enumerate(truth)]  # 90 % right
+    poor = [text if number % 2 else "x" for number, text in enumerate(truth)]  # 50 % right
+    near = [text if number % 10 != 1 else "x" for number, text in enumerate(truth)]  # 90 % too, others wrong
+    found = paired_test("exact-match", good, poor, truth, samples=500)
+    assert found.difference == pytest.approx(40) and found.p_value == pytest.approx(1 / 501)
+    assert str(found) == "difference +40.00, p = 0.0020 (paired bootstrap, 500 samples, seed 1)"
+    assert paired_test(exact_match, good, near, truth, samples=500).p_value > 0.3
+    same = paired_test("bleu", good, good, truth, samples=50)
+    assert (same.difference, same.p_value) == (0.0, pytest.approx(1 / 51))  # sacrebleu's meaning: no stray is above 0
+
+
+def test_paired_test_refuses_unequal_outputs() -> None:
+    with pytest.raises(UsageError, match="one output a sentence from both systems: got 2 and 1"):
+        paired_test("bleu", ["a", "b"], ["a"], ["a", "b"])
+    with pytest.raises(UsageError, match="unknown metric 'nist'"):
+        paired_test("nist", ["a"], ["a"], ["a"])
+
+
+def test_metrics_load_neither_torch_nor_numpy_nor_sacrebleu() -> None:
+    code = (
+        "import sys, atento.metrics; print([name for name in ('torch', 'numpy', 'sacrebleu') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

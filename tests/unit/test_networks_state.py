@@ -1,0 +1,150 @@
+"""Cached decoding equals uncached: prefixes, padded batches, rows that leave or change places, and what may not be cached."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, prefix, window
+from atento.config.network import NetworkConfig
+from atento.errors import CapabilityError
+from atento.networks import EncoderDecoder, build_network
+
+CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, n_decoder_layers=3, dropout=0.0)
+SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [7, 3, 0, 0, 0]])
+REAL = SOURCE > 0
+TARGET = torch.tensor([[2, 5, 6, 7, 1, 4], [2, 8, 9, 4, 6, 6], [2, 2, 5, 12, 0, 3]])
+
+
+def make(norm: str = "pre") -> EncoderDecoder:
+    torch.manual_seed(0)
+    return build_network(replace(CONFIG, norm=norm)).eval().double()
+
+
+def uncached(network: EncoderDecoder, source: Tensor, real: Tensor | None, target: Tensor) -> Tensor:
+    out = network(source, target, source_padding_mask=real).logits
+    assert out is not None
+    return out.detach()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    cuts=st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted),
+    norm=st.sampled_from(["pre", "post"]),
+    padded=st.booleans(),
+)
+def test_h12_cached_equals_uncached_however_the_target_is_cut(cuts: list[int], norm: str, padded: bool) -> None:
+    """One token at a time, a prefix first, or several at once; the source padded or not."""
+    network, real = make(norm), REAL if padded else None
+    state, parts, start = network.begin(), [], 0
+    for end in [*cuts, 6]:
+        source = SOURCE if start == 0 else None
+        out = network(source, TARGET[:, start:end], source_padding_mask=real if start == 0 else None, state=state)
+        assert out.state.length == end and out.logits is not None
+        state, start = out.state, end
+        parts.append(out.logits)
+    torch.testing.assert_close(torch.cat(parts, 1), uncached(network, SOURCE, real, TARGET), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_h12_the_step_function_equals_uncached(padded: bool) -> None:
+    network, real = make(), REAL if padded else None
+    steps = network.steps()
+    assert (steps.start_id, steps.eos_id, steps.pad_id) == (CONFIG.start_id, CONFIG.eos_id, CONFIG.pad_id)
+    expected = uncached(network, SOURCE, real, TARGET)
+    state = steps.begin(SOURCE, real)
+    out, state = steps.step(TARGET[:, :3], state)  # a prefix
+    torch.testing.assert_close(out.double(), expected[:, 2], rtol=0, atol=1e-12)
+    for t in range(3, 6):
+        out, state = steps.step(TARGET[:, t], state)
+        torch.testing.assert_close(out.double(), expected[:, t], rtol=0, atol=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), min_size=5, max_size=5),
+    padded=st.booleans(),
+)
+def test_h12_rows_may_leave_repeat_and_change_places(rows: list[list[int]], padded: bool) -> None:
+    """What a beam does: after each step some rows are chosen again, some twice, some never."""
+    network, real = make(), REAL if padded else None
+    steps = network.steps()
+    state = steps.begin(SOURCE, real)
+    origin = torch.arange(3)  # which sentence each row is of
+    history = TARGET[:, :1]
+    for step, chosen in enumerate(rows):
+        out, state = steps.step(history[:, -1], state)
+        masks = None if real is None else real[origin]
+        torch.testing.assert_close(
+            out.double(), uncached(network, SOURCE[origin], masks, history)[:, -1], rtol=0, atol=1e-12
+        )
+        pick = torch.tensor([place % len(origin) for place in chosen])
+        state, origin, history = state.select(pick), origin[pick], history[pick]
+        new = (TARGET[origin, step + 1] + torch.arange(len(pick)) % 2) % 13  # two copies of a row go different ways
+        history = torch.cat([history, new[:, None]], dim=1)
+
+
+def test_selecting_leaves_the_old_state_as_it_was() -> None:
+    network = make()
+    steps = network.steps()
+    state = steps.begin(SOURCE, REAL)
+    _, state = steps.step(TARGET[:, 0], state)
+    chosen = state.select(torch.tensor([2, 2]))
+    before = [block.own.keys.clone() for block in state.blocks]
+    steps.step(torch.tensor([4, 5]), chosen)
+    assert chosen.length == 2 and state.length == 1
+    assert all(torch.equal(block.own.keys, keys) for block, keys in zip(state.blocks, before))
+
+
+def test_a9_keys_and_values_of_the_source_are_made_once() -> None:
+    network = make()
+    steps = network.steps()
+    state = steps.begin(SOURCE, REAL)
+    before = [block.source for block in state.blocks]
+    for t in range(3):
+        _, state = steps.step(TARGET[:, t], state)
+        assert all(block.source is kept for block, kept in zip(state.blocks, before))
+    assert state.blocks[0].own.keys.shape == (3, 2, 3, 4)
+
+
+@pytest.mark.parametrize("mask", [causal(), window(2, 0), prefix(1), causal() & window(1, 1)], ids=repr)
+def test_any_mask_that_does_not_look_ahead_may_be_cached(mask: Mask) -> None:
+    network = make()
+    whole = network(SOURCE, TARGET, mask=mask, source_padding_mask=REAL).logits
+    state = network.begin()
+    for t in range(6):
+        step = network(
+            SOURCE if t == 0 else None, TARGET[:, t : t + 1], mask=mask, source_padding_mask=REAL, state=state
+        )
+        torch.testing.assert_close(step.logits[:, 0], whole[:, t], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("mask", [bidirectional(), lookahead(1), prefix(2), padding(torch.tensor([6, 6, 6]))], ids=repr)
+def test_a_mask_that_looks_ahead_is_refused_with_a_state(mask: Mask) -> None:
+    network = make()
+    with pytest.raises(CapabilityError, match="a mask that looks ahead cannot be cached: got Mask"):
+        network(SOURCE, TARGET, mask=mask, state=network.begin())
+    network(SOURCE, TARGET, mask=mask)  # without a state it is a mask like any other
+
+
+def test_a_matrix_is_refused_with_a_state_without_being_printed() -> None:
+    network = make()
+    matrix = torch.ones(6, 6).tril().bool()
+    message = r"a mask that looks ahead cannot be cached: got a matrix of shape \(6, 6\) with a decode state"
+    with pytest.raises(CapabilityError, match=message):
+        network(SOURCE, TARGET, mask=matrix, state=network.begin())
+
+
+def test_float64_logits_stay_float64_and_bfloat16_become_float32() -> None:
+    """What a search adds up has the network's precision, at least float32."""
+    for dtype, expected in (
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float32),
+        (torch.bfloat16, torch.float32),
+    ):
+        steps = make().to(dtype).steps()
+        out, _ = steps.step(TARGET[:, 0], steps.begin(SOURCE, REAL))
+        assert out.dtype == expected

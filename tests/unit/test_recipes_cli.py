@@ -1,0 +1,128 @@
+"""`atento recipes` and `atento config`: what they print where, and what they refuse."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from atento.cli.config import config_app
+from atento.cli.recipes import describe, recipes_app
+from atento.config.layers import shipped, shipped_text
+from atento.config.loading import load_recipe, recipe_schema
+from atento.config.recipe import recipe_to_dict
+from atento.errors import RecipeError, UsageError
+
+NAME = "micro-world-en-pt"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    app = typer.Typer()
+    app.add_typer(config_app, name="config")
+    app.add_typer(recipes_app, name="recipes")
+    return CliRunner().invoke(app, list(arguments), input=stdin)
+
+
+def refused(*arguments: str) -> UsageError:
+    error = run(*arguments).exception
+    assert isinstance(error, UsageError) and error.exit_status == 2
+    return error
+
+
+def test_recipes_list() -> None:
+    lines = run("recipes", "list").stdout.splitlines()
+    assert len(lines) == len(shipped()) and any(line.startswith(f"{NAME}  English to Portuguese") for line in lines)
+    records = json.loads(run("recipes", "list", "--json").stdout)
+    assert [record["name"] for record in records] == sorted(shipped())
+    assert all(record["description"] for record in records)
+
+
+def test_description_is_the_first_comment_line() -> None:
+    assert describe("\n#\n#  For a lecture. \n# more\ntask: x\n") == "For a lecture."
+    assert describe("task: x\n") == ""
+
+
+def test_recipes_show_prints_the_file() -> None:
+    assert run("recipes", "show", NAME).stdout == shipped_text(NAME)
+    assert "did you mean" in str(refused("recipes", "show", "micro-world-en-p"))
+
+
+def test_recipes_copy(tmp_path: Path) -> None:
+    done = run("recipes", "copy", NAME, "my.yaml")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "my.yaml\n", "next: atento config check my.yaml\n")
+    copied = Path("my.yaml").read_bytes()
+    assert copied == shipped_text(NAME).encode()
+    Path("my.yaml").write_text("mine", encoding="utf-8")
+    assert str(refused("recipes", "copy", NAME, "my.yaml")) == "my.yaml exists; --force replaces it"
+    assert Path("my.yaml").read_text(encoding="utf-8") == "mine"
+    assert run("recipes", "copy", NAME, "my.yaml", "--force").exit_code == 0
+    assert Path("my.yaml").read_bytes() == copied
+    Path("folder").mkdir()
+    assert run("recipes", "copy", NAME, "folder").stdout == f"folder/{NAME}.yaml\n"
+    assert str(refused("recipes", "copy", NAME, "no/folder.yaml")).startswith("no/folder.yaml cannot be written: ")
+    assert isinstance(refused("recipes", "copy", "nothing", "x.yaml"), RecipeError) and not Path("x.yaml").exists()
+
+
+def test_a_copied_recipe_is_the_shipped_one() -> None:
+    run("recipes", "copy", NAME, "my.yaml")
+    mine = load_recipe("my.yaml", {"name": NAME}, environment={}).recipe
+    assert mine == load_recipe(NAME, environment={}).recipe
+
+
+def test_config_check() -> None:
+    done = run("config", "check", NAME)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "ok\n", "")
+    done = run("config", "check", NAME, "training.epochs=2", "decoding.beam=2")
+    assert done.stdout == "ok\n" and done.stderr.startswith("warning: micro-world-en-pt.yaml:")
+    assert "training.steps has no effect" in done.stderr
+    record = json.loads(run("config", "check", NAME, "training.epochs=2", "--json").stdout)
+    assert record["ok"] is True and record["name"] == NAME and len(record["warnings"]) == 1
+
+
+def test_config_check_refuses() -> None:
+    assert str(refused("config", "check", NAME, "training.steps=many")).startswith("command line: training.steps must")
+    Path("my.yaml").write_text("task: translation\ndata: {train: {world: train}}\ntraning: {}\n", encoding="utf-8")
+    assert str(refused("config", "check", "my.yaml")).startswith("my.yaml:3:1: unknown key 'traning'; did you mean")
+
+
+def test_config_show() -> None:
+    done = run("config", "show", NAME, "training.steps=7", "~training.seed")
+    assert done.exit_code == 0 and done.stderr == ""
+    Path("shown.yaml").write_text(done.stdout, encoding="utf-8")
+    wanted = load_recipe(NAME, ["training.steps=7", "~training.seed"], environment={}).recipe
+    assert load_recipe("shown.yaml", environment={}).recipe == wanted
+    annotated = run("config", "show", NAME, "training.steps=7", "--origins").stdout
+    assert any(line.split() == ["steps:", "7", "#", "command", "line"] for line in annotated.splitlines())
+
+
+def test_config_show_json() -> None:
+    record = json.loads(run("config", "show", NAME, "training.steps=7", "--json").stdout)
+    wanted = load_recipe(NAME, ["training.steps=7"], environment={})
+    assert record["recipe"] == json.loads(json.dumps(recipe_to_dict(wanted.recipe)))
+    assert record["origins"]["training.steps"] == "command line"
+    assert record["folder"] == str(Path.cwd()) and record["warnings"] == []
+
+
+def test_config_reads_standard_input() -> None:
+    recipe = "task: translation\ndata: {train: {world: train}}\n"
+    assert run("config", "check", "-", stdin=recipe).stdout == "ok\n"
+    error = run("config", "check", "-", stdin="task: 5\n").exception
+    assert str(error).startswith("standard input:1:1: data is missing")
+
+
+def test_config_schema() -> None:
+    assert json.loads(run("config", "schema").stdout) == json.loads(json.dumps(recipe_schema()))
+
+
+@pytest.mark.parametrize(
+    "command", ["recipes list", "recipes show", "recipes copy", "config check", "config show", "config schema"]
+)
+def test_help_has_an_example(command: str) -> None:
+    done = run(*command.split(), "--help")
+    assert done.exit_code == 0 and f"Example: atento {command}" in " ".join(done.stdout.split())

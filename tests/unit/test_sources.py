@@ -1,0 +1,285 @@
+"""Pairs out of files: every kind, every rule of bad input, where each pair stands (contract "Bad input")."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atento.config.recipe import SourceConfig
+from atento.data.sources import Parallel, overlap, read_pairs
+from atento.errors import DataError, RecipeError
+
+EN = ["The cat sleeps.", "He jumps high.", "Good morning."]
+PT = ["O gato dorme.", "Ele pula alto.", "Bom dia."]
+
+
+def put(folder: Path, name: str, content: str | bytes) -> None:
+    raw = content.encode("utf-8") if isinstance(content, str) else content
+    (folder / name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+
+
+def rows(separator: str, header: bool = False) -> str:
+    lines = [("en", "pt")] if header else []
+    return "".join(f"{one}{separator}{other}\n" for one, other in [*lines, *zip(EN, PT)])
+
+
+KEYED = [{"en": one, "pt": other} for one, other in zip(EN, PT)]
+KINDS = {
+    "a.tsv": (rows("\t"), 0, 1),
+    "named.tsv": (rows("\t", header=True), "en", "pt"),
+    "a.csv": (rows(","), 0, 1),
+    "quoted.csv": ("".join(f'"{one}","{other}"\r\n' for one, other in [("en", "pt"), *zip(EN, PT)]), "en", "pt"),
+    "a.jsonl": ("".join(json.dumps(record) + "\n" for record in KEYED), "en", "pt"),
+    "nested.jsonl": ("".join(json.dumps({"pair": record}) + "\n" for record in KEYED), "pair.en", "pair.pt"),
+    "a.json": (json.dumps(KEYED, indent=2, ensure_ascii=False), "en", "pt"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_each_kind_holds_the_same_pairs(tmp_path: Path, name: str, ending: str) -> None:
+    content, source, target = KINDS[name]
+    put(tmp_path, name + ending, content)
+    pairs = read_pairs(SourceConfig(file=name + ending, source=source, target=target), tmp_path)
+    assert (pairs.source, pairs.target, len(pairs), pairs.empty, pairs.skipped) == (EN, PT, 3, 0, [])
+    put(tmp_path, "x.en", "\n".join(EN))
+    put(tmp_path, "x.pt.gz", "\r\n".join(PT) + "\r\n")
+    parallel = read_pairs(SourceConfig(source="x.en", target="x.pt.gz"), tmp_path)
+    assert parallel.fingerprint == pairs.fingerprint  # of the records, not of the file that holds them
+
+
+def parallel(folder: Path, source: str | bytes, target: str | bytes, **options: bool) -> Parallel:
+    put(folder, "a.en", source)
+    put(folder, "a.pt", target)
+    return read_pairs(SourceConfig(source="a.en", target="a.pt"), folder, **options)
+
+
+def test_where_counts_lines_from_one_and_skips_what_was_left_out(tmp_path: Path) -> None:
+    pairs = parallel(tmp_path, "a\n\nb\n \nc\n", "A\nx\nB\ny\nC\n")
+    assert pairs.source == ["a", "b", "c"] and pairs.target == ["A", "B", "C"] and pairs.empty == 2
+    assert pairs.where(1) == "a.en:3 / a.pt:3" and pairs.where(2) == "a.en:5 / a.pt:5"
+    assert pairs.warnings() == ["a.en / a.pt: 2 pairs with an empty side left out"]
+    put(tmp_path, "h.tsv", "en\tpt\na\tA\n\nb\tB\n")
+    table = read_pairs(SourceConfig(file="h.tsv", source="en", target="pt"), tmp_path)
+    assert [table.where(0), table.where(1)] == ["h.tsv:2", "h.tsv:4"] and table.empty == 1
+    put(tmp_path, "r.json", '[\n {"en": "a",\n  "pt": "A"},\n {"en": "b", "pt": "B"}]')
+    assert read_pairs(SourceConfig(file="r.json", source="en", target="pt"), tmp_path).where(1) == "r.json:4"
+
+
+def test_fingerprint_tells_order_content_and_sides_apart(tmp_path: Path) -> None:
+    prints = [
+        parallel(tmp_path, source, target).fingerprint
+        for source, target in [
+            ("a\nb", "A\nB"),
+            ("b\na", "B\nA"),
+            ("a\nb", "A\nb"),
+            ("A\nB", "a\nb"),
+            ("aA\nb", "x\nB"),
+        ]
+    ]
+    assert len(set(prints)) == 5
+    assert parallel(tmp_path, "a\r\nb\r\n", "\ufeffA\nB").fingerprint == prints[0]
+
+
+@given(st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=20))
+def test_parallel_lines_equal_a_byte_reference(tmp_path_factory: pytest.TempPathFactory, texts: list) -> None:  # type: ignore[type-arg]
+    """Reliability D2: rows as `bytes.split(b"\\n")` gives them, whatever other separators stand inside."""
+    clean = [
+        tuple(side.replace("\n", " ").replace("\0", "").strip("\r\ufeff") + "x" for side in pair) for pair in texts
+    ]
+    pairs = parallel(tmp_path_factory.mktemp("p"), *("".join(f"{pair[i]}\n" for pair in clean) for i in (0, 1)))
+    assert list(zip(pairs.source, pairs.target)) == clean
+
+
+def test_the_eight_other_separators_split_nothing(tmp_path: Path) -> None:
+    line = "a\x0bb\x0cc\x1cd\x1de\x1ef\x85g\u2028h\u2029i\rj"
+    assert parallel(tmp_path, line + "\n", line + "\r\n").target == [line]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        ("a\nb\nc\n", "A\n", "a.en has 3 lines and a.pt has 1, .*a.en:2 has no partner"),
+        ("a\n", "A\nB", "a.en has 1 lines and a.pt has 2, .*a.pt:2 has no partner"),
+        ("a\n", "A\n\n", "a.en has 1 lines and a.pt has 2"),
+        ("", "", "a.en / a.pt: holds no sentence pair$"),
+        ("\n", "A\n", r"holds no sentence pair \(1 empty, 0 bad\)"),
+    ],
+)
+def test_unequal_or_empty_files(tmp_path: Path, source: str, target: str, said: str) -> None:
+    """Interfaces E0201: both counts and the first unpaired line; skipping bad records does not hide it."""
+    for skip_bad in (False, True):
+        with pytest.raises(DataError, match=said):
+            parallel(tmp_path, source, target, skip_bad=skip_bad)
+
+
+def test_bad_lines_leave_both_sides_out_together(tmp_path: Path) -> None:
+    source, target = b"a\nb\xe7\nc\nd\n", b"A\nB\nC\0\nD\n"
+    with pytest.raises(DataError, match=r"a\.en:2: not UTF-8: byte 0xe7 at byte 3 of the file"):
+        parallel(tmp_path, source, target)
+    pairs = parallel(tmp_path, source, target, skip_bad=True)
+    assert pairs.source == ["a", "d"] and pairs.target == ["A", "D"] and pairs.where(1) == "a.en:4 / a.pt:4"
+    assert [message.split(": ")[0] for message in pairs.skipped] == ["a.en:2", "a.pt:3"]
+    assert pairs.warnings()[0].startswith("a.en / a.pt: 2 bad records left out, first a.en:2: not UTF-8")
+
+
+def test_nothing_left_after_skipping_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no sentence pair \(0 empty, 2 bad: a\.en:1: not UTF-8"):
+        parallel(tmp_path, b"\xe7\n\xe7\n", "A\nB\n", skip_bad=True)
+
+
+def table(folder: Path, name: str, content: str | bytes, source: int | str = 0, target: int | str = 1) -> Parallel:
+    put(folder, name, content)
+    return read_pairs(SourceConfig(file=name, source=source, target=target), folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "said"),
+    [
+        ("a.tsv", "a\tA\nb\n", (0, 1), r"a\.tsv:2: 1 column separated by a tab, and column 1 \(counted from 0\)"),
+        ("a.tsv", "a,A\n", (0, 1), "1 column separated by a tab"),
+        ("a.tsv", "a\tA\nb\tB\tB2\n", (0, 1), r"a\.tsv:2: 3 columns, and line 1 has 2"),
+        ("a.tsv", "en\tpt\na\tA\tx\n", ("en", "pt"), r"a\.tsv:2: 3 columns, and line 1 has 2"),
+        ("a.tsv", "en\tpt\na\tA\n", ("en", "es"), r"a\.tsv:1: column 'es' does not stand in the header; .* 'en', 'pt'"),
+        ("a.tsv", "en\ten\na\tA\n", ("en", "en"), "column 'en' stands twice in the header"),
+        ("a.tsv", "", ("en", "pt"), "is empty, and its first line must name the columns 'en' and 'pt'"),
+        ("a.tsv", b"e\xe9\tpt\n", ("en", "pt"), r"a\.tsv:1: not UTF-8"),
+        ("a.csv", "a;A\n", (0, 1), "1 column separated by a comma"),
+        (
+            "a.csv",
+            'a,A\n"b,B\nc,C\n',
+            (0, 1),
+            r"a\.csv:2: the quote opened here is never closed \(the file ends at line 3",
+        ),
+        ("a.csv", 'a 5" pipe,A\n', (0, 1), r"a\.csv:1: a quote inside a field"),
+        ("a.csv", '"a"b,A\n', (0, 1), r"a\.csv:1: a quote inside a field"),
+        ("a.csv", '"a\nb"c,A\n', (0, 1), r"a\.csv:1: a quote inside a field"),
+        (
+            "a.jsonl",
+            '{"en": "a"}\n',
+            ("en", "pt"),
+            r"a\.jsonl:1: key 'pt' does not stand in the record; its keys are 'en'",
+        ),
+        ("a.jsonl", "\n[1]\n", ("en", "pt"), r"a\.jsonl:2: each record must be an object, not a list"),
+        ("a.jsonl", '{"en": 3, "pt": "A"}', ("en", "pt"), "key 'en' must hold a string, not a number"),
+        ("a.jsonl", '{"en": null, "pt": "A"}', ("en", "pt"), "key 'en' must hold a string, not null"),
+        ("a.jsonl", '{"en": true, "pt": "A"}', ("en", "pt"), "key 'en' must hold a string, not true or false"),
+        ("a.jsonl", '{"en": "a", "en": "b", "pt": "A"}', ("en", "pt"), "key 'en' stands twice in one object"),
+        ("a.jsonl", '{"en": "a", "pt": "A", "x": NaN}', ("en", "pt"), "NaN is not JSON"),
+        ("a.jsonl", '{"en": "a", "pt": "A", "x": -Infinity}', ("en", "pt"), "-Infinity is not JSON"),
+        ("a.jsonl", '{"en": "a", "pt": "A", "x": 1e999}', ("en", "pt"), "the number 1e999 is too large"),
+        ("a.jsonl", '{"en": "a", "x": ' + "1" * 9999 + "}", ("en", "pt"), "a whole number of 9999 digits does not fit"),
+        ("a.jsonl", '{"en": ' + "[" * 99999, ("en", "pt"), "the record is nested too deeply"),
+        ("a.jsonl", '{"en": "a"', ("en", "pt"), r"a\.jsonl:1: not JSON: expecting ',' delimiter at character 11"),
+        ("a.jsonl", '{"en": "a"} {}', ("en", "pt"), "more text after the record, at character 13"),
+        ("a.jsonl", '{"en": "\\u0000", "pt": "A"}', ("en", "pt"), "key 'en' holds a NUL character"),
+        ("a.jsonl", '{"en": "\\ud83d", "pt": "A"}', ("en", "pt"), "half of a surrogate pair"),
+        ("a.json", '{"en": "a"}', ("en", "pt"), r"a\.json:1: a \.json file must hold a list of objects"),
+        ("a.json", '[\n"a"]', ("en", "pt"), r"a\.json:2: each record must be an object, not a string"),
+        (
+            "a.json",
+            '[{"en": "a",\n "pt": "A"}\n {}]',
+            ("en", "pt"),
+            r"a\.json:3: a comma or the end of the list is missing",
+        ),
+        ("a.json", '[{"en": "a", "pt": "A"},]', ("en", "pt"), "a comma before the end of the list"),
+        ("a.json", '[{"en": "a", "pt": "A"}] x', ("en", "pt"), "more text after the list"),
+        ("a.json", '[{"en": "a",\n "pt": }]', ("en", "pt"), r"a\.json:2: not JSON: expecting value at character 8"),
+        ("a.json", '[{"en": "a", "pt": "A"}, {"en": "b"}]', ("en", "pt"), r"a\.json:1: key 'pt' does not stand"),
+        ("a.json", b'[\n{"en": "\xe7"}]', ("en", "pt"), r"a\.json:2: not UTF-8: byte 0xe7 at byte 10"),
+        ("a.json", b'[\n{"en": "a\0"}]', ("en", "pt"), r"a\.json:2: a NUL character at byte 11"),
+    ],
+)
+def test_broken_records_name_file_line_and_rule(
+    tmp_path: Path, name: str, content: str, columns: tuple[int | str, int | str], said: str
+) -> None:
+    with pytest.raises(DataError, match=said):
+        table(tmp_path, name, content, *columns)
+
+
+def test_skipping_bad_records_counts_each(tmp_path: Path) -> None:
+    put(tmp_path, "a.jsonl", '{"en": "a", "pt": "A"}\n{\n{"en": "b", "pt": 1}\n{"en": "c", "pt": "C"}\n')
+    pairs = read_pairs(SourceConfig(file="a.jsonl", source="en", target="pt"), tmp_path, skip_bad=True)
+    assert pairs.source == ["a", "c"] and len(pairs.skipped) == 2 and pairs.where(1) == "a.jsonl:4"
+    put(tmp_path, "a.csv", b'a,A\nb\n"c\n\xff","C"\nd,"D"\n')
+    pairs = read_pairs(SourceConfig(file="a.csv", source=0, target=1), tmp_path, skip_bad=True)
+    assert pairs.source == ["a", "d"]  # the record of lines 3 and 4 is one record, and one message
+    assert len(pairs.skipped) == 2 and "a.csv:2" in pairs.skipped[0] and "a.csv:4: not UTF-8" in pairs.skipped[1]
+
+
+def test_csv_follows_rfc_4180_and_tsv_has_no_quotes(tmp_path: Path) -> None:
+    content = '"She said ""no"", twice","Ela disse ""não"", duas vezes"\r\n"two\r\nlines",duas\nc,\n,d\nlast,"última"'
+    pairs = table(tmp_path, "a.csv", content)
+    assert pairs.source == ['She said "no", twice', "two\nlines", "last"] and pairs.target[2] == "última"
+    assert pairs.where(2) == "a.csv:6" and pairs.empty == 2
+    pairs = table(tmp_path, "a.tsv", 'a "b\tA\n"c"\t"C\n')
+    assert pairs.source == ['a "b', '"c"'] and pairs.target == ["A", '"C']
+
+
+field = st.text(st.characters(blacklist_characters="\0\r", blacklist_categories=("Cs",)), max_size=8)
+
+
+@given(st.lists(st.tuples(field, field), min_size=1, max_size=8))
+def test_csv_equals_the_standard_library(tmp_path_factory: pytest.TempPathFactory, texts: list) -> None:  # type: ignore[type-arg]
+    import csv
+    import io
+
+    texts = [(one.lstrip("\ufeff") + ".", other + ".") for one, other in texts]
+    out = io.StringIO(newline="")
+    csv.writer(out).writerows(texts)
+    pairs = table(tmp_path_factory.mktemp("c"), "a.csv", out.getvalue())
+    assert list(zip(pairs.source, pairs.target)) == texts
+
+
+def test_count_stops_at_the_first_so_many_pairs(tmp_path: Path) -> None:
+    put(tmp_path, "a.tsv", "a\tA\n\t\nb\tB\nbroken\n")
+    pairs = read_pairs(SourceConfig(file="a.tsv", source=0, target=1, count=2), tmp_path)
+    assert pairs.source == ["a", "b"]
+    with pytest.raises(RecipeError, match="`count` of a data source must be at least 1: got 0"):
+        read_pairs(SourceConfig(file="a.tsv", source=0, target=1, count=0), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (SourceConfig(), "needs `source` and `target` .* got source None and target None"),
+        (SourceConfig(source="a.en"), "got source 'a.en' and target None"),
+        (SourceConfig(source=0, target=1), "needs `source` and `target`"),
+        (SourceConfig(file="a.xlsx", source=0, target=1), r"must end in one of \.tsv, \.csv, \.jsonl, \.json"),
+        (SourceConfig(file="a.tsv"), "needs `source` and `target`, the columns: got None and None"),
+        (SourceConfig(file="a.tsv", source=0, target="pt"), "both columns must be numbers .* got 0 and 'pt'"),
+        (SourceConfig(file="a.jsonl", source=0, target=1), "must be keys: got 0"),
+        (SourceConfig(file="a.tsv", source=0, target=-1), "columns are counted from 0: got 0 and -1"),
+    ],
+)
+def test_sources_that_make_no_sense(tmp_path: Path, config: SourceConfig, said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        read_pairs(config, tmp_path)
+
+
+def test_overlap_counts_validation_pairs_that_stand_in_training(tmp_path: Path) -> None:
+    train = parallel(tmp_path, "a\nb\nc\nc\n", "A\nB\nC\nC\n")
+    valid = parallel(tmp_path, "a\na\nb\nd\nc\n", "A\nA\nX\nD\nC\n")
+    assert overlap(train, valid) == 3  # "a" twice and "c"; "b" has another translation there
+    assert overlap(valid, parallel(tmp_path, "x\n", "X\n")) == 0
+
+
+def test_the_micro_world_is_a_source(tmp_path: Path) -> None:
+    from atento.world import write
+
+    pairs = read_pairs(SourceConfig(world="train", count=20, seed=3), tmp_path)
+    again = read_pairs(SourceConfig(world="train", count=20, seed=3), tmp_path)
+    assert len(pairs) == 20 and pairs.fingerprint == again.fingerprint
+    assert pairs.source == [pair.source for pair in write("train", 20, 3)]
+    assert pairs.where(4) == "world train:5"
+
+
+def test_reading_and_fetching_load_no_torch() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, atento.data.sources, atento.data.fetch, atento.cli.score; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"

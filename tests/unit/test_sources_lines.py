@@ -1,0 +1,207 @@
+"""Lines out of bytes: encodings, separators, limits, files that are no files (reliability D2)."""
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atento.data.source_lines import LINE_LIMIT, iter_lines, scan
+from atento.data.sources import read_lines
+from atento.errors import DataError
+
+
+def lines(raw: bytes, bad: list[str] | None = None) -> list[str]:
+    return list(iter_lines(io.BytesIO(raw), "in.txt", bad=bad))
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"", []),
+        (b"\xef\xbb\xbf", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\n", ["a"]),
+        (b"a\n\n", ["a", ""]),
+        (b"\na", ["", "a"]),
+        (b"a\r\nb\rc\r\r\n", ["a", "b\rc\r"]),
+        (b"a\r", ["a"]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", ["a", "\ufeffb"]),
+        (b"\xef\xbb\xbf\n", [""]),
+        ("ação\u2028x\n".encode(), ["ação\u2028x"]),
+    ],
+)
+def test_lines(raw: bytes, expected: list[str]) -> None:
+    assert lines(raw) == expected
+
+
+@given(st.binary(max_size=200))
+def test_line_count_equals_the_byte_reference(raw: bytes) -> None:
+    """Whatever the bytes, either a documented error, or as many lines as newlines say; never a crash."""
+    pieces = raw.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    count = len(pieces) - (pieces[-1] == b"")
+    try:
+        found = list(scan(io.BytesIO(raw), "in.txt"))
+    except DataError as error:
+        assert raw[:2] in (b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff") or raw[:4] == b"\0\0\xfe\xff", error
+        return
+    assert len(found) == count
+    for piece, line in zip(pieces, found):
+        try:
+            good = b"\0" not in piece and piece.removesuffix(b"\r").decode("utf-8") == line
+        except UnicodeDecodeError:
+            good = False
+        assert good is not isinstance(line, DataError)
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ("olá\n".encode("utf-16"), "in.txt:1: not UTF-8: the file begins with the mark of UTF-16LE"),
+        ("olá\n".encode("utf-32"), "the mark of UTF-32LE"),
+        (b"\xfe\xff" + "olá\n".encode("utf-16-be"), "the mark of UTF-16BE"),
+        ("hello you\n".encode("utf-16-le"), "in.txt:1: a NUL character at byte 1 of the file; it looks like UTF-16LE"),
+        ("olá, você\n".encode("utf-16-be"), "looks like UTF-16BE"),
+        ("olá, você\n".encode("utf-16-le"), "it looks like UTF-16LE (`iconv -f UTF-16LE -t UTF-8` converts it)"),
+        (
+            "sim\nnão\n".encode("latin-1"),
+            "in.txt:2: not UTF-8: byte 0xe3 at byte 5 of the file; it looks like ISO-8859-1",
+        ),
+        ("“não”\n".encode("cp1252"), "byte 0x93 at byte 0 of the file; it looks like WINDOWS-1252"),
+        ("ação não ".encode() + b"\xff\n", "byte 0xff at byte 12 of the file; the rest of the line is UTF-8"),
+        (b"\xef\xbb\xbfa\n\xc3", "in.txt:2: not UTF-8: byte 0xc3 at byte 5 of the file"),
+        (b"\xed\xa0\x80\n", "byte 0xed at byte 0"),
+        (b"ab\0cdefgh\n", "in.txt:1: a NUL character at byte 2 of the file"),
+        (gzip.compress(b"a\n"), "in.txt: is gzip-compressed; name it .gz, or unpack it first"),
+    ],
+)
+def test_wrong_encodings_are_named(raw: bytes, said: str) -> None:
+    """Interfaces E0202: byte offset, likely encoding, how to convert."""
+    with pytest.raises(DataError) as error:
+        lines(raw)
+    assert said in str(error.value)
+
+
+def test_a_bad_line_becomes_an_empty_one_where_asked() -> None:
+    bad: list[str] = []
+    assert lines(b"a\nb\xe7\n\nc\n", bad) == ["a", "", "", "c"]
+    assert len(bad) == 1 and bad[0].startswith("in.txt:2: not UTF-8")
+
+
+def test_line_limit_is_exact_and_reading_goes_on_after_it() -> None:
+    whole = b"x" * LINE_LIMIT
+    bad: list[str] = []
+    found = lines(whole + b"\r\n" + whole + b"y\n" + whole * 2 + b"\nz\n" + whole * 2, bad)
+    assert [len(line) for line in found] == [LINE_LIMIT, 0, 0, 1, 0]
+    assert bad == [f"in.txt:{number}: the line is longer than 16 MiB" for number in (2, 3, 5)]
+
+
+def test_a_line_of_64_mib_takes_no_more_than_three_limits_of_memory(tmp_path: Path) -> None:
+    (tmp_path / "big.txt").write_bytes(b"x" * (64 * 2**20) + b"\nend\n")
+    code = (
+        "import resource, sys; from atento.data.sources import read_lines; peak = lambda: "
+        "resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)\n"
+        "before = peak(); bad = []; found = read_lines(sys.argv[1], bad=bad); print(found, len(bad), peak() - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "big.txt")], capture_output=True, text=True, check=True
+    )
+    found, used = done.stdout.rsplit(" ", 1)
+    assert found == "['', 'end'] 1"
+    assert int(used) <= 3 * LINE_LIMIT
+
+
+def test_lines_are_handed_on_as_they_arrive() -> None:
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as stream:
+        found = iter_lines(stream, "pipe")
+        os.write(write, b"first\nhalf")
+        assert next(found) == "first"  # would block if it waited for more than a line
+        os.write(write, b" second\n")
+        assert next(found) == "half second"
+        os.close(write)
+        assert list(found) == []
+
+
+def test_a_growing_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_bytes(b"one\n")
+    with path.open("rb") as stream, path.open("ab") as other:
+        found = iter_lines(stream, "log.txt")
+        assert next(found) == "one"
+        other.write(b"two\n")
+        other.flush()
+        assert list(found) == ["two"]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: None, "in.txt: no such file"),
+        (lambda path: path.mkdir(), "in.txt: is a directory, and a file is needed"),
+        (lambda path: os.mkfifo(path), "in.txt: is a pipe or a device, and a regular file is needed"),
+    ],
+)
+def test_what_is_no_file(tmp_path: Path, make: object, said: str) -> None:
+    make(tmp_path / "in.txt")  # type: ignore[operator]
+    with pytest.raises(DataError) as error:
+        read_lines(tmp_path / "in.txt")
+    assert said in str(error.value)
+
+
+def test_odd_paths_are_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        read_lines("a\0b")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_lines(tmp_path / "loop")
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(DataError, match="cannot be read: Not a directory"):
+        read_lines(tmp_path / "file" / "below")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission(tmp_path: Path) -> None:
+    path = tmp_path / "in.txt"
+    path.write_text("x", encoding="utf-8")
+    path.chmod(0)
+    with pytest.raises(DataError, match="cannot be read: Permission denied"):
+        read_lines(path)
+
+
+WHOLE = gzip.compress(b"".join(b"line %d\n" % number for number in range(2000)), mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"plain\n", "is named .gz but is not gzip-compressed"),
+        (b"", "is named .gz but is not gzip-compressed"),
+        (WHOLE[:-20], "the gzip data is cut short"),
+        (WHOLE[:5], "the gzip data is cut short"),
+        (WHOLE[:-8] + b"\0\0\0\0" + WHOLE[-4:], "the gzip data is damaged: CRC check failed"),
+        (WHOLE[:40] + b"\xff" * 200 + WHOLE[240:], "the gzip data is damaged"),
+        (WHOLE + b"junk", "the gzip data is damaged: Not a gzipped file"),
+    ],
+)
+def test_gzip_is_checked_to_its_end(tmp_path: Path, raw: bytes, said: str) -> None:
+    (tmp_path / "a.txt.gz").write_bytes(raw)
+    with pytest.raises(DataError) as error:
+        read_lines(tmp_path / "a.txt.gz")
+    assert said in str(error.value) and "a.txt.gz" in str(error.value)
+    (tmp_path / "a.txt.gz").write_bytes(WHOLE)
+    assert len(read_lines(tmp_path / "a.txt.gz")) == 2000
+
+
+def test_standard_input(tmp_path: Path) -> None:
+    code = "import json; from atento.data.sources import read_lines; print(json.dumps(read_lines('-')))"
+    done = subprocess.run([sys.executable, "-c", code], input=b"a\n\nol\xc3\xa1", capture_output=True, check=True)
+    assert done.stdout == b'["a", "", "ol\\u00e1"]\n'
+    done = subprocess.run([sys.executable, "-c", code], input=b"a\n\xe7\n", capture_output=True, check=False)
+    assert b"standard input:2: not UTF-8: byte 0xe7 at byte 2" in done.stderr

@@ -1,0 +1,49 @@
+"""Sentence splitting for Portuguese and English."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atento.text import split_sentences
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["O Sr. Silva chegou.", "A Dra. Ana saiu!", "E agora?"],
+        ["Mr. Jones met Mrs. Smith.", "They talked."],
+        ["Custa R$ 3.50 ou 1.234,56 reais.", "Barato!"],
+        ["J. R. R. Tolkien escreveu muito.", "Li tudo."],
+        ["Bem... não sei.", "Talvez…", "Quem sabe?"],
+        ["Ele disse: “Venha.”", "Ela foi."],
+        ["Espere!!!", "O quê?!", "Nada."],
+        ["See Fig. 3, p. 10, e.g. there.", "Done."],
+        ["1. Introdução", "2. Método"],
+        ["a frase sem ponto"],
+        ["Frutas, pão etc.", "Depois saiu."],
+        ["Dr. Who?", "(Yes.)", "No."],
+    ],
+)
+def test_sentences(sentences: list[str]) -> None:
+    joiner = "\n" if sentences[0].startswith("1. ") else " "
+    assert split_sentences(joiner.join(sentences)) == sentences
+
+
+@pytest.mark.parametrize("text", ["", " \n\t ", "\n\n"])
+def test_no_text_no_sentences(text: str) -> None:
+    assert split_sentences(text) == []
+
+
+@given(st.text(st.sampled_from("aBé .!?…\"'()\n1Sr")))
+def test_nothing_is_lost(text: str) -> None:
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize("part", [".", "a.", ". ", "a. ", '."', "1. ", "Sr. ", "! ", " "])
+def test_time_is_linear(part: str) -> None:
+    """Rule D3 of the reliability plan: a quadratic scan would take hours here."""
+    started = time.perf_counter()
+    split_sentences(part * 200_000)
+    assert time.perf_counter() - started < 10

@@ -1,0 +1,157 @@
+"""Subword regularisation: the published draws, and the same draw from the same seed (row D2; contract: resume)."""
+
+import itertools
+import math
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from atento.config.recipe import TokenizerConfig
+from atento.errors import CapabilityError, TokenizerError
+from atento.text import Tokenizer, train_tokenizer
+from atento.text.sampling import Sampler, parsed
+
+DRAWS = 20_000
+
+
+def lines() -> list[str]:
+    text = "o gatinho corre rapidamente pela casa amarela da avó e pula alto no tapete vermelho"
+    words = text.split(" ")
+    return [" ".join(words[i:j]) for i, j in itertools.combinations(range(len(words) + 1), 2)]
+
+
+def trained(kind: str) -> Tokenizer:
+    return train_tokenizer(TokenizerConfig(kind=kind, vocab_size=340), lines())  # type: ignore[arg-type]
+
+
+def share_close(count: int, probability: float) -> bool:
+    """Within five standard deviations of a share of `DRAWS`."""
+    return abs(count - DRAWS * probability) <= 5 * math.sqrt(DRAWS * probability * (1 - probability))
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0])
+def test_unigram_draws_by_the_probability_of_the_segmentation(alpha: float) -> None:
+    """Kudo 2018: P(segmentation) ** alpha, normalised over all of them, here counted by hand."""
+    scores = {"▁": -1.5, "a": -2.0, "b": -2.5, "▁a": -2.2, "ab": -3.0, "▁ab": -4.5, "ba": -3.3, "bab": -5.0}
+    tokenizer = Tokenizer.from_vocabulary("unigram", list(scores), scores=list(scores.values()))
+    sampler = Sampler(tokenizer._backend, parsed(tokenizer._definition), "unigram", alpha=alpha)
+
+    def all_of(word: str) -> Iterator[tuple[str, ...]]:
+        if not word:
+            yield ()
+        for end in range(1, len(word) + 1):
+            if word[:end] in scores:
+                yield from ((word[:end], *rest) for rest in all_of(word[end:]))
+
+    weights = {pieces: math.exp(alpha * sum(scores[p] for p in pieces)) for pieces in all_of("▁abab")}
+    assert len(weights) > 8
+    counts = Counter(tuple(tokenizer.tokens(sampler.encode("abab", 1.0, seed))) for seed in range(DRAWS))
+    assert set(counts) <= set(weights)
+    for pieces, weight in weights.items():
+        assert share_close(counts[pieces], weight / sum(weights.values()))
+
+
+def test_unigram_leaves_words_alone_but_for_the_rate() -> None:
+    scores = [-1.0, -2.0, -2.0, -20.0]
+    tokenizer = Tokenizer.from_vocabulary("unigram", ["▁", "a", "b", "▁ab"], scores=scores)
+    plain = tokenizer.encode("ab")
+    drawn = [ids != plain for ids in tokenizer.encode_batch(["ab"] * DRAWS, dropout=0.25, seed=3)]
+    # Two segmentations, -5 and -20: with alpha 0.2 the second has weight e^-4 against e^-1.
+    assert share_close(sum(drawn), 0.25 * math.exp(-4) / (math.exp(-4) + math.exp(-1)))
+
+
+def test_bpe_passes_over_each_merge_with_the_rate() -> None:
+    """Provilkov et al. 2020, by hand: "ab" is joined with probability 1 - rate; "aab" has two places for one merge."""
+    tokenizer = Tokenizer.from_vocabulary("bpe", ["▁", "a", "b", "ab"], merges=[("a", "b")])
+    rows = tokenizer.encode_batch(["ab"] * DRAWS, dropout=0.3, seed=1)
+    joined = [tokenizer.tokens(row) == ["▁", "ab"] for row in rows]
+    assert share_close(sum(joined), 0.7)
+    everything_dropped = tokenizer.encode_batch(["abab"], dropout=1.0)[0]
+    assert tokenizer.tokens(everything_dropped) == ["▁", "a", "b", "a", "b"]
+
+
+def test_wordpiece_passes_over_each_longest_match_with_the_rate() -> None:
+    """Hiraoka 2022, by hand: "ab" stays whole with probability 1 - rate; single letters are never passed over."""
+    tokenizer = Tokenizer.from_vocabulary("wordpiece", ["a", "##b", "ab", "c"])
+    rows = tokenizer.encode_batch(["ab"] * DRAWS, dropout=0.3, seed=1)
+    assert share_close(sum(tokenizer.tokens(row) == ["ab"] for row in rows), 0.7)
+    assert {tuple(tokenizer.tokens(row)) for row in rows} == {("ab",), ("a", "##b")}
+    assert tokenizer.encode_batch(["x"], dropout=0.5) == [[tokenizer.unk_id]]
+    dead_end = Tokenizer.from_vocabulary("wordpiece", ["a", "ab"])
+    assert {tuple(row) for row in dead_end.encode_batch(["ab"] * 50, dropout=0.5)} == {(6,)}
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece"])
+def test_no_dropout_is_the_plain_segmentation(kind: str) -> None:
+    """The twin of ours against the library, on words seen and unseen."""
+    tokenizer = trained(kind)
+    sampler = Sampler(tokenizer._backend, parsed(tokenizer._definition), kind)
+    chance = random.Random(1)
+    letters = [*sorted(set("".join(lines()))), "é", "日", "<", "1"]
+    texts = lines()[:30] + ["".join(chance.choice(letters) for _ in range(20)) for _ in range(100)]
+    for text in texts:
+        assert sampler.encode(text, 0.0, 1) == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_a_draw_still_spells_the_text(kind: str) -> None:
+    tokenizer = trained(kind)
+    text = "o gatinho pula ж <s> 日本 " + "x" * 500
+    seen = set()
+    for seed in range(30):
+        [ids] = tokenizer.encode_batch([text], dropout=0.5, seed=[seed])
+        assert tokenizer.decode(ids) == text
+        seen.add(tuple(ids))
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece"])
+def test_the_same_seed_draws_the_same_again(kind: str) -> None:
+    """Whatever was drawn before, whatever stands beside it in the batch."""
+    tokenizer, texts = trained(kind), lines()[:40]
+    seeds = list(range(100, 140))
+    first = tokenizer.encode_batch(texts, dropout=0.3, seed=seeds)
+    again = trained(kind)
+    assert [again.encode_batch([t], dropout=0.3, seed=[s])[0] for t, s in reversed(list(zip(texts, seeds)))][
+        ::-1
+    ] == first
+    assert tokenizer.encode_batch(texts, dropout=0.3, seed=7) == again.encode_batch(texts, dropout=0.3, seed=7)
+    assert tokenizer.encode_batch(texts, dropout=0.3, seed=7) != again.encode_batch(texts, dropout=0.3, seed=8)
+
+
+def test_the_same_seed_draws_the_same_in_another_process() -> None:
+    code = (
+        "from atento.text import Tokenizer\n"
+        "t = Tokenizer.from_vocabulary('bpe', ['▁', 'a', 'b', 'ab', '▁ab'], merges=[('a', 'b'), ('▁', 'ab')])\n"
+        "print(t.encode_batch(['abab ab ba'] * 20, dropout=0.4, seed=5))"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": str(i), "PYTHONUTF8": "1"},
+            check=True,
+            capture_output=True,
+            encoding="utf-8",
+        ).stdout
+        for i in range(2)
+    }
+    assert len(outputs) == 1 and outputs.pop().startswith("[[")
+
+
+def test_wrong_use_is_refused() -> None:
+    tokenizer = Tokenizer.from_vocabulary("wordpiece", ["a"])
+    with pytest.raises(TokenizerError, match=r"^`dropout` must lie in \[0, 1\]: got 1\.5$"):
+        tokenizer.encode_batch(["a"], dropout=1.5)
+    with pytest.raises(TokenizerError, match=r"^`seed` must be one number or one a text: got 2 for 1 texts$"):
+        tokenizer.encode_batch(["a"], dropout=0.5, seed=[1, 2])
+    for kind in ("word", "character", "byte"):
+        single = Tokenizer.from_vocabulary(kind, [] if kind == "byte" else ["a"])
+        with pytest.raises(
+            CapabilityError,
+            match=rf"^subword dropout needs a bpe, unigram or wordpiece tokenizer: a {kind} tokenizer has one segm",
+        ):
+            single.encode_batch(["a"], dropout=0.5)

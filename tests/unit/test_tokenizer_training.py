@@ -1,0 +1,151 @@
+"""Training: the same text gives the same bytes, sizes are kept or explained, bad input is refused (rows D1, D2, D3)."""
+
+import hashlib
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from atento.config.recipe import TokenizerConfig
+from atento.errors import DataError, TokenizerError
+from atento.text import Tokenizer, train_tokenizer
+
+KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
+
+
+def corpus(seed: int, n_words: int, n_lines: int) -> list[str]:
+    """Made-up words, many of them equally frequent, which is where trainers break ties by chance."""
+    text = "ga to ca chor ro pu lou al mas ção inho mente rá pi da os com por lei te Å ñ x zw"
+    parts = text.split()
+    chance = random.Random(seed)
+    words = sorted({"".join(chance.choice(parts) for _ in range(chance.randint(1, 4))) for _ in range(n_words)})
+    ends = [".", "!", " (x)", " 12"]
+    return [" ".join(chance.choice(words) for _ in range(8)) + chance.choice(ends) for _ in range(n_lines)]
+
+
+def train(kind: str, size: int, texts: list[str], lowercase: bool = False) -> Tokenizer:
+    return train_tokenizer(TokenizerConfig(kind=kind, vocab_size=size, lowercase=lowercase), texts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_text_gives_the_same_bytes_in_every_process(kind: str, tmp_path: Path) -> None:
+    """Performance page, traps: the library's own trainers give another vocabulary each run."""
+    code = (
+        "import sys, json\n"
+        "from atento.text import train_tokenizer\n"
+        "from atento.config.recipe import TokenizerConfig\n"
+        "texts = json.load(open(sys.argv[1], encoding='utf-8'))\n"
+        "t = train_tokenizer(TokenizerConfig(kind=sys.argv[2], vocab_size=700), texts)\n"
+        "t.save(sys.argv[3])"
+    )
+    (tmp_path / "texts.json").write_text(json.dumps(corpus(1, 800, 1500)), encoding="utf-8")
+    seen = set()
+    for run, (threads, parallel) in enumerate([("1", "false"), ("2", "true"), ("4", "true")]):
+        env = os.environ | {
+            "PYTHONHASHSEED": str(run),
+            "RAYON_NUM_THREADS": threads,
+            "TOKENIZERS_PARALLELISM": parallel,
+        }
+        folder = tmp_path / str(run)
+        arguments = [sys.executable, "-c", code, str(tmp_path / "texts.json"), kind, str(folder)]
+        subprocess.run(arguments, env=env, check=True, stderr=subprocess.DEVNULL)
+        files = [folder / "tokenizer.json", folder / "tokenizer_config.json"]
+        seen.add(tuple(hashlib.sha256(file.read_bytes()).hexdigest() for file in files))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece"])
+@pytest.mark.parametrize("seed", range(8))
+def test_small_texts_full_of_ties_repeat(kind: str, seed: int) -> None:
+    """The library seeds its hash tables anew for each trainer, so one process shows it too."""
+    texts = corpus(seed, random.Random(seed).choice([5, 40, 400]), 60)
+    assert len({train(kind, 330, texts).fingerprint for _ in range(4)}) == 1
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece"])
+def test_the_size_asked_for_is_reached_where_the_text_allows(kind: str) -> None:
+    tokenizer = train(kind, 450, corpus(2, 800, 1000))
+    assert tokenizer.vocab_size == 450
+    assert tokenizer.notes == ()
+    short = tokenizer.encode_batch(corpus(2, 800, 50))
+    assert sum(map(len, short)) < 0.7 * sum(len(text) for text in corpus(2, 800, 50))  # subwords, not letters
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece"])
+def test_a_size_out_of_reach_is_a_warning(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="atento.text"):
+        few = train(kind, 8000, ["o gato", "a gata"])
+    said = f"the vocabulary has {few.vocab_size} pieces, 8000 were asked for: the text has no more pieces worth keeping"
+    assert few.notes == (said,) and said in caplog.text
+    many = train(kind, 10, ["o gato", "a gata"])
+    front = 5 if kind == "wordpiece" else 261
+    assert many.vocab_size > 10
+    assert many.notes == (
+        f"the vocabulary has {many.vocab_size} pieces, 10 were asked for: "
+        f"a {kind} vocabulary holds {front} special and byte pieces and every letter of the text",
+    )
+    assert many.decode(many.encode("o gato")) == "o gato"
+
+
+def test_a_word_vocabulary_holds_the_most_frequent_words() -> None:
+    texts = ["a a a b b c", "a b d", "c"]
+    tokenizer = train("word", 5 + 3, texts)
+    assert tokenizer.tokens(range(5, 8)) == ["a", "b", "c"]
+    letters = train("character", 5 + 2, ["ab ab", "b c"])
+    assert letters.tokens(range(5, 7)) == ["b", " "] and Counter("ab abb c").most_common(1)[0][0] == "b"
+
+
+def test_wordpiece_knows_every_letter_inside_and_in_front() -> None:
+    """So that no word of known letters is unknown, whatever their order."""
+    tokenizer = train("wordpiece", 300, ["gato pulou", "maçã"] * 3)
+    assert tokenizer.unk_id not in tokenizer.encode("ãçap otag uolup")
+
+
+def test_the_rarest_letters_are_spelt_in_bytes() -> None:
+    texts = ["a b c d e f g h"] * 2000 + ["ж"]
+    tokenizer = train("bpe", 300, texts)
+    assert tokenizer.token_id("ж") is None and tokenizer.token_id("h") is not None
+    assert tokenizer.decode(tokenizer.encode("ж a")) == "ж a"
+
+
+def test_no_piece_of_subwords_mixes_letters_with_digits_or_punctuation() -> None:
+    for kind in ("unigram", "bpe"):
+        tokenizer = train(kind, 500, ["gato. (gato) 1996! gato,"] * 50)
+        for piece in tokenizer.tokens(range(261, tokenizer.vocab_size)):
+            assert len(piece) == 1 or not set(piece) & set(".()!,0123456789")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("texts", [[], ["", " \t", "\x00"]])
+def test_empty_text_is_refused(kind: str, texts: list[str]) -> None:
+    with pytest.raises(DataError, match=r"^the text to train the tokenizer on is empty: it holds no word$"):
+        train(kind, 300, texts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", ["a", ".", "a" * 100_000, "日本" * 5000, "1 2 3", "e\u0301" * 1000, "\ufeff\u200d"])
+@pytest.mark.parametrize("size", [1, 300, 8000])
+def test_odd_texts_train_without_a_crash(kind: str, text: str, size: int) -> None:
+    tokenizer = train(kind, size, [text, ""])
+    part = text[:50]
+    if kind in ("unigram", "bpe", "byte"):
+        assert tokenizer.decode(tokenizer.encode(part)) == tokenizer.normalize(part)
+    else:
+        assert len(tokenizer.encode(part)) >= 1
+
+
+def test_wrong_use_is_refused() -> None:
+    with pytest.raises(TokenizerError, match=r"^`vocab_size` must lie in 1 \.\.\. 1000000: got 0$"):
+        train("bpe", 0, ["a"])
+    with pytest.raises(TokenizerError, match=r"^unknown kind of tokenizer 'unigramm'; did you mean 'unigram'"):
+        train("unigramm", 300, ["a"])
+    with pytest.raises(TokenizerError, match=r"^training text must be lines, one string each: got a single string$"):
+        train("bpe", 300, "a line")  # type: ignore[arg-type]
+    with pytest.raises(TokenizerError, match=r"^line 2 of the training text must be Unicode text: .* U\+D800 at char"):
+        train("bpe", 300, ["a", "\ud800"])

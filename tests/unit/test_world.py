@@ -1,0 +1,232 @@
+"""The micro-world's splits: disjoint, complete, unique, the same everywhere, and with the notes' sentences."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atento.errors import UsageError
+from atento.world import SPLITS, Pair, lexicon, notes_sentences, write
+from atento.world.draft import held_out
+from atento.world.patterns import HELD_OUT, PATTERNS
+from atento.world.splits import collect
+
+NOUN = {form: noun for noun in lexicon.NOUNS for form in (noun.english, noun.english_plural)}
+ADJECTIVE = {adjective.english: adjective for adjective in lexicon.ADJECTIVES}
+
+
+def _plain(pair: Pair) -> str:
+    """The English sentence without case and final mark."""
+    return pair.source.rstrip(".!?").lower()
+
+
+def _attributes(pair: Pair) -> list[tuple[str, str]]:
+    """(adjective, noun) wherever an adjective stands before a noun of the English side."""
+    found = []
+    for i, word in enumerate(pair.source_words):
+        bare = word.removesuffix("'s")
+        if pair.source_tags[i] == "NOUN" and bare in NOUN:
+            j = i - 1
+            while j >= 0 and pair.source_tags[j] == "ADJ" and pair.source_words[j] in ADJECTIVE:
+                found.append((pair.source_words[j], bare))
+                j -= 1
+    return found
+
+
+def _predicates(pair: Pair) -> list[tuple[str, str]]:
+    """(adjective, subject noun) of a plain *the house is big*."""
+    if pair.structure != "quality" or pair.source_tags[-2 if pair.source_tags[-1] == "PUNCT" else -1] != "ADJ":
+        return []
+    words = [w for w, t in zip(pair.source_words, pair.source_tags) if t == "NOUN" and w in NOUN]
+    adjective = pair.source_words[-2 if pair.source_tags[-1] == "PUNCT" else -1]
+    return [(adjective, words[-1])] if words else []
+
+
+@pytest.fixture(scope="module")
+def train() -> list[Pair]:
+    return write("train", 20_000)
+
+
+@pytest.fixture(scope="module")
+def others() -> dict[str, list[Pair]]:
+    return {split: write(split, count, seed=2) for split, count in zip(SPLITS[1:], (600, 4000, 4000))}
+
+
+def test_the_notes_sentences_and_their_translations() -> None:
+    """Spec rows L2, L3, L6, L7."""
+    assert [(pair.source, pair.target) for pair in notes_sentences()] == [
+        ("I love NLP", "Eu amo PLN"),
+        ("The cat jumped high", "O gato pulou alto"),
+        ("The kitten runs quickly", "O gatinho corre rapidamente"),
+        ("The cat is sitting on the mat", "O gato está sentado no tapete"),
+        ("He is very comfortable", "Ele está muito confortável"),
+        ("How are you?", "Como você está?"),
+    ]
+    how = notes_sentences()[-1]
+    assert how.alignment == ((0, 0), (1, 2), (2, 1), (3, 3))
+    assert how.source_tags == ("ADV", "AUX", "PRON", "PUNCT")
+
+
+def test_train_begins_with_the_notes_sentences_from_100_on() -> None:
+    assert write("train", 100)[:6] == notes_sentences()
+    assert len(write("train", 100)) == 100
+    assert write("train", 99)[:6] != notes_sentences()
+
+
+def test_the_notes_sentences_are_never_valid() -> None:
+    notes = {_plain(pair) for pair in notes_sentences()}
+    assert not notes & {_plain(pair) for pair in write("valid", 800)}
+
+
+def test_train_and_valid_never_meet_whatever_the_seed(train: list[Pair], others: dict[str, list[Pair]]) -> None:
+    first = {_plain(pair) for pair in train} | {_plain(pair) for pair in write("train", 5000, seed=9)}
+    second = {_plain(pair) for pair in others["valid"]} | {_plain(pair) for pair in write("valid", 400, seed=9)}
+    assert not first & second
+    assert not (first | second) & {_plain(pair) for pair in others["combinations"]}
+    assert not (first | second) & {_plain(pair) for pair in others["structures"]}
+
+
+def test_train_and_valid_never_bring_a_held_out_pair_together(train: list[Pair], others: dict[str, list[Pair]]) -> None:
+    checked = 0
+    for pair in [*train, *others["valid"], *others["structures"]]:
+        for adjective, noun in _attributes(pair) + _predicates(pair):
+            assert not held_out(ADJECTIVE[adjective], NOUN[noun]), pair.source
+            checked += 1
+    assert checked > 10_000
+
+
+def test_every_sentence_of_combinations_has_a_held_out_pair(others: dict[str, list[Pair]]) -> None:
+    attributes = 0
+    comparatives = {a.comparative.removeprefix("more "): a for a in lexicon.ADJECTIVES if a.comparative}
+    for pair in others["combinations"]:
+        if any(held_out(ADJECTIVE[a], NOUN[n]) for a, n in _attributes(pair)):
+            attributes += 1
+            continue
+        said = [ADJECTIVE.get(word) or comparatives.get(word) for word in pair.source_words]
+        nouns = [NOUN[word] for word in pair.source_words if word in NOUN]
+        assert any(a is not None and held_out(a, n) for a in said for n in nouns), pair.source
+    assert attributes > len(others["combinations"]) / 2
+
+
+def test_every_word_of_a_held_out_pair_is_well_known_from_train(
+    train: list[Pair], others: dict[str, list[Pair]]
+) -> None:
+    known = Counter(word for pair in train for word in pair.source_words)
+    for pair in others["combinations"]:
+        for adjective, noun in _attributes(pair):
+            assert known[adjective] >= 15 and known[NOUN[noun].english] + known[NOUN[noun].english_plural] >= 20
+
+
+def test_held_out_structures_are_not_in_the_other_splits(train: list[Pair], others: dict[str, list[Pair]]) -> None:
+    assert not set(PATTERNS) & set(HELD_OUT)
+    ordinary = [*train, *others["valid"], *others["combinations"]]
+    assert {pair.structure for pair in ordinary} == set(PATTERNS)
+    assert {pair.structure for pair in others["structures"]} == set(HELD_OUT)
+    for pair in ordinary:
+        assert not any(a in ADJECTIVE and b in ADJECTIVE for a, b in pairwise(pair.source_words)), pair.source
+
+
+def test_two_adjectives_keep_their_order_by_rank(others: dict[str, list[Pair]]) -> None:
+    groups = lexicon.GROUPS
+    doubled = [pair for pair in others["structures"] if pair.structure == "two-adjectives"]
+    assert len(doubled) > 500
+    for pair in doubled:
+        words = pair.source_words
+        i = next(i for i in range(len(words)) if words[i] in ADJECTIVE and words[i + 1] in ADJECTIVE)
+        first, second = ADJECTIVE[words[i]], ADJECTIVE[words[i + 1]]
+        assert groups.index(first.group) < groups.index(second.group)
+        where = dict(pair.alignment)
+        assert where[i] < where[i + 1], pair
+        assert where[i + 2] < where[i + 1], pair  # the noun stands before at least the second
+        assert (where[i] < where[i + 2]) == first.before
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_sentences_are_unique_and_short(split: str) -> None:
+    pairs = write(split, 1500, seed=4)
+    assert len({_plain(pair) for pair in pairs}) == 1500
+    lengths = [len(pair.source_words) for pair in pairs]
+    assert max(lengths) <= 32
+    if split != "structures":
+        assert sum(4 <= length <= 14 for length in lengths) > 0.93 * len(lengths)
+
+
+def test_an_english_sentence_has_one_translation(train: list[Pair], others: dict[str, list[Pair]]) -> None:
+    translation: dict[str, str] = {}
+    for pair in [*train, *(p for split in others.values() for p in split), *write("train", 10_000, seed=8)]:
+        target = pair.target.rstrip(".!?").lower()
+        assert translation.setdefault(_plain(pair), target) == target
+
+
+def test_train_gives_forty_thousand_sentences() -> None:
+    assert len({pair.source for pair in write("train", 40_000, seed=3)}) == 40_000
+
+
+def test_no_word_is_rare_in_train(train: list[Pair]) -> None:
+    counts = Counter(word.lower() for pair in train for word in pair.source_words)
+    for noun in lexicon.NOUNS:
+        assert counts[noun.english.lower()] + counts[noun.english_plural.lower()] >= 20, noun.english
+    for adjective in lexicon.ADJECTIVES:
+        assert counts[adjective.english.lower()] >= 15, adjective.english
+    for verb in lexicon.VERBS:
+        forms = {verb.english, verb.third, verb.past, verb.gerund, verb.participle}
+        assert sum(counts[form] for form in forms) >= 20, verb.english
+
+
+def test_a_shorter_list_begins_a_longer_one() -> None:
+    assert write("train", 300)[:120] == write("train", 120)
+    assert write("combinations", 60, seed=5)[:10] == write("combinations", 10, seed=5)
+
+
+@given(seed=st.integers(0, 2**40), split=st.sampled_from(SPLITS))
+@settings(max_examples=15, deadline=None)
+def test_the_same_arguments_give_the_same_pairs(seed: int, split: str) -> None:
+    assert write(split, 5, seed) == write(split, 5, seed)
+
+
+def test_seeds_differ() -> None:
+    assert write("train", 50, seed=1) != write("train", 50, seed=2)
+
+
+_PRINT = """
+import hashlib, sys
+from atento.world import write
+assert not any(name == "torch" or name.startswith("torch.") for name in sys.modules), "torch was imported"
+pairs = [pair for split in ("train", "valid", "combinations", "structures") for pair in write(split, 120)]
+print(hashlib.sha256(repr(pairs).encode()).hexdigest())
+"""
+
+
+def test_another_process_with_another_hash_seed_writes_the_same() -> None:
+    pairs = [pair for split in SPLITS for pair in write(split, 120)]
+    here = hashlib.sha256(repr(pairs).encode()).hexdigest()
+    for seed in ("0", "4242"):
+        done = subprocess.run(
+            [sys.executable, "-c", _PRINT],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout.strip()) == (0, here), done.stderr
+
+
+def test_errors_name_the_split_the_counts_and_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match=r"got 'combination'; did you mean 'combinations'\? Known: combinations, "):
+        write("combination", 5)
+    with pytest.raises(UsageError, match="`count` must be 0 or more: got -1"):
+        write("train", -1)
+    assert write("valid", 0) == []
+
+
+def test_a_language_that_is_too_small_says_how_many_it_has() -> None:
+    supply = [("how are you", notes_sentences()[5]), ("i love nlp", notes_sentences()[0]), None]
+    turn = iter(range(10**6))
+    with pytest.raises(UsageError, match="split 'toy' is too small: asked for 3 different sentences, found 2"):
+        collect(lambda: supply[next(turn) % 3], 3, "split 'toy'", [])
