@@ -11,7 +11,7 @@ import torch
 
 from atento.attention.positions import Sinusoidal
 from atento.config.recipe import DecodingConfig
-from atento.errors import CapabilityError, ModelError, TokenizerError, UsageError
+from atento.errors import CapabilityError, ModelError, TokenizerError, UsageError, nearest
 from atento.networks import build_network
 from atento.networks.encoder_decoder import EncoderDecoder
 from atento.precision import resolve_device
@@ -57,7 +57,8 @@ def load(model: str | Path, device: str = "auto", precision: str = "float32") ->
     for name, value in network.state_dict().items():
         if value.shape != found.weights[name].shape:
             raise ModelError(
-                f"{found.path}: {name} has shape {tuple(found.weights[name].shape)}, config.json says {tuple(value.shape)}"
+                f"{found.path}: {name} has shape {tuple(found.weights[name].shape)}, "
+                f"config.json says {tuple(value.shape)}"
             )
     network.load_state_dict(found.weights, assign=True)
     for module in network.modules():  # buffers that are computed, not stored
@@ -106,7 +107,8 @@ class Model:
         unknown = set(options) - set(DecodingConfig.__dataclass_fields__)
         if unknown:
             raise UsageError(
-                f"unknown decoding option {sorted(unknown)[0]!r}. Known: {', '.join(sorted(DecodingConfig.__dataclass_fields__))}"
+                f"unknown decoding option {sorted(unknown)[0]!r}"
+                f"{nearest(sorted(unknown)[0], list(DecodingConfig.__dataclass_fields__))}"
             )
         for text in texts:
             if not isinstance(text, str):

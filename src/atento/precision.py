@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from atento.errors import UsageError
+
 Precision = Literal["float32", "bfloat16"]
 
 
@@ -32,14 +34,20 @@ def best_precision(device: str) -> Precision:
 
 
 def resolve_device(device: str) -> str:
-    """ "auto" as the best device at hand; anything else as given."""
+    """ "auto" as the best device at hand; anything else as given, if it is there.
+
+    Raises:
+        UsageError: no such device on this machine.
+    """
     import torch
 
-    if device != "auto":
-        return device
-    if torch.cuda.is_available():
-        return "cuda"
-    return "cpu"
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):  # an unknown name, or a part PyTorch was built without
+        raise UsageError(f"`device` must be one of this machine: got {device!r}; auto or cpu is always there") from None
+    return device
 
 
 @contextmanager

@@ -17,12 +17,15 @@ class Pair(EncoderDecoder):
     order: Tensor
 
 
-def marian_pair(activation: str = "relu", *, sharp: float = 1.0, seed: int = 0) -> tuple[Pair, MarianMTModel]:
+def marian_pair(
+    activation: str = "relu", *, spread: float = 0.3, ends: float = 1.0, seed: int = 0
+) -> tuple[Pair, MarianMTModel]:
     """Both in evaluation mode, float32, with equal weights.
 
     Marian's sinusoids are all the sines, then all the cosines; ours take turns. So every matrix is taken over with
-    its model dimensions in another order, which changes nothing else: the network is the same one. `sharp` scales
-    the embeddings, so that distributions are far from flat.
+    its model dimensions in another order, which changes nothing else: the network is the same one. `spread` is the
+    deviation of the random matrices: the larger, the more an output depends on its source. `ends` is how much
+    longer the vector of </s> is than others, so that outputs end here and there.
     """
     torch.manual_seed(seed)
     config = MarianConfig(
@@ -52,10 +55,10 @@ def marian_pair(activation: str = "relu", *, sharp: float = 1.0, seed: int = 0) 
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
             if "embed_positions" not in name:
-                parameter.normal_(std=0.3)
+                parameter.normal_(std=spread if parameter.dim() > 1 else 0.1)
             if "layer_norm" in name and name.endswith("weight"):
                 parameter.add_(1.0)
-        theirs.model.shared.weight.mul_(sharp)
+        theirs.model.shared.weight[EOS].mul_(ends)
     ours = Pair(
         NetworkConfig(
             vocab_size=23,

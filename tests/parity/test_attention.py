@@ -1,4 +1,4 @@
-"""Multi-head attention against torch.nn.MultiheadAttention, weights copied: outputs, attention weights and gradients."""
+"""Multi-head attention against torch.nn.MultiheadAttention, weights copied: outputs, weights and gradients."""
 
 import pytest
 import torch

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from marian import marian_pair
 from torch import Tensor, nn
 
 from atento.attention.masks import causal, padding
 from atento.config.network import NetworkConfig
 from atento.networks import EncoderDecoder, build_network
 from atento.networks.block import Block, make_block
-from marian import marian_pair
 
 pytestmark = pytest.mark.parity
 CONFIG = NetworkConfig(vocab_size=23, d_model=12, d_ff=20, n_heads=3, n_layers=2, n_decoder_layers=3, dropout=0.0)
@@ -89,7 +89,9 @@ def test_c3_c8_stacks_with_gradients_against_nn_transformer(norm: str) -> None:
     torch.manual_seed(0)
     options = {"dropout": 0.0, "batch_first": True, "norm_first": norm == "pre"}
     last = nn.LayerNorm(12) if norm == "pre" else None
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, 20, **options), 2, last, enable_nested_tensor=False)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(12, 3, 20, **options), 2, last, enable_nested_tensor=False
+    )
     last = nn.LayerNorm(12) if norm == "pre" else None
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(12, 3, 20, **options), 3, last)
     theirs = nn.Transformer(12, 3, custom_encoder=encoder, custom_decoder=decoder, batch_first=True).double()

@@ -176,10 +176,10 @@ def test_a_bias_is_added_to_the_scores_after_scaling(kernel: str, shape: tuple[i
 
 @pytest.mark.parametrize("kernel", ["plain", "fused"])
 @pytest.mark.parametrize("t", [S, T, 1])
-def test_a_bias_does_not_switch_the_causal_mask_off(kernel: str, t: int) -> None:
+def test_a_bias_and_the_causal_mask_do_not_switch_one_another_off(kernel: str, t: int) -> None:
     q, k, v = qkv(t=t)
-    bias = torch.full((1, 1, t, S), 3.0, dtype=torch.float64)  # the same everywhere: changes nothing
-    out, _ = loops(q, k, v, dense(causal(), t))
+    bias = torch.randn(1, 1, t, S, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    out, _ = loops(q, k, v, dense(causal(), t), bias)
     torch.testing.assert_close(attend(q, k, v, mask=causal(), bias=bias, kernel=kernel), out, rtol=0, atol=1e-10)
 
 
@@ -208,7 +208,7 @@ def test_b5_a_value_bias_is_weighted_and_added(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("kernel", ["plain", "fused"])
 @pytest.mark.parametrize("mask", [causal(), lookahead(1), window(2, 0), prefix(2)], ids=repr)
 def test_a12_query_i_stands_at_key_s_minus_t_plus_i(kernel: str, mask: Mask) -> None:
-    """The last rows of the whole matrix are what the same mask gives for the last queries alone: one step at a time too."""
+    """The last rows of the whole matrix are what the same mask gives for the last queries alone, one step too."""
     q, k, v = qkv(t=S)
     whole = attend(q, k, v, mask=mask, kernel=kernel)
     for t in range(1, S + 1):

@@ -1,4 +1,4 @@
-"""Observing attention: exact weights of chosen layers, heads and rows while the fast kernels run, and nothing otherwise."""
+"""Observing attention: exact weights of chosen layers, heads and rows while fast kernels run, else nothing."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Decoding over toy chains: exhaustive search, a slow reference, hand-worked examples, limits and independence of rows."""
+"""Decoding toy chains: exhaustive search, a slow reference, hand-worked examples, limits, independence of rows."""
 
 import math
 from dataclasses import dataclass, replace
@@ -13,48 +13,52 @@ from torch import Tensor
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 
 EOS, START = 1, 0
-STATES = 97
+STATES, LONGEST = 97, 12
 
 
 @dataclass
 class ChainState:
-    """Which sentence each row is of, and a code of the whole history of each row."""
+    """Which sentence each row is of, a code of the whole history of each row, and its length."""
 
     sentence: Tensor
     code: Tensor
+    length: int
 
     def select(self, rows: Tensor) -> "ChainState":
-        return ChainState(self.sentence[rows], self.code[rows])
+        return ChainState(self.sentence[rows], self.code[rows], self.length)
 
 
 class Chain:
-    """A toy whose next-token logits depend on sentence and whole history, through a code into a random table."""
+    """A toy whose next-token logits depend on sentence and whole history, through a code into a random table.
+
+    The length is part of the place in the table, so that no two outputs are made of the same numbers and tie.
+    """
 
     start_id, eos_id, pad_id = START, EOS, 0
 
     def __init__(self, logits: Tensor) -> None:
-        self.logits = logits  # (sentences, STATES, V)
+        self.logits = logits  # (sentences, LONGEST, STATES, V)
 
     @classmethod
     def random(cls, seed: int, sentences: int, vocab_size: int, spread: float = 1.5) -> "Chain":
         g = torch.Generator().manual_seed(seed)
-        return cls(spread * torch.randn(sentences, STATES, vocab_size, generator=g, dtype=torch.float64))
+        return cls(spread * torch.randn(sentences, LONGEST, STATES, vocab_size, generator=g, dtype=torch.float64))
 
     def begin(self, ids: Tensor, padding_mask: Tensor | None) -> ChainState:
-        return ChainState(ids[:, 0], torch.zeros(ids.shape[0], dtype=torch.long))
+        return ChainState(ids[:, 0], torch.zeros(ids.shape[0], dtype=torch.long), 0)
 
     def step(self, tokens: Tensor, state: ChainState) -> tuple[Tensor, ChainState]:
-        code = state.code
+        code, length = state.code, state.length
         for column in tokens.view(len(code), -1).unbind(1):
-            code = (code * 31 + column + 1) % STATES
-        return self.logits[state.sentence, code], ChainState(state.sentence, code)
+            code, length = (code * 31 + column + 1) % STATES, length + 1
+        return self.logits[state.sentence, length, code], ChainState(state.sentence, code, length)
 
     def log_probs(self, sentence: int, history: list[int]) -> list[float]:
         """The same in plain Python."""
         code = 0
         for token in history:
             code = (code * 31 + token + 1) % STATES
-        row = self.logits[sentence, code].tolist()
+        row = self.logits[sentence, len(history), code].tolist()
         log_z = math.log(sum(math.exp(value) for value in row))
         return [value - log_z for value in row]
 
@@ -226,7 +230,7 @@ def test_h1_greedy_takes_the_argmax_of_the_last_position_until_eos(seed: int, mo
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), penalty=st.sampled_from([0.0, 0.6, 1.0]), width=st.integers(1, 5))
 def test_h9_h11_scores_are_recomputable_by_forced_decoding(seed: int, penalty: float, width: int) -> None:
-    """log_prob is the sum of the steps of that very output; score divides by length ** penalty, EOS counted; best first."""
+    """log_prob sums the steps of that very output; score divides by length ** penalty, EOS counted; best first."""
     chain = Chain.random(seed, 2, 5)
     for sentence, found in enumerate(generate(chain, ids(0, 1), Beam(width, penalty, width), max_new_tokens=6)):
         assert 1 <= len(found) <= width
@@ -321,7 +325,7 @@ def test_l4_the_beam_of_the_notes_step_by_step() -> None:
     first = {je: math.exp(-1.2), tu: math.exp(-1.5), 6: rest, 7: rest, 8: rest}
     rest = (1 - math.exp(-0.8) - math.exp(-1.1)) / 3
     after_je = {suis: math.exp(-0.8), vais: math.exp(-1.1), 6: rest, 7: rest, 8: rest}
-    toy = Written(9, {(): first, (je,): after_je, (tu,): {token: 1 / 7 for token in range(2, 9)}})
+    toy = Written(9, {(): first, (je,): after_je, (tu,): dict.fromkeys(range(2, 9), 1 / 7)})
     for steps, expected in ((1, {(je,): -1.2, (tu,): -1.5}), (2, {(je, suis): -2.0, (je, vais): -2.3})):
         [found] = generate(toy, ids(0), Beam(2, 0.0, 2), max_new_tokens=steps)
         assert [tuple(h.ids) for h in found] == list(expected)

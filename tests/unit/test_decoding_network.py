@@ -1,4 +1,4 @@
-"""Decoding with a real network: cached search equals uncached, rows are independent, scores hold under teacher forcing."""
+"""Decoding with a real network: cached equals uncached, rows are independent, scores are teacher forcing's."""
 
 import pytest
 import torch
@@ -68,7 +68,9 @@ def close(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
 @pytest.mark.parametrize("prefix", [None, torch.tensor([[5, 6], [7, 7], [6, 5], [9, 9]])])
-def test_h12_cached_search_equals_uncached(network: EncoderDecoder, strategy: Greedy | Beam, prefix: Tensor | None) -> None:
+def test_h12_cached_search_equals_uncached(
+    network: EncoderDecoder, strategy: Greedy | Beam, prefix: Tensor | None
+) -> None:
     options = {"max_new_tokens": [9, 4, 12, 7], "padding_mask": REAL, "prefix_ids": prefix, "min_new_tokens": 1}
     close(generate(network, SOURCE, strategy, **options), generate(Uncached(network), SOURCE, strategy, **options))
 

@@ -1,4 +1,4 @@
-"""Dropout as a function of (seed, step, slot, use): its numbers, its rate, its gradients, and that nothing else moves it."""
+"""Dropout as a function of (seed, step, slot, use): its numbers, rate and gradients; nothing else moves it."""
 
 import math
 import subprocess
@@ -42,7 +42,7 @@ def chi_square(counts: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("seed", [0, 1, 7, -5, 1 << 40])
 def test_the_bytes_are_uniform_in_every_one_of_the_eight_lanes(seed: int) -> None:
-    """χ² over 256 values within 5σ, all bytes together and each of the eight of a 64-bit word (one was once half empty)."""
+    """χ² over 256 values within 5σ, all together and each byte of a 64-bit word (the top one was once half empty)."""
     data = random_bytes(1 << 20, Randomness(seed).key(), CPU).long()
     assert abs(chi_square(torch.bincount(data, minlength=256))) < 5
     for lane in range(8):

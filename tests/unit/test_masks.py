@@ -138,6 +138,7 @@ def test_lowering_keeps_the_matrix_and_marks_the_rows_without_keys(pair: Pair) -
         (causal() | window(2, 0), False),
         (causal() | window(2, 1), True),
         (bidirectional() & causal(), False),
+        (lookahead(2) & causal(), False),
         (~bidirectional() | causal(), True),  # not known, so not promised
         (~causal(), True),
     ],

@@ -1,4 +1,4 @@
-"""Cached decoding equals uncached: prefixes, padded batches, rows that leave or change places, and what may not be cached."""
+"""Cached decoding equals uncached: prefixes, padding, rows that leave or change places; what may not be cached."""
 
 from dataclasses import replace
 

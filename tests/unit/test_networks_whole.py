@@ -357,7 +357,7 @@ def test_dropout_depends_on_the_randomness_given_and_only_while_training() -> No
 
 @torch.no_grad()
 def test_initial_weights_follow_their_shapes() -> None:
-    """Xavier bound √(6/(in+out)) for each square matrix, the stacked ones of attention too; embeddings 1/√D; biases 0."""
+    """Xavier bound √(6/(in+out)) for each square matrix, those stacked in attention too; embeddings 1/√D; biases 0."""
     torch.manual_seed(0)
     network = build_network(replace(CONFIG, vocab_size=500, d_model=64, d_ff=256, n_heads=4))
     attention, feed = network.encoder.blocks[0].self_attention, network.encoder.blocks[0].feed_forward
@@ -380,9 +380,7 @@ def test_what_cannot_be_is_refused() -> None:
         EncoderDecoder(replace(CONFIG, vocab_size=0))
     with pytest.raises(ModelError, match=r"unknown architecture 'encoder'; did you mean 'encoder-decoder'\? Known: "):
         build_network(replace(CONFIG, architecture="encoder"))  # type: ignore[arg-type]
-    with pytest.raises(
-        ValueError, match="the mask bidirectional & padding|the mask padding was made for 5 keys: got 4"
-    ):
+    with pytest.raises(ValueError, match="the mask padding was made for 5 keys: got 4"):
         network.encode(SOURCE[:, :4], source_padding_mask=REAL)
 
 

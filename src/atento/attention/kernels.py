@@ -156,7 +156,8 @@ def attend(
     """
     if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
         raise ValueError(
-            f"key and value heads must be equal and divide the query heads: got {k.shape[1]}, {v.shape[1]} and {q.shape[1]}"
+            f"key and value heads must be equal and divide the query heads: "
+            f"got {k.shape[1]}, {v.shape[1]} and {q.shape[1]}"
         )
     name = choose(q, k, value_bias, dropout) if kernel == "auto" else kernel
     if name not in KERNELS:

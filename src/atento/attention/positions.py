@@ -31,7 +31,7 @@ class Sinusoidal(nn.Module):
         self.reset_buffers()
 
     def reset_buffers(self) -> None:
-        """Make the table anew: it is computed, not stored, so a network built on the meta device needs it after loading."""
+        """Make the table anew: it is not stored, so a network built on the meta device needs it after loading."""
         self.register_buffer("table", sinusoids(torch.arange(256), self.d_model, self.base), persistent=False)
 
     def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:

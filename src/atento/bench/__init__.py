@@ -3,6 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from atento.bench.training import training
+from atento.bench.training import measure_training
 
-BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {"training": training}
+BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {"training": measure_training}

@@ -1,4 +1,4 @@
-"""Training throughput beside `transformers`' Marian classes: same sizes, same sentences, real target tokens a second."""
+"""Training throughput beside `transformers`' Marian classes: same sizes and sentences, real target tokens a second."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ _TOKENS = 4096  # real target tokens an update
 
 
 def natural_lengths(count: int, vocab_size: int, seed: int = 1) -> tuple[Ragged, Ragged]:
-    """Random ids in pairs whose lengths are spread as those of caption corpora: log-normal, median 13, both sides alike."""
+    """Random ids in pairs with lengths spread as in caption corpora: log-normal, median 13, both sides alike."""
     rng = np.random.default_rng(seed)
     source = np.clip(rng.lognormal(np.log(13), 0.35, count), 3, 60).astype(int)
     target = np.clip(source * rng.lognormal(0, 0.15, count), 3, 60).astype(int)
@@ -31,7 +31,7 @@ def natural_lengths(count: int, vocab_size: int, seed: int = 1) -> tuple[Ragged,
     return Ragged(ids[0]), Ragged(ids[1])
 
 
-def training(seconds: float) -> Iterator[dict[str, Any]]:
+def measure_training(seconds: float) -> Iterator[dict[str, Any]]:
     """Rows of tokens a second, ours and theirs, float32 and bfloat16; the last rows are the ratios."""
     best = best_precision("cpu")
     for name, config in SIZES.items():

@@ -15,7 +15,7 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]"
 
 @data_app.command("stats", epilog="Example:  atento data stats my.yaml")
 def stats(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Pairs, words and characters of every split, repeated pairs, and validation pairs that stand in the training data."""
+    """Pairs, words and characters of every split, repeated pairs, validation pairs that stand in the training data."""
     from atento.config.loading import load_recipe
     from atento.tasks.prepare import read_data
 

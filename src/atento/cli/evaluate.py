@@ -1,6 +1,7 @@
 """`atento evaluate`: a model scored on labelled data."""
 
 import json
+import math
 from typing import Annotated
 
 import typer
@@ -75,6 +76,9 @@ def _gate(text: str) -> tuple[str, float]:
 
     name, _, value = text.partition("=")
     try:
-        return name, float(value)
+        limit = float(value)
     except ValueError:
-        raise UsageError(f"--fail-under takes METRIC=VALUE, such as bleu=25: got {text!r}") from None
+        limit = math.nan
+    if math.isnan(limit):  # nothing is below it, so it would let everything pass
+        raise UsageError(f"--fail-under takes METRIC=VALUE, such as bleu=25: got {text!r}")
+    return name, limit

@@ -1,6 +1,8 @@
 """`atento`: the application, its commands, and how any failure ends: one sentence and an exit status."""
 
+import contextlib
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -60,6 +62,7 @@ def options(
 
 def main() -> None:
     """Run the command line; the entry point of the `atento` script."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends at once with status 130; training has its own answer
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
@@ -68,29 +71,41 @@ def main() -> None:
     except AtentoError as error:
         if debug:
             raise
-        typer.echo(f"{'' if error.exit_status == 75 else 'error: '}{error}", err=True)
+        _tell(f"{'' if error.exit_status == 75 else 'error: '}{error}")
         _leave(error.exit_status)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read has enough
         _leave(0)
-    except KeyboardInterrupt:
-        _leave(130)
+    except SystemExit as end:  # the library turns a closed pipe into status 1
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave(0)
     except MemoryError:
-        _fail("out of memory; lower `training.batch_tokens` or --batch-tokens", debug)
+        _fail("out of memory; lower `training.batch_tokens` or --batch-tokens")
+    except OSError as error:
+        if debug:
+            raise
+        _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")
     except Exception as error:
         if debug:
             raise
-        _fail(f"{type(error).__name__}: {error} (a defect of Atento; --debug shows where)", debug)
+        _fail(f"{type(error).__name__}: {error} (a defect of Atento; --debug shows where)")
 
 
-def _fail(text: str, debug: bool) -> None:
-    typer.echo(f"error: {text}", err=True)
+def _fail(text: str) -> None:
+    _tell(f"error: {text}")
     _leave(1)
+
+
+def _tell(text: str) -> None:
+    with contextlib.suppress(OSError):  # nobody listens: the exit status says it all the same
+        typer.echo(text, err=True)
 
 
 def _leave(status: int) -> None:
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)

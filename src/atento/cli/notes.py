@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atento.cli.options import AsJson, Seed, Threads
+from atento.cli.options import AsJson, Seed
 
 if TYPE_CHECKING:
     from atento.notes.table import Result
@@ -19,12 +19,10 @@ def register(app: typer.Typer) -> None:
 
 
 def notes(
-    rows: Annotated[
-        list[str] | None, typer.Argument(metavar="[ROW]...", help="Rows such as A3 or L1; all if none.")
-    ] = None,
+    rows: Annotated[list[str] | None, typer.Argument(metavar="ROW", help="Rows such as A3 or L1; all if none.")] = None,
     names_only: Annotated[bool, typer.Option("--list", help="Name the rows without running them.")] = False,
     seed: Seed = 1,
-    threads: Threads = None,
+    threads: Annotated[int, typer.Option(min=1, help="Processor threads; one is best, all is small here.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Run what the lecture notes say: worked examples, formulas and listings, with the right value beside theirs.

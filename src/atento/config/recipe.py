@@ -27,7 +27,7 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Training, validation and test data. `folder` is what relative paths are relative to (default: the recipe's own)."""
+    """Training, validation and test data; relative paths start at `folder` (default: the recipe's own)."""
 
     train: tuple[SourceConfig, ...] = ()
     valid: tuple[SourceConfig, ...] = ()

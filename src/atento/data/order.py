@@ -1,4 +1,4 @@
-"""The order of data as a function of (seed, epoch, index): shuffling without a stream, so resuming is exact and cheap."""
+"""The order of data as a function of (seed, epoch, index): no stream to replay, so resuming is exact and cheap."""
 
 import numpy as np
 from numpy.typing import NDArray

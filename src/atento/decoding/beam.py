@@ -74,7 +74,7 @@ def _extend(
     for eos_id in limits.eos_ids:
         ends |= token == eos_id
     possible = best > float("-inf")
-    _finish(log_probs, beams, live, strategy, (best, origin, token, ends & possible))
+    _finish(log_probs, beams, live, strategy, (origin, token, ends & possible))
     # the k best that go on, in order; a missing one keeps the score -inf
     rank = torch.where(ends | ~possible, torch.full_like(best, float("-inf")), best)
     room = torch.tensor([_places(sentence, strategy) for sentence in live], device=best.device).unsqueeze(1)
@@ -105,7 +105,7 @@ def _finish(
     log_probs: Tensor, beams: _Beams, live: list[_Sentence], strategy: Beam, candidates: tuple[Tensor, ...]
 ) -> None:
     """Set aside the candidates that end and stand among the best k."""
-    best, origin, token, ends = candidates
+    origin, token, ends = candidates
     places = [_places(sentence, strategy) for sentence in live]  # as they were when the k best were chosen
     for place, rank in torch.nonzero(ends[:, : strategy.width]).tolist():
         if rank >= places[place]:

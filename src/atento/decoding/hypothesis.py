@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One output. `ids` without EOS; `token_scores` are the log-probabilities (nats) of its tokens, EOS's last if finished.
+    """One output: `ids` without EOS; `token_scores`, the log-probabilities (nats) of its tokens, EOS's last if finished.
 
     `log_prob` is their sum (H11); `score` = log_prob / length ** length_penalty, EOS counted (H8).
     """
@@ -63,7 +63,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """What every strategy obeys: `most` new tokens a sentence (B,), at least `least`, and the ids that end an output."""
+    """What every strategy obeys: `most` new tokens a sentence (B,), at least `least`, the ids that end an output."""
 
     most: list[int]
     least: int

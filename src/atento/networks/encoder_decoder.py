@@ -45,7 +45,7 @@ class EncoderDecoder(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Matrices Xavier-uniform, embeddings normal with deviation 1/√D, biases zero: the paper's own initialisation."""
+        """Matrices Xavier-uniform, embeddings normal with deviation 1/√D, biases zero, as the paper's code has it."""
         for name, parameter in self.named_parameters():
             if "embedding" in name or name == "output_weight":
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
@@ -90,8 +90,9 @@ class EncoderDecoder(nn.Module):
 
         Args:
             source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
-            target_ids: (B,T), already shifted right (they begin with `config.start_id`); with a `state` only the new ones.
-            source_padding_mask, target_padding_mask: boolean (B,S) and (B,T), True = a real token.
+            target_ids: (B,T), already shifted right (beginning with `config.start_id`); with a `state` only the new ones.
+            source_padding_mask, target_padding_mask: boolean (B,S) and (B,T), True = a real token; with a `state`, the
+                target's covers the cached positions too.
             mask: replaces the decoder's causal mask; the padding mask is always joined to it.
             state: from `begin()`; it is brought up to date and handed back.
             random: where dropout draws from while training.

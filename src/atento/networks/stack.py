@@ -1,4 +1,4 @@
-"""A stack of equal blocks, with the norm that ends a pre-norm stack and the lowering of its masks, once for all layers."""
+"""A stack of equal blocks, the norm that ends a pre-norm stack, and the lowering of its masks once for all layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class Stack(nn.Module):
         state: StackState | None = None,
         random: Randomness | None = None,
     ) -> Tensor:
-        """x (B,T,D) through every block. `mask` replaces the stack's own (a list: one a layer); padding is always joined."""
+        """x (B,T,D) through every block. `mask` replaces the stack's own (a list: one a layer); padding is joined."""
         masks = self._masks(x, mask, padding_mask, state)
         memory_mask = None if state is None else state.memory_mask
         if memory_mask is None and memory is not None:

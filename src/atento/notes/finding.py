@@ -118,7 +118,7 @@ def shown(value: Any) -> str:
 
 
 def grid(matrix: Any, digits: int = 3) -> str:
-    """A matrix (a tensor, or rows of numbers) as lines of text with its columns aligned; whole numbers and what is not finite without decimals."""
+    """A matrix, a tensor or rows of numbers, as lines of text; whole and infinite numbers without decimals."""
 
     def cell(number: Any) -> str:
         if isinstance(number, float) and math.isfinite(number) and not number.is_integer():

@@ -38,7 +38,7 @@ def show(run: Path, own: list[str], count: int = 500) -> Iterator[str]:
     yield "next:"
     yield f"  echo 'The kitten runs quickly.' | atento translate {run}"
     yield f"  atento attend {run} 'The red house is big.' --out page.html"
-    yield "  atento data fetch libreoffice-help --to pt-BR --held-out 1000 --out text     # real text, on Debian or Ubuntu"
+    yield "  atento data fetch libreoffice-help --to pt-BR --held-out 1000 --out text  # real text, on Debian or Ubuntu"
     yield "  atento train libreoffice-en-pt data.folder=text"
 
 

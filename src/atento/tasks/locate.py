@@ -1,4 +1,4 @@
-"""From the word MODEL to weights: run folders, model folders, hub names; and writing a model folder whole or not at all."""
+"""From the word MODEL to weights: run folders, model folders, hub names; and a model folder written whole or not."""
 
 import json
 import os

@@ -57,9 +57,8 @@ def read_data(recipe: Recipe, folder: Path, say: Say) -> Data:
     for part, source in zip(read["valid"], config.valid):
         repeated = sum(overlap(one, part) for one in read["train"])
         if repeated:
-            say(
-                f"warning: {repeated} of {len(part)} validation pairs of {_name(source)} also stand in the training data"
-            )
+            place = f"{len(part)} validation pairs of {_name(source)}"
+            say(f"warning: {repeated} of {place} also stand in the training data")
     parts = [train.fingerprint, "" if splits["valid"] is None else splits["valid"].fingerprint]
     return Data(train, splits["valid"], splits["test"], sha256("\n".join(parts).encode()).hexdigest())
 

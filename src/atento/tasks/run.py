@@ -4,10 +4,12 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import torch
 import atento
 from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
 from atento.config.recipe import Recipe
-from atento.errors import CheckpointError, TrainingError, UsageError
+from atento.errors import CheckpointError, DataError, RecipeError, TokenizerError, TrainingError, UsageError
 from atento.networks import build_network, parameter_count
 from atento.precision import best_precision, resolve_device, threads
 from atento.tasks.prepare import Data, batches_for, network_for, read_data, tokenizer_for
@@ -25,15 +27,18 @@ from atento.tasks.validation import validate
 from atento.text.tokenizer import Tokenizer
 from atento.training.average import average_run
 from atento.training.catalogue import clean, newest
-from atento.training.journal import Journal
+from atento.training.journal import Journal, read_journal
 from atento.training.lock import RunLock
-from atento.training.loop import Progress, Run, fit, restore
+from atento.training.loop import Progress, Run, fit, restore, signed
 from atento.training.memory import keep_freed_memory
 from atento.training.progress import Reporter
 from atento.training.step import Stepper
 
 # What may differ between the command that began a run and the one that goes on with it.
 MAY_CHANGE = ("name", "training.steps", "training.epochs", "training.log_every", "training.keep", "training.average")
+
+# What stands in a folder before `run.json` makes it a run: left by a command that was refused or killed early.
+BEFORE_THE_RUN = (".lock", "train.log", "recipe.yaml", ".recipe.yaml-", ".run.json-")
 
 
 @dataclass(frozen=True)
@@ -76,47 +81,59 @@ def train(
         elif value is not None and isinstance(given, list):
             given.append(f"{key}={value}")
     loaded = load_recipe(recipe, given)
+    if loaded.recipe.init is not None:
+        raise RecipeError("`init` (starting from a trained model) is not built yet; leave it out")
+    device = resolve_device(device)
     folder = Path(out) if out is not None else Path("runs") / loaded.recipe.name
-    _open_folder(folder, force)
-    with RunLock(folder), threads(thread_count):
-        return _train(loaded, folder, resolve_device(device), thread_count)
+    if folder.name in ("", ".."):  # a folder is moved aside by its name
+        folder = folder.resolve()
+    aside = _open_folder(folder, force)
+    with RunLock(folder), threads(thread_count), ExitStack() as files:
+        log = files.enter_context((folder / "train.log").open("a", encoding="utf-8", newline="\n"))
+        reporter = Reporter(0, log=log, bar=False)
+        for line in [f"moved the old folder to {aside}"] if aside else []:
+            reporter.line(line)
+        return _train(loaded, folder, device, thread_count, reporter, files)
 
 
-def _open_folder(folder: Path, force: bool) -> None:
+def _open_folder(folder: Path, force: bool) -> Path | None:
+    """Make sure of a folder for the run; where the old one was moved to, if it was."""
+    aside = None
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"the run folder {folder} is a file; give another with --out")
     if force and folder.exists() and any(folder.iterdir()):
         with RunLock(folder):  # refused while another process trains there
             pass
         aside = next(p for n in range(1, 10_000) if not (p := folder.with_name(f"{folder.name}.old-{n}")).exists())
-        folder.rename(aside)
-    known = {"run.json", ".lock"}
-    if folder.exists() and not (folder / "run.json").exists() and {p.name for p in folder.iterdir()} - known:
-        raise UsageError(
-            f"{folder} holds files and is not a run; give another folder with --out, or --force to move it aside"
-        )
+        try:
+            folder.rename(aside)
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be moved to {aside}: {error.strerror}") from None
+    if folder.exists() and not (folder / "run.json").exists():
+        strange = [path.name for path in folder.iterdir() if not path.name.startswith(BEFORE_THE_RUN)]
+        if strange:
+            raise UsageError(
+                f"{folder} holds files and is not a run; give another folder with --out, or --force to move it aside"
+            )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"the run folder {folder} cannot be made: {error.strerror}") from None
+    return aside
 
 
-def _train(loaded: LoadedRecipe, folder: Path, device: str, thread_count: int | None) -> TrainedRun:
+def _train(
+    loaded: LoadedRecipe, folder: Path, device: str, thread_count: int | None, reporter: Reporter, files: ExitStack
+) -> TrainedRun:
     keep_freed_memory()
-    recipe = loaded.recipe
-    log = (folder / "train.log").open("a", encoding="utf-8")
-    reporter = Reporter(0, log=log, bar=False)
-    say = reporter.line
+    recipe, say = loaded.recipe, reporter.line
     for warning in loaded.warnings:
         say(f"warning: {warning}")
     data = read_data(recipe, loaded.folder, say)
     identity = _identity(recipe, data, folder, device, thread_count, say)
     torch.set_num_threads(int(identity["threads"]))
-    if identity["deterministic_from"] != torch.__version__:
-        say(
-            f"warning: the run was begun with torch {identity['deterministic_from']}, this is {torch.__version__}: not bit-exact"
-        )
-    clean(folder / "checkpoints")
+    for part in ("checkpoints", "averaged"):
+        clean(folder / part)
     tokenizer = _tokenizer(recipe, loaded.home, folder, data, say)
     config = network_for(recipe, tokenizer)
     batches = batches_for(recipe, config, tokenizer, data.train, say)
@@ -126,51 +143,83 @@ def _train(loaded: LoadedRecipe, folder: Path, device: str, thread_count: int | 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
         network = build_network(config).to(device)
-    stepper = Stepper(network, recipe.training, str(identity["precision"]))
     valid = data.valid
     run = Run(
         folder=folder,
         config=recipe.training,
         steps=steps,
-        stepper=stepper,
+        stepper=Stepper(network, recipe.training, str(identity["precision"])),
         batches=batches,
         validate=None if valid is None else lambda: validate(network, tokenizer, valid, recipe),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
         model_config=model_config(recipe, asdict(config)),
         model_files=tokenizer.files(),
         identity={**identity, "tokenizer": tokenizer.fingerprint},
-        journal=Journal(folder / "metrics.jsonl"),
+        journal=files.enter_context(Journal(folder / "metrics.jsonl")),
         reporter=reporter,
     )
-    last = newest(run.checkpoints)
-    if last is not None:
-        restore(run, last)
-        if run.progress.step > steps:
-            raise UsageError(
-                f"{folder} has {run.progress.step} steps; `training.steps` {steps} is fewer. Use --force to begin anew"
-            )
+    if _go_on(run):
         if run.progress.finished and not _extends(run, steps):
-            say(f"already finished: {folder}, step {run.progress.step}")
-            return _result(run, None, already=True)
+            end = _end_event(folder)
+            if end is not None:
+                say(f"already finished: {folder}, step {run.progress.step}")
+                return _result(run, _test_scores(end), already=True)
+            say(f"going on with {folder} behind its last step, {run.progress.step}")
+            run.journal.cut(run.progress.step)
+            return _finish(run, recipe, data, tokenizer)
         say(f"going on with {folder} from step {run.progress.step}")
-    elif damaged := sorted(path.name for path in run.checkpoints.glob("*.bad")):
-        raise CheckpointError(
-            f"every checkpoint of {folder} is damaged ({', '.join(damaged)}); --force begins anew beside it"
-        )
     else:
-        run.journal.cut(0)
         say(
             f"{recipe.name}: {parameter_count(network):,} parameters, {len(batches.source):,} pairs, "
             f"{batches.updates_per_epoch} updates an epoch, {steps} steps; {device}, {identity['precision']}, "
             f"{identity['threads']} threads; run folder {folder}"
         )
+    run.journal.cut(run.progress.step)
+    _write(folder / "recipe.yaml", dump_recipe(recipe))
     _environment(folder)
-    run.reporter = Reporter(steps, run.progress.step, log)
+    run.reporter = Reporter(steps, run.progress.step, reporter.log)
     try:
         fit(run)
     finally:
         run.reporter.close()
-    return _finish(run, recipe, data, tokenizer, log_to=reporter.line)
+        run.reporter = reporter
+    return _finish(run, recipe, data, tokenizer)
+
+
+def _go_on(run: Run) -> bool:
+    """Bring the run to its newest good checkpoint; False if it has none yet.
+
+    Raises:
+        CheckpointError: all its checkpoints are damaged. UsageError: it has more steps than it is to have.
+    """
+    last = newest(run.checkpoints)
+    if last is not None:
+        restore(run, last)
+        if run.progress.step > run.steps:
+            raise UsageError(
+                f"{run.folder} has {run.progress.step} steps; `training.steps` {run.steps} is fewer. Use --force to "
+                "begin anew"
+            )
+        return True
+    if damaged := sorted(path.name for path in run.checkpoints.glob("*.bad*")):
+        raise CheckpointError(
+            f"every checkpoint of {run.folder} is damaged ({', '.join(damaged)}); --force begins anew beside it"
+        )
+    return False
+
+
+def _end_event(folder: Path) -> dict[str, Any] | None:
+    """The event that says that averaging and testing are done too; a run may be killed before that."""
+    try:
+        events = read_journal(folder / "metrics.jsonl")
+    except DataError:
+        return None  # a damaged journal says nothing; what comes last is done again
+    return events[-1] if events and events[-1]["event"] == "end" else None
+
+
+def _test_scores(end: Mapping[str, Any]) -> dict[str, float] | None:
+    scores = {name.removeprefix("test_"): value for name, value in end.items() if name.startswith("test_")}
+    return scores or None
 
 
 def _extends(run: Run, steps: int) -> bool:
@@ -190,24 +239,29 @@ def _identity(
     path = folder / "run.json"
     recipe_path = folder / "recipe.yaml"
     if path.exists():
-        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        kept = _kept_identity(path)
         before = load_recipe(recipe_path, environment={}).recipe
         different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
         if different:
             raise UsageError(
-                f"{folder} is a run of another recipe: {'; '.join(different)}. Give another folder with --out, or --force "
-                "to move it aside"
+                f"{folder} is a run of another recipe: {'; '.join(different)}. Give another folder with --out, or "
+                "--force to move it aside"
             )
         if kept["data"] != data.fingerprint:
             raise UsageError(f"{folder} was trained on other data: the files have changed. Use --out or --force")
         now = thread_count or kept["threads"]
         if now != kept["threads"]:
             say(
-                f"warning: the run was begun with {kept['threads']} threads, now {now}: the same to rounding, not bit-exact"
+                f"warning: the run was begun with {kept['threads']} threads, now {now}: the same to rounding, "
+                "not bit-exact"
             )
         if kept["device"] != device:
             say(f"warning: the run was begun on {kept['device']}, now {device}: the same to rounding, not bit-exact")
-        _write(recipe_path, dump_recipe(recipe))
+        if kept["deterministic_from"] != torch.__version__:
+            say(
+                f"warning: the run was begun with torch {kept['deterministic_from']}, this is {torch.__version__}: "
+                "not bit-exact"
+            )
         return kept | {"threads": now, "device": device}
     auto = best_precision(device)
     identity = {
@@ -223,13 +277,32 @@ def _identity(
     return identity
 
 
+def _kept_identity(path: Path) -> dict[str, Any]:
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        kept = None
+    wanted = {"run_id", "data", "precision", "threads", "device", "deterministic_from"}
+    if not isinstance(kept, dict) or not wanted <= kept.keys():
+        raise UsageError(f"{path} is damaged, so nobody can tell what this run is; --force begins anew beside it")
+    return kept
+
+
 def _tokenizer(recipe: Recipe, home: Path, folder: Path, data: Data, say: Callable[[str], None]) -> Tokenizer:
     """The run's own tokenizer; made once, kept in the run folder."""
     kept = folder / "tokenizer"
     if kept.exists():
-        return Tokenizer.load(kept)
+        tokenizer = Tokenizer.load(kept)
+        given = None if recipe.tokenizer.path is None else home / recipe.tokenizer.path
+        if given is not None and given.exists() and Tokenizer.load(given).fingerprint != tokenizer.fingerprint:
+            raise TokenizerError(
+                f"{folder} was trained with another tokenizer: {given} has changed. Use --out or --force"
+            )
+        return tokenizer
     texts = (text for pair in zip(data.train.source, data.train.target) for text in pair)
     tokenizer = tokenizer_for(recipe, home, texts, say)
+    for left in folder.glob(".tokenizer-*"):  # by a command that was killed
+        shutil.rmtree(left, ignore_errors=True)
     partial = folder / f".tokenizer-{os.getpid()}"
     tokenizer.save(partial)
     partial.rename(kept)
@@ -248,9 +321,9 @@ def model_config(recipe: Recipe, network: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _finish(run: Run, recipe: Recipe, data: Data, tokenizer: Tokenizer, log_to: Callable[[str], None]) -> TrainedRun:
-    """Average, score on the test data with the best weights, say where everything lies."""
-    progress, network = run.progress, run.stepper.network
+def _finish(run: Run, recipe: Recipe, data: Data, tokenizer: Tokenizer) -> TrainedRun:
+    """Average, score on the test data with the best weights, and write the event that says that all is done."""
+    progress, network, say = run.progress, run.stepper.network, run.reporter.line
     if recipe.training.average > 1:
         averaged = average_run(
             run.folder,
@@ -259,7 +332,8 @@ def _finish(run: Run, recipe: Recipe, data: Data, tokenizer: Tokenizer, log_to: 
             if data.valid is None
             else lambda weights: _score_of(network, weights, tokenizer, data, recipe, run.score_name),
         )
-        log_to(f"averaged the last {averaged.count} checkpoints: {run.score_name} {averaged.score}")
+        score = "" if averaged.score is None else f": {run.score_name} {signed(run.score_name, averaged.score):.2f}"
+        say(f"averaged the last {averaged.count} checkpoints{score}")
     test = None
     event: dict[str, Any] = {"event": "end", "step": progress.step}
     if data.test is not None:
@@ -268,9 +342,7 @@ def _finish(run: Run, recipe: Recipe, data: Data, tokenizer: Tokenizer, log_to: 
         best = load(run.folder, device=str(run.identity["device"]))
         test = validate(best.network, tokenizer, data.test, recipe)
         event |= {f"test_{name}": value for name, value in test.items()}
-        log_to(
-            "test: " + ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
-        )
+        say("test: " + ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll")))
     run.journal.append(event)
     return _result(run, test)
 
@@ -284,12 +356,13 @@ def _score_of(
     assert data.valid is not None
     scores = validate(network, tokenizer, data.valid, recipe)
     network.load_state_dict(own)
-    return scores[name] if name != "nll" else -scores["nll"]
+    return signed(name, scores[name])
 
 
 def _result(run: Run, test: dict[str, float] | None, already: bool = False) -> TrainedRun:
     progress: Progress = run.progress
-    return TrainedRun(run.folder, progress.step, progress.best, progress.best_step, test, already)
+    best = None if progress.best is None else signed(run.score_name, progress.best)
+    return TrainedRun(run.folder, progress.step, best, progress.best_step, test, already)
 
 
 def _environment(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Validation of a translation model while it trains: loss on held-out pairs, and the recipe's metrics on its outputs."""
+"""Validation of a translation model while it trains: loss on held-out pairs, the recipe's metrics on its outputs."""
 
 import numpy as np
 import torch

@@ -11,7 +11,7 @@ import torch
 
 from atento.config.recipe import TrainingConfig
 from atento.data.batches import Seq2SeqBatches
-from atento.errors import TrainingStopped
+from atento.errors import TokenizerError, TrainingStopped
 from atento.training.checkpoint import load_checkpoint, save_checkpoint
 from atento.training.journal import Journal
 from atento.training.progress import Reporter
@@ -21,6 +21,7 @@ from atento.training.signals import StopRequest
 from atento.training.step import Stepper, Sums
 
 Validate = Callable[[], dict[str, float]]
+LOWER_IS_BETTER = ("nll", "ter")
 
 
 @dataclass
@@ -82,10 +83,11 @@ def fit(run: Run) -> Progress:
     progress.finished = False
     started, tokens = time.monotonic(), 0
     with StopRequest() as stop:
-        if (
-            progress.step and _due(run) and progress.score_step != progress.step
-        ):  # a signal came before it could be made
-            validated(run, run.validate)
+        missed = _due(run) and progress.score_step != progress.step  # a signal came before it could be made
+        if progress.step and (missed or progress.step == run.steps):
+            if missed:
+                validated(run, run.validate)
+            progress.finished = progress.finished or progress.step == run.steps
             save(run)
         while progress.step < run.steps and not progress.finished:
             step = progress.step + 1
@@ -98,22 +100,20 @@ def fit(run: Run) -> Progress:
             if step % config.log_every == 0 or step == run.steps:
                 log(run, rate, tokens / (time.monotonic() - started))
                 started, tokens = time.monotonic(), 0
-            if (
-                run.validate is not None
-                and (step % config.validate_every == 0 or step == run.steps)
-                and stop.by is None
-            ):
+            if _due(run) and stop.by is None:
                 pause = time.monotonic()
-                validated(run, run.validate())
+                validated(run, run.validate)
                 started += time.monotonic() - pause
-            progress.finished = progress.finished or step == run.steps
-            if step % config.checkpoint_every == 0 or progress.finished or stop.by is not None:
+            stopping = stop.by  # read once a step, so that what the message says is what was done
+            missed = _due(run) and progress.score_step != step
+            progress.finished = progress.finished or (step == run.steps and not missed)
+            if step % config.checkpoint_every == 0 or progress.finished or stopping is not None:
                 pause = time.monotonic()
                 save(run)
                 started += time.monotonic() - pause
-            if stop.by is not None and not progress.finished:
+            if stopping is not None:
                 raise TrainingStopped(
-                    f"stopped by {stop.by.name} after step {step}, checkpoint saved; the same command goes on"
+                    f"stopped by {stopping.name} after step {step}, checkpoint saved; the same command goes on"
                 )
     return progress
 
@@ -121,6 +121,11 @@ def fit(run: Run) -> Progress:
 def _due(run: Run) -> bool:
     step = run.progress.step
     return run.validate is not None and (step % run.config.validate_every == 0 or step == run.steps)
+
+
+def signed(name: str, value: float) -> float:
+    """A validation score so that higher is better, and back again."""
+    return -value if name in LOWER_IS_BETTER else value
 
 
 def log(run: Run, rate: float, tokens_per_second: float) -> None:
@@ -148,7 +153,7 @@ def validated(run: Run, validate: Validate | None) -> None:
     event = {"event": "valid", "step": progress.step, **scores}
     run.journal.append(event)
     run.reporter.event(event)
-    score = scores[run.score_name] if run.score_name != "nll" else -scores["nll"]
+    score = signed(run.score_name, scores[run.score_name])
     progress.score, progress.score_step = score if math.isfinite(score) else None, progress.step
     if progress.score is None:
         return
@@ -192,10 +197,18 @@ def save(run: Run) -> Path:
 
 
 def restore(run: Run, path: Path) -> None:
-    """Go back to a checkpoint: weights, optimiser, progress, and the journal cut behind it."""
+    """Go back to a checkpoint: weights, optimiser and progress; the journal is cut behind it by whoever goes on.
+
+    Raises:
+        CheckpointError: it is damaged. TokenizerError: it was trained with another tokenizer than the run has now.
+    """
     checkpoint = load_checkpoint(path)
+    if checkpoint.state.get("tokenizer") != run.identity["tokenizer"]:
+        raise TokenizerError(
+            f"{path} was trained with another tokenizer than {run.folder / 'tokenizer'} is now: put its files back, or "
+            "begin anew with --force"
+        )
     run.stepper.network.load_state_dict(checkpoint.weights)
     run.stepper.load_optimizer_tensors(checkpoint.optimizer)
     run.stepper.refresh()
     run.progress = Progress.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})
-    run.journal.cut(run.progress.step)

@@ -1,5 +1,6 @@
 """What a person sees of long work: a bar on a terminal, quiet lines in a file."""
 
+import contextlib
 import sys
 import time
 from typing import IO, Any
@@ -29,8 +30,18 @@ class Reporter:
             self.task = self.progress.add_task("", total=total, completed=done)
 
     def line(self, text: str) -> None:
-        """A line that stays: on the terminal above the bar, and in the log."""
-        self.console.print(text, markup=False)
+        """A line that stays: on the terminal above the bar, and in the log.
+
+        Whoever read standard error may have gone: that is no reason to stop, and the log goes on.
+        """
+        try:
+            if self.progress is not None:
+                self.console.print(text, markup=False, emoji=False)
+            elif sys.stderr is not None:
+                sys.stderr.write(f"{text}\n")
+                sys.stderr.flush()
+        except (OSError, SystemExit):  # rich ends the program on a closed pipe
+            self.console.quiet = True
         self._write(text)
 
     def step(self, step: int) -> None:
@@ -62,7 +73,8 @@ class Reporter:
     def close(self) -> None:
         """Take the bar away."""
         if self.progress is not None:
-            self.progress.stop()
+            with contextlib.suppress(OSError, SystemExit):
+                self.progress.stop()
 
 
 def describe(event: dict[str, Any]) -> str:

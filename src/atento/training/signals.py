@@ -1,4 +1,4 @@
-"""Stopping politely: the first SIGTERM, SIGINT or SIGUSR1 asks training to stop after the step, a second stops at once."""
+"""Stopping politely: a first SIGTERM, SIGINT or SIGUSR1 asks to stop after the step, a second stops at once."""
 
 import os
 import signal

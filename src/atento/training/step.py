@@ -75,6 +75,8 @@ class Stepper:
             TrainingError: the loss or the gradient is not finite; the weights are then untouched.
         """
         sums = Sums()
+        for module in (self.network, self.working):  # what an update that was broken off left behind
+            module.zero_grad(set_to_none=True)
         for slot, part in enumerate(parts):
             random = Randomness(self.config.seed, step, slot)
             loss, nll = seq2seq_loss(self.working, part.to(self.device), self.config.label_smoothing, random)

@@ -45,8 +45,8 @@ def _how_are_you(d: Draft) -> Phrase:
 
 _SENTENCES: tuple[tuple[str, Callable[[Draft], Phrase], str], ...] = (
     ("field", _i_love_nlp, ""),
-    ("manner", lambda d: _moves(d, "cat", "jump", "past", "high"), ""),
-    ("manner", lambda d: _moves(d, "kitten", "run", "present", "quickly"), ""),
+    ("movement", lambda d: _moves(d, "cat", "jump", "past", "high"), ""),
+    ("movement", lambda d: _moves(d, "kitten", "run", "present", "quickly"), ""),
     ("posture", _cat_on_the_mat, ""),
     ("quality", _he_is_comfortable, ""),
     ("whereabouts", _how_are_you, "?"),

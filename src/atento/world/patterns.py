@@ -12,6 +12,7 @@ Pattern = Callable[[Draft], Sentence]
 PATTERNS: dict[str, tuple[Pattern, int]] = {
     "simple": (statements.simple, 16),
     "field": (statements.fields, 3),
+    "movement": (statements.movements, 4),
     "manner": (statements.with_manner, 5),
     "place": (statements.with_place, 6),
     "company": (statements.with_company, 4),

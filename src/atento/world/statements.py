@@ -13,6 +13,7 @@ from atento.world.events import (
     direct_verbs,
     event,
     infinitive,
+    manners_of,
     someone,
     state,
     subject,
@@ -42,6 +43,7 @@ from atento.world.phrases import (
     adjective_form,
     after_preposition,
     common,
+    expression,
     fixed,
     joined,
     noun_phrase,
@@ -70,6 +72,11 @@ def _passive_verbs() -> tuple[Verb, ...]:
 @cache
 def _field_verbs() -> tuple[Verb, ...]:
     return tuple(v for v in TRANSITIVE if "S" in v.objects)
+
+
+@cache
+def _movers() -> tuple[Verb, ...]:
+    return tuple(v for v in INTRANSITIVE if "m" in v.flags)
 
 
 @cache
@@ -107,8 +114,17 @@ def fields(d: Draft) -> Sentence:
     return statement(doer, predicate(d, doer, action, tense, common(d, "S"), negative=d.chance(0.2))), "."
 
 
+def movements(d: Draft) -> Sentence:
+    """*The cat jumped high.*: who moves, and how."""
+    action = d.pick(_movers())
+    doer, manners = subject(d, action.subjects), manners_of(action)
+    own = tuple(manner for manner in manners if "h" in manner.use)  # few verbs take these: else too rare to be learnt
+    how = expression(d, d.pick(own if own and d.chance(0.5) else manners))
+    return statement(doer, predicate(d, doer, action, d.pick(SIMPLE), None, how)), "."
+
+
 def with_manner(d: Draft) -> Sentence:
-    """*The cat jumped high.*"""
+    """*The boy painted the wall carefully.*"""
     return statement(*event(d, d.pick(TELLING), "manner", negative=d.chance(0.1))), "."
 
 

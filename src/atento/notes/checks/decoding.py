@@ -178,7 +178,7 @@ def n_best() -> Finding:
 def sentence_probability() -> Finding:
     """H11: the probability of an output is the product over its steps; here the forced score, step by step."""
     network, source = tiny_network(tied_embeddings=False), some_ids(1, 6)
-    found = generate(network, source, Greedy(), max_new_tokens=6)[0][0]
+    found = generate(network, source, Greedy(), max_new_tokens=6, min_new_tokens=6)[0][0]
     steps = forced(network, source, found)
     value = {
         "log-probability": found.log_prob,

@@ -74,9 +74,9 @@ def search_listings() -> Finding:
     one_by_one = [greedy_decoding(language_model, prompt, 6) for prompt in prompts]
     by_hand = [_greedy_by_hand(language_model, prompt, 6) for prompt in prompts]
     model, sources = ToySeq2Seq(), some_ids(8, 4, 7)
-    found = beam_search(model, sources, beam_width=40, max_len=3, length_penalty=0.0)
+    found = beam_search(model, sources, beam_width=7**3, max_len=3)
     optimum = [_best_by_hand(model, source, 3) for source in sources]
-    alone = [beam_search(model, source, 40, 3, length_penalty=0.0) for source in sources]
+    alone = [beam_search(model, source, 7**3, 3) for source in sources]
     return compare(
         {
             "greedy unlike a loop": sum(a != b for a, b in zip(together, by_hand)),
@@ -110,7 +110,7 @@ def _greedy_by_hand(model: ToyLanguageModel, prompt: torch.Tensor, most: int) ->
 
 @torch.no_grad()
 def _best_by_hand(model: ToySeq2Seq, source: torch.Tensor, most: int) -> list[int]:
-    """The most probable output that ends within `most` tokens, all of them tried."""
+    """The output of the best mean log-probability that ends within `most` tokens, all of them tried."""
     outputs, hidden, cell = model.encoder(source[None])
     best: tuple[float, list[int]] = (float("-inf"), [])
     for length in range(most):
@@ -120,7 +120,7 @@ def _best_by_hand(model: ToySeq2Seq, source: torch.Tensor, most: int) -> list[in
                 logits, h, c = model.decoder(torch.tensor([[token]]), h, c, outputs)
                 total += float(torch.log_softmax(logits[0], dim=-1)[following])
                 token = following
-            best = max(best, (total, list(output)))
+            best = max(best, (total / (length + 1), list(output)))
     return best[1]
 
 

@@ -75,6 +75,14 @@ def table_chain(table: Mapping[tuple[str, ...], Mapping[str, float]]) -> Chain:
     return Chain(log_probs, len(names), names)
 
 
+@torch.no_grad()
+def spread_out(network: nn.Module, output: nn.Linear) -> None:
+    """Large random weights, so that it says different things in different places, and does not end at once."""
+    for parameter in network.parameters():
+        parameter.normal_()
+    output.bias[EOS] = -1.0
+
+
 class ToyLanguageModel(nn.Module):
     """A language model in the notes' call shape: ids (B,L) -> logits (B,L,V); each token depends on all before it."""
 
@@ -85,11 +93,12 @@ class ToyLanguageModel(nn.Module):
         self.embedding = nn.Embedding(vocab_size, width)
         self.recurrent = nn.GRU(width, width, batch_first=True)
         self.output = nn.Linear(width, vocab_size)
+        spread_out(self, self.output)
 
     def forward(self, ids: Tensor) -> Tensor:
         """(B,L) -> (B,L,V)."""
         logits: Tensor = self.output(self.recurrent(self.embedding(ids))[0])
-        return logits * 4.0
+        return logits
 
 
 class ToySeq2Seq(nn.Module):
@@ -102,6 +111,7 @@ class ToySeq2Seq(nn.Module):
         self.embedding = nn.Embedding(vocab_size, width)
         self.reader, self.writer = nn.LSTM(width, width, batch_first=True), nn.LSTM(width, width, batch_first=True)
         self.output = nn.Linear(width, vocab_size)
+        spread_out(self, self.output)
 
     def encoder(self, src: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B,S) -> outputs (B,S,D), hidden and cell (1,B,D)."""
@@ -111,4 +121,4 @@ class ToySeq2Seq(nn.Module):
     def decoder(self, token: Tensor, hidden: Tensor, cell: Tensor, outputs: Tensor) -> tuple[Any, Tensor, Tensor]:
         """token (B,1) -> logits (B,V), hidden, cell."""
         read, (hidden, cell) = self.writer(self.embedding(token), (hidden, cell))
-        return self.output(read[:, -1] + outputs.mean(dim=1)) * 4.0, hidden, cell
+        return self.output(read[:, -1] + outputs.mean(dim=1)), hidden, cell

@@ -1,0 +1,44 @@
+# Two commands: `make demo` and `make test`. Both build .venv from a package registry first; nothing else is needed.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+TORCH_INDEX ?=
+VENV := .venv
+BIN := $(VENV)/bin
+INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),)
+
+.PHONY: demo test lint install dev clean
+
+demo: install
+	$(BIN)/atento demo
+
+test: dev
+	$(BIN)/ruff format --check --quiet src tests tools
+	$(BIN)/ruff check --quiet src tests tools
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not gpu and not slow" -n 2 --dist loadfile $(PYTEST)
+
+lint: dev
+	$(BIN)/ruff format src tests tools
+	$(BIN)/ruff check --fix src tests tools
+	$(BIN)/mypy
+
+install: $(VENV)/installed
+dev: $(VENV)/installed-dev
+
+$(VENV)/torch: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Atento needs Python 3.11 or newer; $(PYTHON) is older. Try: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python tools/torch_note.py $(INDEX) --constraint constraints.txt
+	$(BIN)/python -m pip install --quiet $(INDEX) --constraint constraints.txt torch
+	touch $@
+
+$(VENV)/installed: $(VENV)/torch pyproject.toml
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/torch pyproject.toml
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@ $(VENV)/installed
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

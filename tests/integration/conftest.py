@@ -1,0 +1,184 @@
+"""What the tests of whole runs share: a fork server for command lines, small data, and tiny recipes."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atento.world import write
+
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "COLUMNS": "200", "TERM": "xterm"}
+
+RECIPE = """
+task: translation
+data:
+  train: {file: train.tsv, source: 0, target: 1}
+  valid: {file: valid.tsv, source: 0, target: 1}
+tokenizer: {kind: bpe, vocab_size: 360}
+network: {d_model: 16, d_ff: 32, n_heads: 2, n_layers: 1, norm: pre, dropout: 0.1}
+training: {steps: 24, batch_tokens: 120, warmup: 6, learning_rate: 5e-3, precision: float32, validate_every: 8,
+           checkpoint_every: 4, log_every: 4, keep: 3}
+decoding: {beam: 1, max_new_tokens: 6}
+metrics: [chrf]
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended: its exit status (negative: the signal that ended it) and what it wrote."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Running:
+    """A command at work; kill it by `pid`."""
+
+    pid: int
+    server: "ForkServer"
+    stdout: Path
+    stderr: Path
+
+    def status(self, seconds: float = 0.0) -> int | None:
+        """Its exit status, None while it runs; may be asked for once it has ended one single time."""
+        found: int | None = self.server.ask({"wait": self.pid, "seconds": seconds})["status"]
+        return found
+
+    def end(self, seconds: float = 60.0) -> Done:
+        """Wait for it."""
+        status = self.status(seconds)
+        if status is None:
+            os.kill(self.pid, 9)
+            self.status(10.0)
+            raise AssertionError(f"still running after {seconds} s: {self.stderr.read_text(encoding='utf-8')}")
+        return self.told(status)
+
+    def told(self, status: int) -> Done:
+        texts = [
+            path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
+            for path in (self.stdout, self.stderr)
+        ]
+        return Done(status, *texts)
+
+
+class ForkServer:
+    """`atento ARGUMENTS` in a process of its own that need not import torch: some 20 ms instead of seconds."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch, self.count = scratch, 0
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("forkserver.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **ENVIRONMENT},
+            text=True,
+        )
+        assert self.process.stdout is not None
+        assert json.loads(self.process.stdout.readline()) == {"ready": True}
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """One request, one answer."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def start(
+        self,
+        *argv: object,
+        cwd: Path,
+        stdin: str | bytes | Path = b"",
+        stdout: Path | None = None,
+        stderr: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        record: Path | None = None,
+        fault: str | None = None,
+        **details: Any,
+    ) -> Running:
+        """Start a command. `record` gets every training batch; `fault` is a name of `forkserver.FAULTS`."""
+        self.count += 1
+        place = self.scratch / str(self.count)
+        place.mkdir()
+        if isinstance(stdin, Path):
+            source = stdin
+        else:
+            source = place / "stdin"
+            source.write_bytes(stdin.encode("utf-8") if isinstance(stdin, str) else stdin)
+        out, err = stdout or place / "stdout", stderr or place / "stderr"
+        request = {
+            "argv": [str(argument) for argument in argv],
+            "cwd": str(cwd),
+            "stdin": str(source),
+            "stdout": str(out),
+            "stderr": str(err),
+            "env": dict(env or {}),
+            "record": record and str(record),
+            "fault": fault,
+            "details": details,
+        }
+        return Running(self.ask(request)["pid"], self, out, err)
+
+    def run(self, *argv: object, cwd: Path, **options: Any) -> Done:
+        """A command from beginning to end."""
+        return self.start(*argv, cwd=cwd, **options).end()
+
+    def close(self) -> None:
+        """End the server."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[Path]:
+    """A folder for the session, in memory where the machine has one: these tests sync a great many small files."""
+    path = Path(tempfile.mkdtemp(prefix="atento-tests-", dir=MEMORY))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server(scratch: Path) -> Iterator[ForkServer]:
+    """The fork server; it starts when a test first asks for it."""
+    (scratch / "commands").mkdir()
+    made = ForkServer(scratch / "commands")
+    yield made
+    made.close()
+
+
+def write_tsv(path: Path, split: str, count: int, seed: int = 1) -> None:
+    """Sentence pairs of the micro-world as a file."""
+    pairs = write(split, count, seed)
+    path.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs), encoding="utf-8", newline="\n")
+
+
+@pytest.fixture(scope="session")
+def data(scratch: Path) -> Path:
+    """A folder with train.tsv, valid.tsv, test.tsv, and tiny.yaml that names the first two."""
+    folder = scratch / "data"
+    folder.mkdir()
+    for name, split, count in (("train", "train", 60), ("valid", "valid", 6), ("test", "combinations", 6)):
+        write_tsv(folder / f"{name}.tsv", split, count)
+    (folder / "tiny.yaml").write_text(RECIPE, encoding="utf-8", newline="\n")
+    return folder
+
+
+@pytest.fixture
+def place(scratch: Path, data: Path) -> Iterator[Path]:
+    """A folder of the test's own with a copy of the data."""
+    path = Path(tempfile.mkdtemp(dir=scratch))
+    shutil.copytree(data, path, dirs_exist_ok=True)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)

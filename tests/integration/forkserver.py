@@ -1,0 +1,252 @@
+"""A process that has imported torch once and forks a command line a request, some with a fault planted in it.
+
+Requests and answers are one JSON object a line: {"argv": ..., "cwd": ...} -> {"pid": ...}; {"wait": pid, "seconds": s}
+-> {"status": ...}, negative for a signal, None while it runs. The server itself uses no thread, so forking it is safe.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+FAILED_TO_START = 99
+
+
+def main() -> None:
+    """Import what commands need, then serve until standard input ends."""
+    import sacrebleu
+    import safetensors.torch
+    import torch._dynamo  # which making the first optimiser imports
+
+    import atento.cli.main
+    import atento.model
+    import atento.tasks.demo
+    import atento.tasks.evaluation
+    import atento.tasks.run
+    import atento.world  # noqa: F401
+
+    assert torch.get_num_threads() == 1 and safetensors and sacrebleu
+    answer({"ready": True})
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "wait" in request:
+            answer({"status": ended(request["wait"], request["seconds"])})
+            continue
+        pid = os.fork()
+        if pid == 0:
+            os._exit(run(request))
+        answer({"pid": pid})
+
+
+def answer(content: dict[str, Any]) -> None:
+    """One line back."""
+    sys.stdout.write(json.dumps(content) + "\n")
+    sys.stdout.flush()
+
+
+def ended(pid: int, seconds: float) -> int | None:
+    """How a child ended, or None if it still runs after that long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.002)
+
+
+def run(request: dict[str, Any]) -> int:
+    """In the child: become the command, and say how a process that ran it would have ended."""
+    status = FAILED_TO_START
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.chdir(request["cwd"])
+        os.environ.update(request["env"])
+        flags = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for number, (name, flag) in enumerate(zip(("stdin", "stdout", "stderr"), flags)):
+            os.dup2(os.open(request[name], flag | os.O_NOCTTY, 0o666), number)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+        sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+        sys.argv = ["atento", *request["argv"]]
+        if request["record"]:
+            record(request["record"])
+        if request["fault"]:
+            FAULTS[request["fault"]](**request["details"])
+        status = 1
+        from atento.cli.main import main as command
+
+        command()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        status = 120  # as the interpreter itself would end
+    return status
+
+
+def record(path: str) -> None:
+    """Write down every batch that training takes, as it is taken: the update's number and what was in it."""
+    from atento.data.batches import Seq2SeqBatch, Seq2SeqBatches
+
+    real = Seq2SeqBatches.parts
+
+    def parts(self: Seq2SeqBatches, update: int, accumulate: int = 1) -> Iterator[Seq2SeqBatch]:
+        rows = [part.tolist() for part in self.rows(update)]
+        found = list(real(self, update, accumulate))
+        digest = hashlib.sha256()
+        for part in found:
+            for tensor in (part.source, part.target_input, part.labels):
+                digest.update(f"{tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
+        line = json.dumps({"update": update, "rows": rows, "ids": digest.hexdigest()})
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(fd, line.encode() + b"\n")
+        os.close(fd)
+        yield from found
+
+    Seq2SeqBatches.parts = parts  # type: ignore[method-assign]
+
+
+# Faults: the bugs that resuming is known for, and signals at a chosen place -----------------------------------------
+
+
+def dropout_by_the_clock() -> None:
+    """Dropout drawn from the time of day."""
+    import atento.training.step as step
+
+    real = step.Randomness
+    step.Randomness = lambda seed, *rest: real(time.time_ns(), *rest)  # type: ignore[assignment,misc]
+
+
+def data_from_the_start() -> None:
+    """A stream that a resumed run reads from its beginning."""
+    from atento.data.batches import Seq2SeqBatches
+
+    real, taken = Seq2SeqBatches.parts, [0]
+
+    def parts(self: Seq2SeqBatches, update: int, accumulate: int = 1) -> Any:
+        taken[0] += 1
+        return real(self, taken[0] - 1, accumulate)
+
+    Seq2SeqBatches.parts = parts  # type: ignore[method-assign]
+
+
+def moments_forgotten() -> None:
+    """An optimiser that starts anew."""
+    from atento.training.step import Stepper
+
+    real = Stepper.load_optimizer_tensors
+
+    def load(self: Stepper, tensors: dict[str, Any]) -> None:
+        real(self, {name: value * 0 if name.endswith("exp_avg") else value for name, value in tensors.items()})
+
+    Stepper.load_optimizer_tensors = load  # type: ignore[method-assign]
+
+
+def weights_not_restored() -> None:
+    """In reduced precision: the working copy still holds the first weights when the run goes on."""
+    from atento.training.step import Stepper
+
+    real, calls = Stepper.refresh, [0]
+
+    def refresh(self: Stepper) -> None:
+        calls[0] += 1
+        if calls[0] > 1:
+            real(self)
+
+    Stepper.refresh = refresh  # type: ignore[method-assign]
+
+
+def interval_forgotten() -> None:
+    """The loss since the last train event starts anew."""
+    from atento.training import loop
+
+    real = loop.Progress.from_dict.__func__  # type: ignore[attr-defined]
+    loop.Progress.from_dict = classmethod(  # type: ignore[assignment,method-assign]
+        lambda cls, data: real(cls, {**data, "interval": {"loss": 0.0, "nll": 0.0, "targets": 0}})
+    )
+
+
+def journal_not_cut() -> None:
+    """Events past the checkpoint stay."""
+    from atento.training.journal import Journal
+
+    Journal.cut = lambda self, after_step: 0  # type: ignore[method-assign]
+
+
+def rate_from_the_start() -> None:
+    """The schedule counts the steps of this process."""
+    from atento.training import loop
+
+    real, taken = loop.learning_rate, [0]
+
+    def rate(config: Any, step: int, steps: int) -> float:
+        taken[0] += 1
+        return real(config, taken[0], steps)
+
+    loop.learning_rate = rate
+
+
+def signal_at_line(file: str, function: str, count: int, number: int) -> None:
+    """Deliver a signal when that function is about to run its line number `count`, counted as they are executed."""
+    seen = [0]
+
+    def inside(frame: Any, event: str, _: object) -> Any:
+        if event == "line":
+            seen[0] += 1
+            if seen[0] == count:
+                os.kill(os.getpid(), number)
+        return inside
+
+    def calls(frame: Any, event: str, _: object) -> Any:
+        code = frame.f_code
+        return inside if code.co_name == function and code.co_filename.endswith(file) else None
+
+    sys.settrace(calls)
+
+
+def signal_in_call(module: str, function: str, number: int, times: int = 1, call: int = 1) -> None:
+    """Deliver a signal `times` times inside the `call`-th call of a function of ours."""
+    home = sys.modules[module]
+    real: Callable[..., Any] = getattr(home, function)
+    seen = [0]
+
+    def deadly(*args: Any, **kwargs: Any) -> Any:
+        seen[0] += 1
+        if seen[0] == call:
+            for _ in range(times):
+                os.kill(os.getpid(), number)
+                time.sleep(0.01)
+        return real(*args, **kwargs)
+
+    setattr(home, function, deadly)
+
+
+FAULTS: dict[str, Callable[..., None]] = {
+    function.__name__: function
+    for function in (
+        dropout_by_the_clock,
+        data_from_the_start,
+        moments_forgotten,
+        weights_not_restored,
+        interval_forgotten,
+        journal_not_cut,
+        rate_from_the_start,
+        signal_at_line,
+        signal_in_call,
+    )
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Greedy and beam search against `transformers` generate, on Marian networks with equal weights in both."""
+
+import pytest
+import torch
+from marian import EOS, PAD, Pair, marian_pair
+from torch import Tensor
+from transformers import MarianMTModel
+
+from atento.decoding import Beam, Greedy, generate
+
+pytestmark = pytest.mark.parity
+LIMIT = 16
+
+
+def sources(count: int = 30) -> tuple[Tensor, Tensor]:
+    """Random sources of 1 to 8 tokens and </s>, padded."""
+    g = torch.Generator().manual_seed(0)
+    source = torch.full((count, 9), PAD)
+    for row in range(count):
+        length = int(torch.randint(1, 9, (1,), generator=g))
+        source[row, :length] = torch.randint(4, 23, (length,), generator=g)
+        source[row, length] = EOS
+    return source, source != PAD
+
+
+def varied(network: Pair) -> bool:
+    """Outputs that differ, several of whose searches end by themselves."""
+    source, real = sources()
+    found = generate(network, source, Beam(5, 1.0, 5), max_new_tokens=LIMIT, min_new_tokens=3, padding_mask=real)
+    ended = sum(all(h.finished for h in row) for row in found)
+    return 3 <= ended < len(found) and len({tuple(row[0].ids) for row in found}) > 7
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[tuple[Pair, MarianMTModel]]:
+    """The first three random networks that are worth comparing."""
+    found = []
+    for seed in range(60):
+        pair = marian_pair(spread=0.3, ends=3.0, seed=seed)
+        if varied(pair[0]):
+            found.append(pair)
+        if len(found) == 3:
+            return found
+    raise AssertionError("too few of sixty random networks end their outputs")
+
+
+def theirs_generate(
+    model: MarianMTModel, width: int, penalty: float, returned: int, least: int
+) -> tuple[Tensor, Tensor | None]:
+    source, real = sources()
+    out = model.generate(
+        input_ids=source,
+        attention_mask=real.long(),
+        num_beams=width,
+        do_sample=False,
+        early_stopping=True,
+        length_penalty=penalty,
+        num_return_sequences=returned,
+        max_new_tokens=LIMIT,
+        max_length=None,
+        min_new_tokens=least or None,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    return out.sequences[:, 1:], getattr(out, "sequences_scores", None)
+
+
+def until_end(row: list[int]) -> tuple[list[int], bool]:
+    """The output without its end and what follows it, and whether there was one."""
+    return (row[: row.index(EOS)], True) if EOS in row else (row, False)
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_h1_h12_greedy_writes_the_same_tokens(pairs: list[tuple[Pair, MarianMTModel]], which: int) -> None:
+    ours, theirs = pairs[which]
+    source, real = sources()
+    expected, _ = theirs_generate(theirs, 1, 1.0, 1, 0)
+    found = generate(ours, source, Greedy(), max_new_tokens=LIMIT, padding_mask=real)
+    assert [(h.ids, h.finished) for [h] in found] == [until_end(row) for row in expected.tolist()]
+
+
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize(
+    ("width", "penalty", "least"), [(2, 1.0, 0), (3, 0.6, 0), (4, 0.0, 0), (4, 1.0, 3), (5, 2.0, 0)]
+)
+def test_h6_h8_h9_beam_finds_the_same_n_best(
+    pairs: list[tuple[Pair, MarianMTModel]], which: int, width: int, penalty: float, least: int
+) -> None:
+    """Tokens, order and scores, of every sentence whose search ended by itself.
+
+    Theirs with `early_stopping=True` is our rule "fixed", with the same score: the end is counted in the length. The
+    two differ at the length limit alone: theirs lets outputs that were cut off compete with finished ones by score,
+    ours lets them fill up behind. There the outputs that both call finished must still be the same ones.
+    """
+    ours, theirs = pairs[which]
+    source, real = sources()
+    tokens, scores = theirs_generate(theirs, width, penalty, width, least)
+    assert scores is not None
+    found = generate(
+        ours, source, Beam(width, penalty, width), max_new_tokens=LIMIT, min_new_tokens=least, padding_mask=real
+    )
+    compared = 0
+    for row, hypotheses in enumerate(found):
+        expected = [until_end(ids) for ids in tokens[row * width : (row + 1) * width].tolist()]
+        values = scores[row * width : (row + 1) * width].tolist()
+        ended = [(ids, value) for (ids, finished), value in zip(expected, values) if finished]
+        mine = hypotheses if len(ended) == width else [h for h in hypotheses if h.finished][: len(ended)]
+        compared += len(ended) == width
+        assert [h.ids for h in mine] == [ids for ids, _ in ended] and all(h.finished for h in mine)
+        assert [h.score for h in mine] == pytest.approx([value for _, value in ended], abs=1e-5)
+    assert compared >= 3

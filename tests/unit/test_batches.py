@@ -1,0 +1,236 @@
+"""Batches: teacher forcing by hand, every example once an epoch, an order that is a function, little padding."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atento.data import batches as batches_module
+from atento.data.batches import Ragged, Seq2SeqBatches, plan
+from atento.data.order import hashes, permutation
+
+PAD, EOS, START = 0, 3, 2
+rows_of_ids = st.lists(st.lists(st.integers(0, 30_000), max_size=12), max_size=20)
+
+
+def make(
+    source: list[list[int]], target: list[list[int]], budget: int = 40, seed: int = 1, **more: object
+) -> Seq2SeqBatches:
+    return Seq2SeqBatches(
+        Ragged(source),
+        Ragged(target),
+        budget=budget,
+        seed=seed,
+        pad_id=PAD,
+        start_id=START,
+        eos_id=EOS,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def of_lengths(lengths: list[tuple[int, int]], budget: int = 40, seed: int = 1) -> Seq2SeqBatches:
+    return make([[9] * s for s, _ in lengths], [[9] * t for _, t in lengths], budget, seed)
+
+
+@given(rows_of_ids)
+def test_ragged_gives_back_what_it_was_given(rows: list[list[int]]) -> None:
+    ragged = Ragged(rows)
+    assert len(ragged) == len(rows)
+    assert [ragged[index].tolist() for index in range(len(rows))] == rows
+    assert ragged.lengths.tolist() == [len(row) for row in rows]
+
+
+@given(rows_of_ids.filter(bool), st.data())
+def test_ragged_rows_padded_with_something_before_and_behind(rows: list[list[int]], data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=6))
+    before, after = data.draw(st.sampled_from([(None, None), (5, None), (None, 6), (5, 6)]))
+    got = Ragged(rows).padded(np.array(chosen), -7, before, after)
+    wanted = [[*([] if before is None else [before]), *rows[i], *([] if after is None else [after])] for i in chosen]
+    width = max(len(row) for row in wanted)
+    assert got.tolist() == [row + [-7] * (width - len(row)) for row in wanted] and got.dtype == torch.int64
+
+
+def test_f1_e8_teacher_forcing_laid_out_by_hand() -> None:
+    """Source "… </s>"; the decoder reads <s> and the gold target, and is asked for the gold target and </s>."""
+    batch = make([[11, 12, 13], [14]], [[21, 22], [23, 24, 25]]).batch(np.array([1, 0]))
+    assert batch.source.tolist() == [[14, EOS, PAD, PAD], [11, 12, 13, EOS]]
+    assert batch.source_padding_mask.tolist() == [[True, True, False, False], [True] * 4]
+    assert batch.target_input.tolist() == [[START, 23, 24, 25], [START, 21, 22, PAD]]
+    assert batch.labels.tolist() == [[23, 24, 25, EOS], [21, 22, EOS, -1]]
+    assert batch.targets == 7
+
+
+def test_l5_the_next_input_is_gold_whatever_was_predicted() -> None:
+    """S3's "gostar": the input at t + 1 is the label at t, and no prediction is asked for anywhere."""
+    batch = make([[11, 12]], [[31, 32, 33]]).batch(np.array([0]))
+    assert batch.target_input[0, 1:].tolist() == batch.labels[0, :-1].tolist() == [31, 32, 33]
+
+
+def test_ids_that_look_like_padding_are_still_real() -> None:
+    """Real is a matter of length, not of the id."""
+    batch = make([[PAD, 5, PAD], [6]], [[PAD, PAD], [7]]).batch(np.array([0, 1]))
+    assert batch.source_padding_mask.tolist() == [[True] * 4, [True, True, False, False]]
+    assert batch.labels.tolist() == [[PAD, PAD, EOS], [7, EOS, -1]] and batch.targets == 5
+
+
+def test_a_batch_goes_to_a_device_whole() -> None:
+    batch = make([[1]], [[2]]).batch(np.array([0])).to("meta")
+    assert {part.device.type for part in vars(batch).values()} == {"meta"}
+
+
+lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=60)
+
+
+@settings(max_examples=150, deadline=None)
+@given(lengths=lengths, budget=st.integers(1, 400), seed=st.integers(-5, 5), epoch=st.integers(0, 3))
+def test_every_example_once_an_epoch_and_no_update_is_empty(
+    lengths: list[tuple[int, int]], budget: int, seed: int, epoch: int
+) -> None:
+    """Also where a single example is larger than the budget."""
+    batches = of_lengths(lengths, budget, seed)
+    first = epoch * batches.updates_per_epoch
+    updates = [batches.rows(first + index) for index in range(batches.updates_per_epoch)]
+    seen = [int(row) for update in updates for part in update for row in part]
+    assert sorted(seen) == list(range(len(lengths)))
+    assert all(len(update) > 0 and all(len(part) > 0 for part in update) for update in updates)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=lengths, budget=st.integers(1, 400), window=st.integers(1, 30), part=st.integers(1, 100))
+def test_windows_and_parts_of_any_size_lose_nothing(
+    lengths: list[tuple[int, int]], budget: int, window: int, part: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches_module, "_WINDOW", window)
+        patch.setattr(batches_module, "_PART", part)
+        batches = of_lengths(lengths, budget)
+        seen = [int(row) for update in batches.plan(0) for rows in update for row in rows]
+    assert sorted(seen) == list(range(len(lengths))) and len(batches.plan(0)) == batches.updates_per_epoch
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=lengths, accumulate=st.integers(1, 5), update=st.integers(0, 9))
+def test_accumulation_cuts_the_same_rows(lengths: list[tuple[int, int]], accumulate: int, update: int) -> None:
+    source = [[100 + index] * s for index, (s, _) in enumerate(lengths)]
+    target = [[100 + index] * t for index, (_, t) in enumerate(lengths)]
+    batches = make(source, target)
+
+    def content(accumulate: int) -> list[tuple[list[int], list[int]]]:
+        found = []
+        for batch in batches.parts(update, accumulate):
+            assert batch.source.shape[0] > 0
+            for ids, real, labels in zip(batch.source, batch.source_padding_mask, batch.labels):
+                found.append((ids[real].tolist(), labels[labels >= 0].tolist()))
+        return found
+
+    whole = content(1)
+    assert content(accumulate) == whole
+    assert sum(batch.targets for batch in batches.parts(update, accumulate)) == sum(len(labels) for _, labels in whole)
+
+
+def order_of(batches: Seq2SeqBatches, update: int) -> list[list[int]]:
+    return [part.tolist() for part in batches.rows(update)]
+
+
+def test_the_order_is_a_function_of_seed_epoch_and_index() -> None:
+    """No stream: asked for in any order, by another object, the same update is the same; the next epoch is another."""
+    g = np.random.default_rng(0)
+    lengths = [(int(s), int(t)) for s, t in g.integers(1, 30, (400, 2))]
+    one, other = of_lengths(lengths, 500), of_lengths(lengths, 500)
+    count = one.updates_per_epoch
+    forward = [order_of(one, update) for update in range(2 * count)]
+    backward = [order_of(other, update) for update in reversed(range(2 * count))]
+    assert forward == backward[::-1]
+    assert forward[:count] != forward[count:] and sorted(map(str, forward[:count])) != sorted(map(str, forward[count:]))
+    assert order_of(of_lengths(lengths, 500, seed=2), 0) != forward[0]
+
+
+def test_updates_hold_about_equally_many_targets() -> None:
+    """Within a tenth of the budget at natural sizes."""
+    lengths = natural(8000)
+    batches = of_lengths(lengths, 4096)
+    total = sum(t + 1 for _, t in lengths)
+    assert batches.updates_per_epoch == round(total / 4096)
+    sizes = [sum(lengths[row][1] + 1 for part in update for row in part) for update in batches.plan(0)]
+    assert max(abs(size - total / len(sizes)) for size in sizes) < 410
+
+
+def natural(count: int) -> list[tuple[int, int]]:
+    """Lengths as in translated prose: log-normal about 20 tokens, target about as long as the source."""
+    g = np.random.default_rng(0)
+    source = np.clip(np.exp(g.normal(3.0, 0.6, count)), 1, 120)
+    target = np.clip(source * np.exp(g.normal(0.05, 0.2, count)), 1, 120)
+    return list(zip(source.astype(int).tolist(), target.astype(int).tolist()))
+
+
+def test_padding_stays_under_five_percent_at_natural_lengths() -> None:
+    """Performance goal; and the number reported is what the tensors hold."""
+    batches = of_lengths(natural(30_000), 4096)
+    assert 0 < batches.padding() < 0.05
+    small = of_lengths(natural(300), 600)
+    computed = real = 0
+    for update in range(small.updates_per_epoch):
+        for batch in small.parts(update):
+            computed += batch.source.numel() + batch.labels.numel()
+            real += int(batch.source_padding_mask.sum()) + batch.targets
+    assert small.padding() == pytest.approx(1 - real / computed, abs=1e-12)
+
+
+def test_an_epoch_drawn_anew_keeps_its_place_and_its_count() -> None:
+    """`resample(epoch)` (BPE dropout) is called once an epoch visited, and going back gives the same rows again."""
+    calls: list[int] = []
+
+    def resample(epoch: int) -> tuple[Ragged, Ragged]:
+        calls.append(epoch)
+        return Ragged([[epoch] * (3 + index % (epoch + 2)) for index in range(50)]), Ragged([[7, 8]] * 50)
+
+    batches = make([[1]] * 50, [[7, 8]] * 50, budget=30, resample=resample)
+    count = batches.updates_per_epoch
+    first = [batch.source.tolist() for batch in batches.parts(0)]
+    later = [batch.source.tolist() for batch in batches.parts(count)]
+    assert first != later and [batch.source.tolist() for batch in batches.parts(0)] == first
+    assert calls == [0, 1, 0] and batches.updates_per_epoch == count
+    assert {x for batch in later for row in batch for x in row} <= {1, EOS, PAD}
+
+
+def test_a_plan_sorts_like_lengths_together() -> None:
+    """Within a part, target lengths differ by one step of the order at most, in one window."""
+    g = np.random.default_rng(1)
+    target = g.integers(1, 60, 5000)
+    parts = [part for update in plan(g.integers(1, 60, 5000), target, 10, 8, 1, 0) for part in update]
+    spreads = sorted(int(np.ptp(target[part])) for part in parts)
+    assert spreads[len(spreads) // 2] <= 3
+
+
+@given(count=st.integers(0, 300), key=st.lists(st.integers(-(1 << 63), (1 << 64) - 1), max_size=3))
+def test_a_permutation_has_every_number_once_and_is_a_function_of_its_key(count: int, key: list[int]) -> None:
+    order = permutation(count, *key)
+    assert sorted(order.tolist()) == list(range(count))
+    assert order.tolist() == permutation(count, *key).tolist()
+
+
+def test_hashes_are_uniform_and_depend_on_key_order_and_index_alone() -> None:
+    """χ² of each of the eight bytes within 5σ; the first of many are the first of few."""
+    found = hashes(1 << 16, 1, 2)
+    data = found.view(np.uint8).reshape(-1, 8)
+    for lane in range(8):
+        counts = np.bincount(data[:, lane], minlength=256)
+        statistic = float(((counts - 256.0) ** 2 / 256).sum())
+        assert abs(statistic - 255) < 5 * (2 * 255) ** 0.5
+    assert hashes(10, 1, 2).tolist() == found[:10].tolist()
+    assert len({tuple(hashes(4, *key).tolist()) for key in ((1, 2), (2, 1), (1,), (1, 3), (1, 2, 0))}) == 5
+
+
+def test_shuffles_are_fair() -> None:
+    """Every one of the 24 orders of four things comes up, about equally often over seeds."""
+    counts: dict[tuple[int, ...], int] = {}
+    for seed in range(4800):
+        order = tuple(permutation(4, seed, 1).tolist())
+        counts[order] = counts.get(order, 0) + 1
+    statistic = sum((count - 200) ** 2 / 200 for count in counts.values())
+    assert len(counts) == 24 and abs(statistic - 23) < 5 * (2 * 23) ** 0.5
+    places = [permutation(100, seed).tolist().index(0) for seed in range(500)]
+    assert all(a != b for a, b in pairwise(places)) or len(set(places)) > 90

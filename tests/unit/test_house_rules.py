@@ -1,0 +1,368 @@
+"""The house rules, held by reading the source: who imports whom and when, what is never named, size, docstrings."""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import atento
+
+ROOT = Path(atento.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+LOW = {"errors", "config"}
+MODELS = LOW | {"attention", "networks"}
+SHOWN = MODELS | {"text", "metrics", "world", "data", "decoding", "training", "precision", "inspection"}
+# room -> what it may import besides itself; the rooms of docs/architecture.md, lowest first
+ROOMS: dict[str, set[str]] = {
+    "errors": set(),
+    "precision": {"errors"},
+    "config": {"errors"},
+    "text": {"errors"},
+    "metrics": {"errors"},
+    "world": {"errors"},
+    "attention": {"errors"},
+    "networks": LOW | {"attention"},
+    "data": LOW | {"text", "world"},
+    "decoding": LOW | {"metrics"},
+    "training": MODELS | {"data"},
+    "inspection": LOW | {"attention", "decoding"},
+    "tasks": SHOWN,
+    "recipes": set(),
+    "model": SHOWN | {"tasks"},
+    "notes": SHOWN | {"tasks", "model"},
+    "bench": SHOWN | {"tasks", "model", "notes"},
+    "convert": SHOWN | {"tasks", "model"},
+    "serve": SHOWN | {"tasks", "model"},
+    "cli": SHOWN | {"tasks", "model", "notes", "bench", "convert", "serve"},
+    "__init__": {"model", "tasks"},
+}
+TORCH_FREE = ("errors", "config", "text", "metrics", "world")
+
+# Our own modules imported inside a function, where the rule allows none: each with its reason.
+LATE = {
+    ("attention/observe.py", "atento.attention.multihead"): "the layer calls `record`, `observe` looks for the layer",
+    ("tasks/run.py", "atento.model"): "a finished run is loaded as a user would, to score its test set",
+    (
+        "data/sources.py",
+        "atento.world",
+    ): "the micro-world is built when a recipe asks for it, not by every reader of files",
+    ("model.py", "atento.tasks.attend"): "pictures are drawn by few of those who translate",
+    ("model.py", "atento.tasks.locate"): "only saving needs it",
+}
+
+# Files of `tasks` that work on a model as a user holds it, and so stand above it; nothing below may import them.
+ABOVE_THE_MODEL = {"tasks/demo.py", "tasks/evaluation.py"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement: of what, where, and whether in a function or for the type checker alone."""
+
+    file: Path
+    line: int
+    module: str
+    late: bool
+    typing: bool
+
+    @property
+    def room(self) -> str:
+        return room(self.module) if self.module.startswith("atento") else ""
+
+
+def room(module: str) -> str:
+    """The room a dotted name of ours stands in."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(file: Path, node: ast.AST, late: bool = False, typing: bool = False) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(file, child.lineno, alias.name, late, typing)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"{name_of(file)}:{child.lineno}: imports are written from `atento` on"
+            for alias in child.names:
+                submodule = f"{child.module}.{alias.name}"
+                ours = submodule.startswith("atento") and importlib_finds(submodule)
+                yield Import(file, child.lineno, submodule if ours else str(child.module), late, typing)
+        else:
+            function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            checking = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            yield from imports(file, child, late or function, typing or checking)
+
+
+def importlib_finds(module: str) -> bool:
+    path = ROOT.joinpath(*module.split(".")[1:])
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
+IMPORTS = [one for file, tree in TREES.items() for one in imports(file, tree)]
+CALLS = [(file, node) for file, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def at(file: Path, line: int) -> str:
+    return f"{name_of(file)}:{line}"
+
+
+def test_there_is_source_to_read() -> None:
+    assert len(FILES) > 50 and len(IMPORTS) > 200
+
+
+def test_every_room_is_known() -> None:
+    assert {room_of(file) for file in FILES} <= ROOMS.keys()
+
+
+def test_the_table_of_rooms_has_no_circle() -> None:
+    """So imports that obey it run one way."""
+    done: set[str] = set()
+    while done != ROOMS.keys():
+        ready = {name for name, may in ROOMS.items() if name not in done and may <= done}
+        assert ready, f"in a circle: {sorted(ROOMS.keys() - done)}"
+        done |= ready
+
+
+def test_rooms_import_only_rooms_below_them() -> None:
+    wrong = [
+        f"{at(one.file, one.line)} imports {one.module}"
+        for one in IMPORTS
+        if one.room not in ("", "__init__", room_of(one.file), *ROOMS[room_of(one.file)])
+        and not one.typing
+        and (name_of(one.file), one.module) not in LATE
+        and not (one.room == "model" and name_of(one.file) in ABOVE_THE_MODEL)
+    ]
+    assert wrong == []
+
+
+def test_what_stands_above_the_model_is_imported_by_the_doors_alone() -> None:
+    above = {f"atento.{name.removesuffix('.py').replace('/', '.')}" for name in ABOVE_THE_MODEL}
+    users = {room_of(one.file) for one in IMPORTS if one.module in above and not one.typing}
+    assert users <= {"__init__", "cli", "notes", "bench", "serve"}
+
+
+def test_nobody_imports_the_command_line() -> None:
+    assert [at(one.file, one.line) for one in IMPORTS if one.room == "cli" and room_of(one.file) != "cli"] == []
+
+
+def test_modules_do_not_import_one_another_in_a_circle() -> None:
+    """File by file, of what is imported when a module is."""
+
+    def module(file: Path) -> str:
+        parts = ["atento", *file.relative_to(ROOT).with_suffix("").parts]
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    graph: dict[str, set[str]] = {module(file): set() for file in FILES}
+    for one in IMPORTS:
+        if one.module in graph and not one.late and not one.typing:
+            graph[module(one.file)].add(one.module)
+    packages = {module(file) for file in FILES if file.name == "__init__.py"}
+    for name in packages:  # a package that re-exports its own modules is the same knot as they are
+        graph[name] = {other for other in graph[name] if not other.startswith(name + ".")}
+    while ready := [name for name, others in graph.items() if not others]:
+        for name in ready:
+            del graph[name]
+        graph = {name: others - set(ready) for name, others in graph.items()}
+    assert graph == {}
+
+
+def test_late_imports_of_our_own_stand_only_where_allowed() -> None:
+    """In the lazy door of `atento`, in commands, and in the few places listed here with a reason."""
+    found = {(name_of(one.file), one.module) for one in IMPORTS if one.late and not one.typing and one.room}
+    found = {(file, module) for file, module in found if file != "__init__.py" and not file.startswith("cli/")}
+    listed = {(file, module if (file, module) in LATE else module.rpartition(".")[0]) for file, module in found}
+    assert listed <= LATE.keys(), f"not allowed: {sorted(listed - LATE.keys())}"
+
+
+@pytest.mark.parametrize("name", [*TORCH_FREE, "cli"])
+def test_rooms_without_torch_do_not_name_it(name: str) -> None:
+    """A command imports it in its first lines, when it runs."""
+    named = [
+        one for one in IMPORTS if one.module.split(".")[0] == "torch" and room_of(one.file) == name and not one.typing
+    ]
+    assert [at(one.file, one.line) for one in named if not (name == "cli" and one.late)] == []
+
+
+def python(program: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_importing_the_light_rooms_loads_no_torch_and_reads_no_file_of_ours() -> None:
+    """Every module of them, in a fresh process that watches what is opened."""
+    modules = []
+    for file in FILES:
+        if room_of(file) in (*TORCH_FREE, "__init__", "cli"):
+            modules.append(
+                ".".join(["atento", *file.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
+            )
+    program = """
+import sys
+from importlib import import_module
+root, modules, opened = sys.argv[1], sys.argv[2:], []
+def watch(event, arguments):
+    if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(root):
+        if not arguments[0].endswith((".py", ".pyc")) and ".pyc." not in arguments[0]:
+            opened.append(arguments[0])
+sys.addaudithook(watch)
+for module in modules:
+    import_module(module)
+    assert "torch" not in sys.modules, module
+assert not opened, opened
+"""
+    python(program, str(ROOT), *modules)
+
+
+def test_importing_everything_reads_no_file_of_ours_and_touches_no_device() -> None:
+    program = """
+import sys
+from importlib import import_module
+root, modules, opened = sys.argv[1], sys.argv[2:], []
+def watch(event, arguments):
+    if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(root):
+        if not arguments[0].endswith((".py", ".pyc")) and ".pyc." not in arguments[0]:
+            opened.append(arguments[0])
+sys.addaudithook(watch)
+import torch
+before = torch.get_num_threads(), torch.get_default_dtype(), torch.initial_seed()
+for module in modules:
+    import_module(module)
+assert not opened, opened
+assert not torch.cuda.is_initialized()
+assert before == (torch.get_num_threads(), torch.get_default_dtype(), torch.initial_seed())
+"""
+    modules = [
+        ".".join(["atento", *file.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
+        for file in FILES
+        if room_of(file) not in ("bench", "serve") and file.name != "__main__.py"  # those need optional packages
+    ]
+    python(program, str(ROOT), *modules)
+
+
+@pytest.mark.parametrize(
+    "command", ["--help", "--version", "train --help", "config check micro-world-en-pt", "recipes list", "score --help"]
+)
+def test_light_commands_load_no_torch(command: str) -> None:
+    if importlib.util.find_spec("atento.cli.main") is None:
+        pytest.skip("the command line is not there yet")
+    program = """
+import sys
+from atento.cli.main import main
+sys.argv = ["atento", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+assert "torch" not in sys.modules
+"""
+    assert python(program, *command.split())
+
+
+FORBIDDEN_MODULES = {
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "cloudpickle",
+    "dill",
+    "joblib",
+    "marshal",
+    "shelve",
+    "tarfile",
+    "zipfile",
+}
+FORBIDDEN_CALLS = {"torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "os.system", "os.popen"}
+
+
+def test_cwe_502_nothing_that_runs_or_unpacks_what_it_reads_is_imported() -> None:
+    assert [at(one.file, one.line) for one in IMPORTS if one.module.split(".")[0] in FORBIDDEN_MODULES] == []
+
+
+def test_cwe_94_nothing_evaluates_text_or_loads_by_a_name_it_was_given() -> None:
+    wrong = []
+    for file, call in CALLS:
+        name = ast.unparse(call.func)
+        if name in {"eval", "exec", "compile", "__import__"} | FORBIDDEN_CALLS:
+            wrong.append(f"{at(file, call.lineno)} {name}")
+        if (
+            name.endswith("import_module")
+            and not isinstance(call.args[0], ast.Constant)
+            and name_of(file) != "__init__.py"
+        ):
+            wrong.append(f"{at(file, call.lineno)} {name} with a variable")
+        for keyword in call.keywords:
+            if keyword.arg in ("shell", "allow_pickle", "trust_remote_code") and ast.unparse(keyword.value) != "False":
+                wrong.append(f"{at(file, call.lineno)} {keyword.arg}")
+    assert wrong == []
+
+
+def test_text_files_are_opened_with_an_encoding() -> None:
+    """What a machine's locale would have decided is said in the code."""
+    wrong = []
+    for file, call in CALLS:
+        function = call.func
+        attribute = function.attr if isinstance(function, ast.Attribute) else ""
+        owner = ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
+        builtin = isinstance(function, ast.Name) and function.id in ("open", "fdopen")
+        if not (builtin or attribute in ("open", "read_text", "write_text", "fdopen")):
+            continue
+        if owner == "os" and attribute == "open":  # a descriptor: bytes
+            continue
+        binary = any(isinstance(a, ast.Constant) and isinstance(a.value, str) and "b" in a.value for a in call.args[:2])
+        binary |= any(k.arg == "mode" and "b" in ast.unparse(k.value) for k in call.keywords)
+        if not binary and not any(k.arg == "encoding" for k in call.keywords) and owner not in ("gzip", "webbrowser"):
+            wrong.append(f"{at(file, call.lineno)} {ast.unparse(call)[:60]}")
+    assert wrong == []
+
+
+def test_every_file_opens_with_one_line_that_says_its_charge() -> None:
+    wrong = []
+    for file, tree in TREES.items():
+        text = ast.get_docstring(tree, clean=False) or ""
+        first = text.splitlines()[0] if text else ""
+        if len(first) < 15 or not first.rstrip().endswith((".", ":", "!", "?")):
+            wrong.append(name_of(file))
+    assert wrong == []
+
+
+def test_files_and_functions_are_small_and_named_after_what_they_hold() -> None:
+    """About 400 lines and about 60: a tenth and a quarter of room, then something wants splitting."""
+    large = [name_of(file) for file in FILES if len(file.read_text(encoding="utf-8").splitlines()) > 440]
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                if node.end_lineno - node.lineno + 1 > 75:
+                    large.append(f"{at(file, node.lineno)} {node.name}")
+    vague = {"utils", "util", "helpers", "helper", "common", "misc"}
+    named = [name_of(file) for file in FILES if vague & set(file.relative_to(ROOT).with_suffix("").parts)]
+    assert large == [] and named == []
+
+
+def test_what_the_rules_look_for_would_be_found() -> None:
+    """The reader of imports sees through functions, conditions and both ways of importing."""
+    tree = ast.parse(
+        "import torch\nif TYPE_CHECKING:\n    import json\n"
+        "def f():\n    from atento import errors\n    class A:\n        import pickle\n"
+    )
+    seen = {(one.module, one.late, one.typing) for one in imports(ROOT / "x.py", tree)}
+    assert seen == {
+        ("torch", False, False),
+        ("json", False, True),
+        ("atento.errors", True, False),
+        ("pickle", True, False),
+    }

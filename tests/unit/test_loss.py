@@ -1,0 +1,158 @@
+"""The loss: chunks equal the equation and PyTorch's own, gradients by hand, sums, and memory that does not grow."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from atento.training import loss as loss_module
+from atento.training.loss import cross_entropy, plain_cross_entropy
+
+SMOOTHINGS = [0.0, 0.1, 0.5, 0.99]
+
+
+def example(
+    n: int, vocab_size: int, d: int = 6, dtype: torch.dtype = torch.float64, seed: int = 0
+) -> tuple[Tensor, ...]:
+    g = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(n, d, generator=g, dtype=torch.float64).to(dtype).requires_grad_()
+    weight = torch.randn(vocab_size, d, generator=g, dtype=torch.float64).to(dtype).requires_grad_()
+    return hidden, weight, torch.randint(vocab_size, (n,), generator=g)
+
+
+def with_gradients(function: object, *inputs: Tensor, smoothing: float) -> list[Tensor]:
+    hidden, weight, targets = inputs
+    loss, nll = function(hidden, weight, targets, smoothing)  # type: ignore[operator]
+    return [loss.detach().double(), nll.detach().double(), *torch.autograd.grad(loss, [hidden, weight])]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 20),
+    vocab_size=st.integers(1, 12),
+    chunk=st.integers(1, 80),
+    smoothing=st.sampled_from(SMOOTHINGS),
+    seed=st.integers(0, 1000),
+)
+def test_e8_any_chunking_equals_the_equation(n: int, vocab_size: int, chunk: int, smoothing: float, seed: int) -> None:
+    """float64 1e-10, values and both gradients, wherever the block boundaries fall."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loss_module, "_CHUNK", chunk)
+        got = with_gradients(cross_entropy, *example(n, vocab_size, seed=seed), smoothing=smoothing)
+    expected = with_gradients(plain_cross_entropy, *example(n, vocab_size, seed=seed), smoothing=smoothing)
+    for one, other in zip(got, expected):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+@pytest.mark.parametrize("function", [cross_entropy, plain_cross_entropy])
+def test_e8_equals_pytorchs_cross_entropy(function: object, smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`F.cross_entropy(label_smoothing=ε, reduction="sum")`, with gradients."""
+    monkeypatch.setattr(loss_module, "_CHUNK", 50)
+    inputs = example(17, 11)
+
+    def theirs(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        logits = hidden @ weight.T
+        smooth = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+        return smooth, F.cross_entropy(logits, targets, reduction="sum")
+
+    got = with_gradients(function, *inputs, smoothing=smoothing)
+    for one, other in zip(got, with_gradients(theirs, *inputs, smoothing=smoothing)):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
+def test_e8_value_and_gradient_by_hand() -> None:
+    """Two words, p = (.75, .25), y = the second, ε = .2: targets (.1, .9)."""
+    hidden = torch.tensor([[math.log(3.0)]], dtype=torch.float64, requires_grad=True)
+    weight = torch.tensor([[1.0], [0.0]], dtype=torch.float64, requires_grad=True)
+    loss, nll = cross_entropy(hidden, weight, torch.tensor([1]), 0.2)
+    assert float(nll) == pytest.approx(-math.log(0.25))
+    assert float(loss.detach()) == pytest.approx(-0.9 * math.log(0.25) - 0.1 * math.log(0.75))
+    loss.backward()
+    assert hidden.grad.tolist() == [[pytest.approx(0.75 - 0.1)]]  # (p - target) W, W = (1, 0)
+    assert weight.grad[:, 0].tolist() == pytest.approx([0.65 * math.log(3), -0.65 * math.log(3)])
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+def test_gradients_equal_finite_differences_and_scale_with_what_comes_from_above(smoothing: float) -> None:
+    hidden, weight, targets = example(4, 5, 3)
+    assert torch.autograd.gradcheck(lambda h, w: cross_entropy(h, w, targets, smoothing)[0] * 3.5, (hidden, weight))
+
+
+def test_only_what_needs_a_gradient_gets_one() -> None:
+    hidden, weight, targets = example(4, 5)
+    loss, nll = cross_entropy(hidden.detach(), weight, targets)
+    loss.backward()
+    assert weight.grad is not None and hidden.grad is None and not nll.requires_grad
+    loss, _ = cross_entropy(hidden.detach(), weight.detach(), targets)
+    assert not loss.requires_grad
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_bfloat16_stays_within_its_rounding(smoothing: float) -> None:
+    """Products in bfloat16, the rest in float32, sums in float64."""
+    hidden, weight, targets = example(200, 50, dtype=torch.bfloat16)
+    exact = [x.detach().double().requires_grad_() for x in (hidden, weight)]
+    got = with_gradients(cross_entropy, hidden, weight, targets, smoothing=smoothing)
+    expected = with_gradients(plain_cross_entropy, *exact, targets, smoothing=smoothing)
+    assert got[2].dtype == got[3].dtype == torch.bfloat16
+    for one, other in zip(got, expected):
+        assert float((one.double() - other).norm() / other.norm()) < 0.01
+
+
+def test_huge_logits_do_not_overflow() -> None:
+    hidden = torch.tensor([[1e4], [-1e4]], requires_grad=True)
+    weight = torch.tensor([[1.0], [-1.0]], requires_grad=True)
+    loss, nll = cross_entropy(hidden, weight, torch.tensor([1, 1]), 0.0)
+    loss.backward()
+    assert float(nll) == pytest.approx(2e4) and bool(hidden.grad.isfinite().all())
+
+
+def test_float32_sums_over_many_targets_lose_nothing() -> None:
+    """Each target costs log V; float32 sums of 2^17 of them would be off in the fifth digit."""
+    hidden, weight = torch.zeros(1 << 17, 1), torch.zeros(7, 1)
+    loss, nll = cross_entropy(hidden, weight, torch.zeros(1 << 17, dtype=torch.long), 0.1)
+    assert loss.dtype == nll.dtype == torch.float64
+    assert float(nll) / (1 << 17) == pytest.approx(math.log(7), rel=1e-6)
+    assert float(loss) / (1 << 17) == pytest.approx(math.log(7), rel=1e-6)
+
+
+def test_nothing_to_predict_costs_nothing() -> None:
+    hidden, weight, targets = example(0, 5)
+    loss, nll = cross_entropy(hidden, weight, targets, 0.1)
+    loss.backward()
+    assert float(loss.detach()) == float(nll) == 0 and bool((weight.grad == 0).all()) and hidden.grad.shape == (0, 6)
+
+
+def test_a_target_outside_the_vocabulary_is_refused() -> None:
+    hidden, weight, _ = example(2, 5)
+    for bad in (-1, 5):
+        with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+            cross_entropy(hidden, weight, torch.tensor([0, bad]))
+
+
+def test_peak_memory_does_not_grow_with_tokens_times_vocabulary() -> None:
+    """Smoothing on, forward and backward, in a fresh process: under a tenth of the plain twin's for half the tokens."""
+    program = """
+import resource, torch
+from atento.training.loss import cross_entropy, plain_cross_entropy
+torch.set_num_threads(1)
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def run(function, n):
+    hidden = torch.randn(n, 8, requires_grad=True)
+    weight = torch.randn(16000, 8, requires_grad=True)
+    function(hidden, weight, torch.randint(16000, (n,)), 0.1)[0].backward()
+run(cross_entropy, 300)
+start = peak(); run(cross_entropy, 6000)
+middle = peak(); run(plain_cross_entropy, 3000)
+print(middle - start, peak() - middle)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    chunked, plain = (int(number) for number in done.stdout.split())
+    assert plain > 0 and chunked < plain / 10

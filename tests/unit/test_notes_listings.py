@@ -1,0 +1,284 @@
+"""The notes' listings by name (K1-K5): call shapes, corrected behaviour, and every message."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atento.attention.masks import causal, padding
+from atento.config.network import NetworkConfig
+from atento.errors import UsageError
+from atento.networks import EncoderDecoder
+from atento.notes import (
+    PositionalEncoding,
+    attention,
+    beam_search,
+    corpus_bleu,
+    greedy_decoding,
+    self_attention,
+    sentence_bleu,
+)
+
+
+def test_names_are_the_listings_even_after_the_checks_were_imported():
+    """A check module of the same name must not hide a listing."""
+    import atento.notes
+    import atento.notes.table
+
+    assert atento.notes.attention is attention
+    assert atento.notes.self_attention is self_attention
+
+
+# K1, K2 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 5)])
+def test_self_attention_takes_any_leading_sizes_k1(lead):
+    """As the notes' matmul does."""
+    query, key, value = torch.randn(*lead, 4, 6), torch.randn(*lead, 7, 6), torch.randn(*lead, 7, 3)
+    output, weights = self_attention(query, key, value)
+    expected = torch.softmax(query @ key.transpose(-2, -1) / math.sqrt(6), dim=-1)
+    torch.testing.assert_close(weights, expected)
+    torch.testing.assert_close(output, expected @ value)
+
+
+def test_self_attention_masks():
+    """A Mask, a (T,S) matrix and a (B,1,S) padding mask; a row that sees nothing gives 0."""
+    x = torch.randn(2, 3, 4)
+    _, by_mask = self_attention(x, x, x, mask=causal())
+    _, by_matrix = self_attention(x, x, x, torch.ones(3, 3).tril().bool())
+    torch.testing.assert_close(by_mask, by_matrix)
+    assert (by_mask.triu(1) == 0).all() and (by_mask.tril() > 0).sum() == 2 * 6
+    real = torch.tensor([[True, True, False], [False, False, False]])
+    output, weights = self_attention(x, x, x, mask=real[:, None, :])
+    assert (weights[0, :, 2] == 0).all() and (weights[0, :, :2] > 0).all()
+    assert (output[1] == 0).all() and (weights[1] == 0).all()
+    torch.testing.assert_close(output, self_attention(x, x, x, mask=padding(real))[0])
+
+
+def test_self_attention_refuses_a_float_mask():
+    x = torch.randn(1, 3, 4)
+    with pytest.raises(TypeError, match="a mask must be boolean"):
+        self_attention(x, x, x, mask=torch.zeros(3, 3))
+
+
+def test_self_attention_keeps_dtype_and_gradient():
+    x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    output, weights = self_attention(x, x, x)
+    assert output.dtype == weights.dtype == torch.float64
+    output.sum().backward()
+    assert x.grad is not None and (x.grad != 0).any()
+
+
+def test_attention_is_the_same_call_k2():
+    q, k, v = torch.randn(4, 6), torch.randn(7, 6), torch.randn(7, 3)
+    context, weights = attention(q, k, v)
+    torch.testing.assert_close(context, weights @ v)
+    assert context.shape == (4, 3) and weights.shape == (4, 7)
+
+
+# K3 ------------------------------------------------------------------------------------------------------------------
+
+
+def test_positional_encoding_adds_the_formula_k3():
+    """Batch first, sequence first, one sequence, odd width."""
+    d_model, length = 7, 9
+    table = [
+        [math.sin(p / 10000 ** (2 * (i // 2) / d_model) + math.pi / 2 * (i % 2)) for i in range(d_model)]
+        for p in range(length)
+    ]
+    right = torch.tensor(table)
+    x = torch.randn(2, length, d_model)
+    torch.testing.assert_close(PositionalEncoding(d_model)(x), x + right)
+    torch.testing.assert_close(PositionalEncoding(d_model, 20)(x[0]), x[0] + right)
+    sequence_first = PositionalEncoding(d_model, max_len=20, batch_first=False)
+    torch.testing.assert_close(sequence_first(x.transpose(0, 1)), (x + right).transpose(0, 1))
+    torch.testing.assert_close(sequence_first(x[0]), x[0] + right)
+    assert not list(PositionalEncoding(d_model).parameters())
+
+
+def test_positional_encoding_messages():
+    with pytest.raises(UsageError, match="a sequence must not be longer than `max_len` 4: got 5 positions"):
+        PositionalEncoding(8, max_len=4)(torch.zeros(2, 5, 8))
+    with pytest.raises(UsageError, match=r"`x` must be \(B,L,D\) or \(L,D\) with D = `d_model` 8: got \(2, 5, 6\)"):
+        PositionalEncoding(8)(torch.zeros(2, 5, 6))
+    with pytest.raises(UsageError, match=r"got \(8,\)"):
+        PositionalEncoding(8)(torch.zeros(8))
+
+
+# K4 ------------------------------------------------------------------------------------------------------------------
+
+
+class Counting:
+    """A language model over 0 (EOS) to 9 that counts down from its last token: 3 -> 2 -> 1 -> EOS."""
+
+    eos_token = 0
+
+    def __init__(self, dim: int = 3) -> None:
+        self.dim = dim
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        scores = torch.nn.functional.one_hot((ids - 1).clamp(min=0), 10).float() * 5  # (B,L,V)
+        return scores if self.dim == 3 else scores[:, -1]
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_greedy_decoding_reads_the_last_position_k4(dim):
+    """One sequence gives one list, as in the notes; a batch a list of them, each as long as it needs; EOS not kept."""
+    model = Counting(dim)
+    assert greedy_decoding(model, torch.tensor([[9, 4]]), 10) == [3, 2, 1]
+    assert greedy_decoding(model, torch.tensor([9, 4]), 10) == [3, 2, 1]
+    assert greedy_decoding(model, torch.tensor([[9, 4], [2, 6], [5, 1]]), 10) == [[3, 2, 1], [5, 4, 3, 2, 1], []]
+    assert greedy_decoding(model, torch.tensor([[9, 4]]), 2) == [3, 2]
+
+
+AFTER = {
+    1: [-9.0, -9.0, 1.0, 1.5, -9.0],  # b is likelier than a
+    2: [5.0, -9.0, 5.0, 5.0, 5.0],  # after a anything goes, p(EOS) = 1/4
+    3: [2.0, -9.0, -9.0, -9.0, 0.0],  # after b EOS is likely, p = .88
+    4: [9.0, -9.0, -9.0, -9.0, -9.0],
+}
+
+
+class TwoSteps:
+    """A sequence-to-sequence toy in the notes' call shape. Tokens: 0 EOS, 1 SOS, 2 a, 3 b, 4 c.
+
+    Its decoder hands out unnormalised scores: after "a" all are large, which a sum of raw scores takes for likely.
+    """
+
+    sos_token, eos_token = 1, 0
+
+    def encoder(self, src):
+        return torch.zeros(len(src), src.shape[1], 1), torch.zeros(1, len(src), 2), None
+
+    def decoder(self, token, hidden, cell, encoder_outputs):
+        assert token.shape == (len(encoder_outputs), 1) and hidden.shape[1] == len(token)
+        return torch.tensor([AFTER[int(t)] for t in token[:, 0]]).unsqueeze(1), hidden, cell
+
+
+def test_beam_search_normalises_scores_k4():
+    """Spec error 39: with raw scores "a c" or "a" would win (1 + 5 against 1.5 + 2); by probability "b" does."""
+    assert beam_search(TwoSteps(), torch.tensor([7, 8]), beam_width=3, max_len=4, length_penalty=0.0) == [3]
+    assert beam_search(TwoSteps(), torch.tensor([[7, 8], [5, 6]]), 3, 4) == [[3], [3]]
+
+
+def test_beam_search_stops_and_drops_eos():
+    """The limit counts EOS; nothing is written after the end."""
+    assert beam_search(TwoSteps(), torch.tensor([7]), beam_width=1, max_len=1) == [3]
+    assert beam_search(TwoSteps(), torch.tensor([7])) == [3]
+
+
+def test_beam_search_moves_the_state_with_its_beams():
+    """A decoder whose state is all it has written: with a beam, every row must carry its own."""
+
+    class Remembering:
+        sos_token, eos_token = 1, 0
+
+        def encoder(self, src):
+            return torch.zeros(len(src), 1, 1), src[:, :1].float(), torch.zeros(1, len(src), 1)
+
+        def decoder(self, token, hidden, cell, encoder_outputs):
+            assert hidden.shape == (len(token), 1) and cell.shape == (1, len(token), 1)
+            cell = cell * 10 + token.float().T.unsqueeze(-1)  # the tokens read, as digits
+            generator = torch.Generator()
+            rows = []
+            for source, digits in zip(hidden[:, 0].tolist(), cell[0, :, 0].tolist()):
+                generator.manual_seed(int(source) * 100_003 + int(digits))
+                rows.append(torch.randn(6, generator=generator))
+            return torch.stack(rows), hidden, cell
+
+    model, sources = Remembering(), torch.tensor([[3], [5], [8], [13]])
+
+    def score(source, output):
+        hidden, cell, total, token = torch.tensor([[float(source)]]), torch.zeros(1, 1, 1), 0.0, 1
+        for following in (*output, 0):
+            scores, hidden, cell = model.decoder(torch.tensor([[token]]), hidden, cell, torch.zeros(1, 1, 1))
+            total, token = total + float(scores[0].log_softmax(0)[following]), following
+        return total
+
+    outputs = [(), *((a,) for a in range(1, 6)), *((a, b) for a in range(1, 6) for b in range(1, 6))]
+    best = [list(max(outputs, key=lambda o: score(int(s), o))) for s in sources[:, 0]]
+    assert beam_search(model, sources, beam_width=60, max_len=3, length_penalty=0.0) == best
+    assert len({tuple(one) for one in best}) > 1
+
+
+def test_searches_take_a_network_of_the_library():
+    """A source in, ids out, as its own `generate` gives them."""
+    from atento.decoding import Beam, Greedy, generate
+
+    torch.manual_seed(3)
+    network = EncoderDecoder(
+        NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=1, tied_embeddings=False)
+    ).eval()
+    source = torch.randint(4, 13, (3, 5))
+    greedy = [one[0].ids for one in generate(network, source, Greedy(), max_new_tokens=6)]
+    assert greedy_decoding(network, source, 6) == greedy
+    best = [one[0].ids for one in generate(network, source, Beam(2), max_new_tokens=6)]
+    assert beam_search(network, source, beam_width=2, max_len=6) == best
+    assert beam_search(network, source[1], 2, 6) == best[1]
+
+
+def test_search_messages():
+    with pytest.raises(UsageError, match="the model must say its `eos_token`, an id: function does not"):
+        greedy_decoding(lambda ids: ids, torch.tensor([[1]]), 3)
+    with pytest.raises(UsageError, match=r"`input_seq` must be ids of shape \(L,\), \(1,L\) or \(B,L\): got \(1, 0\)"):
+        greedy_decoding(Counting(), torch.zeros(1, 0, dtype=torch.long), 3)
+    with pytest.raises(UsageError, match=r"`input_seq` must be ids .* got \(1, 1, 1\)"):
+        greedy_decoding(Counting(), torch.tensor([[[1]]]), 3)
+    with pytest.raises(UsageError, match="the model must say its `sos_token`, an id: Counting does not"):
+        beam_search(Counting(), torch.tensor([1]))
+    with pytest.raises(UsageError, match=r"`src` must be ids of shape \(S,\) or \(B,S\): got \(1, 1, 1\)"):
+        beam_search(TwoSteps(), torch.tensor([[[1]]]))
+
+
+# K5 ------------------------------------------------------------------------------------------------------------------
+
+REFERENCES = [[["this", "is", "a", "test"], ["this", "is", "a", "trial"]], [["another", "test", "sentence"]]]
+CANDIDATES = [["this", "is", "a", "test"], ["another", "test", "sentence"]]
+
+
+def test_bleu_of_the_notes_pair_k5():
+    """Spec section 3, to the last digit."""
+    assert sentence_bleu(REFERENCES[0], CANDIDATES[0]) == 1.0
+    assert sentence_bleu(REFERENCES[1], CANDIDATES[1]) == pytest.approx(1.2213386697554703e-77, rel=1e-12)
+    assert corpus_bleu(REFERENCES, CANDIDATES) == pytest.approx(0.8408964152537145, rel=1e-14)
+
+
+def test_bleu_by_hand():
+    """p1 = 2/3 of three words, p2 = 1/2; two words fewer than the reference."""
+    value = sentence_bleu([["a", "b", "c", "d", "e"]], ["a", "b", "x"], weights=(0.5, 0.5))
+    assert value == pytest.approx(math.exp(1 - 5 / 3) * math.sqrt(2 / 3 * 1 / 2))
+    assert sentence_bleu([["a"]], ["b"]) == 0.0
+    assert sentence_bleu([["a"]], []) == 0.0
+    assert corpus_bleu([], []) == 0.0
+
+
+def test_bleu_messages():
+    with pytest.raises(UsageError, match="sentence 1 must be tokenised"):
+        sentence_bleu(["this is a test"], ["this"])
+    with pytest.raises(UsageError, match="sentence 1 must be tokenised"):
+        sentence_bleu([["this"]], "this")
+    with pytest.raises(UsageError, match="sentence 2 needs at least one reference: got none"):
+        corpus_bleu([[["a"]], []], [["a"], ["b"]])
+    with pytest.raises(UsageError, match="each hypothesis needs its list of references: got 1 and 2"):
+        corpus_bleu([[["a"]], [["b"]]], [["a"]])
+
+
+words = st.lists(st.sampled_from("abcde"), min_size=0, max_size=9)
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.tuples(st.lists(words, min_size=1, max_size=3), words), min_size=1, max_size=5), st.booleans())
+def test_bleu_equals_nltk(pairs, two_orders):
+    """Ragged references, empty sentences, other weights (I1, K5)."""
+    nltk = pytest.importorskip("nltk.translate.bleu_score")
+    references, hypotheses = [list(r) for r, _ in pairs], [h for _, h in pairs]
+    weights = (0.7, 0.3) if two_orders else (0.25, 0.25, 0.25, 0.25)
+    theirs = nltk.corpus_bleu(references, hypotheses, weights=weights)
+    assert corpus_bleu(references, hypotheses, weights) == pytest.approx(theirs, rel=1e-12, abs=1e-300)
+    one = nltk.sentence_bleu(references[0], hypotheses[0], weights=weights)
+    assert sentence_bleu(references[0], hypotheses[0], weights) == pytest.approx(one, rel=1e-12, abs=1e-300)

@@ -1,0 +1,287 @@
+"""One training step: against a plain trainer, accumulation, precision, clipping, decay, resuming, faults."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from atento.attention.dropout import Randomness
+from atento.config.network import NetworkConfig
+from atento.config.recipe import TrainingConfig
+from atento.data.batches import Ragged, Seq2SeqBatch, Seq2SeqBatches
+from atento.errors import TrainingError
+from atento.networks import EncoderDecoder, build_network
+from atento.training.step import Stepper, Sums, seq2seq_loss
+
+NETWORK = NetworkConfig(vocab_size=31, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0, norm="pre")
+CONFIG = TrainingConfig(learning_rate=1e-2, warmup=0, weight_decay=0.1, clip=1.0, label_smoothing=0.1, seed=5)
+
+
+def make(dtype: torch.dtype = torch.float32, **changes: object) -> EncoderDecoder:
+    torch.manual_seed(0)
+    return build_network(replace(NETWORK, **changes)).to(dtype)
+
+
+def data(seed: int = 0) -> Seq2SeqBatches:
+    g = np.random.default_rng(seed)
+    source = [g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(60)]
+    target = [g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(60)]
+    return Seq2SeqBatches(Ragged(source), Ragged(target), budget=60, seed=1, pad_id=0, start_id=2, eos_id=3)
+
+
+def train(stepper: Stepper, steps: int, first: int = 1, accumulate: int = 1) -> list[float]:
+    batches = data()
+    losses = []
+    for step in range(first, first + steps):
+        sums, _ = stepper.update(batches.parts(step - 1, accumulate), step, 1e-2)
+        losses.append(sums.loss / sums.targets)
+    return losses
+
+
+def weights(network: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in network.state_dict().items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def plain_gradients(network: EncoderDecoder, parts: list[Seq2SeqBatch], smoothing: float) -> tuple[float, int]:
+    """Mean smoothed loss over all real targets of all parts, by PyTorch's own loss; gradients left on the network."""
+    network.zero_grad(set_to_none=True)
+    targets = sum(part.targets for part in parts)
+    total = 0.0
+    for part in parts:
+        logits = network(part.source, part.target_input, source_padding_mask=part.source_padding_mask).logits
+        loss = F.cross_entropy(
+            logits.flatten(0, 1), part.labels.flatten(), ignore_index=-1, label_smoothing=smoothing, reduction="sum"
+        )
+        (loss / targets).backward()
+        total += float(loss.detach())
+    return total, targets
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.05, 100.0])
+def test_f4_e8_steps_equal_those_of_a_plain_trainer(clip: float) -> None:
+    """AdamW on matrices with decay and on vectors without, gradients clipped by their whole norm; float64 1e-9."""
+    ours, theirs = make(torch.float64), make(torch.float64)
+    stepper = Stepper(ours, replace(CONFIG, clip=clip), "float32")  # "float32": the weights' own type
+    matrices = [p for p in theirs.parameters() if p.dim() > 1]
+    vectors = [p for p in theirs.parameters() if p.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, betas=CONFIG.betas, foreach=False)
+    batches = data()
+    for step in range(1, 6):
+        parts = list(batches.parts(step - 1))
+        total, targets = plain_gradients(theirs, parts, 0.1)
+        norm = torch.stack([p.grad.norm() for p in theirs.parameters()]).norm()
+        if clip and norm > clip:
+            for parameter in theirs.parameters():
+                parameter.grad.mul_(clip / norm)
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-2 / step
+        optimizer.step()
+        sums, got = stepper.update(parts, step, 1e-2 / step)
+        assert got == pytest.approx(float(norm), rel=1e-9)
+        assert sums.loss == pytest.approx(total, rel=1e-9) and sums.targets == targets
+    for (name, one), other in zip(weights(ours).items(), weights(theirs).values()):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9, msg=name)
+
+
+@pytest.mark.parametrize("accumulate", [2, 4])
+def test_accumulation_equals_the_full_batch(accumulate: int) -> None:
+    """Twenty updates without dropout: losses are sums divided once, so parts of unequal size weigh as they should."""
+    exact = [make(torch.float64) for _ in range(2)]
+    whole = train(Stepper(exact[0], CONFIG, "float32"), 20)
+    parts = train(Stepper(exact[1], CONFIG, "float32"), 20, accumulate=accumulate)
+    assert parts == pytest.approx(whole, rel=1e-9)
+    for one, other in zip(weights(exact[0]).values(), weights(exact[1]).values()):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-7)
+    single = [make() for _ in range(2)]
+    whole = train(Stepper(single[0], CONFIG, "float32"), 20)
+    assert train(Stepper(single[1], CONFIG, "float32"), 20, accumulate=accumulate) == pytest.approx(whole, rel=1e-5)
+
+
+def test_f1_the_loss_is_over_real_targets_alone() -> None:
+    """Padding of source and target, and whatever stands there, changes neither sum; the plain sum has no smoothing."""
+    network = make(torch.float64)
+    batch = next(iter(data().parts(0)))
+    assert bool((batch.labels < 0).any()) and not bool(batch.source_padding_mask.all())
+    noisy = replace(
+        batch,
+        source=batch.source.masked_fill(~batch.source_padding_mask, 17),
+        target_input=batch.target_input.masked_fill(batch.labels < 0, 19),
+    )
+    loss, nll = seq2seq_loss(network, batch, 0.1, None)
+    total, _ = plain_gradients(network, [batch], 0.1)
+    assert float(loss.detach()) == pytest.approx(total, rel=1e-10)
+    assert float(nll) == pytest.approx(plain_gradients(network, [batch], 0.0)[0], rel=1e-10)
+    assert float(seq2seq_loss(network, noisy, 0.1, None)[0].detach()) == pytest.approx(total, rel=1e-12)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_g6_training_learns(precision: str) -> None:
+    """Sixty short pairs are learned by heart."""
+    stepper = Stepper(make(), replace(CONFIG, weight_decay=0.0), precision)
+    losses = train(stepper, 120)
+    assert losses[-1] < 0.6 * losses[0]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
+    """With dropout everywhere; another seed gives another run."""
+    runs = []
+    for seed in (5, 5, 6):
+        network = make(dropout=0.2, attention_dropout=0.1, activation_dropout=0.1)
+        losses = train(Stepper(network, replace(CONFIG, seed=seed), precision), 5)
+        runs.append((losses, weights(network)))
+    assert runs[0][0] == runs[1][0] and same(runs[0][1], runs[1][1])
+    assert runs[0][0] != runs[2][0] and not same(runs[0][1], runs[2][1])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: str) -> None:
+    """What `optimizer_tensors` names is all there is to it; what was saved is a copy, not a view."""
+    changes = {"dropout": 0.2, "attention_dropout": 0.1}
+    straight = Stepper(make(**changes), CONFIG, precision)
+    first = train(straight, 4)
+    kept = weights(straight.network)
+    tensors = {name: value.clone() for name, value in straight.optimizer_tensors().items()}
+    assert len(tensors) == 3 * len(straight.parameters)
+    rest = train(straight, 4, first=5)
+
+    torch.manual_seed(123)
+    resumed = Stepper(build_network(replace(NETWORK, **changes)), CONFIG, precision)
+    resumed.network.load_state_dict(kept)
+    resumed.load_optimizer_tensors(tensors)
+    resumed.refresh()
+    before = {name: value.clone() for name, value in tensors.items()}
+    assert train(resumed, 4, first=5) == rest and first != rest
+    assert same(weights(resumed.network), weights(straight.network))
+    assert same(resumed.optimizer_tensors(), straight.optimizer_tensors())
+    assert same(tensors, before)
+
+
+def test_optimiser_tensors_are_named_after_their_weights() -> None:
+    stepper = Stepper(make(), CONFIG, "float32")
+    assert stepper.optimizer_tensors() == {}
+    train(stepper, 2)
+    found = stepper.optimizer_tensors()
+    for name, parameter in stepper.network.named_parameters():
+        assert found[f"{name}.exp_avg"].shape == found[f"{name}.exp_avg_sq"].shape == parameter.shape
+        assert float(found[f"{name}.step"]) == 2
+
+
+def test_only_matrices_decay() -> None:
+    """First steps that differ in decay alone: matrices differ by rate · decay · weight, biases and norms do not."""
+    start = make(torch.float64)
+    with torch.no_grad():
+        for parameter in start.parameters():
+            if parameter.dim() < 2:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    ended = []
+    for decay in (0.0, 0.5):
+        network = copy.deepcopy(start)
+        train(Stepper(network, replace(CONFIG, weight_decay=decay), "float32"), 1)
+        ended.append(dict(network.named_parameters()))
+    for name, before in start.named_parameters():
+        expected = 1e-2 * 0.5 * before if before.dim() > 1 else torch.zeros_like(before)
+        torch.testing.assert_close(ended[0][name] - ended[1][name], expected, rtol=0, atol=1e-12, msg=name)
+
+
+def test_the_bfloat16_copy_follows_weights_that_stay_float32() -> None:
+    """Steps too small for bfloat16 add up in the weights all the same."""
+    network = make()
+    stepper = Stepper(network, CONFIG, "bfloat16")
+    assert stepper.working is not network and stepper.working.training
+    start = weights(network)
+    batches = data()
+    for step in range(1, 4):
+        stepper.update(batches.parts(step), step, 1e-6)
+        masters, copies = dict(network.named_parameters()), dict(stepper.working.named_parameters())
+        assert masters.keys() == copies.keys()
+        for name, master in masters.items():
+            assert master.dtype == torch.float32 and copies[name].dtype == torch.bfloat16
+            assert torch.equal(copies[name], master.to(torch.bfloat16)), name
+            assert master.grad is None and copies[name].grad is None
+    moved = [not torch.equal(start[name], value) for name, value in weights(network).items()]
+    assert all(moved)
+    assert {value.dtype for value in stepper.optimizer_tensors().values()} == {torch.float32}
+
+
+def test_bfloat16_gradients_of_several_parts_add_up_in_float32() -> None:
+    """Close to the float32 gradient norm, whether in one part or four."""
+    batches = data()
+    exact = Stepper(make(), CONFIG, "float32").update(batches.parts(0), 1, 0.0)[1]
+    for accumulate in (1, 4):
+        norm = Stepper(make(), CONFIG, "bfloat16").update(batches.parts(0, accumulate), 1, 0.0)[1]
+        assert norm == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("fault", ["loss", "gradient"])
+def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) -> None:
+    """Weights and optimiser bit-unchanged, a message that says what to do, and the next good step as if nothing was."""
+    network = make()
+    stepper, healthy = Stepper(network, CONFIG, precision), Stepper(make(), CONFIG, precision)
+    train(stepper, 2)
+    train(healthy, 2)
+    before, moments = weights(network), {n: v.clone() for n, v in stepper.optimizer_tensors().items()}
+    part = stepper.working.decoder.blocks[0].feed_forward.inner
+    if fault == "loss":
+        handle = part.register_forward_hook(lambda module, given, out: out * float("nan"))
+    else:
+        handle = part.weight.register_hook(lambda gradient: gradient * float("inf"))
+    message = rf"step 3: the {fault} is not finite \(loss .*, gradient norm (nan|inf)\); the weights are unchanged\. "
+    advice = r"Lower `training\.learning_rate` or raise `training\.warmup`"
+    with pytest.raises(TrainingError, match=message + advice):
+        train(stepper, 1, first=3)
+    handle.remove()
+    assert same(weights(network), before) and same(stepper.optimizer_tensors(), moments)
+    assert train(stepper, 2, first=3) == train(healthy, 2, first=3)
+    assert same(weights(network), weights(healthy.network))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_update_that_breaks_off_leaves_no_gradient_behind(precision: str) -> None:
+    """Data that fails in the second part: the step done again is as if it were the first."""
+    stepper, healthy = Stepper(make(), CONFIG, precision), Stepper(make(), CONFIG, precision)
+
+    def broken() -> Iterator[Seq2SeqBatch]:
+        yield next(iter(data().parts(0, 4)))
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        stepper.update(broken(), 1, 1e-2)
+    assert train(stepper, 2) == train(healthy, 2)
+    assert same(weights(stepper.network), weights(healthy.network))
+
+
+def test_dropout_differs_from_step_to_step_and_part_to_part() -> None:
+    network = make(dropout=0.3).train()
+    batch = next(iter(data().parts(0)))
+    places = [(5, 1, 0), (5, 1, 0), (5, 2, 0), (5, 1, 1), (6, 1, 0)]
+    losses = [float(seq2seq_loss(network, batch, 0.1, Randomness(*place))[0].detach()) for place in places]
+    assert losses[0] == losses[1] and len(set(losses)) == 4
+
+
+def test_a_stepper_draws_anew_at_every_step_and_for_every_part() -> None:
+    """The same part over and over, weights held still by a rate of 0: only dropout can make a difference."""
+    batch = next(iter(data().parts(0)))
+
+    def loss(parts: int, step: int) -> float:
+        return Stepper(make(dropout=0.3), CONFIG, "float32").update([batch] * parts, step, 0.0)[0].loss
+
+    assert loss(1, 1) == loss(1, 1) != loss(1, 2)
+    assert loss(2, 1) != 2 * loss(1, 1)
+
+
+def test_sums_add_up() -> None:
+    sums = Sums(1.0, 2.0, 3)
+    sums.add(Sums(0.5, 0.25, 4))
+    assert sums == Sums(1.5, 2.25, 7)
