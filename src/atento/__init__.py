@@ -6,11 +6,11 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "evaluate", "load", "train"]
 
 if TYPE_CHECKING:
+    from atento.evaluation import evaluate
     from atento.model import load
-    from atento.tasks.evaluation import evaluate
     from atento.tasks.run import train
 
-_HOMES = {"load": "atento.model", "evaluate": "atento.tasks.evaluation", "train": "atento.tasks.run"}
+_HOMES = {"load": "atento.model", "evaluate": "atento.evaluation", "train": "atento.tasks.run"}
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,8 @@ from atento.errors import CapabilityError, ModelError, TokenizerError, UsageErro
 from atento.networks import build_network
 from atento.networks.encoder_decoder import EncoderDecoder
 from atento.precision import resolve_device
-from atento.tasks.locate import network_config, read_model
+from atento.tasks.attend import attention_record
+from atento.tasks.locate import network_config, read_model, write_model
 from atento.tasks.translation import Translation, translate
 from atento.text.tokenizer import Tokenizer
 
@@ -125,14 +126,10 @@ class Model:
 
         `target` is the output to look at; the model's own translation when None.
         """
-        from atento.tasks.attend import attention_record
-
         return attention_record(self, text, target)
 
     def save(self, directory: str | Path, layout: str = "atento") -> Path:
         """Write a folder that `load` reads: config.json, model.safetensors, tokenizer files, model card, manifest."""
-        from atento.tasks.locate import write_model
-
         if layout != "atento":
             raise UsageError(f"`layout` must be 'atento' for this model: got {layout!r}")
         config = self.config | {"network": asdict(self.network.config)}

@@ -117,6 +117,8 @@ class ForkServer:
             source = place / "stdin"
             source.write_bytes(stdin.encode("utf-8") if isinstance(stdin, str) else stdin)
         out, err = stdout or place / "stdout", stderr or place / "stderr"
+        for path in (out, err):
+            path.touch()
         request = {
             "argv": [str(argument) for argument in argv],
             "cwd": str(cwd),

@@ -25,8 +25,8 @@ def main() -> None:
 
     import atento.cli.main
     import atento.model
-    import atento.tasks.demo
-    import atento.tasks.evaluation
+    import atento.demo
+    import atento.evaluation
     import atento.tasks.run
     import atento.world  # noqa: F401
 
@@ -198,6 +198,17 @@ def rate_from_the_start() -> None:
     loop.learning_rate = rate
 
 
+def slow_disk() -> None:
+    """A disk that takes its time, where the tests' own folder is in memory: a kill has something to hit."""
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        time.sleep(0.003)
+        real(fd)
+
+    os.fsync = fsync
+
+
 def signal_at_line(file: str, function: str, count: int, number: int) -> None:
     """Deliver a signal when that function is about to run its line number `count`, counted as they are executed."""
     seen = [0]
@@ -243,6 +254,7 @@ FAULTS: dict[str, Callable[..., None]] = {
         interval_forgotten,
         journal_not_cut,
         rate_from_the_start,
+        slow_disk,
         signal_at_line,
         signal_in_call,
     )

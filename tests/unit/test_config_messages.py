@@ -58,7 +58,7 @@ IN_THE_FILE = [
     ("name: 5", "my.yaml:3:7: name must be text: got 5 (put it in quotes if it is text)"),
     ("name: a/b", "my.yaml:3:7: name must be the name of a folder, without slashes: got 'a/b'"),
     ("name: ..", "my.yaml:3:7: name must be the name of a folder, without slashes: got '..'"),
-    ("metrics: blue", "my.yaml:3:10: unknown metric 'blue'; did you mean 'bleu'? Known: bleu, chrf, ter"),
+    ("metrics: blue", "my.yaml:3:10: unknown metric 'blue'; did you mean 'bleu'? Known: bleu, chrf, exact-match, ter"),
     ("metrics: [bleu, bleu]", "my.yaml:3:10: metrics names 'bleu' twice"),
     ("metrics: [bleu, 1]", "my.yaml:3:17: metrics.1 must be text: got 1 (put it in quotes if it is text)"),
     ("metrics: {a: 1}", "my.yaml:3:10: metrics.0 must be text: got a mapping of 1"),
@@ -198,7 +198,7 @@ def test_circles_of_several_files() -> None:
 def test_recipes_that_are_not_there() -> None:
     Path("folder").mkdir()
     for name, start in {
-        "micro-wrld-en-pt": "no recipe named 'micro-wrld-en-pt'; did you mean 'micro-world-en-pt'? Known: micro-world",
+        "micro-wrld-en-pt": "no recipe named 'micro-wrld-en-pt'; did you mean 'micro-world-en-pt'? Known: ",
         "xyz": "no recipe named 'xyz'. Known: ",
         "xyz.yaml": "there is no recipe file xyz.yaml; shipped recipes: micro-world-en-pt",
         "folder": "folder is a folder; a recipe is a YAML file or one of ",

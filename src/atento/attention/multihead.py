@@ -88,7 +88,7 @@ class MultiHeadAttention(nn.Module):
         return KeyValues(self._by_head(k), self._by_head(v))
 
     def head_weights(self) -> dict[str, Tensor]:
-        """The matrices one by one, for X·W: "query" (H,D,K), "key" and "value" (Hkv,D,K), "output" (H,K,D); no biases."""
+        """The matrices for X·W by head: "query" (H,D,K), "key", "value" (Hkv,D,K), "output" (H,K,D); no biases."""
         sizes = [self.n_heads * self.d_head, *[self.n_kv_heads * self.d_head] * 2]
         parts = self.input.weight.split(sizes, dim=0)
         named = {n: p.unflatten(0, (-1, self.d_head)).transpose(1, 2) for n, p in zip(("query", "key", "value"), parts)}

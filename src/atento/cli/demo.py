@@ -21,7 +21,7 @@ def demo(
     threads: Threads = None,
 ) -> None:
     """Learn to translate English to Portuguese from the micro-world, and show what was learnt, in some minutes."""
-    from atento.tasks.demo import show
+    from atento.demo import show
     from atento.tasks.run import train
 
     train("micro-world-en-pt", out=out, thread_count=threads)

@@ -42,8 +42,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Translate the sources, score against the targets; each score with its 95 % bootstrap interval."""
+    from atento.evaluation import evaluate as score
     from atento.model import load
-    from atento.tasks.evaluation import evaluate as score
 
     gates = [_gate(text) for text in fail_under or []]
     names = list(dict.fromkeys([*metrics.split(","), *(name for name, _ in gates)]))

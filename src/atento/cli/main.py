@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -70,7 +71,7 @@ def main() -> None:
         sys.stdout.flush()
     except AtentoError as error:
         if debug:
-            raise
+            traceback.print_exc()
         _tell(f"{'' if error.exit_status == 75 else 'error: '}{error}")
         _leave(error.exit_status)
     except BrokenPipeError:

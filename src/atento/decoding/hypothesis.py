@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One output: `ids` without EOS; `token_scores`, the log-probabilities (nats) of its tokens, EOS's last if finished.
+    """One output: `ids` without EOS; `token_scores`, log-probabilities (nats) of its tokens, EOS's last if finished.
 
     `log_prob` is their sum (H11); `score` = log_prob / length ** length_penalty, EOS counted (H8).
     """

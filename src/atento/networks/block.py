@@ -51,7 +51,7 @@ class Block(nn.Module):
         state: BlockState | None = None,
         random: Randomness | None = None,
     ) -> Tensor:
-        """x (B,T,D), memory (B,S,D) -> (B,T,D). With a `state`, x holds only the new positions; the state is updated."""
+        """x (B,T,D), memory (B,S,D) -> (B,T,D). With a `state`, x holds only new positions; it is updated."""
         own = None if state is None else state.own
         out, read = self.self_attention(self.own_residual.before(x), mask=mask, state=own, random=random)
         x = self.own_residual.after(x, out, random)

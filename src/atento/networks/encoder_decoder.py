@@ -90,7 +90,7 @@ class EncoderDecoder(nn.Module):
 
         Args:
             source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
-            target_ids: (B,T), already shifted right (beginning with `config.start_id`); with a `state` only the new ones.
+            target_ids: (B,T), shifted right (beginning with `config.start_id`); with a `state` only the new ones.
             source_padding_mask, target_padding_mask: boolean (B,S) and (B,T), True = a real token; with a `state`, the
                 target's covers the cached positions too.
             mask: replaces the decoder's causal mask; the padding mask is always joined to it.

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from atento.config.network import NetworkConfig, PositionConfig
-from atento.errors import CheckpointError, ModelError, UsageError
+from atento.errors import CheckpointError, ModelError, TokenizerError, UsageError
+from atento.text.tokenizer import Tokenizer
 from atento.training.catalogue import best, newest
 from atento.training.checkpoint import load_checkpoint
 from atento.training.manifest import MANIFEST, verify, write_file, write_manifest
@@ -119,6 +120,24 @@ def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
         return NetworkConfig(**given)
     except (TypeError, UsageError) as error:
         raise ModelError(f"{path}: config.json: {error}") from None
+
+
+def initial_model(init: str, home: Path) -> FoundModel:
+    """The model that training starts from: a path relative to the recipe's folder, or a hub name."""
+    return read_model(home / init if (home / init).exists() else init)
+
+
+def fine_tuned(start: FoundModel, wanted: NetworkConfig, tokenizer: Tokenizer) -> NetworkConfig:
+    """The network of the model that training starts from; only the dropouts are the recipe's.
+
+    Raises:
+        TokenizerError: the model's tokenizer is not its own.
+    """
+    config = network_config(start.config, start.path)
+    if config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
+        raise TokenizerError(f"{start.path}: the tokenizer is not the one the model was trained with")
+    dropouts = ("dropout", "attention_dropout", "activation_dropout")
+    return replace(config, **{name: getattr(wanted, name) for name in dropouts})
 
 
 def write_model(

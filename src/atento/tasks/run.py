@@ -19,9 +19,10 @@ import torch
 import atento
 from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
 from atento.config.recipe import Recipe
-from atento.errors import CheckpointError, DataError, RecipeError, TokenizerError, TrainingError, UsageError
+from atento.errors import CheckpointError, DataError, TokenizerError, TrainingError, UsageError
 from atento.networks import build_network, parameter_count
 from atento.precision import best_precision, resolve_device, threads
+from atento.tasks.locate import FoundModel, fine_tuned, initial_model, read_model
 from atento.tasks.prepare import Data, batches_for, network_for, read_data, tokenizer_for
 from atento.tasks.validation import validate
 from atento.text.tokenizer import Tokenizer
@@ -81,8 +82,6 @@ def train(
         elif value is not None and isinstance(given, list):
             given.append(f"{key}={value}")
     loaded = load_recipe(recipe, given)
-    if loaded.recipe.init is not None:
-        raise RecipeError("`init` (starting from a trained model) is not built yet; leave it out")
     device = resolve_device(device)
     folder = Path(out) if out is not None else Path("runs") / loaded.recipe.name
     if folder.name in ("", ".."):  # a folder is moved aside by its name
@@ -134,15 +133,19 @@ def _train(
     torch.set_num_threads(int(identity["threads"]))
     for part in ("checkpoints", "averaged"):
         clean(folder / part)
-    tokenizer = _tokenizer(recipe, loaded.home, folder, data, say)
-    config = network_for(recipe, tokenizer)
+    start = None if recipe.init is None else initial_model(recipe.init, loaded.home)
+    tokenizer = _tokenizer(recipe, loaded.home, folder, data, start, say)
+    config = network_for(recipe, tokenizer) if start is None else fine_tuned(start, recipe.network, tokenizer)
     batches = batches_for(recipe, config, tokenizer, data.train, say)
     steps = recipe.training.steps
     if recipe.training.epochs is not None:
         steps = max(1, round(recipe.training.epochs * batches.updates_per_epoch))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
-        network = build_network(config).to(device)
+        network = build_network(config)
+    if start is not None:
+        network.load_state_dict(start.weights)
+    network = network.to(device)
     valid = data.valid
     run = Run(
         folder=folder,
@@ -288,8 +291,10 @@ def _kept_identity(path: Path) -> dict[str, Any]:
     return kept
 
 
-def _tokenizer(recipe: Recipe, home: Path, folder: Path, data: Data, say: Callable[[str], None]) -> Tokenizer:
-    """The run's own tokenizer; made once, kept in the run folder."""
+def _tokenizer(
+    recipe: Recipe, home: Path, folder: Path, data: Data, start: FoundModel | None, say: Callable[[str], None]
+) -> Tokenizer:
+    """The run's own tokenizer; made once (or taken from the model it starts from), kept in the run folder."""
     kept = folder / "tokenizer"
     if kept.exists():
         tokenizer = Tokenizer.load(kept)
@@ -300,7 +305,7 @@ def _tokenizer(recipe: Recipe, home: Path, folder: Path, data: Data, say: Callab
             )
         return tokenizer
     texts = (text for pair in zip(data.train.source, data.train.target) for text in pair)
-    tokenizer = tokenizer_for(recipe, home, texts, say)
+    tokenizer = tokenizer_for(recipe, home, texts, say) if start is None else Tokenizer.load(start.path)
     for left in folder.glob(".tokenizer-*"):  # by a command that was killed
         shutil.rmtree(left, ignore_errors=True)
     partial = folder / f".tokenizer-{os.getpid()}"
@@ -337,10 +342,8 @@ def _finish(run: Run, recipe: Recipe, data: Data, tokenizer: Tokenizer) -> Train
     test = None
     event: dict[str, Any] = {"event": "end", "step": progress.step}
     if data.test is not None:
-        from atento.model import load
-
-        best = load(run.folder, device=str(run.identity["device"]))
-        test = validate(best.network, tokenizer, data.test, recipe)
+        network.load_state_dict(read_model(run.folder).weights)  # what `load` would take: the best, else the last
+        test = validate(network, tokenizer, data.test, recipe)
         event |= {f"test_{name}": value for name, value in test.items()}
         say("test: " + ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll")))
     run.journal.append(event)

@@ -1,5 +1,6 @@
 """Checkpoint averaging: the mean of the last weights of a run, often better than any one of them."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +25,15 @@ class Averaged:
 def average_run(run: Path, count: int, *, score: Callable[[dict[str, Tensor]], float] | None = None) -> Averaged:
     """Average the weights of the run's last `count` checkpoints into `RUN/averaged/` (Vaswani et al. 2017, 6.1).
 
-    Sums are made in float64, one checkpoint in memory at a time. `score` judges the mean weights, so that `best`
+    Those that only a signal asked for are passed over, so that a run that was stopped has the same average as one
+    that was not. Sums are made in float64, one checkpoint in memory at a time. `score` judges the mean weights, so that `best`
     may choose them.
 
     Raises:
         UsageError: the run has no checkpoint. CheckpointError: one of them is damaged.
     """
-    paths = [item.path for item in found(run / "checkpoints")][:count]
+    every = [item.path for item in found(run / "checkpoints")]
+    paths = ([path for path in every if _scheduled(path)] or every)[:count]
     if not paths:
         raise UsageError(f"{run} has no checkpoint to average")
     total: dict[str, Tensor] = {}
@@ -55,3 +58,11 @@ def average_run(run: Path, count: int, *, score: Callable[[dict[str, Tensor]], f
             run_id=newest.run_id,
         )
     return Averaged(path, len(paths), judged)
+
+
+def _scheduled(path: Path) -> bool:
+    """Whether the recipe asked for this checkpoint; a damaged one counts, for it to be refused when it is read."""
+    try:
+        return bool(json.loads((path / "state.json").read_bytes()).get("scheduled", True))
+    except (OSError, ValueError, AttributeError):
+        return True

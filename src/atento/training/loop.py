@@ -176,6 +176,7 @@ def save(run: Run) -> Path:
         "score": progress.score if progress.score_step == progress.step else None,
         "last_score": progress.score,
         "epoch": progress.step / run.batches.updates_per_epoch,
+        "scheduled": progress.finished or progress.step % config.checkpoint_every == 0,  # else a signal asked for it
         "torch": torch.__version__,
         **run.identity,
     }
@@ -192,7 +193,9 @@ def save(run: Run) -> Path:
         run_id=run_id,
     )
     run.journal.append({"event": "checkpoint", "step": progress.step})
-    retain(run.checkpoints, max(config.keep, config.average), run_id=run_id)
+    keep, every = max(config.keep, config.average), config.checkpoint_every
+    scheduled = {(progress.step // every - back) * every for back in range(keep)}  # no stop may push these out
+    retain(run.checkpoints, keep, scheduled, run_id=run_id)
     return path
 
 

@@ -1,0 +1,63 @@
+"""Two runs compared: what of them is not the same, bit for bit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+
+from atento.training.catalogue import newest
+from atento.training.journal import read_journal
+
+CLOCK = ("tokens_per_second", "seconds")  # what is measured, not computed
+
+
+def events(run: Path, kind: str) -> list[dict[str, Any]]:
+    """The events of one kind, without what the clock says."""
+    found = [event for event in read_journal(run / "metrics.jsonl") if event["event"] == kind]
+    return [{name: value for name, value in event.items() if name not in CLOCK} for event in found]
+
+
+def last(run: Path) -> Path:
+    """The newest checkpoint that verifies."""
+    path = newest(run / "checkpoints", set_aside=False)
+    assert path is not None
+    return path
+
+
+def tensors(path: Path) -> dict[str, bytes]:
+    """Every tensor of a safetensors file as its bytes, its type and its shape: what compares bit for bit."""
+    return {
+        name: f"{value.dtype} {tuple(value.shape)} ".encode() + value.numpy().tobytes()
+        for name, value in load_file(path).items()
+    }
+
+
+def state(run: Path) -> dict[str, Any]:
+    """What the last checkpoint knows of the run, without what is each run's own."""
+    content: dict[str, Any] = json.loads((last(run) / "state.json").read_text(encoding="utf-8"))
+    return {name: value for name, value in content.items() if name not in ("run_id", "finished")}
+
+
+def batches(record: Path) -> dict[int, list[Any]]:
+    """What every update was made of, by its number. An update that was made twice must have been made of the same."""
+    found: dict[int, list[Any]] = {}
+    for line in record.read_text(encoding="utf-8").splitlines():
+        update = json.loads(line)
+        content = [update["rows"], update["ids"]]
+        assert found.setdefault(update["update"], content) == content, f"update {update['update']} changed"
+    return found
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """The names of what differs: an empty list says that the two runs are the same run."""
+    pairs: dict[str, tuple[Any, Any]] = {
+        kind: (events(one, kind), events(other, kind)) for kind in ("train", "valid", "end")
+    }
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        pairs[name] = (tensors(last(one) / name), tensors(last(other) / name))
+    pairs["state"] = (state(one), state(other))
+    pairs["tokenizer"] = tuple((run / "tokenizer" / "tokenizer.json").read_bytes() for run in (one, other))
+    averaged = [newest(run / "averaged", set_aside=False) for run in (one, other)]
+    pairs["averaged"] = tuple(None if path is None else tensors(path / "model.safetensors") for path in averaged)
+    return [name for name, (mine, yours) in pairs.items() if mine != yours]

@@ -1,0 +1,307 @@
+"""A run that is killed, stopped, or made twice is the same run, bit for bit (R1, R7, N1, N2); and the tests have teeth."""
+
+import contextlib
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ForkServer, Running
+from runs import batches, differences, events, last, tensors
+
+pytestmark = pytest.mark.integration
+
+# Everything that could go wrong on resuming is on: warm-up, dropout, accumulation, drawn subwords, decoding, averaging.
+HARD = (
+    *("training.log_every=1", "training.accumulate=2", "training.subword_dropout=0.1", "network.attention_dropout=0.1"),
+    *("training.checkpoint_every=3", "training.validate_every=10", "training.average=2", "training.steps=44"),
+    *("data.test.0.file=test.tsv", "data.test.0.source=0", "data.test.0.target=1"),
+)
+PRECISIONS = ["float32", "bfloat16"]
+
+
+def train(precision: str, *more: str) -> list[str]:
+    return ["train", "tiny.yaml", *HARD, f"training.precision={precision}", "--threads", "1", *more]
+
+
+@pytest.fixture(scope="module")
+def whole(server: ForkServer, data: Path, scratch: Path) -> dict[str, Path]:
+    """An uninterrupted run a precision, with the record of its batches beside it, and how long it took."""
+    runs = {}
+    for precision in PRECISIONS:
+        run = runs[precision] = scratch / f"whole-{precision}"
+        begin = time.monotonic()
+        done = server.run(*train(precision, "--out", str(run)), cwd=data, record=run.with_suffix(".ids"))
+        assert done.status == 0, done.stderr
+        run.with_suffix(".time").write_text(str(time.monotonic() - begin), encoding="utf-8")
+    return runs
+
+
+def inside_a_save(run: Path, running: Running) -> None:
+    """Wait until a checkpoint is being written, or the process has ended (it is not waited for)."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError):
+            if any(name.startswith(".tmp-") for name in os.listdir(run / "checkpoints")):
+                return
+        time.sleep(0.0005)
+        if (run / "metrics.jsonl").exists() and b'"end"' in (run / "metrics.jsonl").read_bytes():
+            return
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_r1_killed_at_any_moment_the_same_command_ends_in_the_same_run(
+    server: ForkServer, place: Path, whole: dict[str, Path], precision: str
+) -> None:
+    """SIGKILL, half of the times inside a save; restarted until it is done."""
+    source, reference = random.Random(7), whole[precision]
+    usual = float(reference.with_suffix(".time").read_text(encoding="utf-8"))
+    run, record = place / "run", place / "ids"
+    command = train(precision, "--out", "run")
+    killed = cut_short = 0
+    for attempt in range(16):
+        running = server.start(*command, cwd=place, record=record, fault="slow_disk")
+        if attempt % 2:
+            inside_a_save(run, running)
+            time.sleep(source.uniform(0.0, 0.004))
+        else:
+            time.sleep(source.uniform(0.05, 0.8) * usual)
+        status = running.status()
+        if status is None and attempt < 12:
+            os.kill(running.pid, signal.SIGKILL)
+            killed += running.status(20.0) == -signal.SIGKILL
+            if (run / "checkpoints").exists():
+                cut_short += any(path.name.startswith(".tmp-") for path in (run / "checkpoints").iterdir())
+            continue
+        done = running.end() if status is None else running.told(status)
+        assert done.status == 0, done.stderr
+        break
+    else:
+        raise AssertionError("never done")
+    assert killed >= 4 and cut_short >= 1, (killed, cut_short)
+    assert differences(run, reference) == []
+    assert batches(record) == batches(reference.with_suffix(".ids"))
+    assert [event["step"] for event in events(run, "train")] == list(range(1, 45))
+    assert [event["step"] for event in events(run, "valid")] == [10, 20, 30, 40, 44]
+    assert not [path for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]
+    assert sorted(path.name for path in run.iterdir() if path.name.startswith(".")) == [".lock"]
+    again = server.run(*command, cwd=place)
+    assert (again.status, again.stdout, again.stderr) == (0, "", "already finished: run, step 44\n")
+
+
+FAULTY = [
+    ("dropout_by_the_clock", "float32", "train"),
+    ("data_from_the_start", "float32", "train"),
+    ("moments_forgotten", "float32", "optimizer.safetensors"),
+    ("interval_forgotten", "float32", "train"),
+    ("journal_not_cut", "float32", "train"),
+    ("rate_from_the_start", "float32", "model.safetensors"),
+    ("weights_not_restored", "bfloat16", "train"),
+]
+
+
+@pytest.mark.parametrize(("fault", "precision", "seen"), FAULTY)
+def test_r1_has_teeth_a_planted_bug_is_found(
+    server: ForkServer, place: Path, whole: dict[str, Path], fault: str, precision: str, seen: str
+) -> None:
+    """Killed in the step behind a checkpoint, gone on with by a program that has the bug."""
+    command = train(precision, "training.log_every=4", "--out", "run")
+    at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL, "call": 9}
+    assert server.run(*command, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
+    assert last(place / "run").name == "step-00000006"
+    record = place / "ids"
+    assert server.run(*command, cwd=place, fault=fault, record=record).status == 0
+    right = server.run(*train(precision, "training.log_every=4", "--out", "right"), cwd=place)
+    assert right.status == 0
+    assert seen in differences(place / "run", place / "right")
+    taken = batches(record)
+    assert (sorted(taken) != list(range(6, 44))) == (fault == "data_from_the_start")
+    assert taken.items() <= batches(whole[precision].with_suffix(".ids")).items()
+
+
+@pytest.mark.parametrize("kill", [1, 2, 3])
+def test_r1_a_run_killed_behind_its_last_step_is_finished_by_the_same_command(
+    server: ForkServer, place: Path, whole: dict[str, Path], kill: int
+) -> None:
+    """While it averages (1), scores the average (2), or reads the best model for the test data (3)."""
+    at = [("atento.tasks.run", "average_run"), ("atento.tasks.run", "_score_of"), ("atento.tasks.run", "read_model")][
+        kill - 1
+    ]
+    details = {"module": at[0], "function": at[1], "number": signal.SIGKILL}
+    command = train("float32", "--out", "run")
+    assert server.run(*command, cwd=place, fault="signal_in_call", **details).status == -signal.SIGKILL
+    done = server.run(*command, cwd=place)
+    assert done.status == 0 and "going on with run behind its last step, 44" in done.stderr
+    assert differences(place / "run", whole["float32"]) == []
+
+
+def test_r1_killed_before_the_first_checkpoint(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
+    """While data are read, the run's own files are written, the tokenizer is trained and the first step is made."""
+    command = train("float32", "--out", "run")
+    for module, function in (
+        ("atento.tasks.run", "read_data"),
+        ("atento.tasks.run", "dump_recipe"),
+        ("atento.tasks.prepare", "train_tokenizer"),
+        ("atento.tasks.run", "network_for"),
+        ("atento.training.loop", "learning_rate"),
+    ):
+        at = {"module": module, "function": function, "number": signal.SIGKILL}
+        assert server.run(*command, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
+    assert server.run(*command, cwd=place).status == 0
+    assert differences(place / "run", whole["float32"]) == []
+
+
+# Signals ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_r7_a_signal_at_any_moment_stops_with_a_checkpoint(
+    server: ForkServer, place: Path, whole: dict[str, Path], number: signal.Signals
+) -> None:
+    """Stopped again and again at random moments; each stop adds a step at least, and says where it stands."""
+    source, run, record = random.Random(number), place / "run", place / "ids"
+    command = train("float32", "--out", "run")
+    stops = 0
+    for _ in range(40):
+        running = server.start(*command, cwd=place, record=record)
+        deadline = time.monotonic() + 20
+        while "going on" not in (said := running.stderr.read_text(encoding="utf-8")) and "run folder" not in said:
+            assert time.monotonic() < deadline and (status := running.status()) in (None, 0), said
+            if status == 0:
+                break
+        else:
+            time.sleep(source.uniform(0.0, 0.1))
+            status = running.status()
+        if status is None:
+            os.kill(running.pid, number)
+            begin = time.monotonic()
+            done = running.end(20.0)
+            assert time.monotonic() - begin < 10  # 2 s and a step, on a quiet machine
+        else:
+            done = running.told(status)
+        if done.status == 0:
+            break
+        if done.status == 75:
+            step = int(last(run).name.removeprefix("step-"))
+            assert done.stderr.endswith(
+                f"stopped by {number.name} after step {step}, checkpoint saved; the same command goes on\n"
+            )
+            stops += 1
+        else:  # before training began, or behind its end: what the signal does by itself
+            assert done.status == -number
+    assert done.status == 0 and stops >= 2
+    assert differences(run, whole["float32"]) == []
+    assert batches(record) == batches(whole["float32"].with_suffix(".ids"))
+
+
+def test_r7_a_signal_before_every_single_line_of_the_loop(server: ForkServer, place: Path) -> None:
+    """SIGTERM at each line that `fit` executes, to the last: 75 with the checkpoint it speaks of, or 0, nothing else."""
+    short = ["training.steps=2", "training.checkpoint_every=5", "training.validate_every=1", "training.average=0"]
+    command = ["train", "tiny.yaml", *short, "--threads", "1"]
+    assert server.run(*command, "--out", "whole", cwd=place).status == 0
+    statuses = []
+    for line in range(1, 200):
+        run = place / f"run-{line}"
+        at = {"file": "training/loop.py", "function": "fit", "count": line, "number": signal.SIGTERM}
+        done = server.run(*command, "--out", str(run), cwd=place, fault="signal_at_line", **at)
+        statuses.append(done.status)
+        if done.status == 75:
+            stopped = int(done.stderr.split("after step ")[1].split(",")[0])
+            assert last(run).name == f"step-{stopped:08d}", f"line {line}: {done.stderr}"
+            again = server.run(*command, "--out", str(run), cwd=place)
+            assert again.status == 0, again.stderr
+            assert [event["step"] for event in events(run, "valid")] == [1, 2], line
+        else:
+            assert done.status in (0, -signal.SIGTERM), done.stderr  # not yet, or no longer, in the loop's hands
+        if done.status != -signal.SIGTERM or line % 5 == 0:
+            server.run(*command, "--out", str(run), cwd=place)
+            assert differences(run, place / "whole") == [], line
+        if done.status == 0 and statuses[-3:] == [0, 0, 0]:
+            break
+    assert statuses.count(75) > 20 and statuses[-1] == 0
+
+
+def test_r7_a_second_signal_stops_at_once(server: ForkServer, place: Path) -> None:
+    command = train("float32", "--out", "run")
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell calls these 143 and 130
+        at = {"module": "atento.training.loop", "function": "learning_rate", "number": number, "times": 2}
+        done = server.run(*command, cwd=place, fault="signal_in_call", **at)
+        assert done.status == -number
+        assert "stopped by" not in done.stderr and not (place / "run" / "checkpoints").exists()
+
+
+def test_r7_a_validation_that_a_signal_prevented_is_made_up(
+    server: ForkServer, place: Path, whole: dict[str, Path]
+) -> None:
+    """The signal comes in step 10 and in the last, 44, both to be validated."""
+    command = train("float32", "--out", "run")
+    for call, step in ((10, 10), (34, 44)):
+        at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGTERM, "call": call}
+        done = server.run(*command, cwd=place, fault="signal_in_call", **at)
+        assert done.status == 75 and f"after step {step}," in done.stderr
+        assert step not in [event["step"] for event in events(place / "run", "valid")]
+    assert server.run(*command, cwd=place).status == 0
+    assert [event["step"] for event in events(place / "run", "valid")] == [10, 20, 30, 40, 44]
+    assert differences(place / "run", whole["float32"]) == []
+
+
+@pytest.mark.parametrize("function", ["validated", "save_checkpoint", "retain"])
+def test_r7_a_signal_while_it_validates_or_saves(
+    server: ForkServer, place: Path, whole: dict[str, Path], function: str
+) -> None:
+    at = {"module": "atento.training.loop", "function": function, "number": signal.SIGUSR1}
+    command = train("float32", "--out", "run")
+    done = server.run(*command, cwd=place, fault="signal_in_call", **at)
+    assert done.status == 75 and "stopped by SIGUSR1" in done.stderr
+    assert server.run(*command, cwd=place).status == 0
+    assert differences(place / "run", whole["float32"]) == []
+
+
+# The same again -----------------------------------------------------------------------------------------------------
+
+
+def test_n1_neither_logging_nor_validating_nor_saving_changes_the_weights(
+    server: ForkServer, place: Path, whole: dict[str, Path]
+) -> None:
+    """The same steps with other habits: the same weights and the same optimiser."""
+    for number, habits in enumerate(
+        (
+            ["training.validate_every=2", "training.checkpoint_every=4", "training.log_every=7"],
+            ["training.validate_every=100", "training.checkpoint_every=100", "training.average=0", "decoding.beam=3"],
+            ["~data.valid", "~data.test", "training.keep=1"],
+        )
+    ):
+        run = place / f"run-{number}"
+        done = server.run(*train("float32", *habits, "--out", str(run)), cwd=place)
+        assert done.status == 0, done.stderr
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            assert tensors(last(run) / name) == tensors(last(whole["float32"]) / name)
+
+
+def test_n1_has_teeth_another_seed_gives_other_weights(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
+    assert server.run(*train("float32", "--seed", "2", "--out", "run"), cwd=place).status == 0
+    assert "model.safetensors" in differences(place / "run", whole["float32"])
+
+
+def test_n2_accumulation_changes_nothing_but_rounding(server: ForkServer, place: Path) -> None:
+    """20 steps without dropout: losses and weights equal to 1e-5, in 1, 2 and 4 parts."""
+    from safetensors.torch import load_file
+
+    quiet = ["network.dropout=0", "training.steps=20", "training.log_every=1", "training.batch_tokens=400"]
+    for parts in (1, 2, 4):
+        command = ["train", "tiny.yaml", *quiet, f"training.accumulate={parts}", "--threads", "1"]
+        done = server.run(*command, "--out", f"run-{parts}", cwd=place)
+        assert done.status == 0, done.stderr
+    one = place / "run-1"
+    weights = load_file(last(one) / "model.safetensors")
+    for other in (place / "run-2", place / "run-4"):
+        assert len(events(one, "train")) == 20
+        for mine, yours in zip(events(one, "train"), events(other, "train"), strict=True):
+            assert mine["loss"] == pytest.approx(yours["loss"], rel=1e-5)
+        for name, value in load_file(last(other) / "model.safetensors").items():
+            difference = (value - weights[name]).abs()
+            if name.endswith("attention.input.bias"):  # softmax undoes the keys' bias: its gradient is rounding alone
+                difference[16:32] = 0.0
+            assert difference.max() <= 1e-5 * max(1.0, float(weights[name].abs().max())), name
