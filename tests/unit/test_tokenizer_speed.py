@@ -54,6 +54,6 @@ def test_ten_times_the_text_takes_about_ten_times_as_long(kind: str, part: str) 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mebibyte_without_a_space_does_not_hang(kind: str, part: str) -> None:
     text = PARTS[part] * (2**20 // len(PARTS[part].encode()))
-    started = time.perf_counter()
+    started = time.process_time()
     trained(kind).encode(text)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
