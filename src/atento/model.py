@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -11,12 +11,13 @@ import torch
 
 from atento.attention.positions import Sinusoidal
 from atento.config.recipe import DecodingConfig
+from atento.config.schema import Reading, as_written
 from atento.errors import CapabilityError, ModelError, TokenizerError, UsageError, nearest
 from atento.networks import build_network
 from atento.networks.encoder_decoder import EncoderDecoder
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
-from atento.tasks.locate import network_config, read_model, write_model
+from atento.tasks.locate import decoding_config, network_config, read_model, write_model
 from atento.tasks.translation import Translation, translate
 from atento.text.tokenizer import Tokenizer
 
@@ -39,6 +40,7 @@ def load(model: str | Path, device: str = "auto", precision: str = "float32") ->
         raise UsageError(f"`precision` must be one of {', '.join(DTYPES)}: got {precision!r}")
     found = read_model(model)
     config = network_config(found.config, found.path)
+    decoding_config(found.config, found.path)  # wrong there is found here, not at the first text
     tokenizer = Tokenizer.load(found.path) if (found.path / "tokenizer.json").exists() else None
     if tokenizer is not None and config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
         raise TokenizerError(f"{found.path}: the tokenizer is not the one the model was trained with")
@@ -80,8 +82,7 @@ class Model:
     @property
     def decoding(self) -> DecodingConfig:
         """How this model decodes unless told otherwise: as its recipe said."""
-        known = {name: self.config.get("decoding", {}).get(name) for name in DecodingConfig.__dataclass_fields__}
-        return DecodingConfig(**{name: value for name, value in known.items() if value is not None})
+        return decoding_config(self.config, self.path or Path())
 
     @overload
     def translate(self, text: str, **options: Any) -> str: ...
@@ -95,6 +96,9 @@ class Model:
         A blank text gives a blank translation.
         """
         one = isinstance(text, str)
+        given: object = text
+        if not isinstance(given, Iterable) or isinstance(given, bytes):
+            raise UsageError(f"give a text or a list of texts: got {type(text).__name__}")
         outputs = self.translations([text] if isinstance(text, str) else list(text), n_best=n_best, **options)
         texts: list[Any] = [[o.text for o in found] if n_best is not None else found[0].text for found in outputs]
         return texts[0] if one else texts
@@ -107,18 +111,20 @@ class Model:
             raise CapabilityError(f"this model does {self.config.get('task')}, not translation")
         unknown = set(options) - set(DecodingConfig.__dataclass_fields__)
         if unknown:
+            name = min(unknown)
             raise UsageError(
-                f"unknown decoding option {sorted(unknown)[0]!r}"
-                f"{nearest(sorted(unknown)[0], list(DecodingConfig.__dataclass_fields__))}"
+                f"unknown decoding option {name!r}{nearest(name, list(DecodingConfig.__dataclass_fields__))}"
             )
         for text in texts:
             if not isinstance(text, str):
                 raise UsageError(f"a text must be a str: got {type(text).__name__}")
-        if options.get("beam") == 1 and n_best is None:
-            options["n_best"] = 1
-        decoding = replace(self.decoding, **options)
+        usual = self.decoding
+        beam = options.get("beam", usual.beam)
         if n_best is not None:
-            decoding = replace(decoding, n_best=n_best)
+            options["n_best"] = n_best
+        elif isinstance(beam, int) and 0 < beam < usual.n_best:  # a narrower beam than the recipe's n_best
+            options["n_best"] = beam
+        decoding: DecodingConfig = Reading().fit(as_written(options, "options"), DecodingConfig, "decoding", usual)
         return translate(self.network, self._tokenizer(), texts, decoding)
 
     def attend(self, text: str, target: str | None = None) -> AttentionRecord:

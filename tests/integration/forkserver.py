@@ -24,9 +24,9 @@ def main() -> None:
     import torch._dynamo  # which making the first optimiser imports
 
     import atento.cli.main
-    import atento.model
     import atento.demo
     import atento.evaluation
+    import atento.model
     import atento.tasks.run
     import atento.world  # noqa: F401
 
@@ -71,9 +71,9 @@ def run(request: dict[str, Any]) -> int:
         flags = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for number, (name, flag) in enumerate(zip(("stdin", "stdout", "stderr"), flags)):
             os.dup2(os.open(request[name], flag | os.O_NOCTTY, 0o666), number)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
-        sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+        sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
         sys.argv = ["atento", *request["argv"]]
         if request["record"]:
             record(request["record"])

@@ -77,6 +77,11 @@ def translate(
             ]
             sys.stdout.write(json.dumps({"source": line, "translations": hypotheses}, ensure_ascii=False) + "\n")
         elif n_best is not None:
-            sys.stdout.write("\t".join(one.text for one in found[0]) + "\n")
+            sys.stdout.write("\t".join(_line(one.text).replace("\t", " ") for one in found[0]) + "\n")
         else:
-            sys.stdout.write(" ".join(part[0].text for part in found) + "\n")
+            sys.stdout.write(_line(" ".join(part[0].text for part in found)) + "\n")
+
+
+def _line(text: str) -> str:
+    """The text on one line: a model that writes bytes may write a line end, and line N must answer line N."""
+    return text.replace("\n", " ").replace("\r", " ")

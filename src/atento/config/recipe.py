@@ -101,6 +101,8 @@ class DecodingConfig:
         for name in ("beam", "n_best", "batch_tokens"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`decoding.{name}` must be at least 1: got {getattr(self, name)}")
+        if self.max_new_tokens is not None and self.max_new_tokens < 1:
+            raise RecipeError(f"`decoding.max_new_tokens` must be at least 1: got {self.max_new_tokens}")
         if self.n_best > self.beam:
             raise RecipeError(f"`decoding.n_best` must not exceed `beam`: got {self.n_best} and {self.beam}")
 

@@ -12,8 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from atento.config.network import NetworkConfig, PositionConfig
-from atento.errors import CheckpointError, ModelError, TokenizerError, UsageError
+from atento.config.network import NetworkConfig
+from atento.config.recipe import DecodingConfig
+from atento.config.schema import Reading, as_written
+from atento.errors import CheckpointError, ModelError, RecipeError, TokenizerError, UsageError
 from atento.text.tokenizer import Tokenizer
 from atento.training.catalogue import best, newest
 from atento.training.checkpoint import load_checkpoint
@@ -44,16 +46,32 @@ def read_model(model: str | Path) -> FoundModel:
         return FoundModel(path, checkpoint.config, checkpoint.weights)
     if not (path / "config.json").exists():
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
-    if (path / MANIFEST).exists():
+    if (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():  # the hub's cache is made of links
         verify(path)
+    return FoundModel(path, _config(path / "config.json"), _weights(path / "model.safetensors"))
+
+
+def _config(file: Path) -> dict[str, Any]:
     try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        weights = load_file(path / "model.safetensors")
-    except FileNotFoundError as error:
-        raise ModelError(f"{path}: {Path(str(error.filename or 'model.safetensors')).name} is missing") from None
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file} is damaged: {error}") from None
+    if not isinstance(config, dict):
+        raise ModelError(f"{file} must hold one JSON object: got {type(config).__name__}")
+    return config
+
+
+def _weights(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except FileNotFoundError:
+        raise ModelError(f"{file.parent}: {file.name} is missing") from None
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror or error}") from None
     except (ValueError, SafetensorError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from None
-    return FoundModel(path, config, weights)
+        raise CheckpointError(f"{file} is damaged: {error}") from None
 
 
 def locate(model: str | Path) -> Path:
@@ -74,6 +92,8 @@ def _of_run(run: Path) -> Path:
     last = newest(run / "checkpoints", set_aside=False)
     chosen = best(run / "checkpoints", set_aside=False) or last
     averaged = newest(run / "averaged", set_aside=False)
+    if chosen is None and any((run / "checkpoints").glob("step-*")):
+        raise CheckpointError(f"every checkpoint of the run {run} is damaged")
     if chosen is None:
         raise UsageError(f"the run {run} has no checkpoint yet")
     if averaged is not None and _score(averaged) > _score(chosen):
@@ -88,12 +108,17 @@ def _score(path: Path) -> float:
 
 def _fetched(name: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+    )
 
-    patterns = ["config.json", "*.safetensors", "tokenizer*", "MANIFEST.json"]
+    patterns = ["config.json", "*.safetensors", "tokenizer*"]  # the hub's own hashes stand in for the manifest
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, OSError) as error:
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, HFValidationError, OSError) as error:
         raise UsageError(
             f"{name} is no local folder, and as a hub name it could not be fetched ({type(error).__name__}); "
             "give the path of a local folder"
@@ -114,12 +139,34 @@ def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
         raise ModelError(
             f"{path}: config.json has unknown network keys {sorted(unknown)}; was it written by a newer version?"
         )
-    if isinstance(given.get("positions"), dict):
-        given["positions"] = PositionConfig(**given["positions"])
+    place = str(path / "config.json")
     try:
-        return NetworkConfig(**given)
-    except (TypeError, UsageError) as error:
-        raise ModelError(f"{path}: config.json: {error}") from None
+        made: NetworkConfig = Reading().fit(as_written(given, place), NetworkConfig, "network")
+    except RecipeError as error:
+        raise ModelError(str(error)) from None
+    for name in ("pad_id", "unk_id", "bos_id", "eos_id", "start_id"):
+        if getattr(made, name) >= made.vocab_size:
+            raise ModelError(
+                f"{place}: network.{name} must be below network.vocab_size: got {getattr(made, name)} and "
+                f"{made.vocab_size}"
+            )
+    return made
+
+
+def decoding_config(config: Mapping[str, Any], path: Path) -> DecodingConfig:
+    """How a `config.json` says to decode; keys of other versions are passed over.
+
+    Raises:
+        ModelError: a value that cannot be right.
+    """
+    given = config.get("decoding", {})
+    if isinstance(given, dict):
+        given = {name: given[name] for name in DecodingConfig.__dataclass_fields__ if name in given}
+    try:
+        made: DecodingConfig = Reading().fit(as_written(given, str(path / "config.json")), DecodingConfig, "decoding")
+    except RecipeError as error:
+        raise ModelError(str(error)) from None
+    return made
 
 
 def initial_model(init: str, home: Path) -> FoundModel:

@@ -107,7 +107,8 @@ def fit(run: Run) -> Progress:
             stopping = stop.by  # read once a step, so that what the message says is what was done
             missed = _due(run) and progress.score_step != step
             progress.finished = progress.finished or (step == run.steps and not missed)
-            if step % config.checkpoint_every == 0 or progress.finished or stopping is not None:
+            is_best = progress.score_step == step == progress.best_step  # or the best model would be lost
+            if step % config.checkpoint_every == 0 or is_best or progress.finished or stopping is not None:
                 pause = time.monotonic()
                 save(run)
                 started += time.monotonic() - pause
@@ -176,7 +177,7 @@ def save(run: Run) -> Path:
         "score": progress.score if progress.score_step == progress.step else None,
         "last_score": progress.score,
         "epoch": progress.step / run.batches.updates_per_epoch,
-        "scheduled": progress.finished or progress.step % config.checkpoint_every == 0,  # else a signal asked for it
+        "scheduled": progress.finished or progress.step % config.checkpoint_every == 0,  # or the best, or a signal
         "torch": torch.__version__,
         **run.identity,
     }
