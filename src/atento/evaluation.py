@@ -1,6 +1,6 @@
 """Scoring a model on labelled data with its task's metrics and their intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,12 @@ def evaluate(
     *,
     metrics: Sequence[str] = ("bleu", "chrf", "exact-match"),
     skip_bad: bool = False,
+    say: Callable[[str], None] | None = None,
     **decoding: Any,
 ) -> dict[str, Score]:
     """Translate the sources and score against the targets; each `Score` has value, settings and interval.
+
+    What was left out (pairs with an empty side, bad records with `skip_bad`) is counted in a sentence given to `say`.
 
     Raises:
         CapabilityError: no such task here. DataError: names file and line.
@@ -45,6 +48,9 @@ def evaluate(
     scorers = {name: metric_named(name) for name in metrics}
     source = data if isinstance(data, SourceConfig) else source_of(data)
     pairs = read_pairs(source, Path(), skip_bad=skip_bad)
+    if say is not None:
+        for warning in pairs.warnings():
+            say(f"warning: {warning}")
     model = model if isinstance(model, Model) else load(model)
     outputs = model.translate(pairs.source, **decoding)
     return {name: scorer(outputs, pairs.target) for name, scorer in scorers.items()}

@@ -4,6 +4,7 @@ Requests and answers are one JSON object a line: {"argv": ..., "cwd": ...} -> {"
 -> {"status": ...}, negative for a signal, None while it runs. The server itself uses no thread, so forking it is safe.
 """
 
+import faulthandler
 import hashlib
 import json
 import os
@@ -74,6 +75,7 @@ def run(request: dict[str, Any]) -> int:
         sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+        faulthandler.dump_traceback_later(25, file=sys.stderr)  # what hangs says where
         sys.argv = ["atento", *request["argv"]]
         if request["record"]:
             record(request["record"])

@@ -39,16 +39,22 @@ def whole(server: ForkServer, data: Path, scratch: Path) -> dict[str, Path]:
     return runs
 
 
-def inside_a_save(run: Path, running: Running) -> None:
-    """Wait until a checkpoint is being written, or the process has ended (it is not waited for)."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError):
-            if any(path.name.startswith(".tmp-") for path in (run / "checkpoints").iterdir()):
-                return
-        time.sleep(0.0005)
-        if (run / "metrics.jsonl").exists() and b'"end"' in (run / "metrics.jsonl").read_bytes():
-            return
+def being_written(run: Path) -> set[str]:
+    """The temporary folders of checkpoints that are being written, or were when a process was killed."""
+    with contextlib.suppress(FileNotFoundError):
+        return {path.name for path in (run / "checkpoints").iterdir() if path.name.startswith(".tmp-")}
+    return set()
+
+
+def inside_a_save(run: Path, running: Running, before: set[str]) -> int | None:
+    """Wait until it writes a checkpoint, or has ended; how it ended."""
+    deadline = time.monotonic() + 30
+    while not being_written(run) - before:
+        status = running.status()
+        if status is not None:
+            return status
+        assert time.monotonic() < deadline, running.stderr.read_text(encoding="utf-8")
+    return None
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -62,18 +68,19 @@ def test_r1_killed_at_any_moment_the_same_command_ends_in_the_same_run(
     command = train(precision, "--out", "run")
     killed = cut_short = 0
     for attempt in range(16):
+        before = being_written(run)
         running = server.start(*command, cwd=place, record=record, fault="slow_disk")
         if attempt % 2:
-            inside_a_save(run, running)
-            time.sleep(source.uniform(0.0, 0.004))
+            status = inside_a_save(run, running, before)
+            time.sleep(source.uniform(0.0, 0.01))
         else:
-            time.sleep(source.uniform(0.05, 0.8) * usual)
-        status = running.status()
+            time.sleep(source.uniform(0.05, 0.4) * usual)
+            status = None
+        status = running.status() if status is None else status
         if status is None and attempt < 12:
             os.kill(running.pid, signal.SIGKILL)
             killed += running.status(20.0) == -signal.SIGKILL
-            if (run / "checkpoints").exists():
-                cut_short += any(path.name.startswith(".tmp-") for path in (run / "checkpoints").iterdir())
+            cut_short += bool(being_written(run) - before)
             continue
         done = running.end() if status is None else running.told(status)
         assert done.status == 0, done.stderr

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, running
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, progress, running
 
 
 class GateMissed(typer.Exit):
@@ -51,7 +51,7 @@ def evaluate(
     options = {name: value for name, value in given.items() if value is not None}
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
-        scores = score(loaded, data, task, metrics=names, skip_bad=skip_bad, **options)
+        scores = score(loaded, data, task, metrics=names, skip_bad=skip_bad, say=progress, **options)
     records = {}
     for name, found in scores.items():
         low, high = found.interval(seed=seed)

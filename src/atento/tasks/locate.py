@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -15,13 +16,14 @@ from torch import Tensor
 from atento.config.network import NetworkConfig
 from atento.config.recipe import DecodingConfig
 from atento.config.schema import Reading, as_written
-from atento.errors import CheckpointError, ModelError, RecipeError, TokenizerError, UsageError
+from atento.errors import AtentoError, CheckpointError, ModelError, RecipeError, TokenizerError, UsageError
 from atento.text.tokenizer import Tokenizer
 from atento.training.catalogue import best, newest
 from atento.training.checkpoint import load_checkpoint
 from atento.training.manifest import MANIFEST, verify, write_file, write_manifest
 from atento.training.manifest import directory as open_directory
 
+_MOST_LAYERS = 1000  # a file that lies about its depth must not cost the time to build it
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -150,6 +152,8 @@ def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
                 f"{place}: network.{name} must be below network.vocab_size: got {getattr(made, name)} and "
                 f"{made.vocab_size}"
             )
+    if max(made.n_layers, made.decoder_layers) > _MOST_LAYERS:
+        raise ModelError(f"{place}: more than {_MOST_LAYERS} layers: got {made.n_layers} and {made.decoder_layers}")
     return made
 
 
@@ -193,7 +197,7 @@ def write_model(
     """A model folder, written beside its place and renamed into it.
 
     Raises:
-        UsageError: something stands there already.
+        UsageError: something stands there already. AtentoError: it cannot be written; nothing is left of it.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} exists already; give another folder")
@@ -206,13 +210,18 @@ def write_model(
         "README.md": model_card(config).encode(),
         **files,
     }
-    partial.mkdir(parents=True)
-    with open_directory(partial) as fd:
-        entries = [write_file(fd, name, [content]) for name, content in contents.items()]
-    write_manifest(partial, entries=entries)
-    if directory.exists():
-        directory.rmdir()
-    partial.rename(directory)
+    try:
+        partial.mkdir(parents=True)
+        with open_directory(partial) as fd:
+            entries = [write_file(fd, name, [content]) for name, content in contents.items()]
+        write_manifest(partial, entries=entries)
+        if directory.exists():
+            directory.rmdir()
+        partial.rename(directory)
+    except (OSError, CheckpointError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise AtentoError(f"the model folder {directory} cannot be written: {reason}") from error
     return directory
 
 

@@ -113,12 +113,13 @@ def batches_for(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, pa
     source, target = tokenizer.encode_batch(pairs.source), tokenizer.encode_batch(pairs.target)
     longest = recipe.data.max_len
     kept = [i for i, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
-    if len(kept) < len(source):
-        say(
-            f"warning: {len(source) - len(kept)} of {len(source)} training pairs left out: longer than {longest} tokens"
-        )
+    blank = sum(not s or not t for s, t in zip(source, target))
+    long = len(source) - len(kept) - blank
+    for count, why in ((blank, "a side has no tokens"), (long, f"longer than {longest} tokens")):
+        if count:
+            say(f"warning: {count} of {len(source)} training pairs left out: {why}")
     if not kept:
-        raise DataError(f"no training pair is left: all are longer than `data.max_len` {longest} tokens")
+        raise DataError(f"no training pair is left: all are longer than `data.max_len` {longest} tokens, or blank")
     training = recipe.training
 
     def resample(epoch: int) -> tuple[Ragged, Ragged]:

@@ -26,8 +26,8 @@ def average_run(run: Path, count: int, *, score: Callable[[dict[str, Tensor]], f
     """Average the weights of the run's last `count` checkpoints into `RUN/averaged/` (Vaswani et al. 2017, 6.1).
 
     Those between the recipe's own steps (a stop, a best one) are passed over, so that a run that was stopped has the
-    same average as one that was not. Sums are made in float64, one checkpoint in memory at a time. `score` judges the mean weights, so
-    that `best` may choose them.
+    same average as one that was not. Sums are made in float64, one checkpoint in memory at a time. `score` judges the
+    mean weights, so that `best` may choose them.
 
     Raises:
         UsageError: the run has no checkpoint. CheckpointError: one of them is damaged.

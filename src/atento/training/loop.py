@@ -194,9 +194,9 @@ def save(run: Run) -> Path:
         run_id=run_id,
     )
     run.journal.append({"event": "checkpoint", "step": progress.step})
-    keep, every = max(config.keep, config.average), config.checkpoint_every
-    scheduled = {(progress.step // every - back) * every for back in range(keep)}  # no stop may push these out
-    retain(run.checkpoints, keep, scheduled, run_id=run_id)
+    every = config.checkpoint_every
+    averaged = {(progress.step // every - back) * every for back in range(config.average)}  # no stop pushes these out
+    retain(run.checkpoints, max(config.keep, config.average), averaged, run_id=run_id)
     return path
 
 

@@ -1,0 +1,389 @@
+"""The same folder again: what may change, what is refused and how, damaged checkpoints, a second trainer (R8, R9)."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ForkServer, write_tsv
+from runs import differences, events, last, tensors
+
+from atento.training.journal import read_journal
+
+pytestmark = pytest.mark.integration
+
+TINY = ["train", "tiny.yaml", "--threads", "1", "training.steps=8"]
+
+
+@pytest.fixture(scope="module")
+def ended(server: ForkServer, data: Path, scratch: Path) -> Path:
+    """A run of 8 steps that has ended, checkpoints at 4 and 8."""
+    done = server.run(*TINY, "--out", scratch / "ended", cwd=data)
+    assert done.status == 0, done.stderr
+    return scratch / "ended"
+
+
+@pytest.fixture
+def run(ended: Path, place: Path) -> Path:
+    """A copy of it, beside a copy of its data."""
+    shutil.copytree(ended, place / "run")
+    return place / "run"
+
+
+def snapshot(run: Path) -> dict[str, bytes]:
+    """Every file of a run but its log, the lock and the facts of the last start."""
+    skip = ("train.log", ".lock", "env.json")
+    return {str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name not in skip}
+
+
+def put(name: str, content: str) -> Callable[[Path], object]:
+    return lambda place: (place / name).write_text(content, encoding="utf-8", newline="\n")
+
+
+def one_pair_more(place: Path) -> None:
+    with (place / "train.tsv").open("a", encoding="utf-8", newline="\n") as file:
+        file.write("One more.\tMais um.\n")
+
+
+def another_tokenizer(place: Path) -> None:
+    kept = place / "run" / "tokenizer" / "tokenizer.json"
+    kept.write_text(kept.read_text(encoding="utf-8").replace('"merges": [', '"merges": [', 1), encoding="utf-8")
+    content = json.loads(kept.read_text(encoding="utf-8"))
+    content["model"]["merges"] = content["model"]["merges"][:-1]  # the same vocabulary, another segmentation
+    kept.write_text(json.dumps(content), encoding="utf-8")
+
+
+CHANGED: list[tuple[str, list[str], Callable[[Path], object] | None, str]] = [
+    ("the recipe", ["network.d_model=32"], None, "is a run of another recipe: network.d_model"),
+    ("two keys", ["training.seed=2", "tokenizer.kind=unigram"], None, "training.seed"),
+    ("a seed", ["--seed", "5"], None, "training.seed"),
+    ("the precision", ["--precision", "bfloat16"], None, "training.precision"),
+    ("the validation data", ["data.valid.0.count=3"], None, "data.valid.0.count"),
+    ("the training data", [], one_pair_more, "was trained on other data: the files have changed. Use --out or --force"),
+    ("validation's content", [], put("valid.tsv", "A.\tB.\n"), "was trained on other data"),
+    ("its tokenizer", [], another_tokenizer, "was trained with another tokenizer than"),
+    ("fewer steps", ["training.steps=6"], None, "run has 8 steps; `training.steps` 6 is fewer. Use --force"),
+    (
+        "its identity",
+        [],
+        put("run/run.json", '{"run_id": "x"}'),
+        "run.json is damaged, so nobody can tell what this run",
+    ),
+    ("its identity cut", [], put("run/run.json", ""), "run.json is damaged, so nobody can tell what this run"),
+]
+
+
+@pytest.mark.parametrize(("what", "more", "change", "said"), CHANGED, ids=[row[0] for row in CHANGED])
+def test_r9_what_changed_is_refused_by_name_and_nothing_is_touched(
+    server: ForkServer, place: Path, run: Path, what: str, more: list[str], change: Callable[[Path], object], said: str
+) -> None:
+    if change is not None:
+        change(place)
+    before = snapshot(run)
+    done = server.run(*TINY, *more, "--out", "run", cwd=place)
+    assert done.status == 2 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: ") and said in done.stderr
+    assert snapshot(run) == before
+
+
+def test_r9_both_sides_of_a_difference_are_named(server: ForkServer, place: Path, run: Path) -> None:
+    done = server.run(*TINY, "training.seed=2", "network.d_ff=64", "--out", "run", cwd=place)
+    for word in ("training.seed", "1", "2", "network.d_ff", "32", "64", "--out", "--force"):
+        assert word in done.stderr
+
+
+def test_r9_force_moves_the_old_folder_aside(server: ForkServer, place: Path, run: Path) -> None:
+    before = snapshot(run)
+    command = [*TINY, "training.seed=2", "--out", "run", "--force"]
+    done = server.run(*command, cwd=place)
+    assert done.status == 0 and done.stderr.startswith("moved the old folder to run.old-1\n")
+    assert snapshot(place / "run.old-1") == before
+    assert "training.seed" not in server.run(*command[:-1], cwd=place).stderr  # it is a run of the new recipe now
+    assert server.run(*command, cwd=place).status == 0
+    assert sorted(path.name for path in place.glob("run*")) == ["run", "run.old-1", "run.old-2"]
+
+
+def test_r9_a_tokenizer_folder_that_changed_is_refused(server: ForkServer, place: Path) -> None:
+    made = [*("tokenizer", "train", "train.tsv", "--kind", "bpe", "--vocab-size"), "--out", "tok"]
+    assert server.run(*made[:-2], "340", *made[-2:], cwd=place).status == 0
+    command = [*TINY, "~tokenizer", "tokenizer.path=tok", "--out", "run"]
+    assert server.run(*command, cwd=place).status == 0
+    shutil.move(place / "tok", place / "moved")
+    assert "already finished" in server.run(*command, cwd=place).stderr  # the run has a copy of its own
+    assert server.run(*made[:-2], "350", *made[-2:], cwd=place).status == 0
+    done = server.run(*command, cwd=place)
+    assert done.status == 2 and "was trained with another tokenizer: " in done.stderr
+    assert done.stderr.endswith("tok has changed. Use --out or --force\n")
+
+
+def test_r9_threads_device_and_version_are_only_warned_of(server: ForkServer, place: Path, run: Path) -> None:
+    kept = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    kept |= {"deterministic_from": "2.10.0", "device": "cuda"}
+    (run / "run.json").write_text(json.dumps(kept), encoding="utf-8")
+    command = ["train", "tiny.yaml", "training.steps=10", "--out", "run"]
+    done = server.run(*command, "--threads", "2", cwd=place)
+    assert done.status == 0
+    assert "warning: the run was begun with 1 threads, now 2: the same to rounding, not bit-exact" in done.stderr
+    assert "warning: the run was begun on cuda, now cpu: the same to rounding, not bit-exact" in done.stderr
+    assert "warning: the run was begun with torch 2.10.0, this is 2." in done.stderr
+    assert [event["step"] for event in events(run, "train")] == [4, 8, 10]
+
+
+def test_r9_without_threads_the_run_keeps_its_own_number(server: ForkServer, place: Path) -> None:
+    assert server.run("train", "tiny.yaml", "training.steps=2", "--threads", "2", "--out", "run", cwd=place).status == 0
+    done = server.run("train", "tiny.yaml", "training.steps=3", "--out", "run", cwd=place)
+    assert done.status == 0 and "warning" not in done.stderr
+    state = json.loads((last(place / "run") / "state.json").read_text(encoding="utf-8"))
+    assert state["threads"] == 2
+
+
+def test_more_steps_extend_a_finished_run(server: ForkServer, place: Path, run: Path) -> None:
+    """8 steps, then 16: the weights of 16 steps at once, and both ends are in the journal's place."""
+    command = ["train", "tiny.yaml", "--threads", "1", "training.steps=16"]
+    done = server.run(*command, "--out", "run", cwd=place)
+    assert done.status == 0 and "going on with run from step 8" in done.stderr
+    assert server.run(*command, "--out", "once", cwd=place).status == 0
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert tensors(last(run) / name) == tensors(last(place / "once") / name)
+    assert [event["step"] for event in read_journal(run / "metrics.jsonl") if event["event"] == "end"] == [16]
+    assert "steps: 16" in (run / "recipe.yaml").read_text(encoding="utf-8")
+    updates = int(server.run(*command, "--out", "x", cwd=place).stderr.split(" updates an epoch")[0].split()[-1])
+    by_epochs = server.run(*command[:-1], "training.epochs=1.5", "--out", "run", cwd=place)
+    assert by_epochs.status == 0
+    assert [event["step"] for event in events(run, "end")] == [round(1.5 * updates)]
+
+
+def test_a_finished_run_is_left_alone(server: ForkServer, place: Path, run: Path) -> None:
+    before = snapshot(run)
+    for more in ([], ["training.log_every=1"], ["training.keep=1", "name=other"]):
+        done = server.run(*TINY, *more, "--out", "run", cwd=place)
+        assert (done.status, done.stdout, done.stderr) == (0, "", "already finished: run, step 8\n")
+    assert snapshot(run) == before
+    listed = server.run("runs", place, cwd=place)
+    assert "finished" in listed.stdout and "unfinished" not in listed.stdout
+
+
+def test_fewer_steps_that_were_just_reached_end_an_unfinished_run(server: ForkServer, place: Path) -> None:
+    at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGTERM, "call": 5}
+    assert server.run(*TINY, "--out", "run", cwd=place, fault="signal_in_call", **at).status == 75
+    done = server.run(*TINY, "training.steps=5", "--out", "run", cwd=place)
+    assert done.status == 0 and [event["step"] for event in events(place / "run", "valid")] == [5]
+    assert "already finished: run, step 5" in server.run(*TINY, "training.steps=5", "--out", "run", cwd=place).stderr
+
+
+# Damaged ------------------------------------------------------------------------------------------------------------
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json"])
+def test_r4_a_damaged_checkpoint_falls_back_to_the_one_before(
+    server: ForkServer, place: Path, run: Path, ended: Path, name: str
+) -> None:
+    flip(run / "checkpoints" / "step-00000008" / name)
+    used = server.run("translate", "run", "--beam", "1", cwd=place, stdin="A cat.\n")
+    assert used.status == 0 and name in used.stderr and "passed over" in used.stderr
+    done = server.run(*TINY, "--out", "run", cwd=place)
+    assert done.status == 0 and "going on with run from step 4" in done.stderr and name in done.stderr
+    assert differences(run, ended) == []
+    assert [path.name for path in (run / "checkpoints").glob("*.bad")] == ["step-00000008.bad"]
+
+
+def test_r4_all_checkpoints_damaged(server: ForkServer, place: Path, run: Path) -> None:
+    for path in (run / "checkpoints").glob("step-*"):
+        flip(path / "model.safetensors")
+    used = server.run("translate", "run", cwd=place, stdin="A cat.\n")
+    assert used.status == 1 and "error: every checkpoint of the run run is damaged\n" in used.stderr
+    for _ in range(2):
+        done = server.run(*TINY, "--out", "run", cwd=place)
+        assert done.status == 1 and done.stdout == ""
+        assert done.stderr.endswith(
+            "error: every checkpoint of run is damaged (step-00000004.bad, step-00000008.bad); --force begins anew "
+            "beside it\n"
+        )
+    used = server.run("translate", "run", cwd=place, stdin="A cat.\n")
+    assert used.status == 1 and "every checkpoint of the run run is damaged" in used.stderr
+    assert server.run(*TINY, "--out", "run", "--force", cwd=place).status == 0
+
+
+def test_a_damaged_journal_does_not_stop_a_run(server: ForkServer, place: Path, run: Path) -> None:
+    journal = run / "metrics.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(b'{"event": "valid"', b'{"evnt": "valid"', 1))
+    shown = server.run("runs", "show", "run", cwd=place)
+    assert shown.status == 2 and "metrics.jsonl:4: not an event" in shown.stderr
+    done = server.run(*TINY, "--out", "run", cwd=place)
+    assert done.status == 0
+    assert [event["event"] for event in read_journal(journal)][-1] == "end"
+    assert "already finished" in server.run(*TINY, "--out", "run", cwd=place).stderr
+
+
+def test_left_overs_of_killed_commands_are_cleared_away(server: ForkServer, place: Path) -> None:
+    at = {"module": "atento.tasks.run", "function": "tokenizer_for", "number": signal.SIGKILL}
+    assert server.run(*TINY, "--out", "run", cwd=place, fault="signal_in_call", **at).status == -9
+    (place / "run" / ".tokenizer-12345").mkdir()
+    (place / "run" / "checkpoints" / f".tmp-4-{'0' * 32}").mkdir(parents=True)
+    (place / "run" / "averaged" / f".tmp-4-{'0' * 32}").mkdir(parents=True)
+    assert server.run(*TINY, "--out", "run", cwd=place).status == 0
+    assert [path for path in (place / "run").rglob(".*") if path.name != ".lock"] == []
+
+
+# One trainer a folder -----------------------------------------------------------------------------------------------
+
+
+def test_r8_a_second_trainer_is_refused(server: ForkServer, place: Path) -> None:
+    first = server.start("train", "tiny.yaml", "training.steps=4000", "--out", "run", "--threads", "1", cwd=place)
+    deadline = time.monotonic() + 30
+    while not (place / "run" / "checkpoints").exists():
+        assert time.monotonic() < deadline and first.status() is None
+    for more in ([], ["--force"]):
+        done = server.run(*TINY, "--out", "run", *more, cwd=place)
+        assert done.status == 2 and f"error: run folder run is in use by process {first.pid} on " in done.stderr
+    shown = server.run("runs", place, cwd=place)  # looking is allowed
+    assert shown.status == 0 and "unfinished" in shown.stdout
+    os.kill(first.pid, signal.SIGKILL)
+    first.end()
+    assert server.run("train", "tiny.yaml", "training.steps=4000", "--seed", "3", "--out", "run", cwd=place).status == 2
+
+
+# The folder itself --------------------------------------------------------------------------------------------------
+
+
+def test_a_command_that_was_refused_does_not_spoil_its_folder(server: ForkServer, place: Path) -> None:
+    """A typing error in the data's name leaves a folder behind; the corrected command takes it."""
+    done = server.run(*TINY, "data.train.0.file=trian.tsv", "--out", "run", cwd=place)
+    assert done.status == 2 and "trian.tsv: no such file" in done.stderr
+    assert server.run(*TINY, "--out", "run", cwd=place).status == 0
+
+
+def test_folders_that_are_no_runs_are_refused(server: ForkServer, place: Path) -> None:
+    (place / "mine").mkdir()
+    (place / "mine" / "letter.txt").write_text("Dear", encoding="utf-8")
+    (place / "file").write_text("x", encoding="utf-8")
+    done = server.run(*TINY, "--out", "mine", cwd=place)
+    assert done.status == 2
+    assert "error: mine holds files and is not a run; give another folder with --out, or --force to move" in done.stderr
+    assert [path.name for path in (place / "mine").iterdir()] == ["letter.txt"]
+    done = server.run(*TINY, "--out", "file", cwd=place)
+    assert done.status == 2 and "the run folder file is a file; give another with --out" in done.stderr
+    done = server.run(*TINY, "--out", "file/run", cwd=place)
+    assert done.status == 2 and "the run folder file/run cannot be made: Not a directory" in done.stderr
+    assert server.run(*TINY, "--out", "mine", "--force", cwd=place).status == 0
+    assert (place / "mine.old-1" / "letter.txt").exists()
+
+
+def test_without_out_the_folder_is_named_after_the_recipe(server: ForkServer, place: Path) -> None:
+    assert server.run(*TINY, cwd=place).status == 0
+    assert (place / "runs" / "tiny" / "run.json").exists()
+    assert server.run(*TINY, "name=other", cwd=place).status == 0
+    assert (place / "runs" / "other" / "run.json").exists()
+    listed = server.run("runs", cwd=place)
+    assert [line.split("\t")[:3] for line in listed.stdout.splitlines()] == [
+        ["runs/other", "step 8", "finished"],
+        ["runs/tiny", "step 8", "finished"],
+    ]
+
+
+def test_what_a_run_folder_holds(server: ForkServer, place: Path, run: Path) -> None:
+    names = {"recipe.yaml", "run.json", "env.json", "metrics.jsonl", "train.log", "tokenizer", "checkpoints", ".lock"}
+    assert {path.name for path in run.iterdir()} == names
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
+    assert recipe["training"]["steps"] == 8 and recipe["network"]["d_model"] == 16
+    facts = json.loads((run / "env.json").read_text(encoding="utf-8"))
+    assert {"atento", "torch", "python", "system", "command", "started"} == set(facts)
+    assert facts["command"].startswith("atento train tiny.yaml --threads 1 training.steps=8 --out ")
+    identity = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    assert identity["precision"] == "float32" and identity["threads"] == 1 and len(identity["data"]) == 64
+    files = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json"}
+    assert {path.name for path in last(run).iterdir()} == files | {"tokenizer.json", "tokenizer_config.json"}
+    log = (run / "train.log").read_text(encoding="utf-8").splitlines()
+    assert all(line[:19].count(":") == 2 and line[4] == "-" for line in log)
+    assert any("step 8: validation nll" in line for line in log)
+
+
+def test_a_run_taken_elsewhere_is_still_a_model(server: ForkServer, place: Path, run: Path) -> None:
+    """Nothing in a run folder points out of it."""
+    shutil.move(run, place / "moved")
+    for name in ("train.tsv", "valid.tsv", "tiny.yaml"):
+        (place / name).unlink()
+    assert server.run("translate", "moved", cwd=place, stdin="A cat.\n").status == 0
+    assert server.run("translate", last(place / "moved"), cwd=place, stdin="A cat.\n").status == 0
+
+
+# What the journal holds ---------------------------------------------------------------------------------------------
+
+
+def test_metrics_jsonl_has_the_contracts_events(run: Path) -> None:
+    """event, step, loss, nll, learning_rate, tokens_per_second; on valid the scores by name; in their order."""
+    found = read_journal(run / "metrics.jsonl")
+    assert [(event["event"], event["step"]) for event in found] == [
+        *(("train", 4), ("checkpoint", 4), ("train", 8), ("valid", 8), ("checkpoint", 8), ("end", 8))
+    ]
+    for event in found:
+        keys = {
+            "train": {"event", "step", "loss", "nll", "learning_rate", "tokens_per_second"},
+            "valid": {"event", "step", "loss", "nll", "chrf"},
+        }.get(event["event"], {"event", "step"})
+        assert set(event) == keys
+    first, second = events(run, "train")
+    assert second["loss"] < first["loss"] and 0 < second["learning_rate"] <= 5e-3
+    assert first["loss"] != first["nll"]  # smoothing included, and without
+
+
+def test_train_events_are_means_over_real_targets(server: ForkServer, place: Path) -> None:
+    """The event of four steps is the mean of theirs, weighed by their targets."""
+    record = place / "ids"
+    command = ["train", "tiny.yaml", "--threads", "1", "training.steps=4"]
+    assert server.run(*command, "training.log_every=1", "--out", "each", cwd=place, record=record).status == 0
+    assert server.run(*command, "--out", "whole", cwd=place).status == 0
+    from atento.text.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(place / "each" / "tokenizer")
+    pairs = [line.split("\t") for line in (place / "train.tsv").read_text(encoding="utf-8").splitlines()]
+    targets = [len(tokenizer.encode(target)) + 1 for _, target in pairs]
+    weights = []
+    for line in record.read_text(encoding="utf-8").splitlines():
+        weights.append(sum(targets[row] for part in json.loads(line)["rows"] for row in part))
+    each, (whole,) = events(place / "each", "train"), events(place / "whole", "train")
+    for name in ("loss", "nll"):
+        mean = sum(event[name] * weight for event, weight in zip(each, weights, strict=True)) / sum(weights)
+        assert whole[name] == pytest.approx(mean, rel=1e-9)
+
+
+def test_pairs_in_both_splits_are_counted(server: ForkServer, place: Path) -> None:
+    pairs = (place / "train.tsv").read_text(encoding="utf-8").splitlines()[:3]
+    with (place / "valid.tsv").open("a", encoding="utf-8", newline="\n") as file:
+        file.write("\n".join(pairs) + "\n")
+    done = server.run(*TINY, "--out", "run", cwd=place)
+    assert "warning: 3 of 9 validation pairs of valid.tsv also stand in the training data\n" in done.stderr
+
+
+def test_n1_another_process_with_another_hash_seed_makes_the_same_run(
+    server: ForkServer, place: Path, ended: Path
+) -> None:
+    """Not forked: Python's own hashes, and so the order of its sets, are other ones."""
+    import subprocess
+    import sys
+
+    from conftest import ENVIRONMENT
+
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", "from atento.cli.main import main; main()", *TINY, "--out", f"run-{seed}"],
+            cwd=place,
+            env={**os.environ, **ENVIRONMENT, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            timeout=120,
+        )
+        assert done.returncode == 0 and done.stdout == b""
+        assert differences(place / f"run-{seed}", ended) == []
+    write_tsv(place / "valid.tsv", "valid", 5)
+    assert "other data" in server.run(*TINY, "--out", "run-1", cwd=place).stderr

@@ -1,0 +1,281 @@
+"""How a run ends and what it keeps: best, stopped early, averaged; and what a person sees of it meanwhile."""
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Done, ForkServer
+from runs import events, last, tensors
+from safetensors.torch import load_file
+
+from atento.errors import CheckpointError, UsageError
+from atento.tasks.locate import locate
+from atento.training.average import average_run
+from atento.training.checkpoint import load_checkpoint
+
+pytestmark = pytest.mark.integration
+
+TINY = ["train", "tiny.yaml", "--threads", "1"]
+RISING = ["training.learning_rate=3", "training.warmup=60"]  # a rate that climbs until nothing is learnt any more
+
+
+@pytest.fixture(scope="module")
+def run(server: ForkServer, data: Path, scratch: Path) -> Path:
+    """24 steps, checkpoints at 4, 8 ... 24, of which six are kept."""
+    done = server.run(*TINY, "training.keep=6", "--out", scratch / "kept", cwd=data)
+    assert done.status == 0, done.stderr
+    return scratch / "kept"
+
+
+def steps(folder: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))
+
+
+def state(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    return found
+
+
+# What is best -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", ["nll", "chrf", "ter"])
+def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkServer, place: Path, metric: str) -> None:
+    """`best` goes by the first metric of the recipe (the loss where there is none); ter is an error rate."""
+    metrics = "metrics=[]" if metric == "nll" else f"metrics=[{metric}]"
+    more = [
+        *RISING,
+        "training.validate_every=1",
+        "training.steps=16",
+        "training.keep=20",
+        "tokenizer.kind=word",  # whole words, so that ter has something to count
+        "decoding.max_new_tokens=16",
+        metrics,
+    ]
+    done = server.run(*TINY, *more, "--out", "run", cwd=place)
+    assert done.status == 0, done.stderr
+    scores = {event["step"]: event[metric] for event in events(place / "run", "valid")}
+    best = max(scores.values()) if metric == "chrf" else min(scores.values())
+    first = min(step for step, score in scores.items() if score == best)
+    assert len(set(scores.values())) > 1
+    assert locate(place / "run").name == f"step-{first:08d}"
+    assert f"best validation score {best:.2f} at step {first}" in done.stderr
+
+
+def test_the_best_is_kept_between_checkpoints_and_beyond_keep(server: ForkServer, place: Path) -> None:
+    """Validated at 3, 6, 9 ... with checkpoints at 10, 20 alone: the best has its checkpoint all the same."""
+    more = [
+        *RISING,
+        "metrics=[]",
+        "training.validate_every=3",
+        "training.checkpoint_every=10",
+        "training.keep=1",
+    ]
+    done = server.run(*TINY, *more, "--out", "run", cwd=place)
+    assert done.status == 0, done.stderr
+    scores = {event["step"]: event["nll"] for event in events(place / "run", "valid")}
+    best = min(scores, key=lambda step: scores[step])
+    assert best % 10 and best != 24
+    assert steps(place / "run" / "checkpoints") == [best, 24]
+    assert locate(place / "run").name == f"step-{best:08d}"
+
+
+def test_retention_keeps_the_newest(run: Path, server: ForkServer, place: Path) -> None:
+    assert steps(run / "checkpoints") == [4, 8, 12, 16, 20, 24]
+    assert server.run(*TINY, "training.keep=2", "~data.valid", "--out", "two", cwd=place).status == 0
+    assert steps(place / "two" / "checkpoints") == [20, 24]
+
+
+# Stopping early -----------------------------------------------------------------------------------------------------
+
+
+def test_early_stop_after_so_many_validations_without_a_better_one(server: ForkServer, place: Path) -> None:
+    more = [*RISING, "metrics=[]", "training.validate_every=2", "training.early_stop=3", "training.steps=400"]
+    done = server.run(*TINY, *more, "--out", "run", cwd=place)
+    assert done.status == 0, done.stderr
+    scores = [event["nll"] for event in events(place / "run", "valid")]
+    best = scores.index(min(scores))
+    assert len(scores) == best + 4 and (len(scores) * 2) < 400
+    end = 2 * len(scores)
+    assert f"step {end}: no better nll in 3 validations; stopping early" in done.stderr
+    assert f"finished run at step {end}, best validation score {min(scores):.2f} at step {2 * best + 2}" in done.stderr
+    assert locate(place / "run").name == f"step-{2 * best + 2:08d}" and last(place / "run").name == f"step-{end:08d}"
+    again = server.run(*TINY, *more[:-1], "training.steps=800", "--out", "run", cwd=place)
+    assert again.stderr == f"already finished: run, step {end}\n"  # it ended by itself: more steps do not revive it
+
+
+def test_early_stop_counts_on_over_a_resume(server: ForkServer, place: Path) -> None:
+    import signal
+
+    more = [*RISING, "metrics=[]", "training.validate_every=2", "training.early_stop=3", "training.steps=400"]
+    assert server.run(*TINY, *more, "--out", "once", cwd=place).status == 0
+    for call in (5, 2, 3):
+        at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGTERM, "call": call}
+        assert server.run(*TINY, *more, "--out", "run", cwd=place, fault="signal_in_call", **at).status in (75, 0)
+    assert server.run(*TINY, *more, "--out", "run", cwd=place).status == 0
+    assert last(place / "run").name == last(place / "once").name
+    assert events(place / "run", "valid") == events(place / "once", "valid")
+
+
+# Averaging ----------------------------------------------------------------------------------------------------------
+
+
+def test_f12_the_average_is_the_mean_in_float64(run: Path, place: Path) -> None:
+    shutil.copytree(run, place / "run")
+    averaged = average_run(place / "run", 3)
+    assert (averaged.count, averaged.score) == (3, None)
+    parts = [load_file(run / "checkpoints" / f"step-000000{n}" / "model.safetensors") for n in (16, 20, 24)]
+    found = load_file(averaged.path / "model.safetensors")
+    assert found.keys() == parts[0].keys()
+    for name, value in found.items():
+        mean = sum(part[name].double() for part in parts) / 3
+        assert torch.equal(value, mean.to(torch.float32)) and value.dtype == torch.float32, name
+    content = state(averaged.path)
+    assert content["averaged"] == ["step-00000024", "step-00000020", "step-00000016"] and content["step"] == 24
+    assert load_checkpoint(averaged.path).optimizer == {}
+
+
+def test_one_checkpoint_is_its_own_average(run: Path, place: Path) -> None:
+    shutil.copytree(run, place / "run")
+    averaged = average_run(place / "run", 1)
+    assert tensors(averaged.path / "model.safetensors") == tensors(last(run) / "model.safetensors")
+    assert average_run(place / "run", 50).count == 6
+
+
+def test_best_chooses_the_average_only_where_it_is_better(run: Path, place: Path) -> None:
+    shutil.copytree(run, place / "run")
+    here = place / "run"
+    scored = state(locate(here))["score"]
+    for score, chosen in ((scored - 1, False), (scored, False), (scored + 1, True)):
+        path = average_run(here, 2, score=lambda _, score=score: score).path
+        assert (locate(here) == path) == chosen, score
+    average_run(here, 2)  # not scored: never the best
+    assert locate(here).parent.name == "checkpoints"
+
+
+def test_a_recipe_that_averages_scores_the_average_and_decides(server: ForkServer, place: Path) -> None:
+    """Validation's own score of the mean weights, from the right network; `best` is the better of both."""
+    more = ["metrics=[]", "training.average=3", "training.validate_every=4"]
+    done = server.run(*TINY, *more, "--out", "run", cwd=place)
+    assert done.status == 0
+    here = place / "run"
+    score = -state(here / "averaged" / "step-00000024")["score"]
+    assert f"averaged the last 3 checkpoints: nll {score:.2f}\n" in done.stderr
+    best = min(event["nll"] for event in events(here, "valid"))
+    assert (locate(here).parent.name == "averaged") == (score < best)
+    scored = server.run("evaluate", here / "averaged" / "step-00000024", "valid.tsv", "--metrics", "chrf", cwd=place)
+    assert scored.status == 0
+    # the mean of weights that still learn lies behind the last of them, so its loss lies between first and last
+    losses = [event["nll"] for event in events(here, "valid")]
+    assert min(losses[-3:]) - 0.1 < score < max(losses[-3:]) + 0.1
+
+
+def test_average_by_hand(server: ForkServer, run: Path, place: Path) -> None:
+    shutil.copytree(run, place / "run")
+    done = server.run("average", "run", "--last", "2", cwd=place)
+    assert (done.status, done.stdout) == (0, "run/averaged/step-00000024\n")
+    assert done.stderr == "averaged 2 checkpoints\n"
+    assert server.run("translate", "run/averaged/step-00000024", cwd=place, stdin="A cat.\n").status == 0
+    missing = server.run("average", "nothing", cwd=place)
+    assert missing.status == 2 and missing.stderr == "error: nothing has no checkpoint to average\n"
+    weights = place / "run" / "checkpoints" / "step-00000020" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    done = server.run("average", "run", cwd=place)
+    assert done.status == 1 and "step-00000020: model.safetensors has" in done.stderr
+    with pytest.raises(CheckpointError, match="step-00000020"):
+        average_run(place / "run", 3)
+    with pytest.raises(UsageError, match="has no checkpoint to average"):
+        average_run(place, 3)
+
+
+def test_what_stands_between_the_recipes_steps_is_not_averaged(run: Path, place: Path) -> None:
+    from atento.training.checkpoint import save_checkpoint
+
+    shutil.copytree(run, place / "run")
+    kept = load_checkpoint(place / "run" / "checkpoints" / "step-00000024")
+    parts = {"config": kept.config, "weights": kept.weights, "optimizer": {}, "run_id": kept.run_id}
+    save_checkpoint(place / "run" / "checkpoints", 22, state={"scheduled": False}, **parts)  # a signal asked for it
+    average_run(place / "run", 2)
+    assert state(place / "run" / "averaged" / "step-00000024")["averaged"] == ["step-00000024", "step-00000020"]
+
+
+# Numbers that go wrong ----------------------------------------------------------------------------------------------
+
+
+def test_n3_a_loss_that_is_not_finite_stops_with_the_step_and_keeps_the_last_good_one(
+    server: ForkServer, place: Path
+) -> None:
+    more = ["training.learning_rate=1e30", "training.warmup=0", "training.schedule=constant", "training.clip=0"]
+    done = server.run(*TINY, *more, "training.checkpoint_every=1", "--out", "run", cwd=place)
+    assert done.status == 1 and done.stdout == ""
+    assert re.search(r"error: step \d: the (loss|gradient) is not finite \(loss \S+, gradient norm \S+\)", done.stderr)
+    assert "Lower `training.learning_rate` or raise `training.warmup`" in done.stderr
+    assert all(torch.isfinite(value).all() for value in load_file(last(place / "run") / "model.safetensors").values())
+
+
+# What a person sees -------------------------------------------------------------------------------------------------
+
+
+def on_a_terminal(server: ForkServer, *argv: object, cwd: Path) -> tuple[Done, str]:
+    """A command whose standard error is a terminal, and all that the terminal was sent."""
+    ours, theirs = pty.openpty()
+    running = server.start(*argv, cwd=cwd, stderr=Path(os.ttyname(theirs)))
+    shown, deadline = b"", time.monotonic() + 60
+    status = None
+    while time.monotonic() < deadline:
+        if select.select([ours], [], [], 0.01)[0]:
+            shown += os.read(ours, 65536)
+        elif status is not None:
+            break
+        else:
+            status = running.status()
+    os.close(theirs)
+    os.close(ours)
+    assert status is not None
+    return running.told(status), shown.decode("utf-8", "replace")
+
+
+def test_a_bar_on_a_terminal(server: ForkServer, place: Path) -> None:
+    done, shown = on_a_terminal(server, *TINY, "training.steps=60", "--out", "run", cwd=place)
+    assert done.status == 0 and done.stdout == ""
+    assert "\x1b[" in shown and re.search(r"step\s.{0,20}\d+/60", shown)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert "step 8: validation nll" in plain and "finished run at step 60" in plain
+    assert "tokens/s, " not in plain  # the line's "left" is the bar's own business
+    log = (place / "run" / "train.log").read_text(encoding="utf-8")
+    assert log.count(": loss ") == 15 and "\x1b" not in log
+
+
+def test_quiet_lines_in_a_file(server: ForkServer, place: Path) -> None:
+    done = server.run(*TINY, "--out", "run", cwd=place)
+    assert "\x1b" not in done.stderr and "\r" not in done.stderr
+    lines = done.stderr.splitlines()
+    assert sum(bool(re.fullmatch(r"step \d+: loss .* tokens/s, .* left", line)) for line in lines) == 6
+    assert sum(bool(re.fullmatch(r"step \d+: validation nll \d\.\d{3}, chrf \d+\.\d\d", line)) for line in lines) == 3
+    assert "60 pairs" in lines[1] and "cpu, float32, 1 threads; run folder run" in lines[1]
+    assert done.stdout == ""
+
+
+def test_whoever_read_the_log_may_leave(server: ForkServer, place: Path) -> None:
+    """`atento train ... 2>&1 | head -1`: training goes on to its end, and the run's own log has it all."""
+    import subprocess
+    import sys
+
+    from conftest import ENVIRONMENT
+
+    command = [sys.executable, "-c", "from atento.cli.main import main; main()", *TINY, "--out", "run"]
+    process = subprocess.Popen(command, cwd=place, env={**os.environ, **ENVIRONMENT}, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.stderr.close()
+    assert process.wait(timeout=120) == 0
+    assert last(place / "run").name == "step-00000024" and events(place / "run", "end")
+    assert "step 24: validation" in (place / "run" / "train.log").read_text(encoding="utf-8")

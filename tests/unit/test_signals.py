@@ -1,0 +1,82 @@
+"""Stopping politely: the first signal raises a flag, the second does what it does, and the handlers come back."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from atento.training.signals import STOPPING, StopRequest
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """How a forked child that does this work ends: its exit status, negative for a signal."""
+    pid = os.fork()
+    if pid == 0:
+        status = 3
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("number", STOPPING)
+def test_r7_the_first_signal_only_raises_the_flag(number: signal.Signals) -> None:
+    def work() -> None:
+        with StopRequest() as stop:
+            assert stop.by is None
+            os.kill(os.getpid(), number)
+            assert stop.by is number and stop.by.name == number.name
+
+    assert in_child(work) == 0
+
+
+@pytest.mark.parametrize("first", STOPPING)
+@pytest.mark.parametrize("second", STOPPING)
+def test_r7_the_second_ends_the_process_as_it_would_end_any(first: signal.Signals, second: signal.Signals) -> None:
+    def work() -> None:
+        with StopRequest():
+            os.kill(os.getpid(), first)
+            os.kill(os.getpid(), second)
+            time.sleep(10)
+
+    assert in_child(work) == -second
+
+
+def test_the_handlers_come_back_whatever_happens() -> None:
+    before = [signal.getsignal(number) for number in STOPPING]
+    with pytest.raises(RuntimeError), StopRequest():
+        assert all(signal.getsignal(number) not in before for number in STOPPING)
+        raise RuntimeError
+    assert [signal.getsignal(number) for number in STOPPING] == before
+    with StopRequest() as outer, StopRequest() as inner:
+        assert outer.by is inner.by is None
+    assert [signal.getsignal(number) for number in STOPPING] == before
+
+
+def test_an_ignored_signal_is_ignored_again_afterwards() -> None:
+    def work() -> None:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert stop.by is signal.SIGUSR1
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    assert in_child(work) == 0
+
+
+def test_outside_the_main_thread_it_watches_nothing() -> None:
+    before, seen = [signal.getsignal(number) for number in STOPPING], []
+
+    def work() -> None:
+        with StopRequest() as stop:
+            seen.append((stop.by, [signal.getsignal(number) for number in STOPPING]))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [(None, before)]

@@ -1,0 +1,282 @@
+"""From a recipe to what training needs: data read and counted, the tokenizer, the network's numbers, batches."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atento.config.network import NetworkConfig
+from atento.config.recipe import DataConfig, DecodingConfig, Recipe, SourceConfig, TokenizerConfig, TrainingConfig
+from atento.data.batches import Ragged, Seq2SeqBatches
+from atento.errors import DataError, RecipeError, TokenizerError, UsageError
+from atento.metrics import chrf, exact_match
+from atento.networks import build_network
+from atento.tasks.prepare import Pairs, batches_for, in_order, network_for, read_data, tokenizer_for
+from atento.tasks.translation import translate
+from atento.tasks.validation import held_out_loss, validate
+from atento.text.tokenizer import Tokenizer
+from atento.world import write
+
+PAIRS = write("train", 40)
+TEXTS = [text for pair in PAIRS for text in (pair.source, pair.target)]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def recipe(train: Any = (), valid: Any = (), test: Any = (), **parts: Any) -> Recipe:
+    data = DataConfig(train=tuple(train), valid=tuple(valid), test=tuple(test), **parts.pop("data", {}))
+    return Recipe(task="translation", data=data, **parts)
+
+
+@pytest.fixture
+def tsv(tmp_path: Path) -> Callable[[str, list[tuple[str, str]]], SourceConfig]:
+    def make(name: str, pairs: list[tuple[str, str]]) -> SourceConfig:
+        (tmp_path / name).write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8", newline="\n")
+        return SourceConfig(file=name, source=0, target=1)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    made = tokenizer_for(recipe(tokenizer=TokenizerConfig(kind="bpe", vocab_size=340)), Path(), TEXTS, print)
+    assert made.vocab_size == 340
+    return made
+
+
+def pairs_of(source: list[str], target: list[str]) -> Pairs:
+    return Pairs(source, target, "")
+
+
+# Data ---------------------------------------------------------------------------------------------------------------
+
+
+def test_splits_are_joined_and_what_is_left_out_is_counted(tsv: Any, tmp_path: Path) -> None:
+    one, two = tsv("a.tsv", [("a", "b"), ("", "c"), ("d", "e")]), tsv("b.tsv", [("f", "g")])
+    valid = tsv("v.tsv", [("a", "b"), ("f", "g"), ("x", "y"), ("a", "b")])
+    said: list[str] = []
+    data = read_data(recipe([one, two], [valid], [two]), tmp_path, said.append)
+    assert (data.train.source, data.train.target) == (["a", "d", "f"], ["b", "e", "g"])
+    assert data.valid is not None and data.valid.source == ["a", "f", "x", "a"]
+    assert data.test is not None and data.test.target == ["g"]
+    assert said == [
+        "warning: a.tsv: 1 pair with an empty side left out",
+        "warning: 3 of 4 validation pairs of v.tsv also stand in the training data",
+    ]
+
+
+def test_bad_records_are_refused_or_counted(tsv: Any, tmp_path: Path) -> None:
+    source = tsv("a.tsv", [("a", "b"), ("c", "d")])
+    with (tmp_path / "a.tsv").open("ab") as file:
+        file.write(b"only one\nx\ty\xff\n")
+    with pytest.raises(DataError, match=r"a.tsv:3: 1 column separated by a tab"):
+        read_data(recipe([source]), tmp_path, print)
+    said: list[str] = []
+    data = read_data(recipe([source], data={"skip_bad": True}), tmp_path, said.append)
+    assert data.train.source == ["a", "c"] and data.valid is None and data.test is None
+    assert len(said) == 1 and said[0].startswith("warning: a.tsv: 2 bad records left out, first a.tsv:3: 1 column")
+
+
+def test_without_training_data_there_is_nothing_to_do(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"`data.train` names no data"):
+        read_data(recipe(), tmp_path, print)
+
+
+def test_the_fingerprint_is_of_what_is_trained_and_validated_on(tsv: Any, tmp_path: Path) -> None:
+    """Pairs, their order and the splits' borders count; file names, blank pairs and the test split do not."""
+
+    def fingerprint(train: list[tuple[str, str]], valid: list[tuple[str, str]], name: str = "a.tsv") -> str:
+        sources = [tsv(name, train)], [tsv("v.tsv", valid)] if valid else []
+        return read_data(recipe(*sources), tmp_path, lambda _: None).fingerprint
+
+    pairs = [("a", "b"), ("c", "d"), ("e", "f")]
+    same = fingerprint(pairs, pairs[:1])
+    assert fingerprint(pairs, pairs[:1], "other.tsv") == fingerprint([*pairs, ("", "")], pairs[:1]) == same
+    others = [
+        *((pairs[::-1], pairs[:1]), (pairs[:2], pairs[:1]), (pairs, pairs[1:2]), (pairs, [])),
+        *(([("a", "b"), ("c", "d"), ("e", "F")], pairs[:1]), ([("ab", ""), ("a", "bc"), *pairs], pairs[:1])),
+    ]
+    assert len({fingerprint(*other) for other in others} | {same}) == len(others) + 1
+
+
+def test_the_micro_world_is_named_in_a_warning(tmp_path: Path) -> None:
+    train, valid = SourceConfig(world="train", count=30), SourceConfig(world="train", count=10)
+    said: list[str] = []
+    read_data(recipe([train], [valid]), tmp_path, said.append)
+    assert all("of the micro-world's train also stand in the training data" in line for line in said)
+
+
+# Tokenizer and network ----------------------------------------------------------------------------------------------
+
+
+def test_a_tokenizer_is_trained_or_read(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path / "kept")
+    said: list[str] = []
+    read = tokenizer_for(recipe(tokenizer=TokenizerConfig(path="kept")), tmp_path, iter(()), said.append)
+    assert read.fingerprint == tokenizer.fingerprint and said == []
+    made = tokenizer_for(recipe(tokenizer=TokenizerConfig(kind="word", vocab_size=50)), tmp_path, TEXTS, said.append)
+    assert said == [f"tokenizer: word, {made.vocab_size} pieces"]
+    with pytest.raises(TokenizerError, match=r"no tokenizer at .*none"):
+        tokenizer_for(recipe(tokenizer=TokenizerConfig(path="none")), tmp_path, TEXTS, print)
+    with pytest.raises(UsageError, match=r"`tokenizer.shared: false` .* is not built yet; use true"):
+        tokenizer_for(recipe(tokenizer=TokenizerConfig(shared=False)), tmp_path, TEXTS, print)
+
+
+def test_the_network_gets_the_tokenizers_numbers(tokenizer: Tokenizer) -> None:
+    made = network_for(recipe(network=NetworkConfig(d_model=32, n_heads=4)), tokenizer)
+    assert (made.vocab_size, made.d_model, made.tokenizer_fingerprint) == (340, 32, tokenizer.fingerprint)
+    ids = tokenizer.specials
+    assert (made.pad_id, made.unk_id, made.bos_id, made.eos_id) == tuple(
+        ids.id(n) for n in ("pad", "unk", "bos", "eos")
+    )
+    assert made.start_id == made.bos_id
+    assert network_for(recipe(network=NetworkConfig(vocab_size=340)), tokenizer).vocab_size == 340
+    with pytest.raises(
+        RecipeError, match=r"`network.vocab_size` must be the tokenizer's: got 500 and 340; leave it out"
+    ):
+        network_for(recipe(network=NetworkConfig(vocab_size=500)), tokenizer)
+
+
+# Batches ------------------------------------------------------------------------------------------------------------
+
+
+def batches(tokenizer: Tokenizer, pairs: Pairs, say: Any = print, max_len: int = 64, **training: Any) -> Seq2SeqBatches:
+    made = recipe(data={"max_len": max_len}, training=TrainingConfig(**{"batch_tokens": 100, "seed": 3, **training}))
+    return batches_for(made, network_for(made, tokenizer), tokenizer, pairs, say)
+
+
+def test_over_long_and_blank_pairs_are_left_out_and_counted(tokenizer: Tokenizer) -> None:
+    lengths = [len(tokenizer.encode(pair.source)) for pair in PAIRS[:3]]
+    assert max(lengths) < 50
+    source = [*(pair.source for pair in PAIRS[:3]), "long " * 60, "short", "\x07", "ok"]
+    target = [*(pair.target for pair in PAIRS[:3]), "curto", "longo " * 60, "nada", "\x01"]
+    said: list[str] = []
+    made = batches(tokenizer, pairs_of(source, target), said.append, max_len=50)
+    assert made.source.lengths.tolist() == lengths
+    assert said == [
+        "warning: 2 of 7 training pairs left out: a side has no tokens",
+        "warning: 2 of 7 training pairs left out: longer than 50 tokens",
+    ]
+    with pytest.raises(
+        DataError, match=r"no training pair is left: all are longer than `data.max_len` 2 tokens, or blank"
+    ):
+        batches(tokenizer, pairs_of(source, target), said.append, max_len=2)
+
+
+def test_every_pair_is_seen_once_an_epoch_as_it_was_written(tokenizer: Tokenizer) -> None:
+    pairs = pairs_of([pair.source for pair in PAIRS], [pair.target for pair in PAIRS])
+    made = batches(tokenizer, pairs)
+    assert made.updates_per_epoch > 3
+    for epoch in range(2):
+        seen: Counter[tuple[str, str]] = Counter()
+        for update in range(made.updates_per_epoch):
+            for part in made.parts(epoch * made.updates_per_epoch + update, accumulate=2):
+                for i in range(len(part.source)):
+                    source = part.source[i][part.source_padding_mask[i]].tolist()
+                    labels = part.labels[i][part.labels[i] >= 0].tolist()
+                    read = part.target_input[i][: len(labels)].tolist()
+                    assert source[-1] == labels[-1] == tokenizer.eos_id
+                    assert read == [tokenizer.bos_id, *labels[:-1]]  # teacher forcing: shifted right
+                    seen[tokenizer.decode(source), tokenizer.decode(labels)] += 1
+        assert seen == Counter(zip(pairs.source, pairs.target))
+
+
+def test_drawn_subwords_spell_the_same_and_depend_on_epoch_and_seed_alone(tokenizer: Tokenizer) -> None:
+    pairs = pairs_of([pair.source for pair in PAIRS], [pair.target for pair in PAIRS])
+
+    def drawn(update: int, **options: Any) -> list[list[int]]:
+        made = batches(tokenizer, pairs, subword_dropout=0.3, **options)
+        return [
+            part.source[i][part.source_padding_mask[i]].tolist()
+            for part in made.parts(update)
+            for i in range(len(part.source))
+        ]
+
+    epoch = batches(tokenizer, pairs).updates_per_epoch
+    assert drawn(0) == drawn(0) and drawn(epoch) == drawn(epoch)
+    texts = {tuple(ids) for update in range(epoch) for ids in drawn(update)}
+    again = {tuple(ids) for update in range(epoch, 2 * epoch) for ids in drawn(update)}
+    other = {tuple(ids) for update in range(epoch) for ids in drawn(update, seed=4)}
+    assert len(texts & again) < 20 and len(texts & other) < 20
+    for one in (texts, again, other):
+        assert Counter(tokenizer.decode(ids) for ids in one) == Counter(set(pairs.source)) or len(one) <= len(PAIRS)
+        assert {tokenizer.decode(ids) for ids in one} == set(pairs.source)
+
+
+@given(lengths=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=40), budget=st.integers(1, 100))
+def test_in_order_gives_every_row_once_within_the_budget(lengths: list[tuple[int, int]], budget: int) -> None:
+    source, target = [[5] * s for s, _ in lengths], [[5] * t for _, t in lengths]
+    found = in_order(source, target, budget)
+    assert sorted(row for rows in found for row in rows) == list(range(len(lengths)))
+    assert all(len(rows) == 1 or sum(len(target[row]) + 1 for row in rows) <= budget for rows in found if rows)
+    flat = [len(target[row]) for rows in found for row in rows]
+    assert flat == sorted(flat)
+
+
+# Validation ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def network(tokenizer: Tokenizer) -> Any:
+    torch.manual_seed(0)
+    config = NetworkConfig(d_model=16, d_ff=32, n_heads=2, n_layers=1, norm="pre", dropout=0.5)
+    return build_network(network_for(recipe(network=config), tokenizer))
+
+
+def test_f1_held_out_loss_is_the_mean_over_real_targets_without_dropout(tokenizer: Tokenizer, network: Any) -> None:
+    """Against one sentence at a time through `log_softmax`, in float64."""
+    pairs = pairs_of([pair.source for pair in PAIRS], [pair.target for pair in PAIRS])
+    network.eval()
+    total, count = 0.0, 0
+    config = network.config
+    with torch.no_grad():
+        for one, other in zip(pairs.source, pairs.target):
+            source = torch.tensor([[*tokenizer.encode(one), config.eos_id]])
+            labels = [*tokenizer.encode(other), config.eos_id]
+            logits = network(source, torch.tensor([[config.start_id, *labels[:-1]]])).logits[0].double()
+            total -= float(logits.log_softmax(-1)[range(len(labels)), labels].sum())
+            count += len(labels)
+    found = held_out_loss(network, tokenizer, pairs)
+    assert found.targets == count
+    assert found.nll == pytest.approx(total, rel=1e-5) and found.loss == found.nll
+
+
+def test_validation_scores_are_the_metrics_of_the_translations(tokenizer: Tokenizer, network: Any) -> None:
+    pairs = pairs_of([pair.source for pair in PAIRS[:6]], [pair.target for pair in PAIRS[:6]])
+    made = recipe(decoding=DecodingConfig(beam=2, max_new_tokens=6), metrics=("chrf", "exact-match"))
+    network.train()
+    scores = validate(network, tokenizer, pairs, made)
+    assert network.training  # as it was found
+    network.eval()
+    outputs = [found[0].text for found in translate(network, tokenizer, pairs.source, made.decoding)]
+    assert scores["chrf"] == chrf(outputs, pairs.target).value
+    assert scores["exact-match"] == exact_match(outputs, pairs.target).value
+    assert list(scores) == ["loss", "nll", "chrf", "exact-match"]
+    assert validate(network, tokenizer, pairs, replace(made, metrics=())).keys() == {"loss", "nll"}
+    assert not network.training
+
+
+def test_validation_leaves_the_training_flag_even_when_it_fails(tokenizer: Tokenizer, network: Any) -> None:
+    network.train()
+    with pytest.raises(KeyError):
+        validate(network, tokenizer, pairs_of(["a"], ["b"]), recipe(metrics=("no-such",)))
+    assert network.training
+
+
+def test_padding_in_a_ragged_batch_is_no_target() -> None:
+    made = Seq2SeqBatches(
+        Ragged([[5], [6, 7, 8]]), Ragged([[9, 9], [4]]), budget=9, seed=0, pad_id=0, start_id=2, eos_id=3
+    )
+    assert sum(part.targets for part in made.parts(0)) == 5
