@@ -184,3 +184,27 @@ def place(scratch: Path, data: Path) -> Iterator[Path]:
     shutil.copytree(data, path, dirs_exist_ok=True)
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def trained(server: ForkServer, data: Path, scratch: Path) -> Path:
+    """A tiny run that has ended, for commands that use a model."""
+    done = server.run("train", "tiny.yaml", "--out", scratch / "trained", "--threads", "1", cwd=data)
+    assert done.status == 0, done.stderr
+    return scratch / "trained"
+
+
+@pytest.fixture
+def here(place: Path, trained: Path) -> Path:
+    """A copy of the data, with that run in it as `run`."""
+    (place / "run").symlink_to(trained)
+    return place
+
+
+def refused(done: Done, *said: str, status: int = 2) -> None:
+    """One clear sentence on standard error, nothing on standard output, the right status, no traceback."""
+    assert done.status == status, done
+    assert done.stdout == "" and "Traceback" not in done.stderr and "defect" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: ") and done.stderr.count("error: ") == 1
+    for text in said:
+        assert text in done.stderr, done.stderr

@@ -264,6 +264,22 @@ def test_a_command_that_was_refused_does_not_spoil_its_folder(server: ForkServer
     assert server.run(*TINY, "--out", "run", cwd=place).status == 0
 
 
+def test_a_folder_in_which_nothing_was_trained_is_free(server: ForkServer, place: Path) -> None:
+    """Refused after the tokenizer was made, or killed in the first step: another recipe may have the folder."""
+    done = server.run(*TINY, "network.vocab_size=7", "--out", "run", cwd=place)
+    assert (
+        done.status == 2 and "`network.vocab_size` must be the tokenizer's: got 7 and 360; leave it out" in done.stderr
+    )
+    at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL}
+    killed = [*TINY, "--seed", "3", "tokenizer.vocab_size=350", "--out", "run"]
+    assert server.run(*killed, cwd=place, fault="signal_in_call", **at).status == -9
+    tokenizer = (place / "run" / "tokenizer" / "tokenizer.json").read_bytes()
+    assert server.run(*TINY, "--out", "run", cwd=place).status == 0
+    assert server.run(*TINY, "--out", "other", cwd=place).status == 0
+    assert differences(place / "run", place / "other") == []
+    assert (place / "run" / "tokenizer" / "tokenizer.json").read_bytes() != tokenizer
+
+
 def test_folders_that_are_no_runs_are_refused(server: ForkServer, place: Path) -> None:
     (place / "mine").mkdir()
     (place / "mine" / "letter.txt").write_text("Dear", encoding="utf-8")

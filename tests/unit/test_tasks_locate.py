@@ -60,6 +60,8 @@ def test_no_model_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ("./runs/nothing", "no model at runs/nothing"),
         ("/no/such/place", "no model at /no/such/place"),
         ("a/b/c", "no model at a/b/c"),
+        ("n" * 300, "no model at nnnn.*: File name too long"),
+        ("a\0b", "no model at a.*: embedded null byte"),
         ("", r"\. is neither a run \(no checkpoints\) nor a model folder \(no config.json\)"),
         ("empty", r"empty is neither a run \(no checkpoints\) nor a model folder \(no config.json\)"),
     ):
@@ -124,7 +126,7 @@ def test_a_model_folder_is_written_whole(tmp_path: Path) -> None:
 
 def test_what_fails_while_writing_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    for target in (tmp_path / "file" / "model", tmp_path / ("n" * 300)):
+    for target in (tmp_path / "file" / "model", tmp_path / ("n" * 250)):
         with pytest.raises(AtentoError, match=r"cannot be written: "):
             write_model(target, CONFIG, WEIGHTS, {})
     with pytest.raises(AtentoError, match=r"cannot be written: .* is not made of A-Z a-z 0-9"):

@@ -79,6 +79,12 @@ def _weights(file: Path) -> dict[str, Tensor]:
 def locate(model: str | Path) -> Path:
     """The folder of a model: the best checkpoint of a run (else its last), a model folder, or a fetched hub name."""
     path = Path(model)
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # too long, not allowed, a NUL
+        raise UsageError(f"no model at {path}: {getattr(error, 'strerror', None) or error}") from None
     if (path / "checkpoints").is_dir():
         return _of_run(path)
     if path.is_dir():

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import sys
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -17,11 +16,12 @@ from typing import Any
 import torch
 
 import atento
-from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
+from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe
 from atento.config.recipe import Recipe
-from atento.errors import CheckpointError, DataError, TokenizerError, TrainingError, UsageError
+from atento.errors import CheckpointError, DataError, TokenizerError, UsageError
 from atento.networks import build_network, parameter_count
-from atento.precision import best_precision, resolve_device, threads
+from atento.precision import resolve_device, threads
+from atento.tasks.identity import has_begun, identity_of, write_whole
 from atento.tasks.locate import FoundModel, fine_tuned, initial_model, read_model
 from atento.tasks.prepare import Data, batches_for, network_for, read_data, tokenizer_for
 from atento.tasks.validation import validate
@@ -34,9 +34,6 @@ from atento.training.loop import Progress, Run, fit, restore, signed
 from atento.training.memory import keep_freed_memory
 from atento.training.progress import Reporter
 from atento.training.step import Stepper
-
-# What may differ between the command that began a run and the one that goes on with it.
-MAY_CHANGE = ("name", "training.steps", "training.epochs", "training.log_every", "training.keep", "training.average")
 
 # What stands in a folder before `run.json` makes it a run: left by a command that was refused or killed early.
 BEFORE_THE_RUN = (".lock", "train.log", "recipe.yaml", ".recipe.yaml-", ".run.json-")
@@ -129,7 +126,7 @@ def _train(
     for warning in loaded.warnings:
         say(f"warning: {warning}")
     data = read_data(recipe, loaded.folder, say)
-    identity = _identity(recipe, data, folder, device, thread_count, say)
+    identity = identity_of(recipe, data, folder, device, thread_count, say)
     torch.set_num_threads(int(identity["threads"]))
     for part in ("checkpoints", "averaged"):
         clean(folder / part)
@@ -178,7 +175,7 @@ def _train(
             f"{identity['threads']} threads; run folder {folder}"
         )
     run.journal.cut(run.progress.step)
-    _write(folder / "recipe.yaml", dump_recipe(recipe))
+    write_whole(folder / "recipe.yaml", dump_recipe(recipe))
     _environment(folder)
     run.reporter = Reporter(steps, run.progress.step, reporter.log)
     try:
@@ -231,66 +228,6 @@ def _extends(run: Run, steps: int) -> bool:
     return run.progress.step < steps and not early
 
 
-def _identity(
-    recipe: Recipe, data: Data, folder: Path, device: str, thread_count: int | None, say: Callable[[str], None]
-) -> dict[str, Any]:
-    """What a run is: kept in `run.json` when it begins, compared when it goes on.
-
-    Raises:
-        UsageError: the folder holds a run of another recipe or data; names the difference.
-    """
-    path = folder / "run.json"
-    recipe_path = folder / "recipe.yaml"
-    if path.exists():
-        kept = _kept_identity(path)
-        before = load_recipe(recipe_path, environment={}).recipe
-        different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
-        if different:
-            raise UsageError(
-                f"{folder} is a run of another recipe: {'; '.join(different)}. Give another folder with --out, or "
-                "--force to move it aside"
-            )
-        if kept["data"] != data.fingerprint:
-            raise UsageError(f"{folder} was trained on other data: the files have changed. Use --out or --force")
-        now = thread_count or kept["threads"]
-        if now != kept["threads"]:
-            say(
-                f"warning: the run was begun with {kept['threads']} threads, now {now}: the same to rounding, "
-                "not bit-exact"
-            )
-        if kept["device"] != device:
-            say(f"warning: the run was begun on {kept['device']}, now {device}: the same to rounding, not bit-exact")
-        if kept["deterministic_from"] != torch.__version__:
-            say(
-                f"warning: the run was begun with torch {kept['deterministic_from']}, this is {torch.__version__}: "
-                "not bit-exact"
-            )
-        return kept | {"threads": now, "device": device}
-    auto = best_precision(device)
-    identity = {
-        "run_id": uuid.uuid4().hex,
-        "data": data.fingerprint,
-        "precision": auto if recipe.training.precision == "auto" else recipe.training.precision,
-        "threads": thread_count or torch.get_num_threads(),
-        "device": device,
-        "deterministic_from": torch.__version__,
-    }
-    _write(recipe_path, dump_recipe(recipe))
-    _write(path, json.dumps(identity, indent=2) + "\n")
-    return identity
-
-
-def _kept_identity(path: Path) -> dict[str, Any]:
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        kept = None
-    wanted = {"run_id", "data", "precision", "threads", "device", "deterministic_from"}
-    if not isinstance(kept, dict) or not wanted <= kept.keys():
-        raise UsageError(f"{path} is damaged, so nobody can tell what this run is; --force begins anew beside it")
-    return kept
-
-
 def _tokenizer(
     recipe: Recipe, home: Path, folder: Path, data: Data, start: FoundModel | None, say: Callable[[str], None]
 ) -> Tokenizer:
@@ -299,11 +236,13 @@ def _tokenizer(
     if kept.exists():
         tokenizer = Tokenizer.load(kept)
         given = None if recipe.tokenizer.path is None else home / recipe.tokenizer.path
-        if given is not None and given.exists() and Tokenizer.load(given).fingerprint != tokenizer.fingerprint:
+        if given is None or not given.exists() or Tokenizer.load(given).fingerprint == tokenizer.fingerprint:
+            return tokenizer
+        if has_begun(folder):
             raise TokenizerError(
                 f"{folder} was trained with another tokenizer: {given} has changed. Use --out or --force"
             )
-        return tokenizer
+        shutil.rmtree(kept)
     texts = (text for pair in zip(data.train.source, data.train.target) for text in pair)
     tokenizer = tokenizer_for(recipe, home, texts, say) if start is None else Tokenizer.load(start.path)
     for left in folder.glob(".tokenizer-*"):  # by a command that was killed
@@ -378,14 +317,4 @@ def _environment(folder: Path) -> None:
         "command": shlex.join(sys.argv),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-    _write(folder / "env.json", json.dumps(facts, indent=2) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a small file whole."""
-    partial = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise TrainingError(f"{path} cannot be written: {error.strerror}") from error
+    write_whole(folder / "env.json", json.dumps(facts, indent=2) + "\n")

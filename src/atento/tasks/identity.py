@@ -1,0 +1,110 @@
+"""What makes a run the same run: its identity, written when it begins and compared when it goes on."""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from atento.config.loading import dump_recipe, load_recipe, recipe_difference
+from atento.config.recipe import Recipe
+from atento.errors import TrainingError, UsageError
+from atento.precision import best_precision
+from atento.tasks.prepare import Data
+
+# What may differ between the command that began a run and the one that goes on with it.
+MAY_CHANGE = ("name", "training.steps", "training.epochs", "training.log_every", "training.keep", "training.average")
+
+
+def identity_of(
+    recipe: Recipe, data: Data, folder: Path, device: str, thread_count: int | None, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """What a run is: kept in `run.json` when it begins, compared when it goes on.
+
+    A folder in which nothing was trained yet (a command was refused, or killed early) is free for another recipe.
+
+    Raises:
+        UsageError: the folder holds a run of another recipe or data; names the difference.
+    """
+    path = folder / "run.json"
+    if path.exists():
+        kept = _read(path)
+        refusal = _difference(kept, recipe, data, folder)
+        if refusal is None:
+            return kept | _warned(kept, device, thread_count, say)
+        if has_begun(folder):
+            raise UsageError(refusal)
+        shutil.rmtree(folder / "tokenizer", ignore_errors=True)
+    auto = best_precision(device)
+    identity = {
+        "run_id": uuid.uuid4().hex,
+        "data": data.fingerprint,
+        "precision": auto if recipe.training.precision == "auto" else recipe.training.precision,
+        "threads": thread_count or torch.get_num_threads(),
+        "device": device,
+        "deterministic_from": torch.__version__,
+    }
+    write_whole(folder / "recipe.yaml", dump_recipe(recipe))
+    write_whole(path, json.dumps(identity, indent=2) + "\n")
+    return identity
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether anything was trained there: a checkpoint stands in it, sound or damaged."""
+    return any((folder / "checkpoints").glob("step-*"))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a small file whole.
+
+    Raises:
+        TrainingError: the system does not let us.
+    """
+    partial = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8", newline="\n")
+        partial.replace(path)
+    except OSError as error:
+        raise TrainingError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        kept = None
+    wanted = {"run_id", "data", "precision", "threads", "device", "deterministic_from"}
+    if not isinstance(kept, dict) or not wanted <= kept.keys():
+        raise UsageError(f"{path} is damaged, so nobody can tell what this run is; --force begins anew beside it")
+    return kept
+
+
+def _difference(kept: dict[str, Any], recipe: Recipe, data: Data, folder: Path) -> str | None:
+    before = load_recipe(folder / "recipe.yaml", environment={}).recipe
+    different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
+    if different:
+        return (
+            f"{folder} is a run of another recipe: {'; '.join(different)}. Give another folder with --out, or "
+            "--force to move it aside"
+        )
+    if kept["data"] != data.fingerprint:
+        return f"{folder} was trained on other data: the files have changed. Use --out or --force"
+    return None
+
+
+def _warned(kept: dict[str, Any], device: str, thread_count: int | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """What this start may do otherwise, each with a warning that it is not bit-exact any more."""
+    threads = thread_count or kept["threads"]
+    for what, before, now in (
+        ("with {} threads", kept["threads"], threads),
+        ("on {}", kept["device"], device),
+        ("with torch {}", kept["deterministic_from"], torch.__version__),
+    ):
+        if before != now:
+            begun, going_on = what.format(before), what.format(now)
+            say(f"warning: the run was begun {begun}, now {going_on}: the same to rounding, not bit-exact")
+    return {"threads": threads, "device": device}

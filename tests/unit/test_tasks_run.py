@@ -1,0 +1,210 @@
+"""`atento.train` as Python calls it: what it takes, what it gives back, what it leaves behind in the process."""
+
+import gc
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+import atento
+from atento.config.network import NetworkConfig
+from atento.config.recipe import DataConfig, Recipe
+from atento.demo import show
+from atento.errors import CapabilityError, DataError, RecipeError, UsageError
+from atento.evaluation import evaluate, source_of
+from atento.tasks.run import TrainedRun, model_config, train
+from atento.training.journal import read_journal
+from atento.world import write
+
+RECIPE = """
+task: translation
+data:
+  train: {world: train, count: 60}
+  valid: {world: valid, count: 4}
+tokenizer: {kind: bpe, vocab_size: 340}
+network: {d_model: 16, d_ff: 32, n_heads: 2, n_layers: 1, norm: pre}
+training: {steps: 4, batch_tokens: 200, precision: float32, validate_every: 2, checkpoint_every: 2}
+decoding: {beam: 1, max_new_tokens: 4}
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(RECIPE, encoding="utf-8")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
+    return train(folder / "tiny.yaml", {"training.steps": 8}, out=folder / "run", thread_count=1)
+
+
+def test_what_it_gives_back(capsys: pytest.CaptureFixture[str]) -> None:
+    run = atento.train("tiny.yaml", {"training.steps": 3}, out="runs/x", device="cpu", thread_count=1)
+    assert run == TrainedRun(Path("runs/x"), 3, run.best, run.best_step, None)
+    scores = {e["step"]: e["bleu"] for e in read_journal(Path("runs/x/metrics.jsonl")) if e["event"] == "valid"}
+    assert list(scores) == [2, 3] and run.best == max(scores.values()) and run.best_step in scores
+    assert capsys.readouterr().out == ""
+    again = train("tiny.yaml", ["training.steps=3"], out="runs/x", thread_count=1)
+    assert again.already_finished and (again.step, again.best, again.best_step) == (3, run.best, run.best_step)
+
+
+def test_test_scores_are_given_back_the_second_time_too() -> None:
+    test = {"data.test.0.world": "combinations", "data.test.0.count": 3}
+    run = train("tiny.yaml", test, out="run", thread_count=1)
+    assert run.test is not None and set(run.test) == {"loss", "nll", "bleu", "chrf"} and not run.already_finished
+    again = train("tiny.yaml", test, out="run", thread_count=1)
+    assert again.test == run.test and again.already_finished
+
+
+def test_arguments_win_over_the_recipe() -> None:
+    for overrides in ({"training.seed": 7}, ["training.seed=7"]):
+        train("tiny.yaml", overrides, out="run", seed=9, precision="bfloat16", thread_count=1, force=True)
+        recipe = Path("run/recipe.yaml").read_text(encoding="utf-8")
+        assert "seed: 9" in recipe and "precision: bfloat16" in recipe
+        assert overrides in ({"training.seed": 7}, ["training.seed=7"])  # not changed behind the caller's back
+
+
+def test_the_process_is_left_as_it_was() -> None:
+    """Threads, the random generator, signal handlers, open files."""
+    import signal
+
+    torch.manual_seed(4)
+    wanted = torch.rand(1)
+    torch.manual_seed(4)
+    train("tiny.yaml", out="first", thread_count=1)  # opens whatever is opened once
+    assert torch.equal(torch.rand(1), wanted)
+    torch.set_num_threads(2)
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
+    gc.collect()
+    files = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else None  # noqa: PTH208
+    for number in range(3):
+        train("tiny.yaml", out=f"run-{number}", thread_count=1)
+        train("tiny.yaml", out=f"run-{number}", thread_count=1)
+    gc.collect()
+    assert torch.get_num_threads() == 2
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
+    if files is not None:
+        assert len(os.listdir("/proc/self/fd")) == files  # noqa: PTH208
+
+
+def test_it_trains_outside_the_main_thread() -> None:
+    import threading
+
+    done: list[TrainedRun] = []
+    thread = threading.Thread(target=lambda: done.append(train("tiny.yaml", out="run", thread_count=1)))
+    thread.start()
+    thread.join()
+    assert done[0].step == 4
+
+
+def test_what_is_refused_before_any_work() -> None:
+    for call, kind, said in (
+        (lambda: train("none.yaml"), RecipeError, "none.yaml"),
+        (lambda: train("tiny.yaml", {"training.stps": 3}), RecipeError, "unknown key 'stps' in training; did you mean"),
+        (lambda: train("tiny.yaml", ["training.steps"]), RecipeError, "key=value"),
+        (lambda: train("tiny.yaml", precision="int8"), RecipeError, "training.precision must be one of"),
+        (lambda: train("tiny.yaml", device="tpu9"), UsageError, "`device` must be one of this machine: got 'tpu9'"),
+        (lambda: train("tiny.yaml", out="tiny.yaml"), UsageError, "the run folder tiny.yaml is a file"),
+        (lambda: train("tiny.yaml", out="tiny.yaml/x"), UsageError, "cannot be made: Not a directory"),
+        (lambda: train("tiny.yaml", out=".", force=False), UsageError, "holds files and is not a run"),
+    ):
+        with pytest.raises(kind, match=said):
+            call()
+    assert [path.name for path in Path().iterdir()] == ["tiny.yaml"]
+    with pytest.raises(DataError, match=r"train\.tsv: no such file"):
+        train("tiny.yaml", {"data.train": [{"file": "train.tsv", "source": 0, "target": 1}]}, out="run")
+
+
+def test_force_can_move_the_folder_one_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path("letter.txt").write_text("Dear", encoding="utf-8")
+    train(tmp_path / "tiny.yaml", out=".", force=True, thread_count=1)
+    assert (tmp_path / "here" / "run.json").exists() and (tmp_path / "here.old-1" / "letter.txt").exists()
+
+
+def test_config_json_says_all_that_using_a_model_needs() -> None:
+    recipe = Recipe(task="translation", data=DataConfig(), name="x")
+    config = model_config(recipe, asdict(NetworkConfig()))
+    assert config["model_type"] == "atento" and config["atento_version"] == atento.__version__
+    assert (config["task"], config["name"], config["decoding"]["beam"]) == ("translation", "x", 4)
+    assert config["network"]["positions"] == {"kind": "sinusoidal", "base": 10000.0}
+
+
+# Evaluation ---------------------------------------------------------------------------------------------------------
+
+
+def test_evaluate_scores_a_models_translations(trained: TrainedRun) -> None:
+    from atento.metrics import bleu, chrf
+
+    model = atento.load(trained.folder)
+    pairs = write("valid", 5)
+    Path("data.tsv").write_text("".join(f"{p.source}\t{p.target}\n" for p in pairs), encoding="utf-8")
+    for name, side in (("a.en", "source"), ("a.pt", "target")):
+        Path(name).write_text("".join(f"{getattr(p, side)}\n" for p in pairs), encoding="utf-8")
+    Path("data.jsonl").write_text(
+        "".join(f'{{"source": "{p.source}", "target": "{p.target}"}}\n' for p in pairs), encoding="utf-8"
+    )
+    outputs = model.translate([pair.source for pair in pairs], beam=2)
+    right = {
+        "bleu": bleu(outputs, [p.target for p in pairs]).value,
+        "chrf": chrf(outputs, [p.target for p in pairs]).value,
+    }
+    for data in ("data.tsv", Path("data.tsv"), ["a.en", "a.pt"], "data.jsonl", ["data.tsv"]):
+        found = atento.evaluate(model, data, metrics=("bleu", "chrf"), beam=2)
+        assert {name: score.value for name, score in found.items()} == right
+    assert set(evaluate(trained.folder, "data.tsv")) == {"bleu", "chrf", "exact-match"}
+
+
+def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:
+    Path("data.tsv").write_text("a\tb\nbroken\n\tc\n", encoding="utf-8")
+    for call, kind, said in (
+        (
+            lambda: evaluate(trained.folder, "data.tsv", "tagging"),
+            CapabilityError,
+            "evaluates translation: got 'tagging'",
+        ),
+        (lambda: evaluate(trained.folder, ["a", "b", "c"]), UsageError, "or two parallel files: got 3 files"),
+        (lambda: evaluate(trained.folder, "none.tsv"), DataError, r"none\.tsv: no such file"),
+        (lambda: evaluate(trained.folder, "data.tsv"), DataError, r"data\.tsv:2: 1 column"),
+        (
+            lambda: evaluate(trained.folder, "data.tsv", metrics=["blue"]),
+            UsageError,
+            "unknown metric 'blue'; did you mean",
+        ),
+        (lambda: evaluate("nowhere", "data.tsv", skip_bad=True), UsageError, "no model at nowhere"),
+    ):
+        with pytest.raises(kind, match=said):
+            call()
+    said_: list[str] = []
+    evaluate(trained.folder, "data.tsv", skip_bad=True, metrics=["chrf"], say=said_.append)
+    assert said_ == [
+        "warning: data.tsv: 1 pair with an empty side left out",
+        "warning: data.tsv: 1 bad record left out, first data.tsv:2: 1 column separated by a tab, and column 1 "
+        "(counted from 0) is asked for",
+    ]
+    assert source_of("x.json.gz").source == "source" and source_of("x.tsv.gz").source == 0
+
+
+# The demo's page of results -----------------------------------------------------------------------------------------
+
+
+def test_the_demo_shows_scores_translations_a_page_and_what_to_type_next(trained: TrainedRun) -> None:
+    lines = list(show(trained.folder, ["My own sentence."], count=4))
+    text = "\n".join(lines)
+    assert "4 unseen combinations (" in text and "4 unseen structures (" in text
+    assert text.count("BLEU ") == text.count("chrF") == text.count("exact match ") == 2
+    assert "  My own sentence.  →  " in text
+    assert (trained.folder / "attention.html").read_text(encoding="utf-8").startswith("<!")
+    assert f"atento attend {trained.folder} " in text and lines[-1].startswith("  atento train ")
+    assert "alignment error rate" in text or "alignment: the tokenizer's words are not the grammar's" in text
