@@ -12,12 +12,12 @@ import torch
 from atento.attention.positions import Sinusoidal
 from atento.config.recipe import DecodingConfig
 from atento.config.schema import Reading, as_written
-from atento.errors import CapabilityError, ModelError, TokenizerError, UsageError, nearest
+from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
 from atento.networks import build_network
 from atento.networks.encoder_decoder import EncoderDecoder
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
-from atento.tasks.locate import decoding_config, network_config, read_model, write_model
+from atento.tasks.locate import check_weights, decoding_config, network_config, read_model, write_model
 from atento.tasks.translation import Translation, translate
 from atento.text.tokenizer import Tokenizer
 
@@ -50,19 +50,7 @@ def load(model: str | Path, device: str = "auto", precision: str = "float32") ->
         )
     with torch.device("meta"):
         network = build_network(config)
-    expected, given = set(network.state_dict()), set(found.weights)
-    if expected != given:
-        missing, unexpected = sorted(expected - given), sorted(given - expected)
-        raise ModelError(
-            f"{found.path}: weights do not match config.json: {len(missing)} missing {missing[:5]}, "
-            f"{len(unexpected)} unexpected {unexpected[:5]}"
-        )
-    for name, value in network.state_dict().items():
-        if value.shape != found.weights[name].shape:
-            raise ModelError(
-                f"{found.path}: {name} has shape {tuple(found.weights[name].shape)}, "
-                f"config.json says {tuple(value.shape)}"
-            )
+    check_weights(network, found)
     network.load_state_dict(found.weights, assign=True)
     for module in network.modules():  # buffers that are computed, not stored
         if isinstance(module, Sinusoidal):

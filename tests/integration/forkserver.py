@@ -75,7 +75,7 @@ def run(request: dict[str, Any]) -> int:
         sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
-        faulthandler.dump_traceback_later(25, file=sys.stderr)  # what hangs says where
+        faulthandler.dump_traceback_later(50, file=sys.stderr)  # what hangs says where
         sys.argv = ["atento", *request["argv"]]
         if request["record"]:
             record(request["record"])
@@ -211,8 +211,10 @@ def slow_disk() -> None:
     os.fsync = fsync
 
 
-def signal_at_line(file: str, function: str, count: int, number: int) -> None:
+def signal_at_line(module: str, function: str, count: int, number: int) -> None:
     """Deliver a signal when that function is about to run its line number `count`, counted as they are executed."""
+    home = sys.modules[module]
+    real: Callable[..., Any] = getattr(home, function)
     seen = [0]
 
     def inside(frame: Any, event: str, _: object) -> Any:
@@ -223,10 +225,16 @@ def signal_at_line(file: str, function: str, count: int, number: int) -> None:
         return inside
 
     def calls(frame: Any, event: str, _: object) -> Any:
-        code = frame.f_code
-        return inside if code.co_name == function and code.co_filename.endswith(file) else None
+        return inside if frame.f_code is real.__code__ else None
 
-    sys.settrace(calls)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        sys.settrace(calls)
+        try:
+            return real(*args, **kwargs)
+        finally:
+            sys.settrace(None)
+
+    setattr(home, function, traced)
 
 
 def signal_in_call(module: str, function: str, number: int, times: int = 1, call: int = 1) -> None:

@@ -16,7 +16,6 @@ from conftest import ENVIRONMENT, ForkServer, refused
 
 import atento
 from atento.cli.main import app
-from atento.metrics import chrf
 
 pytestmark = pytest.mark.integration
 
@@ -52,23 +51,21 @@ def test_the_commands_are_those_of_the_contract() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_has_help_with_an_example(server: ForkServer, data: Path, command: tuple[str, ...]) -> None:
+def test_every_command_has_help_with_an_example_of_it(server: ForkServer, data: Path, command: tuple[str, ...]) -> None:
     done = server.run(*command, "--help", cwd=data)
     assert done.status == 0 and done.stderr == ""
     text = " ".join(done.stdout.split())
     assert "Usage: " in text and "--help" in text
     if command not in GROUPS:
         assert f"Example: atento {' '.join(command)}" in text or "| atento " + " ".join(command) in text
-    short = server.run(*command, "-h", cwd=data)
-    assert short.stdout == done.stdout
+    for words in re.findall(r"Example: .*?atento ([a-z]+(?: [a-z]+)?)", text):
+        parts = tuple(words.split())
+        assert parts in COMMANDS or parts[:1] in COMMANDS, words
 
 
-def test_the_example_of_every_help_names_a_command_that_exists(server: ForkServer, data: Path) -> None:
-    for command in COMMANDS:
-        text = " ".join(server.run(*command, "--help", cwd=data).stdout.split())
-        for words in re.findall(r"Example: .*?atento ([a-z]+(?: [a-z]+)?)", text):
-            parts = tuple(words.split())
-            assert parts in COMMANDS or parts[:1] in COMMANDS, words
+def test_help_has_a_short_name(server: ForkServer, data: Path) -> None:
+    for command in ([], ["train"], ["tokenizer", "encode"]):
+        assert server.run(*command, "-h", cwd=data).stdout == server.run(*command, "--help", cwd=data).stdout
 
 
 def test_every_command_that_runs_a_network_takes_the_four_options(server: ForkServer, data: Path) -> None:
@@ -325,7 +322,7 @@ def test_closing_the_pipe_early_is_no_error(here: Path, first: bool) -> None:
 
 
 def test_a_reader_that_leaves_while_it_translates(here: Path) -> None:
-    (here / "long.txt").write_text(("the cat sleeps\n" + "\n" * 200_000), encoding="utf-8")
+    (here / "long.txt").write_text(("the cat sleeps\n" + "\n" * 100_000), encoding="utf-8")
     status, said = broken_pipe(["translate", "run", "long.txt", "--greedy", "--threads", "1"], here, True)
     assert (status, said) == (0, b"")
 
@@ -354,240 +351,3 @@ def test_nobody_listens_to_standard_error(here: Path) -> None:
     assert process.stderr is not None
     process.stderr.close()
     assert process.wait(timeout=60) == 2
-
-
-# Recipes, data, configuration ---------------------------------------------------------------------------------------
-
-
-def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
-    (here / "bad.yaml").write_text("task: translation\ndata: {train: {world: train}}\ntraning: {}\n", encoding="utf-8")
-    for command in (["train"], ["config", "check"], ["data", "peek"], ["data", "stats"]):
-        refused(
-            server.run(*command, "bad.yaml", cwd=here), "bad.yaml:3:1: unknown key 'traning'; did you mean 'training'"
-        )
-        refused(server.run(*command, "none.yaml", cwd=here), "none.yaml")
-        refused(server.run(*command, "tiny.yaml", "training.steps", cwd=here), "key=value", "'training.steps'")
-        refused(server.run(*command, "tiny.yaml", "training.steps=x", cwd=here), "training.steps must be an integer")
-        refused(server.run(*command, "tiny.yaml", "training.step=1", cwd=here), "did you mean 'steps'")
-    refused(server.run("train", "tiny.yaml", "task=tagging", cwd=here), "task 'tagging' is not built yet")
-    refused(server.run("train", "tiny.yaml", "tokenizer.shared=false", cwd=here), "is not built yet; use true")
-    refused(
-        server.run("train", "tiny.yaml", "network.vocab_size=7", cwd=here), "`network.vocab_size` must be the token"
-    )
-    refused(server.run("train", "tiny.yaml", "data.max_len=1", cwd=here), "no training pair is left: all are longer")
-    assert not (here / "runs" / "tiny" / "checkpoints").exists()
-
-
-def test_unequal_parallel_files(server: ForkServer, here: Path) -> None:
-    (here / "a.en").write_text("one\ntwo\nthree\n", encoding="utf-8")
-    (here / "a.pt").write_text("um\ndois\n", encoding="utf-8")
-    said = "a.en has 3 lines and a.pt has 2, and line N of one must answer line N of the other: a.en:3 has no partner"
-    parallel = ["~data.train", "data.train.source=a.en", "data.train.target=a.pt"]
-    refused(server.run("train", "tiny.yaml", *parallel, cwd=here), said)
-    refused(server.run("data", "stats", "tiny.yaml", *parallel, "data.skip_bad=true", cwd=here), said)
-    refused(server.run("evaluate", "run", "a.en", "a.pt", cwd=here), said)
-    refused(server.run("score", "bleu", "a.en", "a.pt", cwd=here), "must answer line N of a.pt: got 3 and 2 lines")
-
-
-def test_data_stats_and_peek(server: ForkServer, here: Path) -> None:
-    done = server.run("data", "stats", "tiny.yaml", "--json", cwd=here)
-    records = {record["split"]: record for record in json.loads(done.stdout)}
-    train = lines(here / "train.tsv", 0)
-    assert set(records) == {"train", "valid"} and records["train"]["pairs"] == 60
-    assert records["train"]["source_words"] == sum(len(text.split()) for text in train)
-    assert records["train"]["source_longest"] == max(len(text.split()) for text in train)
-    assert records["train"]["repeated"] == 0
-    assert server.run("data", "stats", "tiny.yaml", cwd=here).stdout.startswith("train\tpairs 60\trepeated 0\t")
-    done = server.run("data", "peek", "tiny.yaml", "--count", "2", "--json", cwd=here)
-    examples = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(examples) == 2 and done.stderr == "tokenizer: bpe, 360 pieces\n"
-    for example in examples:
-        assert example["source"]["tokens"][-1] == example["labels"]["tokens"][-1] == "</s>"
-        assert example["target_input"]["tokens"] == ["<s>", *example["labels"]["tokens"][:-1]]
-        assert "".join(example["source"]["tokens"][:-1]).replace("▁", " ").strip() in train
-    text = server.run("data", "peek", "tiny.yaml", "--count", "1", cwd=here).stdout
-    assert len(text.splitlines()) == 4 and " </s>:3" in text
-    refused(server.run("data", "fetch", "wikipedia", cwd=here), "unknown text 'wikipedia'")
-
-
-def test_config_and_recipes_and_training_from_a_copy(server: ForkServer, here: Path) -> None:
-    assert server.run("recipes", "copy", "micro-world-en-pt", "mine.yaml", cwd=here).stdout == "mine.yaml\n"
-    small = [
-        *("data.train.0.count=60", "data.valid.0.count=3", "data.test.0.count=3", "tokenizer.vocab_size=340"),
-        *("network.d_model=16", "network.d_ff=32", "network.n_heads=2", "network.n_layers=1", "training.steps=2"),
-        *("decoding.beam=1", "decoding.max_new_tokens=4", "training.precision=float32"),
-    ]
-    assert server.run("config", "check", "mine.yaml", *small, cwd=here).stdout == "ok\n"
-    shown = server.run("config", "show", "mine.yaml", *small, "--json", cwd=here)
-    assert json.loads(shown.stdout)["recipe"]["training"]["steps"] == 2
-    done = server.run("train", "mine.yaml", *small, "--threads", "1", cwd=here)
-    assert done.status == 0 and (here / "runs" / "mine" / "run.json").exists()
-    record = json.loads(server.run("runs", "show", "runs/mine", "--json", cwd=here).stdout)
-    assert record["step"] == 2 and record["finished"] and record["checkpoints"] == ["step-00000002"]
-    assert set(record["scores"]) == {"loss", "nll", "bleu", "chrf"}
-    assert json.loads(server.run("runs", "--json", cwd=here).stdout) == [record]
-    shown = server.run("config", "show", "runs/mine/recipe.yaml", "--json", cwd=here)
-    assert json.loads(shown.stdout)["recipe"]["network"]["d_model"] == 16  # a run's recipe is a recipe
-    assert server.run("config", "check", "-", cwd=here, stdin=(here / "mine.yaml").read_text("utf-8")).stdout == "ok\n"
-
-
-def test_runs_refuses_what_is_none(server: ForkServer, here: Path) -> None:
-    refused(server.run("runs", cwd=here), "runs is not a folder of runs")
-    refused(server.run("runs", "show", cwd=here), "`atento runs show` takes one run folder")
-    refused(server.run("runs", "show", "none", cwd=here), "none is not a run")
-    refused(server.run("runs", "a", "b", cwd=here), "a b is not a folder of runs")
-    (here / "empty").mkdir()
-    done = server.run("runs", "empty", cwd=here)
-    assert (done.status, done.stdout) == (0, "")
-
-
-# Using a model ------------------------------------------------------------------------------------------------------
-
-
-def test_evaluate_scores_gates_and_json(server: ForkServer, here: Path) -> None:
-    done = server.run("evaluate", "run", "valid.tsv", "--json", "--greedy", cwd=here)
-    assert done.status == 0 and done.stderr == ""
-    records = json.loads(done.stdout)
-    outputs = atento.load(here / "run").translate(lines(here / "valid.tsv", 0), beam=1)
-    right = chrf(outputs, lines(here / "valid.tsv", 1))
-    assert records["chrf"]["value"] == right.value and records["chrf"]["interval"] == list(right.interval())
-    assert set(records) == {"bleu", "chrf", "exact-match"}
-    text = server.run("evaluate", "run", "valid.tsv", "--metrics", "chrf", "--greedy", cwd=here).stdout
-    assert text.startswith(f"chrF2 {right.value:.2f} [")
-    passed = server.run("evaluate", "run", "valid.tsv", "--fail-under", "chrf=0", "--fail-under", "bleu=0", cwd=here)
-    assert passed.status == 0
-    missed = server.run("evaluate", "run", "valid.tsv", "--fail-under", "chrf=101", "--fail-under", "ter=-1", cwd=here)
-    assert missed.status == 3 and missed.stderr.startswith("gate missed: chrf ") and "< 101.0" in missed.stderr
-    assert "TER" in missed.stdout  # a gate's metric is scored too
-    for gate in ("bleu", "bleu=", "bleu=x", "bleu=nan"):
-        refused(server.run("evaluate", "run", "valid.tsv", "--fail-under", gate, cwd=here), "takes METRIC=VALUE", gate)
-    refused(server.run("evaluate", "run", "valid.tsv", "--fail-under", "blue=2", cwd=here), "unknown metric 'blue'")
-    refused(server.run("evaluate", "run", "valid.tsv", "--metrics", "bleu,x", cwd=here), "unknown metric 'x'")
-    refused(server.run("evaluate", "run", "valid.tsv", "--task", "tagging", cwd=here), "evaluates translation: got")
-    refused(server.run("evaluate", "run", "a", "b", "c", cwd=here), "or two parallel files: got 3 files")
-    refused(server.run("evaluate", "run", "none.tsv", cwd=here), "none.tsv: no such file")
-    (here / "bad.tsv").write_text("a\tb\nbroken\n", encoding="utf-8")
-    refused(server.run("evaluate", "run", "bad.tsv", cwd=here), "bad.tsv:2: 1 column separated by a tab")
-    skipped = server.run("evaluate", "run", "bad.tsv", "--skip-bad", cwd=here)
-    assert skipped.status == 0 and skipped.stderr.startswith("warning: bad.tsv: 1 bad record left out, first bad.tsv:2")
-
-
-def test_score_of_translations_from_a_pipe(server: ForkServer, here: Path) -> None:
-    (here / "ref.pt").write_text("".join(f"{line}\n" for line in lines(here / "valid.tsv", 1)), encoding="utf-8")
-    stdin = "".join(f"{line}\n" for line in lines(here / "valid.tsv", 0))
-    out = server.run("translate", "run", cwd=here, stdin=stdin).stdout
-    scored = json.loads(server.run("score", "chrf", "-", "ref.pt", "--json", cwd=here, stdin=out).stdout)
-    direct = json.loads(server.run("evaluate", "run", "valid.tsv", "--json", cwd=here).stdout)
-    assert scored["value"] == direct["chrf"]["value"]
-
-
-def test_attend_to_html_svg_json_and_png(server: ForkServer, here: Path) -> None:
-    text, target = lines(here / "valid.tsv", 0)[0], lines(here / "valid.tsv", 1)[0]
-    for name in ("page.html", "map.svg", "all.json"):
-        done = server.run("attend", "run", text, "--target", target, "--out", name, cwd=here)
-        assert (done.status, done.stdout, done.stderr) == (0, "", f"wrote {name}\n")
-    content = json.loads((here / "all.json").read_text(encoding="utf-8"))
-    assert set(content["kinds"]) == {"encoder", "decoder", "cross"} and content["tokens"][0] == "<s>"
-    assert (here / "map.svg").read_text(encoding="utf-8").startswith("<svg")
-    assert "<script" in (here / "page.html").read_text(encoding="utf-8")
-    pytest.importorskip("matplotlib")
-    assert (
-        server.run("attend", "run", text, "--out", "map.png", "--head", "1", "--kind", "encoder", cwd=here).status == 0
-    )
-    assert (here / "map.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_attend_refuses(server: ForkServer, here: Path) -> None:
-    refused(server.run("attend", "run", "", "--out", "x.html", cwd=here), "give a text to look at: got an empty one")
-    refused(
-        server.run("attend", "run", "a", "--out", "x.pdf", cwd=here), "the file must end in .html, .json, .png, .svg"
-    )
-    refused(server.run("attend", "run", "a", "--out", "x.svg", "--layer", "5", cwd=here), "`layer` must be from 0 to 0")
-    refused(server.run("attend", "run", "a", "--out", "x.svg", "--head", "2", cwd=here), "`head` must be from 0 to 1")
-    refused(
-        server.run("attend", "run", "a", "--out", "x.svg", "--head", "max3", cwd=here), "`head` must be from 0 to 1"
-    )
-    refused(server.run("attend", "run", "a", "--out", "x.svg", "--kind", "corss", cwd=here), "did you mean 'cross'")
-    refused(server.run("attend", "run", "a", "--out", "no/x.svg", cwd=here), "could not write 'no/x.svg'", status=1)
-    assert server.run("attend", "run", "a", cwd=here).status == 2
-    assert not list(here.glob("x.*"))
-
-
-def test_a_models_text_is_escaped_in_a_page(server: ForkServer, here: Path) -> None:
-    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>"
-    assert server.run("attend", "run", evil, "--target", evil, "--out", "page.html", "--words", cwd=here).status == 0
-    page = (here / "page.html").read_text(encoding="utf-8")
-    assert "<script>alert" not in page and "<img" not in page
-
-
-def test_the_four_options_win(server: ForkServer, here: Path) -> None:
-    stdin = "\n".join(lines(here / "valid.tsv", 0)) + "\n"
-    outputs = {
-        precision: server.run("translate", "run", "--precision", precision, cwd=here, stdin=stdin)
-        for precision in ("float32", "float64", "bfloat16")
-    }
-    assert all(done.status == 0 and done.stdout.count("\n") == 6 for done in outputs.values())
-    more = ["--threads", "2", "--seed", "7", "--device", "cpu"]
-    assert server.run("translate", "run", *more, cwd=here, stdin=stdin).stdout == outputs["float32"].stdout
-    assert server.run("translate", "run", "--threads", "0", cwd=here).status == 2
-
-
-def test_tokenizer_commands_on_a_runs_own_tokenizer(server: ForkServer, here: Path) -> None:
-    text = "O gato pulou.\n\nA ação é boa.\n"
-    encoded = server.run("tokenizer", "encode", "run/tokenizer", "-", cwd=here, stdin=text)
-    assert encoded.stdout.count("\n") == 3 and encoded.stdout.split("\n")[1] == ""
-    assert server.run("tokenizer", "decode", "run/tokenizer", cwd=here, stdin=encoded.stdout).stdout == text
-    info = json.loads(server.run("tokenizer", "info", "run/tokenizer", "--json", cwd=here).stdout)
-    assert info["kind"] == "bpe" and info["vocab_size"] == 360
-    assert info["fingerprint"] == json.loads((here / "run" / "run.json").read_text("utf-8")).get(
-        "tokenizer", info["fingerprint"]
-    )
-
-
-def test_doctor_tells_what_is_here(server: ForkServer, here: Path) -> None:
-    facts = json.loads(server.run("doctor", "--json", cwd=here).stdout)
-    assert facts["atento"] == atento.__version__ and facts["threads"] == 1
-    assert facts["training precision (auto)"] in ("float32", "bfloat16")
-    text = server.run("doctor", cwd=here).stdout
-    assert all(line.startswith(name) for name, line in zip(facts, text.splitlines(), strict=True))
-
-
-def test_demo_from_beginning_to_end(server: ForkServer, here: Path) -> None:
-    """`atento demo` with the network and the time cut down by the environment, as one would on a small machine."""
-    settings = (
-        *("DATA__TRAIN__0__COUNT=60", "DATA__VALID__0__COUNT=3", "DATA__TEST__0__COUNT=3", "TOKENIZER__VOCAB_SIZE=340"),
-        *("NETWORK__D_MODEL=16", "NETWORK__D_FF=32", "NETWORK__N_HEADS=2", "NETWORK__N_LAYERS=1", "TRAINING__STEPS=2"),
-        *("TRAINING__PRECISION=float32", "DECODING__BEAM=1", "DECODING__MAX_NEW_TOKENS=4"),
-    )
-    small = {f"ATENTO_{name}": value for name, _, value in (setting.partition("=") for setting in settings)}
-    done = server.run("demo", "My dog sleeps.", "--out", "demo", "--threads", "1", cwd=here, env=small)
-    assert done.status == 0, done.stderr
-    assert "500 unseen combinations" in done.stdout and "BLEU" in done.stdout and "  My dog sleeps.  →  " in done.stdout
-    assert "next:" in done.stdout and "atento translate demo" in done.stdout
-    assert (here / "demo" / "attention.html").exists() and "step 2: loss" in done.stderr
-    again = server.run("demo", "--out", "demo", "--threads", "1", cwd=here, env=small)
-    assert again.status == 0 and "already finished" in again.stderr
-
-
-# Failing ------------------------------------------------------------------------------------------------------------
-
-
-def test_debug_shows_where_and_keeps_the_status(server: ForkServer, here: Path) -> None:
-    for argv in (["--debug", "translate", "no-model"], ["translate", "no-model", "--debug"]):
-        done = server.run(*argv, cwd=here)
-        assert done.status == 2 and "Traceback" in done.stderr and done.stderr.endswith("hub name (owner/name)\n")
-
-
-def test_ctrl_c_before_training_is_130(here: Path) -> None:
-    import signal
-    import time
-
-    process = subprocess.Popen(
-        [*PLAIN, "translate", "run"], cwd=here, env={**os.environ, **ENVIRONMENT}, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=60)
-    assert process.returncode in (130, -signal.SIGINT)  # a shell shows both as 130
-    assert out == b"" and b"Traceback" not in said

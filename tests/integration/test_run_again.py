@@ -128,9 +128,12 @@ def test_r9_threads_device_and_version_are_only_warned_of(server: ForkServer, pl
     command = ["train", "tiny.yaml", "training.steps=10", "--out", "run"]
     done = server.run(*command, "--threads", "2", cwd=place)
     assert done.status == 0
-    assert "warning: the run was begun with 1 threads, now 2: the same to rounding, not bit-exact" in done.stderr
-    assert "warning: the run was begun on cuda, now cpu: the same to rounding, not bit-exact" in done.stderr
-    assert "warning: the run was begun with torch 2.10.0, this is 2." in done.stderr
+    assert (
+        "warning: the run was begun with 1 threads, now with 2 threads: the same to rounding, not bit-exact"
+        in done.stderr
+    )
+    assert "warning: the run was begun on cuda, now on cpu: the same to rounding, not bit-exact" in done.stderr
+    assert "warning: the run was begun with torch 2.10.0, now with torch 2." in done.stderr
     assert [event["step"] for event in events(run, "train")] == [4, 8, 10]
 
 
@@ -391,15 +394,10 @@ def test_n1_another_process_with_another_hash_seed_makes_the_same_run(
 
     from conftest import ENVIRONMENT
 
-    for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", "from atento.cli.main import main; main()", *TINY, "--out", f"run-{seed}"],
-            cwd=place,
-            env={**os.environ, **ENVIRONMENT, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            timeout=120,
-        )
-        assert done.returncode == 0 and done.stdout == b""
-        assert differences(place / f"run-{seed}", ended) == []
+    command = [sys.executable, "-c", "from atento.cli.main import main; main()", *TINY, "--out", "run-1"]
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONHASHSEED": "7"}
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, timeout=120)
+    assert done.returncode == 0 and done.stdout == b""
+    assert differences(place / "run-1", ended) == []
     write_tsv(place / "valid.tsv", "valid", 5)
     assert "other data" in server.run(*TINY, "--out", "run-1", cwd=place).stderr

@@ -67,7 +67,7 @@ def test_r1_killed_at_any_moment_the_same_command_ends_in_the_same_run(
     run, record = place / "run", place / "ids"
     command = train(precision, "--out", "run")
     killed = cut_short = 0
-    for attempt in range(16):
+    for attempt in range(12):
         before = being_written(run)
         running = server.start(*command, cwd=place, record=record, fault="slow_disk")
         if attempt % 2:
@@ -77,7 +77,7 @@ def test_r1_killed_at_any_moment_the_same_command_ends_in_the_same_run(
             time.sleep(source.uniform(0.05, 0.4) * usual)
             status = None
         status = running.status() if status is None else status
-        if status is None and attempt < 12:
+        if status is None and attempt < 8:
             os.kill(running.pid, signal.SIGKILL)
             killed += running.status(20.0) == -signal.SIGKILL
             cut_short += bool(being_written(run) - before)
@@ -114,17 +114,17 @@ def test_r1_has_teeth_a_planted_bug_is_found(
     server: ForkServer, place: Path, whole: dict[str, Path], fault: str, precision: str, seen: str
 ) -> None:
     """Killed in the step behind a checkpoint, gone on with by a program that has the bug."""
-    command = train(precision, "training.log_every=4", "--out", "run")
+    command = train(precision, "training.log_every=4", "training.steps=14", "--out", "run")
     at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL, "call": 9}
     assert server.run(*command, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
     assert last(place / "run").name == "step-00000006"
     record = place / "ids"
     assert server.run(*command, cwd=place, fault=fault, record=record).status == 0
-    right = server.run(*train(precision, "training.log_every=4", "--out", "right"), cwd=place)
+    right = server.run(*train(precision, "training.log_every=4", "training.steps=14", "--out", "right"), cwd=place)
     assert right.status == 0
     assert seen in differences(place / "run", place / "right")
     taken = batches(record)
-    assert (sorted(taken) != list(range(6, 44))) == (fault == "data_from_the_start")
+    assert (sorted(taken) != list(range(6, 14))) == (fault == "data_from_the_start")
     assert taken.items() <= batches(whole[precision].with_suffix(".ids")).items()
 
 
@@ -149,7 +149,7 @@ def test_r1_killed_before_the_first_checkpoint(server: ForkServer, place: Path, 
     command = train("float32", "--out", "run")
     for module, function in (
         ("atento.tasks.run", "read_data"),
-        ("atento.tasks.run", "dump_recipe"),
+        ("atento.tasks.identity", "dump_recipe"),
         ("atento.tasks.prepare", "train_tokenizer"),
         ("atento.tasks.run", "network_for"),
         ("atento.training.loop", "learning_rate"),
@@ -186,7 +186,7 @@ def test_r7_a_signal_at_any_moment_stops_with_a_checkpoint(
             if status == 0:
                 break
         else:
-            time.sleep(source.uniform(0.0, 0.1))
+            time.sleep(source.uniform(0.0, 0.3))
             status = running.status()
         if status is None:
             os.kill(running.pid, number)
@@ -205,20 +205,20 @@ def test_r7_a_signal_at_any_moment_stops_with_a_checkpoint(
             stops += 1
         else:  # before training began, or behind its end: what the signal does by itself
             assert done.status == -number
-    assert done.status == 0 and stops >= 2
+    assert done.status == 0 and stops >= 1
     assert differences(run, whole["float32"]) == []
     assert batches(record) == batches(whole["float32"].with_suffix(".ids"))
 
 
 def test_r7_a_signal_before_every_single_line_of_the_loop(server: ForkServer, place: Path) -> None:
     """SIGTERM at each line that `fit` executes, to the last: 75 with the checkpoint it speaks of, or 0."""
-    short = ["training.steps=2", "training.checkpoint_every=5", "training.validate_every=1", "training.average=0"]
+    short = ["training.steps=2", "training.checkpoint_every=5", "training.validate_every=2", "training.average=0"]
     command = ["train", "tiny.yaml", *short, "--threads", "1"]
     assert server.run(*command, "--out", "whole", cwd=place).status == 0
     statuses = []
     for line in range(1, 200):
         run = place / f"run-{line}"
-        at = {"file": "training/loop.py", "function": "fit", "count": line, "number": signal.SIGTERM}
+        at = {"module": "atento.tasks.run", "function": "fit", "count": line, "number": signal.SIGTERM}
         done = server.run(*command, "--out", str(run), cwd=place, fault="signal_at_line", **at)
         statuses.append(done.status)
         if done.status == 75:
@@ -226,9 +226,9 @@ def test_r7_a_signal_before_every_single_line_of_the_loop(server: ForkServer, pl
             assert last(run).name == f"step-{stopped:08d}", f"line {line}: {done.stderr}"
         else:
             assert done.status in (0, -signal.SIGTERM), done.stderr  # not yet, or no longer, in the loop's hands
-        if line % 4 == 0 or "after step 2" in done.stderr:
+        if line % 8 == 0 or "after step 2" in done.stderr:
             assert server.run(*command, "--out", str(run), cwd=place).status == 0
-            assert [event["step"] for event in events(run, "valid")] == [1, 2], line
+            assert [event["step"] for event in events(run, "valid")] == [2], line
             assert differences(run, place / "whole") == [], line
         if done.status == 0 and statuses[-3:] == [0, 0, 0]:
             break

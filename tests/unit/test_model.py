@@ -187,9 +187,19 @@ def take(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).unlink()
 
 
+def folder_for(name: str) -> Callable[[Path], object]:
+    def spoil(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).mkdir()
+
+    return spoil
+
+
 SPOILT: list[tuple[Callable[[Path], object], type[Exception], str]] = [
     (take("config.json"), UsageError, "is neither a run .no checkpoints. nor a model folder .no config.json."),
     (take("model.safetensors"), ModelError, "model: model.safetensors is missing"),
+    (folder_for("config.json"), ModelError, "config.json cannot be read: Is a directory"),
+    (folder_for("model.safetensors"), ModelError, "model.safetensors cannot be read: "),
     (put("config.json", b"{"), CheckpointError, "config.json is damaged: Expecting property name"),
     (put("config.json", b"\xff"), CheckpointError, "config.json is damaged: 'utf-8' codec"),
     (put("config.json", b"[" * 100_000), CheckpointError, "config.json is damaged: "),

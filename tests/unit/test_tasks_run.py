@@ -13,8 +13,9 @@ import atento
 from atento.config.network import NetworkConfig
 from atento.config.recipe import DataConfig, Recipe
 from atento.demo import show
-from atento.errors import CapabilityError, DataError, RecipeError, UsageError
+from atento.errors import CapabilityError, DataError, RecipeError, TrainingError, UsageError
 from atento.evaluation import evaluate, source_of
+from atento.tasks.identity import write_whole
 from atento.tasks.run import TrainedRun, model_config, train
 from atento.training.journal import read_journal
 from atento.world import write
@@ -131,6 +132,16 @@ def test_force_can_move_the_folder_one_stands_in(tmp_path: Path, monkeypatch: py
     Path("letter.txt").write_text("Dear", encoding="utf-8")
     train(tmp_path / "tiny.yaml", out=".", force=True, thread_count=1)
     assert (tmp_path / "here" / "run.json").exists() and (tmp_path / "here.old-1" / "letter.txt").exists()
+
+
+def test_what_cannot_be_moved_or_written_is_said(tmp_path: Path) -> None:
+    """A name too long for `.old-1`, and a folder that has gone."""
+    (tmp_path / ("n" * 252)).mkdir()
+    (tmp_path / ("n" * 252) / "letter.txt").write_text("Dear", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"cannot be moved to n+\.old-1: File name too long"):
+        train("tiny.yaml", out=tmp_path / ("n" * 252), force=True)
+    with pytest.raises(TrainingError, match=r"gone/run\.json cannot be written: No such file or directory"):
+        write_whole(tmp_path / "gone" / "run.json", "{}")
 
 
 def test_config_json_says_all_that_using_a_model_needs() -> None:

@@ -137,12 +137,17 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
             yield from said("metrics", "there is neither data.valid nor data.test")
     if decoding.beam == 1:
         yield from said("decoding.length_penalty", "a beam of 1 compares no lengths")
-    if recipe.tokenizer.path is not None:
+    if recipe.init is not None:
+        for key, place in written.items():
+            brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")
+            if brought and not place.startswith("preset "):
+                yield from said(key, "init names a trained model, which brings its own")
+    elif recipe.tokenizer.path is not None:
         for part in fields(TokenizerConfig):
             if part.name != "path":
                 yield from said(f"tokenizer.{part.name}", "tokenizer.path names a trained one")
     for path, source in _sources(recipe.data):
         if source.world is None:
             yield from said(f"{path}.seed", "it is for the micro-world only")
-    if recipe.tokenizer.path is None and recipe.tokenizer.kind in ("character", "byte"):
+    if recipe.init is recipe.tokenizer.path is None and recipe.tokenizer.kind in ("character", "byte"):
         yield from said("tokenizer.vocab_size", f"the {recipe.tokenizer.kind} tokenizer's size follows from the text")

@@ -11,7 +11,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from atento.config.network import NetworkConfig
 from atento.config.recipe import DecodingConfig
@@ -177,6 +177,23 @@ def decoding_config(config: Mapping[str, Any], path: Path) -> DecodingConfig:
     except RecipeError as error:
         raise ModelError(str(error)) from None
     return made
+
+
+def check_weights(network: nn.Module, found: FoundModel) -> None:
+    """Raises ModelError: the weights are not those, by name and shape, that the network of their `config.json` has."""
+    wanted = network.state_dict()
+    if wanted.keys() != found.weights.keys():
+        missing, unexpected = sorted(wanted.keys() - found.weights.keys()), sorted(found.weights.keys() - wanted.keys())
+        raise ModelError(
+            f"{found.path}: weights do not match config.json: {len(missing)} missing {missing[:5]}, "
+            f"{len(unexpected)} unexpected {unexpected[:5]}"
+        )
+    for name, value in wanted.items():
+        if value.shape != found.weights[name].shape:
+            raise ModelError(
+                f"{found.path}: {name} has shape {tuple(found.weights[name].shape)}, "
+                f"config.json says {tuple(value.shape)}"
+            )
 
 
 def initial_model(init: str, home: Path) -> FoundModel:

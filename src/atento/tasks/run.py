@@ -22,7 +22,7 @@ from atento.errors import CheckpointError, DataError, TokenizerError, UsageError
 from atento.networks import build_network, parameter_count
 from atento.precision import resolve_device, threads
 from atento.tasks.identity import has_begun, identity_of, write_whole
-from atento.tasks.locate import FoundModel, fine_tuned, initial_model, read_model
+from atento.tasks.locate import FoundModel, check_weights, fine_tuned, initial_model, read_model
 from atento.tasks.prepare import Data, batches_for, network_for, read_data, tokenizer_for
 from atento.tasks.validation import validate
 from atento.text.tokenizer import Tokenizer
@@ -100,11 +100,11 @@ def _open_folder(folder: Path, force: bool) -> Path | None:
     if force and folder.exists() and any(folder.iterdir()):
         with RunLock(folder):  # refused while another process trains there
             pass
-        aside = next(p for n in range(1, 10_000) if not (p := folder.with_name(f"{folder.name}.old-{n}")).exists())
         try:
+            aside = next(p for n in range(1, 10_000) if not (p := folder.with_name(f"{folder.name}.old-{n}")).exists())
             folder.rename(aside)
         except OSError as error:
-            raise UsageError(f"{folder} cannot be moved to {aside}: {error.strerror}") from None
+            raise UsageError(f"{folder} cannot be moved to {folder.name}.old-1: {error.strerror}") from None
     if folder.exists() and not (folder / "run.json").exists():
         strange = [path.name for path in folder.iterdir() if not path.name.startswith(BEFORE_THE_RUN)]
         if strange:
@@ -130,7 +130,7 @@ def _train(
     torch.set_num_threads(int(identity["threads"]))
     for part in ("checkpoints", "averaged"):
         clean(folder / part)
-    start = None if recipe.init is None else initial_model(recipe.init, loaded.home)
+    start = None if recipe.init is None else _start(folder, recipe.init, loaded.home)
     tokenizer = _tokenizer(recipe, loaded.home, folder, data, start, say)
     config = network_for(recipe, tokenizer) if start is None else fine_tuned(start, recipe.network, tokenizer)
     batches = batches_for(recipe, config, tokenizer, data.train, say)
@@ -141,6 +141,7 @@ def _train(
         torch.manual_seed(recipe.training.seed)
         network = build_network(config)
     if start is not None:
+        check_weights(network, start)
         network.load_state_dict(start.weights)
     network = network.to(device)
     valid = data.valid
@@ -226,6 +227,12 @@ def _extends(run: Run, steps: int) -> bool:
     """More steps than before extend a run that reached its end; one that stopped early has ended."""
     early = run.config.early_stop and run.progress.stale >= run.config.early_stop
     return run.progress.step < steps and not early
+
+
+def _start(folder: Path, init: str, home: Path) -> FoundModel:
+    """The model that a run starts from; once the run has a checkpoint, that one, whatever became of the model."""
+    own = newest(folder / "checkpoints")
+    return initial_model(init, home) if own is None else read_model(own)
 
 
 def _tokenizer(
