@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from atento.attention.positions import Sinusoidal
+from atento.attention.positions import ALiBi, Sinusoidal
 from atento.config.recipe import DecodingConfig
 from atento.config.schema import Reading, as_written
 from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
@@ -53,7 +53,7 @@ def load(model: str | Path, device: str = "auto", precision: str = "float32") ->
     check_weights(network, found)
     network.load_state_dict(found.weights, assign=True)
     for module in network.modules():  # buffers that are computed, not stored
-        if isinstance(module, Sinusoidal):
+        if isinstance(module, ALiBi | Sinusoidal):
             module.reset_buffers()
     network = network.to(device=resolve_device(device), dtype=DTYPES[precision]).eval().requires_grad_(False)
     return Model(network, tokenizer, found.config, found.path)

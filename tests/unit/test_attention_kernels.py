@@ -12,13 +12,13 @@ from torch import Tensor
 from atento.attention import attend, attention_weights
 from atento.attention.dropout import Randomness
 from atento.attention.kernels import KERNELS, choose
+from atento.attention.lowering import lower
 from atento.attention.masks import (
     Mask,
     bidirectional,
     causal,
     documents,
     lookahead,
-    lower,
     padding,
     predicate,
     prefix,
@@ -26,6 +26,7 @@ from atento.attention.masks import (
 )
 
 B, H, T, S, K, KV = 2, 4, 3, 5, 3, 2
+ON_CPU = [name for name in KERNELS if name != "flex"]  # which has no backward pass on a CPU
 
 
 def qkv(
@@ -95,7 +96,7 @@ def dense(mask: Mask | Tensor | None, t: int = T, s: int = S) -> Tensor | None:
     return mask.dense(t, s) if isinstance(mask, Mask) else mask
 
 
-@pytest.mark.parametrize("kernel", ["plain", "fused", "auto"])
+@pytest.mark.parametrize("kernel", [*ON_CPU, "auto"])
 @pytest.mark.parametrize("name", MASKS)
 def test_a3_output_and_weights_equal_two_loops(name: str, kernel: str) -> None:
     """A3, every kind of mask, float64 1e-10; weights sum to 1, or to 0 where nothing may be attended to."""
@@ -112,30 +113,32 @@ def test_a3_output_and_weights_equal_two_loops(name: str, kernel: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", MASKS)
-def test_a3_fused_equals_plain_with_gradients(name: str, dtype: torch.dtype) -> None:
+def test_a3_all_kernels_agree_with_gradients(name: str, dtype: torch.dtype) -> None:
     """float32 1e-5, float64 1e-10: outputs and the gradients of q, k, v and the bias, and all of them finite."""
     atol = 1e-5 if dtype == torch.float32 else 1e-10
     bias = torch.randn(1, H, T, S, generator=torch.Generator().manual_seed(9), dtype=dtype)
     results = []
-    for kernel in KERNELS:
+    for kernel in ON_CPU:
         leaves = [x.requires_grad_() for x in (*qkv(dtype), bias.clone())]
         q, k, v, own_bias = leaves
         out = attend(q, k, v, mask=MASKS[name], bias=own_bias, kernel=kernel)
         (out * torch.arange(out.numel(), dtype=dtype).view_as(out).sin()).sum().backward()
         results.append([out.detach(), *(x.grad for x in leaves)])
-    for plain, fused in zip(*results):
+
+    for plain, *others in zip(*results):
         assert bool(plain.isfinite().all())
-        torch.testing.assert_close(fused, plain, rtol=0, atol=atol)
+        for other in others:
+            torch.testing.assert_close(other, plain, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("kernel", ON_CPU)
 @pytest.mark.parametrize("form", [bidirectional(), causal(), padding(torch.tensor([0, 2]))], ids=repr)
 def test_a3_gradients_equal_finite_differences(kernel: str, form: Mask) -> None:
     inputs = tuple(x.requires_grad_() for x in qkv(t=2, s=3, kv_heads=2))
     assert torch.autograd.gradcheck(lambda q, k, v: attend(q, k, v, mask=form, kernel=kernel), inputs)
 
 
-@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("kernel", ON_CPU)
 @pytest.mark.parametrize("bias_of_infinity", [False, True])
 def test_a3_a_row_that_sees_nothing_gives_zero_and_finite_gradients(kernel: str, bias_of_infinity: bool) -> None:
     """The second sentence is all padding, and the first query of the first is forbidden everything."""
@@ -154,7 +157,7 @@ def test_a3_a_row_that_sees_nothing_gives_zero_and_finite_gradients(kernel: str,
     assert bool((attention_weights(q, k, mask=mask)[1] == 0).all())
 
 
-@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("kernel", ON_CPU)
 def test_grouped_heads_equal_repeated_ones(kernel: str) -> None:
     q, k, v = qkv(kv_heads=2)
     out, weights = loops(q, k, v, dense(causal()))
@@ -162,7 +165,7 @@ def test_grouped_heads_equal_repeated_ones(kernel: str) -> None:
     torch.testing.assert_close(attention_weights(q, k, mask=causal()), weights, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("kernel", ON_CPU)
 @pytest.mark.parametrize("shape", [(B, H, T, S), (1, H, T, S), (B, 1, T, S), (1, 1, 1, S)])
 def test_a_bias_is_added_to_the_scores_after_scaling(kernel: str, shape: tuple[int, ...]) -> None:
     q, k, v = qkv()
@@ -174,7 +177,7 @@ def test_a_bias_is_added_to_the_scores_after_scaling(kernel: str, shape: tuple[i
         torch.testing.assert_close(attention_weights(q, k, mask=mask, bias=bias), weights, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("kernel", ON_CPU)
 @pytest.mark.parametrize("t", [S, T, 1])
 def test_a_bias_and_the_causal_mask_do_not_switch_one_another_off(kernel: str, t: int) -> None:
     q, k, v = qkv(t=t)
@@ -183,7 +186,7 @@ def test_a_bias_and_the_causal_mask_do_not_switch_one_another_off(kernel: str, t
     torch.testing.assert_close(attend(q, k, v, mask=causal(), bias=bias, kernel=kernel), out, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("kernel", ON_CPU)
 def test_a4_scale_one_is_the_plain_dot_product(kernel: str) -> None:
     """A4: equals A3 with √d_k removed, that is A3 on queries made √d_k longer."""
     q, k, v = qkv()
@@ -205,7 +208,7 @@ def test_b5_a_value_bias_is_weighted_and_added(shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(attend(q, k, v, value_bias=value_bias), out, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("kernel", ON_CPU)
 @pytest.mark.parametrize("mask", [causal(), lookahead(1), window(2, 0), prefix(2)], ids=repr)
 def test_a12_query_i_stands_at_key_s_minus_t_plus_i(kernel: str, mask: Mask) -> None:
     """The last rows of the whole matrix are what the same mask gives for the last queries alone, one step too."""
@@ -216,7 +219,7 @@ def test_a12_query_i_stands_at_key_s_minus_t_plus_i(kernel: str, mask: Mask) -> 
         torch.testing.assert_close(last, whole[:, :, -t:], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize("kernel", ON_CPU)
 def test_more_queries_than_keys_leave_the_first_with_nothing(kernel: str) -> None:
     """Query i stands at key S - T + i, before the first key where T > S: under a causal mask it sees none, so 0."""
     q, k, v = qkv(t=5, s=2)
@@ -225,7 +228,7 @@ def test_more_queries_than_keys_leave_the_first_with_nothing(kernel: str) -> Non
     torch.testing.assert_close(out[:, :, 3], v[:, :, 0], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kernel", ["plain", "fused", "auto"])
+@pytest.mark.parametrize("kernel", [*ON_CPU, "auto"])
 @pytest.mark.parametrize("name", ["none", "causal", "joined", "nothing for a row"])
 def test_bfloat16_stays_within_its_rounding(kernel: str, name: str) -> None:
     """Eight bits of precision: outputs of size about 1 are right to a few hundredths."""
@@ -259,7 +262,7 @@ def test_rows_of_the_weights_are_the_rows_of_all_weights(name: str, rows: Tensor
 
 def test_a3_huge_scores_do_not_overflow() -> None:
     q, k, v = (x * 1e4 for x in qkv(torch.float32))
-    for kernel in KERNELS:
+    for kernel in ON_CPU:
         assert bool(attend(q, k, v, mask=causal(), kernel=kernel).isfinite().all())
 
 
@@ -270,7 +273,7 @@ def test_a3_huge_scores_do_not_overflow() -> None:
     heads=st.sampled_from([(1, 1), (2, 1), (4, 2), (3, 3)]),
     width=st.integers(1, 5),
     seed=st.integers(0, 2**20),
-    kernel=st.sampled_from(["plain", "fused"]),
+    kernel=st.sampled_from(ON_CPU),
 )
 def test_a3_any_shape_and_any_boolean_mask(
     t: int, more: int, heads: tuple[int, int], width: int, seed: int, kernel: str
@@ -293,7 +296,9 @@ def test_a_mask_is_boolean_never_float() -> None:
 
 def test_an_unknown_kernel_names_the_nearest_and_all() -> None:
     q, k, v = qkv()
-    with pytest.raises(ValueError, match=r"unknown kernel 'fuse'; did you mean 'fused'\? Known: auto, fused, plain"):
+    with pytest.raises(
+        ValueError, match=r"unknown kernel 'fuse'; did you mean 'fused'\? Known: auto, blocked, flex, fused, plain"
+    ):
         attend(q, k, v, kernel="fuse")
 
 
@@ -307,14 +312,19 @@ def test_head_counts_that_cannot_be_are_refused(query: int, keys: int, values: i
 
 def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> None:
     q, k, v = qkv()
-    message = "the fused kernel takes neither `value_bias` nor `dropout`; use kernel='plain'"
+    message = "the fused kernel neither adds to values nor drops weights; use kernel='plain' or 'blocked'"
     for extra in ({"dropout": 0.5}, {"value_bias": torch.zeros(T, S, KV, dtype=torch.float64)}):
         with pytest.raises(ValueError, match=message):
             attend(q, k, v, kernel="fused", **extra)
         attend(q, k, v, kernel="auto", **extra)
     long = torch.zeros(1, 1, 128, 4)
-    assert choose(long, long, None, 0.0) == "fused"
-    assert choose(long, long, None, 0.1) == choose(long, long, torch.zeros(128, 128, 4), 0.0) == "plain"
+    everything = lower(None, 128, 128, torch.device("cpu"))
+
+    def chosen(value_bias: Tensor | None, dropout: float) -> str:
+        return choose(long, long, everything, None, value_bias, None, dropout)
+
+    assert chosen(None, 0.0) == "fused"
+    assert chosen(None, 0.1) == chosen(torch.zeros(128, 128, 4), 0.0) == "plain"
 
 
 def test_dropout_acts_on_the_weights_and_keeps_the_mean() -> None:
@@ -372,3 +382,31 @@ def test_lowering_does_no_work_where_there_is_no_mask() -> None:
     once = lower(causal() & padding(torch.tensor([1, 2])), T, S, cpu)
     assert lower(once, T, S, cpu) is once
     assert lower(padding(torch.tensor([1, 2])), T, S, cpu).allowed.shape == (2, 1, 1, S)  # one row stands for all
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_flex_attention_equals_plain(name: str) -> None:
+    """Forward only, uncompiled: FlexAttention has no backward pass on a CPU."""
+    q, k, v = (x.expand(B, H, -1, 16) for x in (one.repeat(1, 1, 1, 16)[..., :16] for one in qkv(torch.float32)))
+    bias = torch.randn(1, H, T, S, generator=torch.Generator().manual_seed(9))
+    for own in (None, bias):
+        expected = attend(q, k, v, mask=MASKS[name], bias=own, kernel="plain")
+        got = attend(q, k, v, mask=MASKS[name], bias=own, kernel="flex")
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", MASKS)
+def test_all_kernels_agree_on_a_gpu(name: str) -> None:
+    """Outputs and gradients in float32, flex compiled."""
+    results = []
+    for kernel in KERNELS:
+        g = torch.Generator().manual_seed(1)
+        q, k, v = (torch.randn(B, H, n, 16, generator=g).cuda().requires_grad_() for n in (T, S, S))
+        mask = MASKS[name]
+        out = attend(q, k, v, mask=mask.cuda() if isinstance(mask, Tensor) else mask, kernel=kernel)
+        out.square().sum().backward()
+        results.append([out.detach(), *(x.grad for x in (q, k, v))])
+    for plain, *others in zip(*results):
+        for other in others:
+            torch.testing.assert_close(other, plain, rtol=0, atol=1e-3)

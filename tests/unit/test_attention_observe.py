@@ -1,16 +1,18 @@
 """Observing attention: exact weights of chosen layers, heads and rows while fast kernels run, else nothing."""
 
 import re
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from atento.attention import attention_weights, observe
-from atento.attention.masks import padding
+from atento.attention.masks import causal, padding, window
 from atento.attention.multihead import MultiHeadAttention
 from atento.config.network import NetworkConfig
-from atento.decoding import Greedy, generate
+from atento.decoding import Beam, Greedy, generate
 from atento.errors import UsageError
 from atento.networks import EncoderDecoder, build_network
 
@@ -60,8 +62,8 @@ def test_the_weights_are_those_of_the_equation(network: EncoderDecoder) -> None:
     with observe(network) as seen:
         network.encode(SOURCE, source_padding_mask=REAL)
     attention = network.encoder.blocks[0].self_attention
-    assert isinstance(attention, MultiHeadAttention) and network.positions is not None
-    x = network.positions(network.embedding(SOURCE))
+    assert isinstance(attention, MultiHeadAttention)
+    x = network.source_positions(network.embedding(SOURCE))
     parts = attention.head_weights()
     q, k = (torch.einsum("bld,hdk->bhlk", x, parts[name]) for name in ("query", "key"))
     expected = attention_weights(q, k, mask=padding(REAL))  # biases are zero in a fresh network
@@ -144,3 +146,84 @@ def test_what_was_not_observed_is_said(network: EncoderDecoder) -> None:
         pass
     with pytest.raises(UsageError, match="no 'encoder' attention was observed; seen: nothing"):
         nothing["encoder", 0]
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_under_beam_search_the_best_output_of_each_sentence_is_seen(network: EncoderDecoder, width: int) -> None:
+    """Beams reorder and sentences of a batch end at different lengths; what is seen is each one's own forced pass."""
+    with observe(network) as seen:
+        found = generate(network, SOURCE, Beam(width), max_new_tokens=[7, 3], padding_mask=REAL)
+    for row, (best, *_) in enumerate(found):
+        read = best.ids if best.finished else best.ids[:-1]
+        with observe(network) as alone:
+            network(
+                SOURCE[row : row + 1], torch.tensor([[CONFIG.start_id, *read]]), source_padding_mask=REAL[row][None]
+            )
+        steps = len(read) + 1
+        for kind, layer in (("encoder", 1), ("decoder", 2), ("cross", 0), ("cross", -1)):
+            own = seen[kind, layer][row : row + 1]
+            wanted = alone[kind, layer]
+            own = own if kind == "encoder" else own[:, :, :steps]
+            torch.testing.assert_close(own[..., : wanted.shape[-1]], wanted, rtol=0, atol=1e-5)
+
+
+def test_looking_does_not_change_what_a_search_finds(network: EncoderDecoder) -> None:
+    unseen = generate(network, SOURCE, Beam(3, n_best=2), max_new_tokens=6, padding_mask=REAL)
+    with observe(network):
+        seen = generate(network, SOURCE, Beam(3, n_best=2), max_new_tokens=6, padding_mask=REAL)
+    assert seen == unseen
+
+
+def test_a_cached_loop_of_ones_own_is_joined_step_by_step(network: EncoderDecoder) -> None:
+    """H12: `network(..., state=...)` under observation gives the rows of one pass."""
+    with observe(network) as whole:
+        run(network)
+    with observe(network) as stepped:
+        state = network.begin()
+        for t in range(TARGET.shape[1]):
+            network(SOURCE, TARGET[:, t : t + 1], source_padding_mask=REAL, state=state)
+    for kind in ("decoder", "cross"):
+        torch.testing.assert_close(stepped[kind, -1], whole[kind, -1], rtol=0, atol=1e-5)
+
+
+def test_one_row_of_a_long_text_makes_no_square() -> None:
+    """8,192 tokens, one row: nothing as large as a square of scores is made by looking (512 MiB a head it would be)."""
+    length, made = 8192, []
+
+    class Largest(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            out = func(*args, **(kwargs or {}))
+            made.extend(
+                one.numel() for one in (out if isinstance(out, tuple | list) else [out]) if isinstance(one, Tensor)
+            )
+            return out
+
+    g = torch.Generator().manual_seed(1)
+    q, k = (torch.randn(1, 2, length, 8, generator=g) for _ in range(2))
+    for mask in (causal(), window(64, 64), padding(torch.tensor([8000]))):
+        made.clear()
+        with Largest():
+            seen = attention_weights(q, k, mask=mask, rows=torch.tensor([8000]))
+        assert seen.shape == (1, 2, 1, length) and max(made) <= 2 * length * 8
+        torch.testing.assert_close(seen.sum(-1), torch.ones(1, 2, 1))
+
+
+def test_weights_are_seen_while_training(network: EncoderDecoder) -> None:
+    """In training mode with gradients, and gradients are as if nobody looked."""
+
+    def gradients(look: bool) -> list[Tensor]:
+        network.zero_grad()
+        with observe(network, layers=[0]) if look else nullcontext() as seen:
+            logits = network(SOURCE, TARGET, source_padding_mask=REAL).logits
+            logits.square().sum().backward()
+        if look:
+            assert seen["encoder", 0].shape == (2, 4, 5, 5) and not seen["encoder", 0].requires_grad
+        return [p.grad.clone() for p in network.parameters() if p.grad is not None]
+
+    network.train()
+    try:
+        for one, other in zip(gradients(False), gradients(True), strict=True):
+            assert torch.equal(one, other)
+    finally:
+        network.zero_grad()
+        network.eval()

@@ -26,8 +26,9 @@ def leaves(cls: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     for part in fields(cls):
         hint = get_type_hints(cls)[part.name]
         inside = get_args(hint)
-        if is_dataclass(hint):
-            yield from leaves(hint, f"{path}{part.name}.")
+        either = next((arm for arm in inside if is_dataclass(arm)), None) if get_origin(hint) is not tuple else None
+        if is_dataclass(hint) or either is not None:
+            yield from leaves(either or hint, f"{path}{part.name}.")
         elif get_origin(hint) is tuple and is_dataclass(inside[0]):
             yield from leaves(inside[0], f"{path}{part.name}.0.")
         else:
@@ -61,6 +62,8 @@ def wrong(hint: Any) -> list[Any]:
         bad += [1.5, 1e-4, HUGE, -HUGE, 2**63]
     if int in plain and str not in plain:
         bad += [-1]
+    if any(get_args(kind)[:1] == (int,) for kind in kinds if get_origin(kind) is tuple):
+        bad = [value for value in bad if isinstance(value, bool) or value not in (0, 1)]  # one stands for a list of one
     return bad
 
 
@@ -74,7 +77,8 @@ def test_the_table_covers_the_recipe() -> None:
 
 def named(key: str, error: RecipeError) -> bool:
     """Whether the message names the field: by its dotted key, or by its own name in backticks."""
-    return key in str(error) or f"`{key.rpartition('.')[2]}`" in str(error)
+    parts = key.split(".")
+    return key in str(error) or any(f"`{'.'.join(parts[n:])}`" in str(error) for n in range(len(parts)))
 
 
 @pytest.mark.parametrize("key", LEAVES)

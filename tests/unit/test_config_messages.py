@@ -29,7 +29,7 @@ IN_THE_FILE = [
     ("trainin: {}", "my.yaml:3:1: unknown key 'trainin'; did you mean 'training'? Known: data, "),
     ("zzz: 1", "my.yaml:3:1: unknown key 'zzz'. Known: data, "),
     ("network:\n  n_layer: 1", "my.yaml:4:3: unknown key 'n_layer' in network; did you mean 'n_layers'? Known: "),
-    ("network: {positions: {bas: 1}}", "my.yaml:3:23: unknown key 'bas' in network.positions; did you mean 'base'? Known: base, kind"),
+    ("network: {positions: {bas: 1}}", "my.yaml:3:23: unknown key 'bas' in network.positions; did you mean 'base'? Known: base, fraction, "),
     ("training.steps: 5", "my.yaml:3:1: unknown key 'training.steps'"),
     ("training:\n  steps: many", "my.yaml:4:10: training.steps must be an integer: got 'many'"),
     ("training: {steps: '5'}", "my.yaml:3:19: training.steps must be an integer: got '5'"),
@@ -64,7 +64,7 @@ IN_THE_FILE = [
     ("metrics: {a: 1}", "my.yaml:3:10: metrics.0 must be text: got a mapping of 1"),
     ("network: transformer-tny", "my.yaml:3:10: unknown preset 'transformer-tny'; did you mean 'transformer-tiny'?"),
     ("network: {preset: 5}", "my.yaml:3:19: network.preset must be text: got 5"),
-    ("network: {positions: 5}", "my.yaml:3:22: network.positions must be a mapping: got 5"),
+    ("network: {positions: 5}", "my.yaml:3:22: network.positions must be a mapping or a list of mappings: got 5"),
     ("network: {positions: alib}", "my.yaml:3:22: network.positions.kind must be one of "),
     # rules of the dataclasses themselves, with the place of the key that they name
     ("network: {d_model: 10, n_heads: 3}", "my.yaml:3:33: `n_heads` must divide `d_model`: got 3 and 10"),

@@ -270,10 +270,12 @@ def test_c4_embedding_is_the_row_times_root_d_plus_the_position() -> None:
     torch.nn.init.normal_(unscaled.weight)
     assert torch.equal(unscaled(torch.tensor([[3]]))[0, 0], unscaled.weight[3])
     bare, placed = make(positions=PositionConfig("none")), make()
-    assert bare.positions is None
+    assert len(bare.source_positions.schemes) == 0
     x = placed.embedding(SOURCE)
-    torch.testing.assert_close(placed._embed(placed.embedding, SOURCE, 0, None), placed.positions(x))
-    assert torch.equal(bare._embed(bare.embedding, SOURCE, 0, None), bare.embedding(SOURCE))
+    into = placed._embed(placed.embedding, placed.source_positions, SOURCE, 0, None)
+    torch.testing.assert_close(into, placed.source_positions(x))
+    same = bare._embed(bare.embedding, bare.source_positions, SOURCE, 0, None)
+    assert torch.equal(same, bare.embedding(SOURCE))
 
 
 @pytest.mark.parametrize("tied", [True, False])

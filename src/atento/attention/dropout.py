@@ -43,6 +43,7 @@ class Randomness:
         return mix(self.seed, self.step, self.slot, self.use)
 
 
+_ODD = -7046029254386353131  # what SplitMix64 counts up by
 _counters: dict[torch.device, Tensor] = {}
 
 
@@ -51,7 +52,7 @@ def _counter(count: int, device: torch.device) -> Tensor:
     known = _counters.get(device)
     if known is None or known.numel() < count:
         size = 1 << max(16, (count - 1).bit_length())
-        known = torch.arange(size, dtype=torch.int64, device=device) * -7046029254386353131
+        known = torch.arange(size, dtype=torch.int64, device=device) * _ODD
         _counters[device] = known
     return known[:count]
 
@@ -63,11 +64,14 @@ def _shifted(x: Tensor, by: int) -> Tensor:
 
 def random_bytes(count: int, key: int, device: torch.device) -> Tensor:
     """`count` uniform bytes (uint8) that depend on `key` alone."""
-    x = _counter((count + 7) // 8, device) + key
+    return _hashed(_counter((count + 7) // 8, device) + key).view(torch.uint8)[:count]
+
+
+def _hashed(x: Tensor) -> Tensor:
+    """The finaliser of SplitMix64, in place: int64 of any shape."""
     x.bitwise_xor_(_shifted(x, 30)).mul_(-4658895280553007687)
     x.bitwise_xor_(_shifted(x, 27)).mul_(-7723592293110705685)
-    x.bitwise_xor_(_shifted(x, 31))
-    return x.view(torch.uint8)[:count]
+    return x.bitwise_xor_(_shifted(x, 31))
 
 
 # An integer as wide as each floating-point type: masks are made as integers, where a processor is quick, and only
@@ -82,15 +86,54 @@ _AS_WIDE = {
 
 def dropout_mask(shape: torch.Size, p: float, key: int, like: Tensor) -> Tensor:
     """A mask to multiply with, of `like`'s dtype and device: 0 with probability p (in 1/256), else 1 / (1 - p)."""
+    return _as_mask(random_bytes(shape.numel(), key, like.device), p, like).view(shape)
+
+
+def _as_mask(drawn: Tensor, p: float, like: Tensor) -> Tensor:
+    """Bytes to a mask of `like`'s dtype, same shape as the bytes."""
     dropped = min(255, max(1, round(p * 256)))
     integer = _AS_WIDE[like.dtype]
     kept_value = int(torch.tensor(256 / (256 - dropped), dtype=like.dtype).view(integer))
-    below = random_bytes(shape.numel(), key, like.device).to(integer).sub_(dropped)  # negative where dropped
+    below = drawn.to(integer).sub_(dropped)  # negative where dropped
     sign = torch.iinfo(integer).bits - 1
     bits = (
         below.bitwise_right_shift_(sign).bitwise_not_().bitwise_and_(kept_value)
     )  # -1 dropped, 0 kept; then the value
-    return bits.view(like.dtype).view(shape)
+    return bits.view(like.dtype)
+
+
+def pair_dropout(
+    weights: Tensor,
+    p: float,
+    key: int,
+    queries: slice | None = None,
+    keys: "tuple[int, int] | Tensor | None" = None,
+    row: int | None = None,
+    lengths: tuple[int, int] | None = None,
+) -> Tensor:
+    """The mask for attention weights (B,H,t,s): each pair's bit depends on its place (row, head, query, key) alone.
+
+    So any part of the (T,S) = `lengths` square is dropped as it is in the whole: kernels may go strip by strip.
+    `queries` and `keys` say which part, `row` which batch row; all of it by default.
+    """
+    n_rows, n_heads, t, s = weights.shape
+    query_len, key_len = (t, s) if lengths is None else lengths
+    device = weights.device
+    if isinstance(keys, Tensor):
+        words, place = torch.unique(keys.to(device) // 8, return_inverse=True)  # eight keys share one hashed number
+    else:
+        low, high = (0, key_len) if keys is None else keys
+        words = torch.arange(low // 8, (high + 7) // 8, device=device)
+    first_query = 0 if queries is None else queries.start
+    lines = torch.arange(n_rows * n_heads, device=device) + (0 if row is None else row * n_heads)
+    lines = lines.view(-1, 1) * query_len + torch.arange(first_query, first_query + t, device=device)
+    index = lines.unsqueeze(-1) * ((key_len + 7) // 8) + words  # (B*H,t,words)
+    found = _hashed(index.mul_(_ODD).add_(key)).view(torch.uint8).view(n_rows, n_heads, t, 8 * len(words))
+    if isinstance(keys, Tensor):
+        found = found.index_select(-1, place * 8 + keys.to(device) % 8)
+    else:
+        found = found[..., low % 8 : low % 8 + high - low]
+    return _as_mask(found, p, weights)
 
 
 def fresh(random: Randomness | None) -> Randomness:

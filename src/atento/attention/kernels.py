@@ -7,8 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.attention.dropout import Randomness, dropout_mask, fresh
-from atento.attention.masks import LoweredMask, Mask, lower
+from atento.attention.blocked import blocked
+from atento.attention.dropout import Randomness, fresh, pair_dropout
+from atento.attention.equation import weigh
+from atento.attention.flex import flex
+from atento.attention.lowering import LoweredMask, lower, nothing_allowed
+from atento.attention.masks import Mask, additive
+from atento.attention.relative import Relations
 from atento.errors import nearest
 
 AnyMask = Mask | Tensor | LoweredMask | None
@@ -22,45 +27,33 @@ def attention_weights(
     bias: Tensor | None = None,
     scale: float | None = None,
     rows: Tensor | slice | None = None,
+    relations: Relations | None = None,
 ) -> Tensor:
     """The weights alone: softmax(q kᵀ · scale + bias) over the keys that may be attended to (A3).
 
-    q (B,H,T,K), k (B,Hkv,S,K) -> (B,H,T,S) in float32 (float64 if q is); `rows` keeps only those queries. `scale`
-    is 1/√K unless given (`scale=1` is the plain dot product, A4). Rows sum to 1; a row that may attend to nothing is 0.
+    q (B,H,T,K), k (B,Hkv,S,K) -> (B,H,T,S) in float32 (float64 if q is); `rows` keeps only those queries, and nothing
+    is computed for the others. `scale` is 1/√K unless given (`scale=1` is the plain dot product, A4); `relations` are
+    relative position schemes. Rows sum to 1; a row that may attend to nothing is 0.
     """
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
-    if rows is not None:
-        q = q[..., rows, :]
-        bias = _rows(bias, rows)
-        lowered = LoweredMask(
-            _rows(lowered.allowed, rows), _rows(lowered.bias, rows), False, _rows(lowered.empty, rows)
-        )
-    return _weights(q, _heads(k, q.shape[1]), lowered, bias, scale)
+    k = by_head(k, q.shape[1])
+    if rows is None:
+        return weigh(q, k, lowered.bias, lowered.empty, bias, relations, scale)
+    allowed = lowered.strip(rows)
+    return weigh(
+        q[..., rows, :],
+        k,
+        None if allowed is None else additive(allowed),
+        None if allowed is None else nothing_allowed(allowed),
+        bias if bias is None or bias.shape[-2] == 1 else bias[..., rows, :],
+        None if relations is None else relations.part(rows),
+        scale,
+    )
 
 
-def _rows(x: Tensor | None, rows: Tensor | slice) -> Tensor | None:
-    """Those rows of (B,H,T,.); where one row stands for all queries it stays."""
-    return x if x is None or x.shape[-2] == 1 else x[..., rows, :]
-
-
-def _heads(x: Tensor, n_heads: int) -> Tensor:
+def by_head(x: Tensor, n_heads: int) -> Tensor:
     """Keys or values repeated so that each query head has its own: (B,Hkv,S,K) -> (B,H,S,K)."""
     return x if x.shape[1] == n_heads else x.repeat_interleave(n_heads // x.shape[1], dim=1)
-
-
-def _weights(q: Tensor, k: Tensor, mask: LoweredMask, bias: Tensor | None, scale: float | None) -> Tensor:
-    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = (q * scale) @ k.transpose(-2, -1)  # (B,H,T,S)
-    if scores.dtype in (torch.bfloat16, torch.float16):
-        scores = scores.float()  # the softmax is exact in float32, and on a CPU faster there
-    if bias is not None:
-        scores = scores + bias
-    if mask.bias is not None:
-        scores = scores + mask.bias.to(scores.dtype)
-    if mask.empty is None:
-        return torch.softmax(scores, dim=-1)
-    # softmax of nothing is NaN, and so is its gradient: such a row attends evenly, then its weights become zero
-    return torch.softmax(scores.masked_fill(mask.empty, 0.0), dim=-1).masked_fill(mask.empty, 0.0)
 
 
 def plain(
@@ -70,20 +63,22 @@ def plain(
     mask: LoweredMask,
     bias: Tensor | None,
     value_bias: Tensor | None,
-    scale: float | None,
+    relations: Relations | None,
+    scale: float,
     dropout: float,
     random: Randomness | None,
 ) -> Tensor:
     """The equation as it is written: softmax(Q Kᵀ / √d_k) V (Vaswani et al. 2017, eq. 1)."""
-    weights = _weights(q, k, mask, bias, scale)
+    weights = weigh(q, k, mask.bias, mask.empty, bias, relations, scale)
     if dropout:
-        weights = weights * dropout_mask(weights.shape, dropout, fresh(random).key(), weights)
+        weights = weights * pair_dropout(weights, dropout, fresh(random).key())
     weights = weights.to(v.dtype)
     out = weights @ v  # (B,H,T,Kv)
     if value_bias is not None:
         pattern = "bhts,tsk->bhtk" if value_bias.dim() == 3 else "bhts,bhtsk->bhtk"
         out = out + torch.einsum(pattern, weights, value_bias.to(v.dtype))
-    return out
+    added = None if relations is None else relations.values(weights)
+    return out if added is None else out + added
 
 
 def fused(
@@ -93,35 +88,55 @@ def fused(
     mask: LoweredMask,
     bias: Tensor | None,
     value_bias: Tensor | None,
-    scale: float | None,
+    relations: Relations | None,
+    scale: float,
     dropout: float,
     random: Randomness | None,
 ) -> Tensor:
     """PyTorch's fused attention: the same result without keeping the (T,S) weights."""
-    if value_bias is not None or dropout:
-        raise ValueError("the fused kernel takes neither `value_bias` nor `dropout`; use kernel='plain'")
-    joined = mask.bias
-    if bias is not None:
-        joined = bias if joined is None else bias + joined
-    if joined is not None and mask.empty is not None:
-        joined = joined.masked_fill(mask.empty, 0.0)  # keep NaN out of the gradients too
-    is_causal = mask.is_causal and bias is None
-    attn_mask = None if joined is None or is_causal else joined.to(q.dtype)
+    if value_bias is not None or dropout or (relations is not None and relations.adds_values):
+        raise ValueError("the fused kernel neither adds to values nor drops weights; use kernel='plain' or 'blocked'")
+    joined = bias
+    if relations is not None:
+        scores = relations.scores(q * scale, scale)
+        joined = scores if joined is None else joined + scores
+    is_causal = mask.is_causal and joined is None
+    if not is_causal and mask.bias is not None:
+        joined = mask.bias if joined is None else joined + mask.bias.to(joined.dtype)
+    empty = None if is_causal else mask.empty
+    if joined is not None and empty is not None:
+        joined = joined.masked_fill(empty, 0.0)  # keep NaN out of the gradients too
+    attn_mask = None if joined is None else joined.to(q.dtype)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal, scale=scale)
-    return out if mask.empty is None else out.masked_fill(mask.empty, 0.0)
+    return out if empty is None else out.masked_fill(empty, 0.0)
 
 
-KERNELS: dict[str, Callable[..., Tensor]] = {"plain": plain, "fused": fused}
+KERNELS: dict[str, Callable[..., Tensor]] = {"plain": plain, "fused": fused, "blocked": blocked, "flex": flex}
 _SHORT = 64 * 64  # below this many scores a head, a CPU's fused kernel costs more in set-up than it saves
 
 
-def choose(q: Tensor, k: Tensor, value_bias: Tensor | None, dropout: float) -> str:
+_LONG = 512 * 512  # above this many scores a head, what the fused kernel cannot do is done in blocks
+
+
+def choose(
+    q: Tensor,
+    k: Tensor,
+    mask: LoweredMask,
+    bias: Tensor | None,
+    value_bias: Tensor | None,
+    relations: Relations | None,
+    dropout: float,
+) -> str:
     """The kernel for a call, by what it needs: the only place where this is decided."""
-    if value_bias is not None or dropout:
+    pairs, on_cpu = q.shape[-2] * k.shape[-2], q.device.type == "cpu"
+    if value_bias is not None or (on_cpu and pairs <= _SHORT):
         return "plain"
-    if q.device.type == "cpu" and (q.shape[-2] * k.shape[-2] <= _SHORT or q.dtype == torch.bfloat16):
-        return "plain"
-    return "fused"
+    learned = (bias is not None and bias.requires_grad) or (relations is not None and bool(relations.parameters()))
+    if dropout or learned or (relations is not None and relations.adds_values):
+        return "plain" if pairs <= _LONG else "blocked"
+    if pairs > _LONG and (relations is not None or (mask.mask is not None and not mask.is_causal)):
+        return "blocked"
+    return "plain" if on_cpu and q.dtype == torch.bfloat16 and pairs <= _LONG else "fused"
 
 
 def attend(
@@ -135,6 +150,7 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
     random: Randomness | None = None,
+    relations: Relations | None = None,
     kernel: str = "auto",
 ) -> Tensor:
     """Attention of queries over keys and values (A3, A6, A7, A9).
@@ -146,6 +162,7 @@ def attend(
         value_bias: (T,S,Kv) or (B|1,H|1,T,S,Kv), weighted and added to the output (Shaw, B5).
         scale: 1/√K unless given.
         dropout: probability on the weights, drawn from `random` (from PyTorch's generator when None).
+        relations: relative position schemes, which add to scores and values.
         kernel: "auto", or one of `KERNELS`.
 
     Returns:
@@ -159,9 +176,10 @@ def attend(
             f"key and value heads must be equal and divide the query heads: "
             f"got {k.shape[1]}, {v.shape[1]} and {q.shape[1]}"
         )
-    name = choose(q, k, value_bias, dropout) if kernel == "auto" else kernel
+    lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
+    name = choose(q, k, lowered, bias, value_bias, relations, dropout) if kernel == "auto" else kernel
     if name not in KERNELS:
         raise ValueError(f"unknown kernel {name!r}{nearest(name, ['auto', *KERNELS])}")
-    lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
-    k, v = _heads(k, q.shape[1]), _heads(v, q.shape[1])
-    return KERNELS[name](q, k, v, lowered, bias, value_bias, scale, dropout, random)
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    k, v = by_head(k, q.shape[1]), by_head(v, q.shape[1])
+    return KERNELS[name](q, k, v, lowered, bias, value_bias, relations, scale, dropout, random)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from atento.attention.dropout import Randomness
 from atento.attention.kernels import AnyMask, attend
 from atento.attention.observe import record
+from atento.attention.positions import Turn
+from atento.attention.relative import Relations
 
 
 @dataclass
@@ -27,11 +29,20 @@ class KeyValues:
         return KeyValues(self.keys.index_select(0, rows), self.values.index_select(0, rows))
 
 
+@dataclass(frozen=True)
+class Order:
+    """What position schemes have made ready for a self-attention: how to turn queries and keys, what pairs get."""
+
+    turns: tuple[Turn, ...] = ()
+    relations: Relations | None = None
+
+
 class MultiHeadAttention(nn.Module):
     """Concat(head_1 ... head_h) W^O with head_i = attend(x W_i^Q, m W_i^K, m W_i^V).
 
     All the input matrices stand in one weight, rows in the order queries, keys, values, head after head, so that
     self-attention is one product. `kind` ("encoder", "decoder", "cross") and `layer` only name it when observed.
+    `n_kv_heads` fewer than `n_heads` share keys and values (grouped; 1: multi-query); `scale` None is 1/√K.
     """
 
     def __init__(
@@ -43,6 +54,7 @@ class MultiHeadAttention(nn.Module):
         d_head: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
+        scale: float | None = None,
         kind: str = "encoder",
         layer: int = 0,
     ) -> None:
@@ -52,7 +64,7 @@ class MultiHeadAttention(nn.Module):
         if self.n_heads % self.n_kv_heads:
             raise ValueError(f"`n_kv_heads` must divide `n_heads`: got {self.n_kv_heads} and {n_heads}")
         self.d_head = d_model // n_heads if d_head is None else d_head
-        self.dropout, self.kind, self.layer = dropout, kind, layer
+        self.dropout, self.scale, self.kind, self.layer = dropout, scale, kind, layer
         self.input = nn.Linear(d_model, (n_heads + 2 * self.n_kv_heads) * self.d_head, bias=bias)
         self.output = nn.Linear(n_heads * self.d_head, d_model, bias=bias)
 
@@ -62,23 +74,37 @@ class MultiHeadAttention(nn.Module):
         memory: Tensor | KeyValues | None = None,
         *,
         mask: AnyMask = None,
+        order: Order | None = None,
         state: KeyValues | None = None,
         random: Randomness | None = None,
     ) -> tuple[Tensor, KeyValues]:
         """x (B,T,D) attends to itself, or to `memory` (B,S,D) (or its keys and values, made once by `key_values`).
 
+        `order` is what position schemes add to a self-attention; keys are cached turned, as they stay where they are.
         Returns the output (B,T,D) and the keys and values it read, which are the next `state` of a self-attention.
         """
         if memory is None:
             q, k, v = self._split(self.input(x))
+            for turn in () if order is None else order.turns:
+                q, k = turn(q), turn(k)
             read = KeyValues(k, v) if state is None else state.extended(k, v)
         else:
             weight, bias = self._rows(0, self.n_heads)
             q = self._by_head(F.linear(x, weight, bias))
             read = memory if isinstance(memory, KeyValues) else self.key_values(memory)
-        record(self, self.kind, self.layer, q, read.keys, mask, None, None)
+        relations = None if order is None else order.relations
+        record(self, self.kind, self.layer, q, read.keys, mask, relations, self.scale)
         dropout = self.dropout if self.training else 0.0
-        out = attend(q, read.keys, read.values, mask=mask, dropout=dropout, random=random)  # (B,H,T,K)
+        out = attend(
+            q,
+            read.keys,
+            read.values,
+            mask=mask,
+            scale=self.scale,
+            dropout=dropout,
+            random=random,
+            relations=relations,
+        )  # (B,H,T,K)
         return self.output(out.transpose(1, 2).flatten(2)), read
 
     def key_values(self, memory: Tensor) -> KeyValues:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention.kernels import AnyMask, attention_weights
+from atento.attention.relative import Relations
 from atento.errors import UsageError
 
 
@@ -61,6 +62,9 @@ def observe(
     """Record exact attention weights of any layer, head or row of `network` while the fast kernels run.
 
     `with observe(network) as seen: network(...)`; then `seen["cross", -1]` is (B,H,T,S). Costs nothing when off.
+    Around `generate`, greedy or beam, what is seen is the best output of each sentence: row t is what was read to write
+    its token t, EOS included. In a cached loop of one's own the rows of successive steps are joined. With `rows`,
+    nothing is computed for other rows, so that a text of many thousand tokens can be looked at.
     """
     from atento.attention.multihead import MultiHeadAttention
 
@@ -83,6 +87,22 @@ def observe(
         _observation.reset(token)
 
 
+def observing(network: nn.Module) -> bool:
+    """True while somebody looks at this network."""
+    seen = _observation.get()
+    return seen is not None and not seen.parts.isdisjoint(network.modules())
+
+
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Nothing is recorded while this lasts: a search walks many ways, and only the one it took is to be shown."""
+    token = _observation.set(None)
+    try:
+        yield
+    finally:
+        _observation.reset(token)
+
+
 def record(
     part: nn.Module,
     kind: str,
@@ -90,7 +110,7 @@ def record(
     q: Tensor,
     k: Tensor,
     mask: AnyMask,
-    bias: Tensor | None,
+    relations: Relations | None,
     scale: float | None,
 ) -> None:
     """Called by every attention layer, `part`, with its name; returns at once when nobody is looking at it."""
@@ -99,5 +119,5 @@ def record(
         return
     with torch.no_grad():
         rows = None if seen.rows is None else torch.tensor(seen.rows, device=q.device)
-        weights = attention_weights(q.float(), k.float(), mask=mask, bias=bias, scale=scale, rows=rows)
+        weights = attention_weights(q.float(), k.float(), mask=mask, scale=scale, rows=rows, relations=relations)
         seen.weights.setdefault((kind, layer), []).append(weights if seen.heads is None else weights[:, seen.heads])

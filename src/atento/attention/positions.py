@@ -1,9 +1,20 @@
-"""Position schemes: objects that say how order enters a network. Today: the sinusoids of the Transformer (B1)."""
+"""Position schemes, parts that add up: what is added to the input, how queries and keys are turned, what pairs get.
+
+`Sinusoidal` and `Learned` add a vector to each token, `Rotary` turns queries and keys, and the relative schemes
+(`relative`) add to scores and values. Spec rows B1, B2, B7, B11.
+"""
 
 import math
+from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from atento.attention.relative import ALiBi, RelativeMatrix, Shaw, T5Bias
+from atento.errors import UsageError
+
+__all__ = ["ALiBi", "Learned", "RelativeMatrix", "Rotary", "Shaw", "Sinusoidal", "T5Bias", "Turn", "sinusoids"]
 
 
 def sinusoids(positions: Tensor, d_model: int, base: float = 10000.0) -> Tensor:
@@ -12,13 +23,18 @@ def sinusoids(positions: Tensor, d_model: int, base: float = 10000.0) -> Tensor:
     positions (...,) integers or floats -> (..., d_model) float32. The angles are made in float64, so that far
     positions are exact. An odd `d_model` has one sine more than cosines.
     """
-    pairs = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device)
-    rates = torch.exp(pairs * (-math.log(base) / d_model))
-    angles = positions.to(torch.float64).unsqueeze(-1) * rates  # (..., ceil(D/2))
+    angles = _angles(positions, d_model, base)  # (..., ceil(D/2))
     table = torch.zeros(*positions.shape, d_model, dtype=torch.float64, device=positions.device)
     table[..., 0::2] = torch.sin(angles)
     table[..., 1::2] = torch.cos(angles[..., : d_model // 2])
     return table.to(torch.float32)
+
+
+def _angles(positions: Tensor, width: int, base: float) -> Tensor:
+    """positions (...,) -> (..., ⌈width/2⌉) in float64: position · base^(-2i/width)."""
+    pairs = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
+    rates = torch.exp(pairs * (-math.log(base) / width))
+    return positions.to(torch.float64).unsqueeze(-1) * rates
 
 
 class Sinusoidal(nn.Module):
@@ -34,12 +50,127 @@ class Sinusoidal(nn.Module):
         """Make the table anew: it is not stored, so a network built on the meta device needs it after loading."""
         self.register_buffer("table", sinusoids(torch.arange(256), self.d_model, self.base), persistent=False)
 
-    def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
-        """x (B,L,D) -> (B,L,D); the first token stands at `offset`, or where `position_ids` (B,L) say."""
+    def vectors(self, length: int, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
+        """What is added: (L,D) for positions `offset` on, or (B,L,D) for `position_ids` (B,L)."""
         if position_ids is not None:
-            return x + sinusoids(position_ids, self.d_model, self.base).to(x.dtype)
-        end = offset + x.shape[1]
+            return sinusoids(position_ids, self.d_model, self.base)
+        end = offset + length
         if end > self.table.shape[0]:
             grown = torch.arange(max(end, 2 * self.table.shape[0]), device=self.table.device)
             self.table = sinusoids(grown, self.d_model, self.base).to(self.table.dtype)
-        return x + self.table[offset:end].to(x.dtype)
+        return self.table[offset:end]
+
+    def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
+        """x (B,L,D) -> (B,L,D); the first token stands at `offset`, or where `position_ids` (B,L) say."""
+        return x + self.vectors(x.shape[1], offset, position_ids).to(x.dtype)
+
+
+class Learned(nn.Module):
+    """Adds a learned vector for each position, of which there are `max_len` (Gehring et al. 2017; BERT, GPT; B2).
+
+    `shift` leaves that many rows free before position 0, as RoBERTa's table does.
+    """
+
+    def __init__(self, max_len: int, d_model: int, shift: int = 0) -> None:
+        super().__init__()
+        if max_len < 1:
+            raise ValueError(f"`max_len` must be at least 1: got {max_len}")
+        if shift < 0:
+            raise ValueError(f"`shift` must not be negative: got {shift}")
+        self.shift = shift
+        self.weight = nn.Parameter(torch.empty(max_len + shift, d_model))
+        nn.init.normal_(self.weight, std=0.02)
+
+    @property
+    def max_len(self) -> int:
+        """How many positions the table has."""
+        return self.weight.shape[0] - self.shift
+
+    def vectors(self, length: int, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
+        """What is added: (L,D) for positions `offset` on, or (B,L,D) for `position_ids` (B,L).
+
+        Raises:
+            UsageError: a position past the table's end.
+        """
+        end = offset + length if position_ids is None else int(position_ids.max()) + 1
+        if end > self.max_len:
+            raise UsageError(
+                f"the table of learned positions holds {self.max_len}: got a text of {end} tokens; "
+                "cut it, or make the table longer with `grown` or `interpolated`"
+            )
+        if position_ids is not None:
+            return F.embedding(position_ids + self.shift, self.weight)
+        return self.weight[self.shift + offset : self.shift + end]
+
+    def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
+        """x (B,L,D) -> (B,L,D); the first token stands at `offset`, or where `position_ids` (B,L) say."""
+        return x + self.vectors(x.shape[1], offset, position_ids).to(x.dtype)
+
+    @torch.no_grad()
+    def grown(self, max_len: int) -> "Learned":
+        """A table of `max_len` positions: the first as they are, the new ones random."""
+        longer = Learned(max_len, self.weight.shape[1], self.shift).to(self.weight)
+        kept = min(len(self.weight), len(longer.weight))
+        longer.weight[:kept] = self.weight[:kept]
+        return longer
+
+    @torch.no_grad()
+    def interpolated(self, max_len: int) -> "Learned":
+        """A table of `max_len` positions drawn out of this one, linearly: its first and last stay first and last."""
+        longer = Learned(max_len, self.weight.shape[1], self.shift).to(self.weight)
+        own = self.weight[self.shift :].T.unsqueeze(0)  # (1,D,L)
+        drawn = F.interpolate(own.float(), size=max_len, mode="linear", align_corners=True)
+        longer.weight[: self.shift] = self.weight[: self.shift]
+        longer.weight[self.shift :] = drawn[0].T.to(longer.weight.dtype)
+        return longer
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Rotations for given positions: cos and sin (L,R/2) or (B,1,L,R/2) of the R turned dimensions of a head."""
+
+    cos: Tensor
+    sin: Tensor
+    interleaved: bool
+    heads: Tensor | None = None  # boolean (H,1,1): which heads are turned; None: all
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (B,H,L,K) -> the same shape, each pair of dimensions turned by its angle."""
+        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
+        width = 2 * cos.shape[-1]
+        turned, rest = x[..., :width], x[..., width:]
+        if self.interleaved:
+            one, two = turned[..., 0::2], turned[..., 1::2]
+            out = torch.stack([one * cos - two * sin, two * cos + one * sin], dim=-1).flatten(-2)
+        else:
+            one, two = turned.chunk(2, dim=-1)
+            out = torch.cat([one * cos - two * sin, two * cos + one * sin], dim=-1)
+        out = out if rest.shape[-1] == 0 else torch.cat([out, rest], dim=-1)
+        return out if self.heads is None else torch.where(self.heads, out, x)
+
+
+class Rotary(nn.Module):
+    """Turns each pair of dimensions of queries and keys by an angle that grows with the position (Su et al. 2021).
+
+    So q·k depends on the distance alone. `interleaved`: pairs are neighbours (the paper) or, else, one of each half
+    (Llama). `fraction` of the head's width is turned, the rest left as it is.
+    """
+
+    def __init__(self, d_head: int, base: float = 10000.0, *, interleaved: bool = False, fraction: float = 1.0) -> None:
+        super().__init__()
+        self.width = int(d_head * fraction) // 2 * 2
+        if self.width < 2:
+            raise ValueError(f"rotary positions need a head at least 2 wide: got {d_head} and fraction {fraction}")
+        self.base, self.interleaved = base, interleaved
+
+    def at(self, positions: Tensor, heads: Tensor | None = None) -> Turn:
+        """The rotations for positions (L,) or (B,L); made once for all layers."""
+        angles = _angles(positions, self.width, self.base)
+        angles = angles if positions.dim() == 1 else angles.unsqueeze(1)  # (B,1,L,R/2)
+        return Turn(angles.cos().float(), angles.sin().float(), self.interleaved, heads)
+
+    def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
+        """Queries or keys (B,H,L,K) -> the same shape; the first stands at `offset`, or where `position_ids` say."""
+        if position_ids is None:
+            position_ids = torch.arange(offset, offset + x.shape[-2], device=x.device)
+        return self.at(position_ids)(x)

@@ -5,20 +5,58 @@ from typing import Any, Literal
 
 from atento.errors import RecipeError, nearest
 
+ADDED = ("sinusoidal", "learned")  # schemes that add to the input; the others act inside self-attention
+
 
 @dataclass(frozen=True)
 class PositionConfig:
-    """How order enters the network (spec rows B1 ...)."""
+    """One way in which order enters the network; several of them add up (B1, B2, B4, B5, B7).
 
-    kind: Literal["sinusoidal", "none"] = "sinusoidal"
+    `kind`: sinusoidal and learned add a vector to each token; rotary turns queries and keys; shaw, t5, alibi and matrix
+    add to the score of a pair, shaw to its value too. `layers` and `heads` restrict it (all if not given); `gate` gives
+    it a learned weight; `shared` uses one table for all layers (None: as the scheme's paper does, t5 yes, others no).
+    `base` is that of sinusoids and rotations, `fraction` the part of a head that is turned, `interleaved` the pairing;
+    `max_distance` is where distances are clipped (None: 128, shaw 16), `n_buckets` t5's; `values` is shaw's second
+    table; `scaled` puts the matrix inside the scaling, as the notes do; `shift` leaves rows free in a learned table.
+    """
+
+    kind: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "none"] = "sinusoidal"
+    layers: tuple[int, ...] | None = None
+    heads: tuple[int, ...] | None = None
+    gate: bool = False
+    shared: bool | None = None
     base: float = 10000.0
+    fraction: float = 1.0
+    interleaved: bool = False
+    max_distance: int | None = None
+    n_buckets: int = 32
+    values: bool = True
+    scaled: bool = True
+    shift: int = 0
+
+    def __post_init__(self) -> None:
+        if self.heads is not None and self.kind in ADDED:
+            raise RecipeError(f"`heads` has no meaning for {self.kind} positions, which are added before there are any")
+        if self.gate and self.kind == "rotary":
+            raise RecipeError("`gate` has no meaning for rotary positions: a rotation is not added to anything")
+        for name in ("layers", "heads"):
+            for number in getattr(self, name) or ():
+                if number < 0:
+                    raise RecipeError(f"`{name}` must not be negative: got {number}")
+        if self.max_distance is not None and self.max_distance < 1:
+            raise RecipeError(f"`max_distance` must be at least 1: got {self.max_distance}")
+        if not 0.0 < self.fraction <= 1.0:
+            raise RecipeError(f"`fraction` must lie in (0, 1]: got {self.fraction}")
+        if self.n_buckets < 4:
+            raise RecipeError(f"`n_buckets` must be at least 4: got {self.n_buckets}")
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
     """An encoder-decoder Transformer as numbers and choices; the stack is built from this alone.
 
-    `d_head` None means d_model / n_heads; `n_decoder_layers` None means n_layers;
+    `d_head` None means d_model / n_heads; `n_decoder_layers` None means n_layers; `n_kv_heads` None means n_heads;
+    `positions` is one scheme or a list of them that add up;
     `attention_dropout` and `activation_dropout` stand beside the residual `dropout`.
     """
 
@@ -27,6 +65,7 @@ class NetworkConfig:
     d_model: int = 512
     d_ff: int = 2048
     n_heads: int = 8
+    n_kv_heads: int | None = None
     n_layers: int = 6
     n_decoder_layers: int | None = None
     dropout: float = 0.1
@@ -35,7 +74,7 @@ class NetworkConfig:
     activation: Literal["relu", "gelu"] = "relu"
     norm: Literal["pre", "post"] = "post"
     norm_eps: float = 1e-5
-    positions: PositionConfig = PositionConfig()
+    positions: PositionConfig | tuple[PositionConfig, ...] = PositionConfig()
     max_len: int = 512
     scale_embedding: bool = True
     tied_embeddings: bool = True
@@ -53,11 +92,31 @@ class NetworkConfig:
         for name in ("d_model", "d_ff", "n_layers", "max_len"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`{name}` must be at least 1: got {getattr(self, name)}")
+        if self.n_kv_heads is not None and (self.n_kv_heads < 1 or self.n_heads % self.n_kv_heads):
+            raise RecipeError(f"`n_kv_heads` must divide `n_heads`: got {self.n_kv_heads} and {self.n_heads}")
+        for scheme in self.schemes:
+            if max(scheme.heads or (0,)) >= self.n_heads:
+                raise RecipeError(f"`positions.heads` count from 0 to {self.n_heads - 1}: got {scheme.heads}")
+            if scheme.heads is not None and scheme.kind == "rotary" and self.n_kv_heads not in (None, self.n_heads):
+                raise RecipeError(
+                    "`positions.heads` of rotary positions need `n_kv_heads` equal to `n_heads`: keys are shared"
+                )
+            if max(scheme.layers or (0,)) >= max(self.n_layers, self.decoder_layers):
+                raise RecipeError(
+                    f"`positions.layers` count from 0 to {max(self.n_layers, self.decoder_layers) - 1}: "
+                    f"got {scheme.layers}"
+                )
         if self.n_decoder_layers is not None and self.n_decoder_layers < 1:
             raise RecipeError(f"`n_decoder_layers` must be at least 1: got {self.n_decoder_layers}")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise RecipeError(f"`{name}` must lie in [0, 1): got {getattr(self, name)}")
+
+    @property
+    def schemes(self) -> tuple[PositionConfig, ...]:
+        """The position schemes that add up; none for kind "none"."""
+        given = self.positions if isinstance(self.positions, tuple) else (self.positions,)
+        return tuple(scheme for scheme in given if scheme.kind != "none")
 
     @property
     def d_head(self) -> int:

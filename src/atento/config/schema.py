@@ -78,7 +78,8 @@ def describe(hint: Any) -> str:
         if get_origin(arm) is Literal:
             words.append(f"one of {', '.join(map(str, inside))}")
         elif get_origin(arm) is tuple:
-            what = _MANY.get(inside[0] if inside else None, "values")
+            mappings = bool(inside) and isinstance(inside[0], type) and is_dataclass(inside[0])
+            what = "mappings" if mappings else _MANY.get(inside[0] if inside else None, "values")
             words.append(f"a list of {what}" if Ellipsis in inside else f"a list of {len(inside)} {what}")
         elif get_origin(arm) in (dict, Mapping) or (isinstance(arm, type) and is_dataclass(arm)):
             words.append("a mapping")
@@ -186,12 +187,19 @@ class Reading:
         try:
             return make()
         except RecipeError as error:
-            written = node.value if isinstance(node.value, dict) else {}
             for name in _NAMED.findall(str(error)):
-                key = name.removeprefix(f"{path}.")
-                if key in written:
-                    raise RecipeError(f"{written[key].place}: {error}") from None
+                found = _under(node, name.removeprefix(f"{path}."))
+                if found is not None:
+                    raise RecipeError(f"{found.place}: {error}") from None
             raise RecipeError(f"{node.place}: {error}") from None
+
+
+def _under(node: Written, key: str) -> Written | None:
+    """What was written under a dotted key, or None."""
+    found: Written | None = node
+    for part in key.split("."):
+        found = found.value.get(part) if found is not None and isinstance(found.value, dict) else None
+    return found
 
 
 def _takes(arm: Any, value: Any) -> bool:

@@ -61,4 +61,9 @@ def generate(
     if prefix_ids is not None:
         first = torch.cat([first.unsqueeze(1), prefix_ids], dim=1)
     state = steps.begin(ids, padding_mask)
-    return STRATEGIES[type(strategy)](steps, state, first, strategy, Limits(most, min_new_tokens, eos_ids))
+    found = STRATEGIES[type(strategy)](steps, state, first, strategy, Limits(most, min_new_tokens, eos_ids))
+    if hasattr(steps, "end"):  # a network may want to show the way that was taken
+        begun = [[]] * count if prefix_ids is None else prefix_ids.tolist()
+        last = [best[0].ids if best[0].finished else best[0].ids[:-1] for best in found]  # what was read to write them
+        steps.end([[*before, *ids] for before, ids in zip(begun, last)])
+    return found

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.attention.kernels import AnyMask
-from atento.attention.multihead import KeyValues, MultiHeadAttention
+from atento.attention.multihead import KeyValues, MultiHeadAttention, Order
 from atento.config.network import NetworkConfig
 from atento.networks.layers import FeedForward, Residual
 
@@ -46,6 +46,7 @@ class Block(nn.Module):
         x: Tensor,
         *,
         mask: AnyMask,
+        order: Order | None = None,
         memory: Tensor | None = None,
         memory_mask: AnyMask = None,
         state: BlockState | None = None,
@@ -53,7 +54,8 @@ class Block(nn.Module):
     ) -> Tensor:
         """x (B,T,D), memory (B,S,D) -> (B,T,D). With a `state`, x holds only new positions; it is updated."""
         own = None if state is None else state.own
-        out, read = self.self_attention(self.own_residual.before(x), mask=mask, state=own, random=random)
+        read_by = self.own_residual.before(x)
+        out, read = self.self_attention(read_by, mask=mask, order=order, state=own, random=random)
         x = self.own_residual.after(x, out, random)
         if state is not None:
             state.own = read
@@ -75,7 +77,12 @@ def make_block(config: NetworkConfig, *, kind: str, layer: int) -> Block:
 
     def attention(kind: str) -> MultiHeadAttention:
         return MultiHeadAttention(
-            config.d_model, config.n_heads, dropout=config.attention_dropout, kind=kind, layer=layer
+            config.d_model,
+            config.n_heads,
+            n_kv_heads=config.n_kv_heads,
+            dropout=config.attention_dropout,
+            kind=kind,
+            layer=layer,
         )
 
     def residual() -> Residual:

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.attention.masks import bidirectional, causal
-from atento.attention.positions import Sinusoidal
 from atento.config.network import NetworkConfig
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
+from atento.networks.positions import AddedPositions, input_positions
 from atento.networks.stack import MaskArgument, Stack, StackState
 from atento.networks.step import EncoderDecoderSteps
 
@@ -33,9 +33,7 @@ class EncoderDecoder(nn.Module):
             if config.tied_embeddings
             else TokenEmbedding(config.vocab_size, config.d_model, scale=config.scale_embedding)
         )
-        self.positions = (
-            Sinusoidal(config.d_model, config.positions.base) if config.positions.kind == "sinusoidal" else None
-        )
+        self.source_positions, self.target_positions = input_positions(config), input_positions(config)
         self.encoder = Stack(config, kind="encoder", n_layers=config.n_layers, own_mask=bidirectional())
         self.decoder = Stack(config, kind="decoder", n_layers=config.decoder_layers, own_mask=causal())
         self.output_weight = (
@@ -47,6 +45,8 @@ class EncoderDecoder(nn.Module):
     def reset_parameters(self) -> None:
         """Matrices Xavier-uniform, embeddings normal with deviation 1/√D, biases zero, as the paper's code has it."""
         for name, parameter in self.named_parameters():
+            if "positions." in name:
+                continue  # a position scheme begins as its paper has it
             if "embedding" in name or name == "output_weight":
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
             elif parameter.dim() < 2:
@@ -55,10 +55,15 @@ class EncoderDecoder(nn.Module):
             elif self.config.initializer == "normal":
                 nn.init.normal_(parameter, std=0.02)
             else:
-                # the stacked input matrix of attention is several square ones: each gets the bound of its own
-                parts = parameter.shape[0] // self.config.d_model if name.endswith("attention.input.weight") else 1
-                for part in parameter.chunk(parts):
+                # the stacked input matrix of attention is several: each gets the bound of its own
+                stacked = name.endswith("attention.input.weight")
+                for part in parameter.split(self._input_sizes() if stacked else [parameter.shape[0]]):
                     nn.init.xavier_uniform_(part)
+
+    def _input_sizes(self) -> list[int]:
+        """Rows of queries, keys and values in attention's stacked input matrix."""
+        shared = self.config.n_heads if self.config.n_kv_heads is None else self.config.n_kv_heads
+        return [self.config.d_model, shared * self.config.d_head, shared * self.config.d_head]
 
     def encode(
         self,
@@ -69,7 +74,7 @@ class EncoderDecoder(nn.Module):
         random: Randomness | None = None,
     ) -> Tensor:
         """source_ids (B,S), padding mask (B,S) True = real -> encoded (B,S,D)."""
-        x = self._embed(self.embedding, source_ids, 0, random)
+        x = self._embed(self.embedding, self.source_positions, source_ids, 0, random)
         out: Tensor = self.encoder(x, mask=mask, padding_mask=source_padding_mask, random=random)
         return out
 
@@ -107,7 +112,7 @@ class EncoderDecoder(nn.Module):
                 raise ValueError("give `source_ids`, or `encoded`, or a `state` that has seen the source")
             encoded = self.encode(source_ids, source_padding_mask=source_padding_mask, random=random)
         table = self.embedding if self.target_embedding is None else self.target_embedding
-        x = self._embed(table, target_ids, 0 if state is None else state.length, random)
+        x = self._embed(table, self.target_positions, target_ids, 0 if state is None else state.length, random)
         hidden = self.decoder(
             x,
             mask=mask,
@@ -136,10 +141,10 @@ class EncoderDecoder(nn.Module):
         """hidden (...,D) -> logits (...,V) (C5)."""
         return F.linear(hidden, self.projection)
 
-    def _embed(self, table: TokenEmbedding, ids: Tensor, offset: int, random: Randomness | None) -> Tensor:
-        x: Tensor = table(ids)
-        if self.positions is not None:
-            x = self.positions.forward(x, offset)
+    def _embed(
+        self, table: TokenEmbedding, positions: AddedPositions, ids: Tensor, offset: int, random: Randomness | None
+    ) -> Tensor:
+        x: Tensor = positions(table(ids), offset)
         if self.training and self.config.dropout:
             x = dropout(x, self.config.dropout, fresh(random))
         return x

@@ -3,33 +3,39 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
-from atento.attention.masks import LoweredMask, Mask, boolean, lower, padding
+from atento.attention.lowering import LoweredMask, boolean, lower
+from atento.attention.masks import Mask, padding
 from atento.attention.multihead import MultiHeadAttention
+from atento.attention.relative import Places
 from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError
 from atento.networks.block import BlockState, make_block
+from atento.networks.positions import LayerPositions
 
 MaskArgument = Mask | Tensor | Sequence[Mask] | None
 
 
 @dataclass
 class StackState:
-    """What a decoder keeps between steps: one state a block, how many positions it has seen, and the source's mask."""
+    """What a decoder keeps between steps: one state a block, how many positions it has seen, and the source's mask.
+
+    `position_ids` (B,S) are where the seen tokens stand, kept only if they were given.
+    """
 
     blocks: list[BlockState]
     length: int = 0
     memory_mask: LoweredMask | None = None
+    position_ids: Tensor | None = None
 
     def select(self, rows: Tensor) -> "StackState":
         """Only those batch rows, in that order."""
-        mask = self.memory_mask
-        if mask is not None and mask.allowed is not None and mask.bias is not None:
-            empty = None if mask.empty is None else mask.empty.index_select(0, rows)
-            mask = LoweredMask(mask.allowed.index_select(0, rows), mask.bias.index_select(0, rows), False, empty)
-        return StackState([block.select(rows) for block in self.blocks], self.length, mask)
+        mask = None if self.memory_mask is None else self.memory_mask.select(rows)
+        ids = None if self.position_ids is None else self.position_ids.index_select(0, rows)
+        return StackState([block.select(rows) for block in self.blocks], self.length, mask, ids)
 
 
 class Stack(nn.Module):
@@ -38,6 +44,7 @@ class Stack(nn.Module):
     def __init__(self, config: NetworkConfig, *, kind: str, n_layers: int, own_mask: Mask) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(make_block(config, kind=kind, layer=layer) for layer in range(n_layers))
+        self.positions = LayerPositions(config, kind=kind, n_layers=n_layers)
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else None
         self.own_mask = own_mask
 
@@ -49,19 +56,26 @@ class Stack(nn.Module):
         padding_mask: Tensor | None = None,
         memory: Tensor | None = None,
         memory_padding_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
         state: StackState | None = None,
         random: Randomness | None = None,
     ) -> Tensor:
-        """x (B,T,D) through every block. `mask` replaces the stack's own (a list: one a layer); padding is joined."""
+        """x (B,T,D) through every block. `mask` replaces the stack's own (a list: one a layer); padding is joined.
+
+        Token i stands at position i, after what the state has seen, or where `position_ids` (B,T) say.
+        """
         masks = self._masks(x, mask, padding_mask, state)
         memory_mask = None if state is None else state.memory_mask
         if memory_mask is None and memory is not None:
             full = None if memory_padding_mask is None else padding(memory_padding_mask)
             memory_mask = lower(full, 1, memory.shape[1], x.device)  # every query alike: one row stands for all
+        offset = 0 if state is None else state.length
+        orders = self.positions.orders(self._places(x, position_ids, state))
         for index, block in enumerate(self.blocks):
             x = block(
-                x,
+                self.positions.add(index, x, offset, position_ids),
                 mask=masks[index],
+                order=orders[index],
                 memory=memory,
                 memory_mask=memory_mask,
                 state=None if state is None else state.blocks[index],
@@ -70,6 +84,21 @@ class Stack(nn.Module):
         if state is not None:
             state.length, state.memory_mask = state.length + x.shape[1], memory_mask
         return x if self.norm is None else self.norm(x)
+
+    def _places(self, x: Tensor, position_ids: Tensor | None, state: StackState | None) -> Places:
+        """Where queries and keys stand; the state remembers positions that were given."""
+        seen = 0 if state is None else state.length
+        if position_ids is None:
+            if state is not None and state.position_ids is not None:
+                raise ValueError("a decode state that was given `position_ids` needs them at every step")
+            return Places.of(x.shape[1], seen + x.shape[1], x.device)
+        keys = position_ids
+        if state is not None:
+            if seen and state.position_ids is None:
+                raise ValueError("a decode state that was given no `position_ids` takes none later")
+            keys = position_ids if state.position_ids is None else torch.cat([state.position_ids, position_ids], dim=1)
+            state.position_ids = keys
+        return Places(position_ids, keys, False)
 
     def _masks(
         self, x: Tensor, mask: MaskArgument, padding_mask: Tensor | None, state: StackState | None

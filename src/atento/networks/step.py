@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from atento.attention.observe import observing, unobserved
 from atento.networks.stack import StackState
 
 if TYPE_CHECKING:
@@ -20,17 +21,35 @@ class EncoderDecoderSteps:
         self.network = network
         config = network.config
         self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+        self.source: Tensor
+        self.source_padding_mask: Tensor | None = None
 
     @torch.inference_mode()
     def begin(self, ids: Tensor, padding_mask: Tensor | None) -> StackState:
         """Encodes the source and makes the cross-attention's keys and values, once for all steps."""
-        encoded = self.network.encode(ids, source_padding_mask=padding_mask)
-        return self.network.decoder.read(encoded, padding_mask)
+        self.source, self.source_padding_mask = ids, padding_mask
+        with unobserved():
+            encoded = self.network.encode(ids, source_padding_mask=padding_mask)
+            return self.network.decoder.read(encoded, padding_mask)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: StackState) -> tuple[Tensor, StackState]:
         """tokens (R,) or a prefix (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
         tokens = tokens.unsqueeze(1) if tokens.dim() == 1 else tokens
-        output = self.network(None, tokens, state=state, project=False)
+        with unobserved():
+            output = self.network(None, tokens, state=state, project=False)
         logits = self.network.project(output.hidden[:, -1])
         return logits.to(torch.promote_types(logits.dtype, torch.float32)), output.state
+
+    @torch.inference_mode()
+    def end(self, written: list[list[int]]) -> None:
+        """Told what each sentence's best output read, without the start token: shown to whoever observes.
+
+        Rows past a sentence's end show nothing of it.
+        """
+        if not observing(self.network):
+            return
+        longest = max(len(ids) for ids in written)
+        rows = [[self.start_id, *ids, *[self.pad_id] * (longest - len(ids))] for ids in written]
+        target = torch.tensor(rows, device=self.source.device)
+        self.network(self.source, target, source_padding_mask=self.source_padding_mask, project=False)

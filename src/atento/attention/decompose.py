@@ -1,0 +1,78 @@
+"""A score taken apart: how much is content, how much position, scheme by scheme; the parts sum to it (B13, M6)."""
+
+import torch
+from torch import Tensor, nn
+
+from atento.attention.multihead import MultiHeadAttention, Order
+
+
+@torch.no_grad()
+def decompose(
+    attention: MultiHeadAttention,
+    x: Tensor,
+    *,
+    order: Order | None = None,
+    added: Tensor | None = None,
+    norm: nn.LayerNorm | None = None,
+) -> dict[str, Tensor]:
+    """The scores of a self-attention, before mask and softmax, as named parts of shape (B,H,L,L) that sum to them.
+
+    Args:
+        x: (B,L,D), the stream that the layer reads.
+        order: what position schemes tell this layer.
+        added: (B|1,L,D), the part of `x` that position schemes added to it. Known before the first layer; later
+            layers have mixed it with the rest, and without it all of x counts as content.
+        norm: the norm that stands before the attention, if one does: with the deviation it found taken as given, it
+            is linear, so what it makes of each part is exact.
+
+    Returns:
+        "content", or with `added` "content-content", "content-position", "position-content" and
+        "position-position" (query first); "rotary" where queries and keys are turned; and one entry a relative
+        scheme, by the name of its class.
+    """
+    scale = attention.d_head**-0.5 if attention.scale is None else attention.scale
+    shared = attention.n_heads // attention.n_kv_heads
+    sides = {"content": x} if added is None else {"content": x - added, "position": added.expand_as(x)}
+    projected: dict[str, tuple[Tensor, Tensor]] = {}
+    for name, part in sides.items():
+        constant = name == "content"  # biases, of the norm and the projection, count as content
+        read = part if norm is None else _normed(norm, part, x, constant)
+        q, k = _queries_and_keys(attention, read, constant)
+        projected[name] = q * scale, k.repeat_interleave(shared, dim=1)
+    if len(sides) == 1:
+        q, k = projected["content"]
+        parts = {"content": q @ k.transpose(-2, -1)}
+    else:
+        pairs = [(one, other) for one in projected for other in projected]
+        parts = {f"{one}-{other}": projected[one][0] @ projected[other][1].transpose(-2, -1) for one, other in pairs}
+    if order is None:
+        return parts
+    q, k = (torch.stack(both).sum(dim=0) for both in zip(*projected.values()))
+    if order.turns:
+        turned_q, turned_k = q, k
+        for turn in order.turns:
+            turned_q, turned_k = turn(turned_q), turn(turned_k)
+        parts["rotary"] = turned_q @ turned_k.transpose(-2, -1) - q @ k.transpose(-2, -1)
+        q = turned_q
+    if order.relations is not None:
+        shape = (*q.shape[:-1], k.shape[-2])
+        for scheme in order.relations.schemes:
+            name, found = type(scheme).__name__, scheme.scores(q, order.relations.places, scale).expand(shape)
+            parts[name] = parts[name] + found if name in parts else found
+    return parts
+
+
+def _normed(norm: nn.LayerNorm, part: Tensor, whole: Tensor, constant: bool) -> Tensor:
+    """What the norm of `whole` makes of a part of it."""
+    deviation = torch.sqrt(whole.var(dim=-1, unbiased=False, keepdim=True) + norm.eps)
+    out: Tensor = (part - part.mean(dim=-1, keepdim=True)) / deviation * norm.weight
+    return out + norm.bias if constant and norm.bias is not None else out
+
+
+def _queries_and_keys(attention: MultiHeadAttention, x: Tensor, constant: bool) -> tuple[Tensor, Tensor]:
+    """x (B,L,D) -> q (B,H,L,K), k (B,Hkv,L,K)."""
+    bias = attention.input.bias if constant else None
+    projected = nn.functional.linear(x, attention.input.weight, bias)
+    both = projected[..., : (attention.n_heads + attention.n_kv_heads) * attention.d_head]
+    by_head = both.unflatten(-1, (-1, attention.d_head)).transpose(1, 2)
+    return by_head[:, : attention.n_heads], by_head[:, attention.n_heads :]

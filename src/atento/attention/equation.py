@@ -1,0 +1,44 @@
+"""The weights of attention as an equation: softmax(Q Kᵀ · scale + ...) over the keys that may be seen (A3)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from atento.attention.relative import Relations
+
+
+def weigh(
+    q: Tensor,
+    k: Tensor,
+    hidden: Tensor | None,
+    empty: Tensor | None,
+    bias: Tensor | None,
+    relations: Relations | None,
+    scale: float | None,
+) -> Tensor:
+    """q (B,H,T,K), k (B,H,S,K) -> weights (B,H,T,S) in float32 (float64 if q is).
+
+    `hidden` is the additive mask, -inf where a key may not be seen; `empty` marks the rows that see nothing, whose
+    weights are 0; `bias` and what the relative schemes give are added to the scores after scaling.
+    """
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    q = q * scale
+    scores = q @ k.transpose(-2, -1)  # (B,H,T,S)
+    if scores.dtype in (torch.bfloat16, torch.float16):
+        scores = scores.float()  # the softmax is exact in float32, and on a CPU faster there
+    if relations is not None:
+        scores = scores + relations.scores(q, scale)
+    if bias is not None:
+        scores = scores + bias
+    if hidden is not None:
+        scores = scores + hidden.to(scores.dtype)
+    return normalise(scores, empty)
+
+
+def normalise(scores: Tensor, empty: Tensor | None) -> Tensor:
+    """softmax over the keys; rows marked `empty` become 0. Same shape."""
+    if empty is None:
+        return torch.softmax(scores, dim=-1)
+    # softmax of nothing is NaN, and so is its gradient: such a row attends evenly, then its weights become zero
+    return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)

@@ -1,0 +1,294 @@
+"""Relative position schemes: what a pair of positions adds to its score, and to the value that is read (B4-B7, B10).
+
+Nothing here is ever a whole (T,S) square unless a kernel asks for one: schemes know distances, and a kernel asks for
+the strip of queries it is at.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from atento.attention.masks import Span
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where queries and keys stand: (T,) and (S,), or one row a batch row, (B,T) and (B,S).
+
+    `consecutive`: both count up by one, so that there are only T + S - 1 distances to look up.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    consecutive: bool
+
+    @staticmethod
+    def of(query_len: int, key_len: int, device: torch.device | str = "cpu") -> "Places":
+        """Query i at key S - T + i."""
+        keys = torch.arange(key_len, device=device)
+        return Places(torch.arange(key_len - query_len, key_len, device=device), keys, True)
+
+    def part(self, queries: Tensor | slice, keys: Span | None = None, row: int | None = None) -> "Places":
+        """Some queries (numbers from 0) and keys, of one batch row or all."""
+        own, other = self.queries, self.keys
+        if own.dim() == 2 and own.shape[0] > 1 and row is not None:  # one row of places serves every batch row
+            own, other = own[row : row + 1], other[row : row + 1]
+        own = own[..., queries]
+        if keys is not None:
+            other = other[..., keys.to(other.device)] if isinstance(keys, Tensor) else other[..., slice(*keys)]
+        ranges = isinstance(queries, slice) and queries.step in (None, 1) and not isinstance(keys, Tensor)
+        return Places(own, other, self.consecutive and ranges)
+
+    @cached_property
+    def distances(self) -> Tensor:
+        """Key minus query, (T,S) or (B,T,S): negative behind, positive ahead."""
+        return self.keys.unsqueeze(-2) - self.queries.unsqueeze(-1)
+
+    def spread(self, at: Callable[[Tensor], Tensor]) -> Tensor:
+        """A function of the distance, (...) -> (H,...), for every pair: (B or 1, H, T, S).
+
+        Where positions are consecutive each distance is looked up once, and the rest is a matter of strides.
+        """
+        if not self.consecutive:
+            found = at(self.distances)
+            return found.unsqueeze(0) if self.distances.dim() == 2 else found.transpose(0, 1)
+        t, s = len(self.queries), len(self.keys)
+        if t == 0 or s == 0:
+            return at(self.distances).unsqueeze(0)
+        least = self.keys[0] - self.queries[-1]
+        diagonals = at(least + torch.arange(t + s - 1, device=self.keys.device))  # (H,T+S-1)
+        return diagonals.unfold(-1, s, 1).flip(-2).unsqueeze(0)  # the last query has the least distances
+
+
+class Relative(Protocol):
+    """What a relative scheme answers; q (B,H,T,K) comes multiplied by `scale` already."""
+
+    adds_values: bool
+
+    def scores(self, q: Tensor, places: Places, scale: float) -> Tensor:
+        """Added to the scores: broadcasts to (B,H,T,S)."""
+        ...
+
+    def values(self, weights: Tensor, places: Places) -> Tensor:
+        """Added to the output: weights (B,H,T,S) -> (B,H,T,Kv); asked only where `adds_values`."""
+        ...
+
+
+class _OfDistance(nn.Module):
+    """A number for each head and distance, added to the score."""
+
+    adds_values = False
+    scaled = False
+
+    def at(self, distance: Tensor) -> Tensor:
+        """distance (...) -> (H,...)."""
+        raise NotImplementedError
+
+    def scores(self, q: Tensor, places: Places, scale: float) -> Tensor:
+        """(B or 1, H, T, S)."""
+        found = places.spread(self.at)
+        return found * scale if self.scaled else found
+
+    def values(self, weights: Tensor, places: Places) -> Tensor:
+        """Nothing is added to values."""
+        raise NotImplementedError
+
+
+def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
+    """The bucket of each distance (key minus query), as T5 counts them (Raffel et al. 2020, 2.1).
+
+    Half the buckets hold one distance each, the others ever more, logarithmically up to `max_distance`; with
+    `bidirectional` one half of all is for keys ahead, else keys ahead share the bucket of distance 0.
+    """
+    first = torch.zeros_like(distance)
+    if bidirectional:
+        n_buckets //= 2
+        first = (distance > 0).to(distance.dtype) * n_buckets
+        distance = distance.abs()
+    else:
+        distance = (-distance).clamp(min=0)
+    exact = n_buckets // 2
+    grown = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact) * (n_buckets - exact)
+    far = (exact + grown.to(distance.dtype)).clamp(max=n_buckets - 1)
+    return first + torch.where(distance < exact, distance, far)
+
+
+class T5Bias(_OfDistance):
+    """A learned number for each head and bucket of distances, added to the unscaled score (Raffel et al. 2020, 2.1).
+
+    Raises:
+        ValueError: fewer than 4 buckets, or a `max_distance` among those that have a bucket of their own.
+    """
+
+    def __init__(
+        self, n_heads: int, n_buckets: int = 32, max_distance: int = 128, *, bidirectional: bool = True
+    ) -> None:
+        super().__init__()
+        if n_buckets < 4:
+            raise ValueError(f"`n_buckets` must be at least 4: got {n_buckets}")
+        exact = n_buckets // 4 if bidirectional else n_buckets // 2
+        if max_distance <= exact:
+            raise ValueError(
+                f"`max_distance` must be above {exact}; each distance below that has its own bucket: got {max_distance}"
+            )
+        self.n_buckets, self.max_distance, self.bidirectional = n_buckets, max_distance, bidirectional
+        self.weight = nn.Parameter(torch.empty(n_buckets, n_heads))
+        nn.init.normal_(self.weight, std=0.02)
+
+    def at(self, distance: Tensor) -> Tensor:
+        """distance (...) -> (H,...)."""
+        buckets = t5_buckets(distance, self.n_buckets, self.max_distance, self.bidirectional)
+        return self.weight.t()[:, buckets]
+
+
+def alibi_slopes(n_heads: int) -> Tensor:
+    """2^(-8i/n) for heads i = 1 ... n where n is a power of two; for others the paper's fill-in from 2n (float32)."""
+    power = 2 ** math.floor(math.log2(n_heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    between = [2 ** (-4 * (i + 1) / power) for i in range(0, 2 * (n_heads - power), 2)]
+    return torch.tensor(slopes + between)
+
+
+class ALiBi(_OfDistance):
+    """The score falls off with the distance, by a fixed slope a head (Press et al. 2022); nothing is learned."""
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.slopes: Tensor
+        self.reset_buffers()
+
+    def reset_buffers(self) -> None:
+        """Make the slopes anew: they are not stored."""
+        self.register_buffer("slopes", alibi_slopes(self.n_heads), persistent=False)
+
+    def at(self, distance: Tensor) -> Tensor:
+        """distance (...) -> (H,...)."""
+        slopes = self.slopes.to(torch.promote_types(self.slopes.dtype, torch.float32))  # distances outgrow bfloat16
+        return -slopes.view(-1, *[1] * distance.dim()) * distance.abs()
+
+
+class RelativeMatrix(_OfDistance):
+    """softmax((QKᵀ + R) / √d_k): a learned number for each head and distance, farther ones than the last alike (B4).
+
+    `scaled=False` adds R after the scaling instead, as T5 does.
+    """
+
+    def __init__(self, n_heads: int, max_distance: int = 128, *, scaled: bool = True) -> None:
+        super().__init__()
+        self.max_distance, self.scaled = max_distance, scaled
+        self.weight = nn.Parameter(torch.empty(2 * max_distance + 1, n_heads))
+        nn.init.normal_(self.weight, std=0.02)
+
+    def at(self, distance: Tensor) -> Tensor:
+        """distance (...) -> (H,...)."""
+        return self.weight.t()[:, _clipped(distance, self.max_distance)]
+
+
+def _clipped(distance: Tensor, limit: int) -> Tensor:
+    """0 ... 2·limit: the row of each distance in a table centred on distance 0, whatever the length of the text."""
+    return distance.clamp(-limit, limit) + limit
+
+
+class Shaw(nn.Module):
+    """e_ij = q_i·(k_j + a_ij)/√K and y_i = Σ α_ij (v_j + b_ij), a and b vectors of the clipped distance (B5).
+
+    Shaw et al. 2018, equations 3 to 5; shared by all heads. Memory is that of the scores: no (T,S,K) tensor is made.
+    """
+
+    def __init__(self, d_head: int, max_distance: int = 16, *, values: bool = True) -> None:
+        super().__init__()
+        self.max_distance, self.adds_values = max_distance, values
+        self.keys = nn.Parameter(torch.empty(2 * max_distance + 1, d_head))
+        nn.init.normal_(self.keys, std=d_head**-0.5)
+        self.value_table = nn.Parameter(torch.empty(2 * max_distance + 1, d_head)) if values else None
+        if self.value_table is not None:
+            nn.init.normal_(self.value_table, std=d_head**-0.5)
+
+    def scores(self, q: Tensor, places: Places, scale: float) -> Tensor:
+        """q_i · a_ij: one product with the table, then each pair picks its distance. (B,H,T,S)."""
+        products = q @ self.keys.to(q.dtype).t()  # (B,H,T,2c+1)
+        return products.gather(-1, self._index(places, q.shape))
+
+    def values(self, weights: Tensor, places: Places) -> Tensor:
+        """Σ_j α_ij b_ij: weights summed by distance, then one product with the table. (B,H,T,Kv)."""
+        assert self.value_table is not None
+        by_distance = weights.new_zeros(*weights.shape[:-1], len(self.value_table))
+        by_distance = by_distance.scatter_add(-1, self._index(places, weights.shape), weights)
+        return by_distance @ self.value_table.to(weights.dtype)
+
+    def _index(self, places: Places, shape: torch.Size) -> Tensor:
+        """The row of each pair in the tables, (B,H,T,S) without copies."""
+        index = _clipped(places.distances, self.max_distance)
+        index = index if index.dim() == 2 else index.unsqueeze(1)  # (B,1,T,S)
+        return index.expand(*shape[:-1], index.shape[-1])
+
+
+class Gated(nn.Module):
+    """A relative scheme for some heads only, or with a learned gate a head that begins at 1 (B7)."""
+
+    def __init__(self, scheme: nn.Module, n_heads: int, heads: tuple[int, ...] | None, learned: bool) -> None:
+        super().__init__()
+        self.scheme, self.n_heads, self.heads = scheme, n_heads, heads
+        self.gate = nn.Parameter(torch.ones(n_heads)) if learned else None
+        self.adds_values: bool = scheme.adds_values  # type: ignore[assignment]
+
+    def _factor(self, like: Tensor) -> Tensor:
+        chosen = torch.ones(self.n_heads) if self.heads is None else torch.zeros(self.n_heads)
+        if self.heads is not None:
+            chosen[list(self.heads)] = 1.0
+        chosen = chosen.to(like)
+        factor = chosen if self.gate is None else chosen * self.gate.to(like.dtype)
+        return factor.view(-1, 1, 1)
+
+    def scores(self, q: Tensor, places: Places, scale: float) -> Tensor:
+        """(B or 1, H, T, S)."""
+        found: Tensor = self.scheme.scores(q, places, scale)  # type: ignore[operator]
+        return found * self._factor(found)
+
+    def values(self, weights: Tensor, places: Places) -> Tensor:
+        """(B,H,T,Kv)."""
+        found: Tensor = self.scheme.values(weights, places)  # type: ignore[operator]
+        return found * self._factor(found)
+
+
+@dataclass(frozen=True)
+class Relations:
+    """The relative schemes of one attention layer at the places of its queries and keys: their sum, as kernels ask."""
+
+    schemes: tuple[Relative, ...]
+    places: Places
+
+    def part(self, queries: Tensor | slice, keys: Span | None = None, row: int | None = None) -> "Relations":
+        """For some queries (numbers from 0) and keys, of one batch row or all."""
+        return Relations(self.schemes, self.places.part(queries, keys, row))
+
+    def scores(self, q: Tensor, scale: float) -> Tensor:
+        """Added to the scores of q (B,H,T,K), which is scaled already: broadcasts to (B,H,T,S)."""
+        total = self.schemes[0].scores(q, self.places, scale)
+        for scheme in self.schemes[1:]:
+            total = total + scheme.scores(q, self.places, scale)
+        return total
+
+    @property
+    def adds_values(self) -> bool:
+        """True if some scheme adds to values too, which fused kernels do not know."""
+        return any(scheme.adds_values for scheme in self.schemes)
+
+    def values(self, weights: Tensor) -> Tensor | None:
+        """Added to the output, (B,H,T,Kv), from weights (B,H,T,S)."""
+        parts = [scheme.values(weights, self.places) for scheme in self.schemes if scheme.adds_values]
+        total = None
+        for part in parts:
+            total = part if total is None else total + part
+        return total
+
+    def parameters(self) -> list[Tensor]:
+        """What the schemes learn, each once, even where a scheme stands in the sum twice."""
+        found = [p for scheme in self.schemes if isinstance(scheme, nn.Module) for p in scheme.parameters()]
+        return [parameter for parameter in dict.fromkeys(found) if parameter.requires_grad]

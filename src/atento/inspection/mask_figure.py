@@ -1,0 +1,54 @@
+"""A mask as a picture: one square a pair of positions, filled where the query may attend to the key (A7, A16)."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from atento.errors import UsageError
+from atento.inspection.labels import display_width, shorten, visible
+
+_FILLED, _EMPTY, _INK = "#2f6db5", "#eef1f5", "#1d2733"
+_LABEL_COLUMNS = 14
+
+
+def mask_svg(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = (), *, title: str = "") -> str:
+    """A boolean mask (T,S) as a standalone SVG drawing; queries are rows, keys columns.
+
+    Dimensions of one before the last two are dropped, so `mask.dense(4, 4)` goes in as it is. Left out, rows and
+    columns bear their numbers. Raises UsageError where the matrix is not boolean, or labels are too few or too many.
+    """
+    array = np.asarray(matrix)
+    if array.dtype != np.bool_ or array.ndim < 2 or any(size != 1 for size in array.shape[:-2]):
+        raise UsageError(f"a mask must be boolean of shape (T, S): got {array.dtype} of shape {array.shape}")
+    array = array.reshape(array.shape[-2:])
+    named = []
+    for what, given, size in (("rows", rows, array.shape[0]), ("columns", columns, array.shape[1])):
+        if given and len(given) != size:
+            raise UsageError(f"`{what}` must name {size} positions: got {len(given)}")
+        named.append([visible(shorten(text, _LABEL_COLUMNS)) for text in (given or [str(n) for n in range(size)])])
+    cell = 26 if max(array.shape) <= 32 else max(3, 832 // max(array.shape))
+    told = cell >= 12  # smaller squares leave no room for labels
+    left = 8 + (7 * max((display_width(text) for text in named[0]), default=0) + 6 if told else 0)
+    above = (26 if title else 8) + (7 * max((display_width(text) for text in named[1]), default=0) + 6 if told else 0)
+    width, height = left + cell * array.shape[1] + 8, above + cell * array.shape[0] + 8
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img" '
+        f'font-family="sans-serif" font-size="12" fill="{_INK}">',
+        f"<title>{escape(title or 'mask')}</title>",
+    ]
+    if title:
+        parts.append(f'<text x="8" y="18" font-size="14">{escape(title)}</text>')
+    if told:
+        for n, text in enumerate(named[0]):
+            y = above + n * cell + cell / 2 + 4
+            parts.append(f'<text x="{left - 6}" y="{y}" text-anchor="end">{escape(text)}</text>')
+        for n, text in enumerate(named[1]):
+            x = left + n * cell + cell / 2 + 4
+            parts.append(f'<text transform="translate({x} {above - 6}) rotate(-90)">{escape(text)}</text>')
+    for (row, column), allowed in np.ndenumerate(array):
+        x, y = left + column * cell, above + row * cell
+        colour = _FILLED if allowed else _EMPTY
+        parts.append(f'<rect x="{x}" y="{y}" width="{cell - 1}" height="{cell - 1}" fill="{colour}"/>')
+    return "\n".join([*parts, "</svg>"])

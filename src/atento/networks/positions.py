@@ -1,0 +1,114 @@
+"""Position schemes placed in a network: what is added to the input, and what each layer's self-attention is told."""
+
+import torch
+from torch import Tensor, nn
+
+from atento.attention.multihead import Order
+from atento.attention.positions import Learned, Rotary, Sinusoidal
+from atento.attention.relative import ALiBi, Gated, Places, Relations, RelativeMatrix, Shaw, T5Bias
+from atento.config.network import ADDED, NetworkConfig, PositionConfig
+
+
+class AddedPositions(nn.Module):
+    """The sum of the schemes that add a vector to each token, each with a learned gate if asked (B1, B2, B7)."""
+
+    def __init__(self, config: NetworkConfig, schemes: list[PositionConfig]) -> None:
+        super().__init__()
+        self.schemes = nn.ModuleList(
+            Learned(config.max_len, config.d_model, scheme.shift)
+            if scheme.kind == "learned"
+            else Sinusoidal(config.d_model, scheme.base)
+            for scheme in schemes
+        )
+        self.gates = nn.ParameterDict(
+            {str(n): nn.Parameter(torch.ones(())) for n, scheme in enumerate(schemes) if scheme.gate}
+        )
+
+    def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
+        """x (B,L,D) -> (B,L,D); the first token stands at `offset`, or where `position_ids` (B,L) say."""
+        for number, scheme in enumerate(self.schemes):
+            assert isinstance(scheme, Learned | Sinusoidal)
+            added = scheme.vectors(x.shape[1], offset, position_ids).to(x.dtype)
+            if str(number) in self.gates:
+                added = added * self.gates[str(number)].to(x.dtype)
+            x = x + added
+        return x
+
+
+def input_positions(config: NetworkConfig) -> AddedPositions:
+    """What is added before the first layer."""
+    return AddedPositions(config, [one for one in config.schemes if one.kind in ADDED and one.layers is None])
+
+
+class LayerPositions(nn.Module):
+    """For each layer of a stack: the schemes added to its input, turns of queries and keys, and relative schemes."""
+
+    def __init__(self, config: NetworkConfig, *, kind: str, n_layers: int) -> None:
+        super().__init__()
+        self.schemes = nn.ModuleList()  # each scheme once, or once a layer
+        self.relative: list[list[int]] = [[] for _ in range(n_layers)]  # indices into `schemes`
+        self.turning: list[list[tuple[int, tuple[int, ...] | None]]] = [[] for _ in range(n_layers)]
+        self.n_heads = config.n_heads
+        self.added = nn.ModuleDict()
+        for scheme in config.schemes:
+            layers = [n for n in range(n_layers) if scheme.layers is None or n in scheme.layers]
+            if scheme.kind in ADDED:
+                continue
+            shared = scheme.kind in ("t5", "rotary", "alibi") if scheme.shared is None else scheme.shared
+            for place, layer in enumerate(layers):
+                if place == 0 or not shared:
+                    self.schemes.append(_make(scheme, config, kind))
+                index = len(self.schemes) - 1
+                if scheme.kind == "rotary":
+                    self.turning[layer].append((index, scheme.heads))
+                else:
+                    self.relative[layer].append(index)
+        for layer in range(n_layers):
+            here = [one for one in config.schemes if one.kind in ADDED and one.layers and layer in one.layers]
+            if here:
+                self.added[str(layer)] = AddedPositions(config, here)
+
+    def add(self, layer: int, x: Tensor, offset: int, position_ids: Tensor | None) -> Tensor:
+        """What that layer reads: x (B,L,D) and the schemes that are added there."""
+        if str(layer) not in self.added:
+            return x
+        out: Tensor = self.added[str(layer)](x, offset, position_ids)
+        return out
+
+    def orders(self, places: Places) -> list[Order | None]:
+        """What each layer's self-attention is told; queries and keys stand at `places`. Made once for all layers."""
+        turns = {}
+        for index, heads in {one for layer in self.turning for one in layer}:
+            rotary = self.schemes[index]
+            assert isinstance(rotary, Rotary)
+            chosen = None
+            if heads is not None:
+                chosen = torch.zeros(self.n_heads, 1, 1, dtype=torch.bool, device=places.queries.device)
+                chosen[list(heads)] = True
+            turns[index, heads] = rotary.at(places.queries, chosen)
+        orders: list[Order | None] = []
+        for turning, relative in zip(self.turning, self.relative):
+            schemes = tuple(self.schemes[index] for index in relative)
+            relations = Relations(schemes, places) if schemes else None  # type: ignore[arg-type]
+            order = Order(tuple(turns[one] for one in turning), relations)
+            orders.append(order if order.turns or relations is not None else None)
+        return orders
+
+
+def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module:
+    """The module of a scheme that acts inside self-attention of the "encoder" or the "decoder"."""
+    far = {"shaw": 16}.get(scheme.kind, 128) if scheme.max_distance is None else scheme.max_distance
+    made: nn.Module
+    if scheme.kind == "rotary":
+        return Rotary(config.d_head, scheme.base, interleaved=scheme.interleaved, fraction=scheme.fraction)
+    if scheme.kind == "shaw":
+        made = Shaw(config.d_head, far, values=scheme.values)
+    elif scheme.kind == "t5":
+        made = T5Bias(config.n_heads, scheme.n_buckets, far, bidirectional=kind == "encoder")
+    elif scheme.kind == "alibi":
+        made = ALiBi(config.n_heads)
+    else:
+        made = RelativeMatrix(config.n_heads, far, scaled=scheme.scaled)
+    if scheme.heads is None and not scheme.gate:
+        return made
+    return Gated(made, config.n_heads, scheme.heads, scheme.gate)
