@@ -1,4 +1,4 @@
-"""The notes' listings by name (K1-K5): call shapes, corrected behaviour, and every message."""
+"""The notes' listings by name (K1, K2, K4, K5): call shapes, corrected behaviour, and every message."""
 
 import math
 
@@ -12,7 +12,6 @@ from atento.config.network import NetworkConfig
 from atento.errors import UsageError
 from atento.networks import EncoderDecoder
 from atento.notes import (
-    PositionalEncoding,
     attention,
     beam_search,
     corpus_bleu,
@@ -77,35 +76,6 @@ def test_attention_is_the_same_call_k2():
     context, weights = attention(q, k, v)
     torch.testing.assert_close(context, weights @ v)
     assert context.shape == (4, 3) and weights.shape == (4, 7)
-
-
-# K3 ------------------------------------------------------------------------------------------------------------------
-
-
-def test_positional_encoding_adds_the_formula_k3():
-    """Batch first, sequence first, one sequence, odd width."""
-    d_model, length = 7, 9
-    table = [
-        [math.sin(p / 10000 ** (2 * (i // 2) / d_model) + math.pi / 2 * (i % 2)) for i in range(d_model)]
-        for p in range(length)
-    ]
-    right = torch.tensor(table)
-    x = torch.randn(2, length, d_model)
-    torch.testing.assert_close(PositionalEncoding(d_model)(x), x + right)
-    torch.testing.assert_close(PositionalEncoding(d_model, 20)(x[0]), x[0] + right)
-    sequence_first = PositionalEncoding(d_model, max_len=20, batch_first=False)
-    torch.testing.assert_close(sequence_first(x.transpose(0, 1)), (x + right).transpose(0, 1))
-    torch.testing.assert_close(sequence_first(x[0]), x[0] + right)
-    assert not list(PositionalEncoding(d_model).parameters())
-
-
-def test_positional_encoding_messages():
-    with pytest.raises(UsageError, match="a sequence must not be longer than `max_len` 4: got 5 positions"):
-        PositionalEncoding(8, max_len=4)(torch.zeros(2, 5, 8))
-    with pytest.raises(UsageError, match=r"`x` must be \(B,L,D\) or \(L,D\) with D = `d_model` 8: got \(2, 5, 6\)"):
-        PositionalEncoding(8)(torch.zeros(2, 5, 6))
-    with pytest.raises(UsageError, match=r"got \(8,\)"):
-        PositionalEncoding(8)(torch.zeros(8))
 
 
 # K4 ------------------------------------------------------------------------------------------------------------------

@@ -7,26 +7,30 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from atento.attention import kernels
+from atento.attention import ablation, kernels, scored, sparse
+from atento.attention import relative as attention_relative
 from atento.attention.masks import Mask, bidirectional, causal
 from atento.attention.multihead import KeyValues, MultiHeadAttention
-from atento.attention.positions import Sinusoidal
+from atento.attention.positions import Learned, Shaw, Sinusoidal, T5Bias
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.decoding import beam, greedy
 from atento.errors import UsageError
 from atento.model import Model
 from atento.networks import EncoderDecoder, encoder_decoder, layers, stack
+from atento.networks import decompose as network_decompose
 from atento.networks.layers import Residual
-from atento.notes import PositionalEncoding, listing_bleu, listing_search
+from atento.notes import PositionalEncoding, drawing, listing_bleu, listing_search
+from atento.notes.checks import figures
 from atento.notes.checks.trained import trained
-from atento.notes.finding import AtLeast, AtMost, Finding, Row, agrees, compare, grid, plain, shown
+from atento.notes.finding import Finding, Row
 from atento.notes.table import CREDIT, ROWS, rows_named, run
 from atento.precision import threads
 from atento.tasks import locate
 from atento.text import Tokenizer
 from atento.training import step
 
-SHARED = {"F4", "G6", "L2", "L7"}  # rows on the one trained network
+SHARED = {"A15", "F4", "G6", "L2", "L7"}  # rows on the one trained network
+LONG = {"A19", "B3", "B9", "L9"}  # rows that train a little, or read a long text
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +43,7 @@ def one_thread():
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
 def test_row(row):
     """Each row of the specification that is built (A1 ... L7)."""
-    for seed in (1,) if row.id in SHARED else (1, 2, 3):
+    for seed in (1,) if row.id in SHARED | LONG else (1, 2, 3):
         (result,) = run([row], seed)
         assert result.finding.passed, f"seed {seed}: {result.finding}"
         record = json.loads(json.dumps(result.record(), allow_nan=False))
@@ -78,8 +82,8 @@ def test_drawings():
 
 
 def no_scale(patch):
-    real = kernels._weights
-    patch.setattr(kernels, "_weights", lambda q, k, mask, bias, scale: real(q, k, mask, bias, 1.0))
+    real = kernels.weigh
+    patch.setattr(kernels, "weigh", lambda *arguments: real(*arguments[:-1], 1.0))
 
 
 def sees_one_ahead(patch):
@@ -101,7 +105,10 @@ def encoder_masked(patch):
 
 
 def no_positions(patch):
-    patch.setattr(Sinusoidal, "forward", lambda self, x, offset=0, position_ids=None: x)
+    def nothing(self, length, offset=0, position_ids=None):
+        return torch.zeros(length, self.d_model)
+
+    patch.setattr(Sinusoidal, "vectors", nothing)
 
 
 def position_of_the_batch(patch):
@@ -219,12 +226,92 @@ def untranslated(patch):
     patch.setattr(Model, "translate", lambda self, texts, **options: texts)
 
 
+def perceptron_without_tanh(patch):
+    patch.setattr(torch, "tanh", lambda x: x)
+
+
+def source_mask_ignored(patch):
+    real = scored.lower
+    patch.setattr(scored, "lower", lambda mask, *sizes: real(None, *sizes))
+
+
+def another_head(patch):
+    real = ablation.ablate
+    patch.setattr(ablation, "ablate", lambda network, kind, layer, head: real(network, kind, layer, 1 - head))
+
+
+def one_link_more(patch):
+    real = sparse.top_k
+    patch.setattr(sparse, "top_k", lambda scores, k: real(scores, k + 1))
+
+
+def mask_of_the_call_ignored(patch):
+    real = stack.Stack._masks
+    patch.setattr(stack.Stack, "_masks", lambda self, x, mask, padding_mask, state: real(self, x, None, None, state))
+
+
+def strips_are_squares(patch):
+    patch.setitem(kernels.KERNELS, "blocked", kernels.plain)
+
+
+def rows_from_the_end(patch):
+    real = Learned.vectors
+
+    def vectors(self, length, offset=0, position_ids=None):
+        real(self, length, offset, position_ids)
+        return self.weight.flip(0)[offset : offset + length]
+
+    patch.setattr(Learned, "vectors", vectors)
+
+
+def row_by_length(patch):
+    """Spec error 58: the shift that makes distances rows of the table grows with the text."""
+
+    def clipped(distance, limit):
+        return (distance - distance.min()).clamp(max=2 * limit)
+
+    patch.setattr(attention_relative, "_clipped", clipped)
+
+
+def t5_bias_scaled(patch):
+    """Spec error 60."""
+    patch.setattr(T5Bias, "scaled", True)
+
+
+def distances_unheard(patch):
+    patch.setattr(Shaw, "scores", lambda self, q, places, scale: q.new_zeros(*q.shape[:-1], len(places.keys)))
+    patch.setattr(Shaw, "values", lambda self, weights, places: weights.new_zeros(*weights.shape[:-1], 1))
+
+
+def a_vector_for_every_pair(patch):
+    def scores(self, q, places, scale):
+        row = places.distances.clamp(-self.max_distance, self.max_distance) + self.max_distance
+        return torch.einsum("bhik,ijk->bhij", q, self.keys[row])
+
+    patch.setattr(Shaw, "scores", scores)
+
+
+def a_part_forgotten(patch):
+    real = network_decompose.decompose
+
+    def decompose(*arguments, **named):
+        return {name: part for name, part in real(*arguments, **named).items() if name != "position-content"}
+
+    patch.setattr(network_decompose, "decompose", decompose)
+
+
+def fewer_lines(patch):
+    """The figure leaves out what is weak."""
+    real = drawing.links
+    patch.setattr(figures, "links", lambda weights, *named: real(weights * (weights > 0.3), *named))
+
+
 SABOTAGE = [
     (no_scale, ["A3", "A4", "A8", "A14", "K1", "K2", "L1"]),
-    (sees_one_ahead, ["A1", "A7", "A16", "F8", "L2"]),
-    (no_padding_mask, ["A9", "A16"]),
-    (encoder_masked, ["A6", "C6", "C8"]),
-    (no_positions, ["A13", "B1", "C4", "C6"]),
+    (sees_one_ahead, ["A1", "A7", "A16", "F8", "J2", "L2"]),
+    (no_padding_mask, ["A9", "A16", "B8"]),
+    (encoder_masked, ["A6", "C6", "C8", "J1"]),
+    (no_positions, ["A13", "B1", "C4", "C6", "J4"]),
     (position_of_the_batch, ["B1", "K3"]),
     (padded_to_a_limit, ["D6"]),
     (heads_mixed, ["A8", "C6", "C7", "C8"]),
@@ -246,6 +333,19 @@ SABOTAGE = [
     (not_clipped, ["I1", "K5"]),
     (first_position, ["K4"]),
     (untranslated, ["G6", "L7"]),
+    (perceptron_without_tanh, ["A5", "A10"]),
+    (source_mask_ignored, ["A5"]),
+    (another_head, ["A15"]),
+    (one_link_more, ["A17"]),
+    (mask_of_the_call_ignored, ["A16", "A18", "C10"]),
+    (strips_are_squares, ["A19", "B10", "L9"]),
+    (rows_from_the_end, ["B2", "B3"]),
+    (row_by_length, ["B4", "B5", "B6", "B7", "J4", "K3"]),
+    (t5_bias_scaled, ["B4", "B7", "B13"]),
+    (distances_unheard, ["B5", "B6", "B9"]),
+    (a_vector_for_every_pair, ["B10"]),
+    (a_part_forgotten, ["B13"]),
+    (fewer_lines, ["J1"]),
 ]
 
 
@@ -273,7 +373,7 @@ def test_every_row_is_of_the_specification_and_its_check_says_so():
 def test_rows_named():
     assert [row.id for row in rows_named(["l1", "A3"])] == ["L1", "A3"]
     assert rows_named([]) == list(ROWS.values())
-    with pytest.raises(UsageError, match=r"unknown row 'A99'.*Known: A1, A11,"):
+    with pytest.raises(UsageError, match=r"unknown row 'A99'.*Known: A1, A10, A11,"):
         rows_named(["A3", "A99"])
 
 
@@ -295,44 +395,3 @@ def test_a_row_draws_its_own_numbers_and_leaves_the_global_ones_alone():
     *_, after_others = run(rows_named(["A1", "A3", "A6"]), seed=4)
     assert after_others.finding == alone
     assert next(run([ROWS["A6"]], seed=5)).finding.value != alone.value
-
-
-@pytest.mark.parametrize(
-    ("value", "expected", "within", "right"),
-    [
-        (1.0, 1.0 + 1e-7, 1e-6, True),
-        (1.0, 1.0 + 1e-5, 1e-6, False),
-        (1.0e-77, 1.1e-77, 1e-6, False),
-        (0.0, 0.0, 0.0, True),
-        (1e-9, 0.0, 0.0, False),
-        (float("nan"), 1.0, 1e9, False),
-        (float("nan"), AtMost(1.0), 0.0, False),
-        (0.5, AtMost(0.5), 0.0, True),
-        (0.6, AtMost(0.5), 0.0, False),
-        (0.4, AtLeast(0.5), 0.0, False),
-        (True, AtLeast(0.5), 0.0, False),
-        ("high", AtLeast(0.5), 0.0, False),
-        (True, 1, 0.0, False),
-        (1, 1.0, 0.0, True),
-        (2, 1, 5.0, False),
-        ([1, 2], [1, 2], 0.0, True),
-        ([1, 2], [1, 2, 3], 0.0, False),
-        (torch.tensor([1.0, 2.0]), [1.0, 2.0], 0.0, True),
-        ({"a": 1}, {"a": 1, "b": 2}, 0.0, False),
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, 0.0, False),
-        ({"a": [0.1]}, {"a": [AtMost(0.2)]}, 0.0, True),
-        ("a", "b", 0.0, False),
-        (None, None, 0.0, True),
-    ],
-)
-def test_agrees(value, expected, within, right):
-    assert agrees(value, expected, within) is right
-    assert compare(value, expected, within=within).passed is right
-
-
-def test_values_for_json_and_for_people():
-    value = {"a": torch.tensor([1.5, float("-inf")]), "b": AtMost(1e-5), "c": {"d": (True, None)}}
-    assert plain(value) == {"a": [1.5, "-inf"], "b": "at most 1e-05", "c": {"d": [True, None]}}
-    assert shown(plain(value)) == "a: [1.5 -inf]; b: at most 1e-05; c: (d: [yes -])"
-    assert shown(["two words", "one"]) == "['two words' one]"
-    assert grid([[1.0, 0.25], [-3.0, float("-inf")]]) == "    1 0.250\n   -3  -inf"

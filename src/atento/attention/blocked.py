@@ -34,8 +34,8 @@ class _Call:
 
     @property
     def learned(self) -> list[Tensor]:
-        """What the relative schemes learn, once each though two schemes share it."""
-        return [] if self.relations is None else list(dict.fromkeys(self.relations.parameters()))
+        """What the relative schemes learn."""
+        return [] if self.relations is None else self.relations.parameters()
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class _Blocked(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         call: _Call = ctx.call
         q, k, v, bias = ctx.saved_tensors

@@ -20,19 +20,23 @@ def weigh(
     """q (B,H,T,K), k (B,H,S,K) -> weights (B,H,T,S) in float32 (float64 if q is).
 
     `hidden` is the additive mask, -inf where a key may not be seen; `empty` marks the rows that see nothing, whose
-    weights are 0; `bias` and what the relative schemes give are added to the scores after scaling.
+    weights are 0; `bias` and what the relative schemes give are added to the scores after scaling. Where `relations`
+    have a sparsifier, it stands in the place of softmax.
     """
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     q = q * scale
     scores = q @ k.transpose(-2, -1)  # (B,H,T,S)
     if scores.dtype in (torch.bfloat16, torch.float16):
         scores = scores.float()  # the softmax is exact in float32, and on a CPU faster there
-    if relations is not None:
-        scores = scores + relations.scores(q, scale)
+    added = None if relations is None else relations.scores(q, scale)
+    if added is not None:
+        scores = scores + added
     if bias is not None:
         scores = scores + bias
     if hidden is not None:
         scores = scores + hidden.to(scores.dtype)
+    if relations is not None and relations.sparsifier is not None:
+        return relations.sparsifier.weigh(scores, relations.places)
     return normalise(scores, empty)
 
 

@@ -43,12 +43,12 @@ def flex(
     """
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    if value_bias is not None or dropout or (relations is not None and relations.adds_values):
+    adds = relations is not None and (relations.adds_values or relations.sparsifier is not None)
+    if value_bias is not None or dropout or adds:
         raise ValueError("FlexAttention neither adds to values nor drops weights; use kernel='plain' or 'blocked'")
     query_len, key_len = q.shape[-2], k.shape[-2]
-    added = bias
-    if relations is not None:
-        scores = relations.scores(q * scale, scale)
+    added, scores = bias, None if relations is None else relations.scores(q * scale, scale)
+    if scores is not None:
         added = scores if added is None else added + scores
 
     def score(found: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

@@ -94,12 +94,11 @@ def fused(
     random: Randomness | None,
 ) -> Tensor:
     """PyTorch's fused attention: the same result without keeping the (T,S) weights."""
-    if value_bias is not None or dropout or (relations is not None and relations.adds_values):
+    if value_bias is not None or dropout or not only_biases(relations):
         raise ValueError("the fused kernel neither adds to values nor drops weights; use kernel='plain' or 'blocked'")
-    joined = bias
-    if relations is not None:
-        scores = relations.scores(q * scale, scale)
-        joined = scores if joined is None else joined + scores
+    joined, added = bias, None if relations is None else relations.scores(q * scale, scale)
+    if added is not None:
+        joined = added if joined is None else joined + added
     is_causal = mask.is_causal and joined is None
     if not is_causal and mask.bias is not None:
         joined = mask.bias if joined is None else joined + mask.bias.to(joined.dtype)
@@ -109,6 +108,11 @@ def fused(
     attn_mask = None if joined is None else joined.to(q.dtype)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal, scale=scale)
     return out if empty is None else out.masked_fill(empty, 0.0)
+
+
+def only_biases(relations: Relations | None) -> bool:
+    """True if all that depends on places is added to the scores, which any kernel knows how to do."""
+    return relations is None or (not relations.adds_values and relations.sparsifier is None)
 
 
 KERNELS: dict[str, Callable[..., Tensor]] = {"plain": plain, "fused": fused, "blocked": blocked, "flex": flex}
@@ -132,7 +136,7 @@ def choose(
     if value_bias is not None or (on_cpu and pairs <= _SHORT):
         return "plain"
     learned = (bias is not None and bias.requires_grad) or (relations is not None and bool(relations.parameters()))
-    if dropout or learned or (relations is not None and relations.adds_values):
+    if dropout or learned or not only_biases(relations):
         return "plain" if pairs <= _LONG else "blocked"
     if pairs > _LONG and (relations is not None or (mask.mask is not None and not mask.is_causal)):
         return "blocked"

@@ -7,10 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
-from atento.attention.kernels import AnyMask, attend
+from atento.attention.kernels import AnyMask, attend, by_head
 from atento.attention.observe import record
 from atento.attention.positions import Turn
 from atento.attention.relative import Relations
+from atento.attention.sparse import BlockChoice, attend_chosen
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Order:
 
     turns: tuple[Turn, ...] = ()
     relations: Relations | None = None
+    choice: BlockChoice | None = None  # what chooses blocks of keys, where attention is sparse by blocks
 
 
 class MultiHeadAttention(nn.Module):
@@ -93,7 +95,12 @@ class MultiHeadAttention(nn.Module):
             q = self._by_head(F.linear(x, weight, bias))
             read = memory if isinstance(memory, KeyValues) else self.key_values(memory)
         relations = None if order is None else order.relations
-        record(self, self.kind, self.layer, q, read.keys, mask, relations, self.scale)
+        choice = None if order is None else order.choice
+        record(self, self.kind, self.layer, q, read.keys, mask, relations, self.scale, choice)
+        if choice is not None:
+            k, v = by_head(read.keys, self.n_heads), by_head(read.values, self.n_heads)
+            out = attend_chosen(q, k, v, choice, mask=mask, scale=self.scale)
+            return self.output(out.transpose(1, 2).flatten(2)), read
         dropout = self.dropout if self.training else 0.0
         out = attend(
             q,

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from atento.attention.kernels import AnyMask, attention_weights
+from atento.attention.kernels import AnyMask, attention_weights, by_head
+from atento.attention.lowering import lower
 from atento.attention.relative import Relations
+from atento.attention.sparse import BlockChoice
 from atento.errors import UsageError
 
 
@@ -112,6 +114,7 @@ def record(
     mask: AnyMask,
     relations: Relations | None,
     scale: float | None,
+    choice: BlockChoice | None = None,
 ) -> None:
     """Called by every attention layer, `part`, with its name; returns at once when nobody is looking at it."""
     seen = _observation.get()
@@ -119,5 +122,9 @@ def record(
         return
     with torch.no_grad():
         rows = None if seen.rows is None else torch.tensor(seen.rows, device=q.device)
+        if choice is not None:
+            lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
+            kept = choice.choose(q, by_head(k, q.shape[1]), lowered).dense(q.shape[-2], k.shape[-2])
+            mask = kept if lowered.allowed is None else kept & lowered.allowed
         weights = attention_weights(q.float(), k.float(), mask=mask, scale=scale, rows=rows, relations=relations)
         seen.weights.setdefault((kind, layer), []).append(weights if seen.heads is None else weights[:, seen.heads])

@@ -5,7 +5,7 @@
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -147,6 +147,10 @@ class Turn:
             out = torch.cat([one * cos - two * sin, two * cos + one * sin], dim=-1)
         out = out if rest.shape[-1] == 0 else torch.cat([out, rest], dim=-1)
         return out if self.heads is None else torch.where(self.heads, out, x)
+
+    def back(self) -> "Turn":
+        """The same rotations the other way."""
+        return replace(self, sin=-self.sin)
 
 
 class Rotary(nn.Module):

@@ -20,12 +20,14 @@ from atento.attention.masks import Span
 class Places:
     """Where queries and keys stand: (T,) and (S,), or one row a batch row, (B,T) and (B,S).
 
-    `consecutive`: both count up by one, so that there are only T + S - 1 distances to look up.
+    `consecutive`: both count up by one, so that there are only T + S - 1 distances to look up. `turned`: what turns
+    queries back, told their positions, where rotary positions have turned them.
     """
 
     queries: Tensor
     keys: Tensor
     consecutive: bool
+    turned: tuple[Callable[[Tensor, Tensor], Tensor], ...] = ()
 
     @staticmethod
     def of(query_len: int, key_len: int, device: torch.device | str = "cpu") -> "Places":
@@ -42,12 +44,18 @@ class Places:
         if keys is not None:
             other = other[..., keys.to(other.device)] if isinstance(keys, Tensor) else other[..., slice(*keys)]
         ranges = isinstance(queries, slice) and queries.step in (None, 1) and not isinstance(keys, Tensor)
-        return Places(own, other, self.consecutive and ranges)
+        return Places(own, other, self.consecutive and ranges, self.turned)
 
     @cached_property
     def distances(self) -> Tensor:
         """Key minus query, (T,S) or (B,T,S): negative behind, positive ahead."""
         return self.keys.unsqueeze(-2) - self.queries.unsqueeze(-1)
+
+    def unturned(self, q: Tensor) -> Tensor:
+        """Queries (B,H,T,K) as they were before they were turned."""
+        for back in reversed(self.turned):
+            q = back(q, self.queries)
+        return q
 
     def spread(self, at: Callable[[Tensor], Tensor]) -> Tensor:
         """A function of the distance, (...) -> (H,...), for every pair: (B or 1, H, T, S).
@@ -92,6 +100,7 @@ class _OfDistance(nn.Module):
     def scores(self, q: Tensor, places: Places, scale: float) -> Tensor:
         """(B or 1, H, T, S)."""
         found = places.spread(self.at)
+        found = found.to(q.dtype) if found.dtype == torch.float64 else found  # no finer than the scores it is added to
         return found * scale if self.scaled else found
 
     def values(self, weights: Tensor, places: Places) -> Tensor:
@@ -199,6 +208,7 @@ class Shaw(nn.Module):
     """e_ij = q_i·(k_j + a_ij)/√K and y_i = Σ α_ij (v_j + b_ij), a and b vectors of the clipped distance (B5).
 
     Shaw et al. 2018, equations 3 to 5; shared by all heads. Memory is that of the scores: no (T,S,K) tensor is made.
+    Where rotary positions turn queries too, a_ij meets q_i as it was before: else it would depend on where i stands.
     """
 
     def __init__(self, d_head: int, max_distance: int = 16, *, values: bool = True) -> None:
@@ -212,7 +222,7 @@ class Shaw(nn.Module):
 
     def scores(self, q: Tensor, places: Places, scale: float) -> Tensor:
         """q_i · a_ij: one product with the table, then each pair picks its distance. (B,H,T,S)."""
-        products = q @ self.keys.to(q.dtype).t()  # (B,H,T,2c+1)
+        products = places.unturned(q) @ self.keys.to(q.dtype).t()  # (B,H,T,2c+1)
         return products.gather(-1, self._index(places, q.shape))
 
     def values(self, weights: Tensor, places: Places) -> Tensor:
@@ -257,22 +267,43 @@ class Gated(nn.Module):
         return found * self._factor(found)
 
 
+class Sparsifier(Protocol):
+    """What makes weights of scores in place of softmax (`sparse`)."""
+
+    def weigh(self, scores: Tensor, places: Places) -> Tensor:
+        """scores (B,H,T,S), -inf where a key may not be seen -> weights; a row that sees nothing gives 0."""
+        ...
+
+    def cost(self) -> Tensor | None:
+        """What is added to the loss for the links it keeps; None where they are free."""
+        ...
+
+    def learned(self) -> dict[str, Tensor]:
+        """What each head has learned, by name, (H,) each; for reports."""
+        ...
+
+
 @dataclass(frozen=True)
 class Relations:
-    """The relative schemes of one attention layer at the places of its queries and keys: their sum, as kernels ask."""
+    """What an attention layer owes to the places of its queries and keys, as kernels ask for it.
+
+    That is the sum of its relative schemes, and, where weights are sparse, what makes them of the scores.
+    """
 
     schemes: tuple[Relative, ...]
     places: Places
+    sparsifier: Sparsifier | None = None
 
     def part(self, queries: Tensor | slice, keys: Span | None = None, row: int | None = None) -> "Relations":
         """For some queries (numbers from 0) and keys, of one batch row or all."""
-        return Relations(self.schemes, self.places.part(queries, keys, row))
+        return Relations(self.schemes, self.places.part(queries, keys, row), self.sparsifier)
 
-    def scores(self, q: Tensor, scale: float) -> Tensor:
-        """Added to the scores of q (B,H,T,K), which is scaled already: broadcasts to (B,H,T,S)."""
-        total = self.schemes[0].scores(q, self.places, scale)
-        for scheme in self.schemes[1:]:
-            total = total + scheme.scores(q, self.places, scale)
+    def scores(self, q: Tensor, scale: float) -> Tensor | None:
+        """Added to the scores of q (B,H,T,K), which is scaled already: broadcasts to (B,H,T,S); None: nothing is."""
+        total: Tensor | None = None
+        for scheme in self.schemes:
+            found = scheme.scores(q, self.places, scale)
+            total = found if total is None else total + found
         return total
 
     @property
@@ -282,13 +313,18 @@ class Relations:
 
     def values(self, weights: Tensor) -> Tensor | None:
         """Added to the output, (B,H,T,Kv), from weights (B,H,T,S)."""
-        parts = [scheme.values(weights, self.places) for scheme in self.schemes if scheme.adds_values]
-        total = None
-        for part in parts:
-            total = part if total is None else total + part
+        total: Tensor | None = None
+        for scheme in self.schemes:
+            if scheme.adds_values:
+                found = scheme.values(weights, self.places)
+                total = found if total is None else total + found
         return total
 
     def parameters(self) -> list[Tensor]:
-        """What the schemes learn, each once, even where a scheme stands in the sum twice."""
-        found = [p for scheme in self.schemes if isinstance(scheme, nn.Module) for p in scheme.parameters()]
-        return [parameter for parameter in dict.fromkeys(found) if parameter.requires_grad]
+        """What the schemes and the sparsifier learn, each once."""
+        found: dict[int, Tensor] = {}
+        parts: tuple[object, ...] = (*self.schemes, self.sparsifier)
+        for part in parts:
+            if isinstance(part, nn.Module):
+                found |= {id(one): one for one in part.parameters() if one.requires_grad}
+        return list(found.values())

@@ -1,6 +1,7 @@
 """`atento notes`: the rows of the lecture notes, each run on the spot, the notes' value beside the right one."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ from atento.cli.options import AsJson, Seed
 if TYPE_CHECKING:
     from atento.notes.table import Result
 
-EPILOG = "Example:  atento notes A3 L1"
+EPILOG = "Example:  atento notes A3 L1; figures as files:  atento notes J1 J2 J4 --out figures"
 
 
 def register(app: typer.Typer) -> None:
@@ -21,6 +22,9 @@ def register(app: typer.Typer) -> None:
 def notes(
     rows: Annotated[list[str] | None, typer.Argument(metavar="ROW", help="Rows such as A3 or L1; all if none.")] = None,
     names_only: Annotated[bool, typer.Option("--list", help="Name the rows without running them.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the figures of the rows there, as SVG.")
+    ] = None,
     seed: Seed = 1,
     threads: Annotated[int, typer.Option(min=1, help="Processor threads; one is best, all is small here.")] = 1,
     as_json: AsJson = False,
@@ -41,11 +45,17 @@ def notes(
             typer.echo(json.dumps(record, ensure_ascii=False) if as_json else f"{row.id:<4}{row.title}")
         typer.echo(CREDIT, err=True)
         return
-    begun, passed = time.perf_counter(), 0
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    begun, passed, written = time.perf_counter(), 0, []
     with processor_threads(threads):
         for result in run(chosen, seed):
             passed += result.finding.passed
             typer.echo(json.dumps(result.record(), ensure_ascii=False) if as_json else told(result))
+            if out is not None and (path := result.save_figure(out)):
+                written.append(str(path))
+    if out is not None:
+        typer.echo(f"wrote {', '.join(written)}" if written else "--out: none of these rows has a figure", err=True)
     typer.echo(f"{passed} of {len(chosen)} rows as expected, {time.perf_counter() - begun:.1f} s. {CREDIT}", err=True)
     if passed < len(chosen):
         raise typer.Exit(1)

@@ -52,6 +52,46 @@ class PositionConfig:
 
 
 @dataclass(frozen=True)
+class SparseConfig:
+    """How the heads of self-attention learn which links to keep (A17); what is not given is dense.
+
+    `top_k` keeps the highest scores; `alpha` is that of α-entmax (1 softmax, 2 sparsemax), learned a head if
+    `learn_alpha`; `span` is the most positions a head may look back (and ahead, with `look_ahead`), each head learning
+    how many it needs, for `span_cost` times the mean span in the loss (nats a target); `ramp` is how many positions a
+    span's soft end takes. `blocks` lets each block of `block_size` queries read that many blocks of keys, which it
+    learns to choose; in encoders, and alone: nothing else is sparse, dropped or added to scores there. `layers`
+    restricts it.
+    """
+
+    top_k: int | None = None
+    alpha: float | None = None
+    learn_alpha: bool = False
+    span: int | None = None
+    look_ahead: bool = True
+    ramp: int = 32
+    span_cost: float = 0.0
+    blocks: int | None = None
+    block_size: int = 64
+    layers: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("top_k", "span", "ramp", "blocks", "block_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RecipeError(f"`{name}` must be at least 1: got {value}")
+        if self.alpha is not None and not 1.0 <= self.alpha <= 2.0:
+            raise RecipeError(f"`alpha` must lie in [1, 2]: got {self.alpha}")
+        if min(self.layers or (0,)) < 0:
+            raise RecipeError(f"`layers` must not be negative: got {self.layers}")
+        if self.blocks is not None and (self.top_k, self.alpha, self.span) != (None, None, None):
+            raise RecipeError("`blocks` stands alone: give no `top_k`, `alpha` or `span` beside it")
+        if self.span_cost < 0:
+            raise RecipeError(f"`span_cost` must not be negative: got {self.span_cost}")
+        if self.learn_alpha and (self.alpha is None or not 1.0 < self.alpha < 2.0):
+            raise RecipeError(f"`learn_alpha` needs an `alpha` between 1 and 2 to begin at: got {self.alpha}")
+
+
+@dataclass(frozen=True)
 class NetworkConfig:
     """An encoder-decoder Transformer as numbers and choices; the stack is built from this alone.
 
@@ -75,6 +115,7 @@ class NetworkConfig:
     norm: Literal["pre", "post"] = "post"
     norm_eps: float = 1e-5
     positions: PositionConfig | tuple[PositionConfig, ...] = PositionConfig()
+    sparse: SparseConfig | None = None
     max_len: int = 512
     scale_embedding: bool = True
     tied_embeddings: bool = True
@@ -106,6 +147,13 @@ class NetworkConfig:
                     f"`positions.layers` count from 0 to {max(self.n_layers, self.decoder_layers) - 1}: "
                     f"got {scheme.layers}"
                 )
+        if self.sparse is not None and self.sparse.blocks is not None:
+            added = [scheme.kind for scheme in self.schemes if scheme.kind not in (*ADDED, "rotary")]
+            if added or self.attention_dropout:
+                what = f"{added[0]} positions" if added else f"`attention_dropout` {self.attention_dropout}"
+                raise RecipeError(f"`sparse.blocks` adds nothing to scores and drops no weights: got {what}")
+        if self.sparse is not None and max(self.sparse.layers or (0,)) >= self.n_layers:
+            raise RecipeError(f"`sparse.layers` count from 0 to {self.n_layers - 1}: got {self.sparse.layers}")
         if self.n_decoder_layers is not None and self.n_decoder_layers < 1:
             raise RecipeError(f"`n_decoder_layers` must be at least 1: got {self.n_decoder_layers}")
         for name in ("dropout", "attention_dropout", "activation_dropout"):

@@ -23,8 +23,9 @@ def mask_svg(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = (),
     if array.dtype != np.bool_ or array.ndim < 2 or any(size != 1 for size in array.shape[:-2]):
         raise UsageError(f"a mask must be boolean of shape (T, S): got {array.dtype} of shape {array.shape}")
     array = array.reshape(array.shape[-2:])
+    n_rows, n_columns = array.shape[0], array.shape[-1]
     named = []
-    for what, given, size in (("rows", rows, array.shape[0]), ("columns", columns, array.shape[1])):
+    for what, given, size in (("rows", rows, n_rows), ("columns", columns, n_columns)):
         if given and len(given) != size:
             raise UsageError(f"`{what}` must name {size} positions: got {len(given)}")
         named.append([visible(shorten(text, _LABEL_COLUMNS)) for text in (given or [str(n) for n in range(size)])])
@@ -32,7 +33,7 @@ def mask_svg(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = (),
     told = cell >= 12  # smaller squares leave no room for labels
     left = 8 + (7 * max((display_width(text) for text in named[0]), default=0) + 6 if told else 0)
     above = (26 if title else 8) + (7 * max((display_width(text) for text in named[1]), default=0) + 6 if told else 0)
-    width, height = left + cell * array.shape[1] + 8, above + cell * array.shape[0] + 8
+    width, height = left + cell * n_columns + 8, above + cell * n_rows + 8
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img" '
         f'font-family="sans-serif" font-size="12" fill="{_INK}">',

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.attention.masks import bidirectional, causal
+from atento.attention.sparse import SparseAttention
 from atento.config.network import NetworkConfig
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
@@ -123,6 +124,12 @@ class EncoderDecoder(nn.Module):
             random=random,
         )
         return Output(hidden, self.project(hidden) if project else None, encoded=encoded, state=state)
+
+    def cost(self) -> Tensor | None:
+        """What learned sparsity asks the loss to count, nats a target; None where there is none (A17)."""
+        asked = [part.cost() for part in self.modules() if isinstance(part, SparseAttention)]
+        found = [cost for cost in asked if cost is not None]
+        return torch.stack(found).sum() if found else None
 
     def begin(self) -> StackState:
         """An empty decode state for `forward(..., state=...)`."""

@@ -1,12 +1,18 @@
-"""Position schemes placed in a network: what is added to the input, and what each layer's self-attention is told."""
+"""Position schemes and learned sparsity placed in a network: what is added to the input, what each layer is told."""
+
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from atento.attention.entmax import AdaptiveSpan, Entmax
+from atento.attention.masks import Mask
 from atento.attention.multihead import Order
 from atento.attention.positions import Learned, Rotary, Sinusoidal
 from atento.attention.relative import ALiBi, Gated, Places, Relations, RelativeMatrix, Shaw, T5Bias
-from atento.config.network import ADDED, NetworkConfig, PositionConfig
+from atento.attention.sparse import BlockChoice, SparseAttention
+from atento.config.network import ADDED, NetworkConfig, PositionConfig, SparseConfig
 
 
 class AddedPositions(nn.Module):
@@ -41,7 +47,9 @@ def input_positions(config: NetworkConfig) -> AddedPositions:
 
 
 class LayerPositions(nn.Module):
-    """For each layer of a stack: the schemes added to its input, turns of queries and keys, and relative schemes."""
+    """For each layer of a stack: the schemes added to its input, turns of queries and keys, relative schemes, and
+    what makes sparse weights of scores.
+    """
 
     def __init__(self, config: NetworkConfig, *, kind: str, n_layers: int) -> None:
         super().__init__()
@@ -63,6 +71,14 @@ class LayerPositions(nn.Module):
                     self.turning[layer].append((index, scheme.heads))
                 else:
                     self.relative[layer].append(index)
+        self.sparse = nn.ModuleDict()
+        if config.sparse is not None:
+            for layer in range(n_layers) if config.sparse.layers is None else config.sparse.layers:
+                if config.sparse.blocks is None:
+                    self.sparse[str(layer)] = _sparse(config.sparse, config.n_heads, kind)
+                elif kind == "encoder":
+                    size, n = config.sparse.block_size, config.sparse.blocks
+                    self.sparse[str(layer)] = BlockChoice(config.n_heads, config.d_head, size=size, n=n)
         for layer in range(n_layers):
             here = [one for one in config.schemes if one.kind in ADDED and one.layers and layer in one.layers]
             if here:
@@ -75,9 +91,17 @@ class LayerPositions(nn.Module):
         out: Tensor = self.added[str(layer)](x, offset, position_ids)
         return out
 
+    def spans(self) -> dict[int, Mask]:
+        """What the heads of each layer have learned to see at all, where they learn that (A17)."""
+        found = {}
+        for layer, sparse in self.sparse.items():
+            if isinstance(sparse, SparseAttention) and sparse.span is not None:
+                found[int(layer)] = sparse.span.to_mask()
+        return found
+
     def orders(self, places: Places) -> list[Order | None]:
         """What each layer's self-attention is told; queries and keys stand at `places`. Made once for all layers."""
-        turns = {}
+        turns, back = {}, {}
         for index, heads in {one for layer in self.turning for one in layer}:
             rotary = self.schemes[index]
             assert isinstance(rotary, Rotary)
@@ -86,13 +110,28 @@ class LayerPositions(nn.Module):
                 chosen = torch.zeros(self.n_heads, 1, 1, dtype=torch.bool, device=places.queries.device)
                 chosen[list(heads)] = True
             turns[index, heads] = rotary.at(places.queries, chosen)
+            back[index, heads] = partial(_turned_back, rotary, chosen)
         orders: list[Order | None] = []
-        for turning, relative in zip(self.turning, self.relative):
+        for layer, (turning, relative) in enumerate(zip(self.turning, self.relative)):
             schemes = tuple(self.schemes[index] for index in relative)
-            relations = Relations(schemes, places) if schemes else None  # type: ignore[arg-type]
-            order = Order(tuple(turns[one] for one in turning), relations)
-            orders.append(order if order.turns or relations is not None else None)
+            here = replace(places, turned=tuple(back[one] for one in turning)) if turning and schemes else places
+            relations = Relations(schemes, here) if schemes else None  # type: ignore[arg-type]
+            choice = None
+            if str(layer) in self.sparse:
+                sparse = self.sparse[str(layer)]
+                if isinstance(sparse, SparseAttention):
+                    relations = Relations(schemes, here, sparse)  # type: ignore[arg-type]
+                else:
+                    assert isinstance(sparse, BlockChoice)
+                    choice = sparse
+            order = Order(tuple(turns[one] for one in turning), relations, choice)
+            orders.append(order if order.turns or relations is not None or choice is not None else None)
         return orders
+
+
+def _turned_back(rotary: Rotary, heads: Tensor | None, q: Tensor, positions: Tensor) -> Tensor:
+    """Queries (B,H,T,K) at those positions (T,) or (B,T) before that rotary scheme turned them."""
+    return rotary.at(positions, heads).back()(q)
 
 
 def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module:
@@ -112,3 +151,13 @@ def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module
     if scheme.heads is None and not scheme.gate:
         return made
     return Gated(made, config.n_heads, scheme.heads, scheme.gate)
+
+
+def _sparse(config: SparseConfig, n_heads: int, kind: str) -> SparseAttention:
+    """What makes weights of scores in a layer of the "encoder" or the "decoder", where nobody looks ahead."""
+    span = None
+    if config.span is not None:
+        ahead = config.look_ahead and kind == "encoder"
+        span = AdaptiveSpan(n_heads, config.span, ramp=config.ramp, ahead=ahead)
+    chosen = None if config.alpha is None else Entmax(n_heads, config.alpha, learned=config.learn_alpha)
+    return SparseAttention(span=span, top_k=config.top_k, entmax=chosen, span_cost=config.span_cost)

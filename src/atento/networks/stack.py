@@ -16,6 +16,7 @@ from atento.errors import CapabilityError
 from atento.networks.block import BlockState, make_block
 from atento.networks.positions import LayerPositions
 
+_LONG = 512  # keys from which on it is worth the while to skip some
 MaskArgument = Mask | Tensor | Sequence[Mask] | None
 
 
@@ -64,7 +65,7 @@ class Stack(nn.Module):
 
         Token i stands at position i, after what the state has seen, or where `position_ids` (B,T) say.
         """
-        masks = self._masks(x, mask, padding_mask, state)
+        masks = self._masks(x, mask, padding_mask, position_ids, state)
         memory_mask = None if state is None else state.memory_mask
         if memory_mask is None and memory is not None:
             full = None if memory_padding_mask is None else padding(memory_padding_mask)
@@ -101,14 +102,19 @@ class Stack(nn.Module):
         return Places(position_ids, keys, False)
 
     def _masks(
-        self, x: Tensor, mask: MaskArgument, padding_mask: Tensor | None, state: StackState | None
+        self,
+        x: Tensor,
+        mask: MaskArgument,
+        padding_mask: Tensor | None,
+        position_ids: Tensor | None,
+        state: StackState | None,
     ) -> list[LoweredMask]:
         given = self.own_mask if mask is None else mask
         masks = list(given) if isinstance(given, Sequence) else [given]
         if len(masks) not in (1, len(self.blocks)):
             raise ValueError(f"a list of masks gives one a layer: got {len(masks)} for {len(self.blocks)} layers")
         key_len = x.shape[1] + (0 if state is None else state.length)
-        lowered = []
+        whole: list[Mask | Tensor] = []
         for one in masks:
             if state is not None and not (isinstance(one, Mask) and not one.looks_ahead):
                 got = repr(one) if isinstance(one, Mask) else f"a matrix of shape {tuple(one.shape)}"
@@ -116,7 +122,15 @@ class Stack(nn.Module):
             if padding_mask is not None:
                 joined = padding(padding_mask)
                 one = one & joined if isinstance(one, Mask) else boolean(one) & joined.dense(1, key_len, x.device)
-            lowered.append(lower(one, x.shape[1], key_len, x.device))
+            whole.append(one)
+        # spans that heads have learned are masks too; joined to the mask, a kernel skips what no head sees
+        spans = {} if position_ids is not None or key_len <= _LONG else self.positions.spans()
+        if spans and len(whole) == 1:
+            whole = whole * len(self.blocks)
+        for layer, span in spans.items():
+            own = whole[layer]
+            whole[layer] = own & span if isinstance(own, Mask) else own
+        lowered = [lower(one, x.shape[1], key_len, x.device) for one in whole]
         return lowered * len(self.blocks) if len(lowered) == 1 else lowered
 
     def begin(self) -> StackState:

@@ -1,11 +1,13 @@
 """The lecture notes made executable: their own listings by name, corrected; `atento.notes.table` runs the rows."""
 
-from atento.notes.listing_attention import PositionalEncoding, attention, self_attention
+from atento.notes.listing_attention import attention, self_attention
 from atento.notes.listing_bleu import corpus_bleu, sentence_bleu
+from atento.notes.listing_positions import PositionalEncoding, RelativePositionalEncoding
 from atento.notes.listing_search import beam_search, greedy_decoding
 
 __all__ = [
     "PositionalEncoding",
+    "RelativePositionalEncoding",
     "attention",
     "beam_search",
     "corpus_bleu",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -31,7 +31,7 @@ class Finding:
     """`value` computed by the library, `expected` by other means; `notes` is the notes' value where it differs.
 
     Values are numbers, text, booleans, and lists and mappings of those. `remark` says in a few words of ours what is
-    to be known; `drawing` is a figure or table in lines of text.
+    to be known; `drawing` is a figure or table in lines of text, `figure` the same as an SVG drawing.
     """
 
     value: Any
@@ -40,6 +40,7 @@ class Finding:
     notes: Any = None
     remark: str = ""
     drawing: str = ""
+    figure: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,21 @@ class Row:
 
 
 def compare(
-    value: Any, expected: Any, *, within: float = 1e-6, notes: Any = None, remark: str = "", drawing: str = ""
+    value: Any,
+    expected: Any,
+    *,
+    within: float = 1e-6,
+    notes: Any = None,
+    remark: str = "",
+    drawing: str = "",
+    figure: str = "",
 ) -> Finding:
     """A finding that passes where `value` is what was expected, numbers to an absolute `within`.
 
     An expected number that is itself smaller than `within` is held to a relative one.
     """
     value, notes = plain(value), plain(notes)
-    return Finding(value, plain(expected), agrees(value, expected, within), notes, remark, drawing)
+    return Finding(value, plain(expected), agrees(value, expected, within), notes, remark, drawing, figure)
 
 
 def agrees(value: Any, expected: Any, within: float) -> bool:

@@ -1,14 +1,11 @@
-"""The notes' attention and position listings in their call shapes, on the library's own attention (K1, K2, K3)."""
+"""The notes' attention listings in their call shapes, on the library's own attention (K1, K2)."""
 
 from math import prod
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from atento.attention import attend, attention_weights
 from atento.attention.masks import Mask
-from atento.attention.positions import sinusoids
-from atento.errors import UsageError
 
 
 def self_attention(
@@ -40,32 +37,3 @@ def self_attention(
 def attention(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
     """The context vectors and the weights of queries over keys and values (K2); shapes as in `self_attention`."""
     return self_attention(Q, K, V)
-
-
-class PositionalEncoding(nn.Module):
-    """Adds the sinusoid of its position to each token (K3, B1).
-
-    The notes' class forgets an import, fails where `d_model` is odd, and on batch-first input takes the batch's
-    index for the position (spec error 56).
-    """
-
-    pe: Tensor
-
-    def __init__(self, d_model: int, max_len: int = 5000, *, batch_first: bool = True) -> None:
-        super().__init__()
-        self.d_model, self.max_len, self.batch_first = d_model, max_len, batch_first
-        self.register_buffer("pe", sinusoids(torch.arange(max_len), d_model), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x (B,L,D), or (L,B,D) with `batch_first=False`, or one sequence (L,D) -> the same shape.
-
-        Raises:
-            UsageError: another width than `d_model`, or a sequence longer than `max_len`.
-        """
-        length = x.shape[1 if self.batch_first and x.dim() == 3 else 0]
-        if x.dim() not in (2, 3) or x.shape[-1] != self.d_model:
-            raise UsageError(f"`x` must be (B,L,D) or (L,D) with D = `d_model` {self.d_model}: got {tuple(x.shape)}")
-        if length > self.max_len:
-            raise UsageError(f"a sequence must not be longer than `max_len` {self.max_len}: got {length} positions")
-        pe = self.pe[:length].to(x.dtype)  # (L,D)
-        return x + (pe if self.batch_first or x.dim() == 2 else pe.unsqueeze(1))

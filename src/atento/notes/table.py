@@ -6,12 +6,33 @@ The rows follow five Portuguese lecture notes; see `CREDIT`. Their errors are nu
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from atento.errors import UsageError, nearest
-from atento.notes.checks import attention, blocks, decoding, examples, listings, metrics, positions, tokens, training
+from atento.notes.checks import (
+    attention,
+    blocks,
+    cost,
+    decoding,
+    examples,
+    figures,
+    heads,
+    learned,
+    lengths,
+    listings,
+    metrics,
+    modes,
+    positions,
+    questions,
+    relative,
+    scores,
+    sparse,
+    tokens,
+    training,
+)
 from atento.notes.finding import Finding, Row
 
 CREDIT = (
@@ -27,17 +48,33 @@ ROWS: dict[str, Row] = {
         Row("A2", "queries, keys and values, and their two conventions", attention.roles),
         Row("A3", "scaled dot-product attention", attention.scaled_dot_product),
         Row("A4", "plain dot-product score", attention.plain_dot_product),
+        Row("A5", "additive alignment", scores.alignment_scores),
         Row("A6", "bidirectional attention sees everything", attention.sees_everything),
         Row("A7", "causal attention sees the past only", attention.sees_the_past),
         Row("A8", "many heads", attention.many_heads),
         Row("A9", "cross-attention", attention.cross),
+        Row("A10", "attention of a recurrent decoder", scores.recurrent_attention, "the recurrent network itself"),
         Row("A11", "three uses of attention in one model", attention.three_uses),
         Row("A12", "all at once equals token by token", attention.vectorised),
         Row("A13", "attention alone knows no order", attention.order_blind),
         Row("A14", "why scores are scaled", attention.why_scale),
+        Row("A15", "heads learn different things", heads.heads_differ),
         Row("A16", "some future tokens allowed", attention.partly_causal),
+        Row("A17", "attention that leaves links out", sparse.learns_its_links),
+        Row("A18", "one checkpoint, both ways and causal", modes.one_checkpoint),
+        Row("A19", "very long texts", cost.long_texts, "the table up to 65,536 tokens: it takes minutes"),
         Row("B1", "sinusoidal positions", positions.sinusoidal),
+        Row("B2", "learned positions", learned.learned_table, "a table that grows while a checkpoint is loaded"),
+        Row("B3", "late positions are trained little", learned.late_rows),
+        Row("B4", "relative matrix in the score", relative.relative_matrix),
+        Row("B5", "vectors of the distance in keys and values", relative.shaw),
+        Row("B6", "relative module fed (q, k, v, length)", relative.relative_module),
+        Row("B7", "absolute and relative at once", relative.hybrid),
+        Row("B8", "translation invariance", relative.translation_invariance),
+        Row("B9", "texts longer than in training", lengths.longer_texts, "the other schemes, trained for longer"),
+        Row("B10", "what relative positions cost", cost.cost_of_positions),
         Row("B11", "properties of sinusoids", positions.sinusoid_properties),
+        Row("B13", "a score split into content and position", relative.score_split, "the page that shows it by token"),
         Row("C1", "residual and layer norm", blocks.residual_and_norm),
         Row("C2", "feed-forward network", blocks.feed_forward),
         Row("C3", "a stack of equal blocks", blocks.equal_blocks),
@@ -46,6 +83,7 @@ ROWS: dict[str, Row] = {
         Row("C6", "Transformer encoder", blocks.encoder, "BERT by itself"),
         Row("C7", "Transformer decoder", blocks.decoder),
         Row("C8", "encoder-decoder", blocks.encoder_decoder, "T5 and Marian"),
+        Row("C10", "prefix mask", modes.prefix_mask, "the prefix language model and its loss"),
         Row("D1", "WordPiece", tokens.word_piece),
         Row("D2", "Unigram language model", tokens.unigram),
         Row("D3", "a vocabulary of whole words", tokens.word_level),
@@ -76,9 +114,12 @@ ROWS: dict[str, Row] = {
             "families but the encoder-decoder",
         ),
         Row("I1", "BLEU", metrics.bleu_score),
+        Row("J1", "figure: all-to-all attention", figures.all_to_all),
+        Row("J2", "figure: one causal output", figures.causal_output),
+        Row("J4", "figure: positions", figures.positions_drawn),
         Row("K1", "listing: self_attention", listings.self_attention_listing),
         Row("K2", "listing: attention", listings.attention_listing),
-        Row("K3", "listing: PositionalEncoding", listings.position_listing, "RelativePositionalEncoding"),
+        Row("K3", "listings: PositionalEncoding, RelativePositionalEncoding", listings.position_listings),
         Row("K4", "listings: greedy_decoding, beam_search", listings.search_listings, "sampling and MBR"),
         Row("K5", "listings: sentence_bleu, corpus_bleu", listings.bleu_listing, "the ROUGE scorer"),
         Row("L1", "three one-hot tokens", examples.three_one_hot_tokens),
@@ -87,6 +128,12 @@ ROWS: dict[str, Row] = {
         Row("L4", "a beam of two, step by step", examples.beam_step_by_step),
         Row("L5", "a mistake under teacher forcing", examples.corrected_by_the_teacher),
         Row("L7", "two sentences translated", examples.translated),
+        Row(
+            "L9",
+            "the notes' own questions",
+            questions.own_questions,
+            "note 3's; word order between languages; summaries",
+        ),
     )
 }
 
@@ -111,6 +158,14 @@ class Result:
             "expected": found.expected,
             "seconds": round(self.seconds, 3),
         } | {key: text for key, text in said.items() if text not in (None, "")}
+
+    def save_figure(self, folder: Path) -> Path | None:
+        """Write the row's figure into a folder as `ROW.svg`; None where it has none."""
+        if not self.finding.figure:
+            return None
+        path = folder / f"{self.row.id}.svg"
+        path.write_text(self.finding.figure, encoding="utf-8", newline="\n")
+        return path
 
 
 def rows_named(names: Iterable[str]) -> list[Row]:

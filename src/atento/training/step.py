@@ -42,7 +42,9 @@ def seq2seq_loss(
         project=False,
     )
     real = batch.labels >= 0  # only real targets are projected
-    return cross_entropy(output.hidden[real], network.projection, batch.labels[real], smoothing)
+    loss, nll = cross_entropy(output.hidden[real], network.projection, batch.labels[real], smoothing)
+    cost = network.cost()
+    return loss if cost is None else loss + cost * int(real.sum()), nll
 
 
 class Stepper:

@@ -21,8 +21,8 @@ def random(*shape: int) -> Tensor:
 
 
 def apart(one: Tensor, other: Tensor) -> float:
-    """The largest difference between two tensors."""
-    return float((one - other).detach().abs().max())
+    """The largest difference between two tensors; without limit where either holds what is not a number."""
+    return float((one - other).detach().abs().nan_to_num(nan=math.inf, posinf=math.inf).max())
 
 
 def by_loops(q: Tensor, k: Tensor, v: Tensor, sees: Tensor, scale: float) -> Tensor:

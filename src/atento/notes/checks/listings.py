@@ -11,8 +11,9 @@ from atento.notes.checks.metrics import CANDIDATES, REFERENCES
 from atento.notes.checks.tiny import some_ids
 from atento.notes.checks.toys import EOS, ToyLanguageModel, ToySeq2Seq
 from atento.notes.finding import AtLeast, Finding, compare
-from atento.notes.listing_attention import PositionalEncoding, attention, self_attention
+from atento.notes.listing_attention import attention, self_attention
 from atento.notes.listing_bleu import corpus_bleu, sentence_bleu
+from atento.notes.listing_positions import PositionalEncoding, RelativePositionalEncoding
 from atento.notes.listing_search import beam_search, greedy_decoding
 
 
@@ -51,20 +52,59 @@ def attention_listing() -> Finding:
     )
 
 
-def position_listing() -> Finding:
-    """K3: `PositionalEncoding(d_model, max_len)` as a module that adds the right position to batch-first input."""
+def position_listings() -> Finding:
+    """K3: `PositionalEncoding(d_model, max_len)`, `RelativePositionalEncoding(d_model, max_len)`, called as there."""
     encoding, odd = PositionalEncoding(8, max_len=50), PositionalEncoding(7, 50)
     batch = encoding(torch.zeros(3, 5, 8))
+    relative, lengths = RelativePositionalEncoding(8, max_len=50).double(), (4, 6, 12)
+    q, k, v = random(2, 3, 5, 8), random(2, 3, 5, 8), random(2, 3, 5, 8)
+    vectors = relative.rel_embeddings[torch.arange(5)[:, None] - torch.arange(5) + 4]  # of every pair, (5,5,8)
+    try:
+        torch.einsum("bhid,jd->bhij", q, vectors)
+        runs = True
+    except RuntimeError:  # two letters for three dimensions
+        runs = False
     return compare(
         {
             "odd width": list(odd(torch.zeros(2, 5, 7)).shape),
             "sentences alike": bool((batch == batch[0]).all()),
             "positions in a sentence": len(torch.unique(batch[0], dim=0)),
+            "relative: shape": list(relative(q, k, v, 5).shape),
+            "relative: row of distance 0 at 4, 6, 12": [row_of_distance(relative, 0, length) for length in lengths],
+            "relative: row of distance -3": [row_of_distance(relative, -3, length) for length in lengths],
         },
-        {"odd width": [2, 5, 7], "sentences alike": True, "positions in a sentence": 5},
-        notes={"odd width": "fails", "sentences alike": False, "positions in a sentence": 1},
-        remark="error 56",
+        {
+            "odd width": [2, 5, 7],
+            "sentences alike": True,
+            "positions in a sentence": 5,
+            "relative: shape": [2, 3, 5, 8],
+            "relative: row of distance 0 at 4, 6, 12": [49, 49, 49],
+            "relative: row of distance -3": [46, 46, 46],
+        },
+        notes={
+            "odd width": "fails",
+            "sentences alike": False,
+            "positions in a sentence": 1,
+            "relative: shape": "runs" if runs else "fails",
+            "relative: row of distance 0 at 4, 6, 12": [length - 1 for length in lengths],
+        },
+        remark="errors 56 (sinusoids), 57 (the einsum), 58 (a distance changes its row with the length)",
     )
+
+
+@torch.no_grad()
+def row_of_distance(listing: RelativePositionalEncoding, distance: int, length: int) -> int:
+    """Which row of the values' table a distance has in a text of so many tokens, seen from outside.
+
+    Each query may see the one key at that distance, so what it reads is that value plus the row; -1: no row alike.
+    """
+    only = torch.arange(length) - torch.arange(length)[:, None] == distance
+    q, k, v = random(length, 8), random(length, 8), random(length, 8)
+    query = max(0, -distance)
+    added = listing(q, k, v, length, mask=only)[query] - v[query + distance]
+    assert listing.relative.value_table is not None
+    away = (listing.relative.value_table - added).abs().amax(dim=1)
+    return int(away.argmin()) if float(away.min()) < 1e-10 else -1
 
 
 def search_listings() -> Finding:

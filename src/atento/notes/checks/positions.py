@@ -6,7 +6,7 @@ import torch
 
 from atento.attention.positions import Sinusoidal, sinusoids
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
-from atento.notes.listing_attention import PositionalEncoding
+from atento.notes.listing_positions import PositionalEncoding
 
 FLOAT32 = AtMost(1e-5)
 # spec section 3: width 8, position 1

@@ -1,5 +1,6 @@
 """Networks and batches small enough to be checked against formulas: random in every parameter, float64, on the CPU."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,27 @@ def tiny_network(**changes: Any) -> EncoderDecoder:
         for name, parameter in network.named_parameters():
             parameter.normal_(mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.3)
     return network
+
+
+class Adam:
+    """Adam in plain tensors (Kingma & Ba 2015): PyTorch's own loads a compiler first, which takes seconds."""
+
+    def __init__(self, parameters: Iterable[Tensor], rate: float) -> None:
+        self.moments = {p: (torch.zeros_like(p), torch.zeros_like(p)) for p in parameters}
+        self.rate, self.steps = rate, 0
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One update; gradients are dropped."""
+        self.steps += 1
+        for parameter, (mean, square) in self.moments.items():
+            if parameter.grad is None:
+                continue
+            mean.lerp_(parameter.grad, 0.1)
+            square.lerp_(parameter.grad**2, 0.02)
+            deviation = (square / (1 - 0.98**self.steps)).sqrt() + 1e-9
+            parameter.sub_(self.rate * mean / (1 - 0.9**self.steps) / deviation)
+            parameter.grad = None
 
 
 def some_ids(batch: int, length: int, vocab_size: int = 11) -> Tensor:

@@ -1,0 +1,187 @@
+"""Rows A19 and B10: what attention and its positions cost, counted tensor by tensor while they run."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from atento.attention import attend
+from atento.attention.masks import Mask, causal, window
+from atento.attention.positions import ALiBi, RelativeMatrix, Shaw, T5Bias
+from atento.attention.relative import Places, Relations
+from atento.config.network import PositionConfig
+from atento.networks.build import parameter_count
+from atento.notes.checks.attention import apart
+from atento.notes.checks.tiny import tiny_network
+from atento.notes.finding import AtMost, Finding, compare
+
+HEADS, WIDTH = 2, 8
+LENGTHS = (512, 1024, 2048)
+
+
+class Counting(TorchDispatchMode):
+    """While this lasts: the largest tensor that any operation made, the weights made, and what products cost."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.largest, self.weights, self.operations = 0, 0, 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: counting must not load PyTorch's compiler, which takes seconds."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for one in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(one, Tensor):
+                # what is stored: a view that repeats its numbers is not as large as it looks
+                self.largest = max(self.largest, one.untyped_storage().nbytes() // one.element_size())
+        if func is torch.ops.aten._softmax.default:
+            self.weights += out.numel()
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default):
+            self.operations += 2 * out.numel() * args[0].shape[-1]
+        return out
+
+
+def attended(length: int, kernel: str, mask: Mask) -> tuple[Counting, Tensor, Tensor]:
+    """Attention forward and backward over so many tokens: what was counted, the output, the gradient of q."""
+    same = torch.Generator().manual_seed(length)  # the same numbers for every kernel
+    q, k, v = (torch.randn(1, HEADS, length, WIDTH, generator=same, requires_grad=True) for _ in range(3))
+    with Counting() as seen:
+        out = attend(q, k, v, mask=mask, kernel=kernel)
+        torch.autograd.backward(out.square().sum())
+    assert q.grad is not None
+    return seen, out, q.grad
+
+
+def long_texts() -> Finding:
+    """A19: twice the text, four times the scores in memory; in strips no more than before, and exactly as well."""
+    ways = {"plain": ("plain", causal()), "blocked": ("blocked", causal()), "window of 64": ("blocked", window(64, 0))}
+    counted: dict[str, list[Counting]] = {name: [] for name in ways}
+    away, lines = 0.0, [f"{'tokens':<7}" + "".join(f"{name:>14}" for name in ways)]
+    for length in LENGTHS:
+        found = {name: attended(length, *way) for name, way in ways.items()}
+        for name, (seen, _, _) in found.items():
+            counted[name].append(seen)
+        (_, plain, gradient), (_, blocked, its) = found["plain"], found["blocked"]
+        away = max(away, apart(plain, blocked), apart(gradient, its))
+        lines.append(f"{length:<7}" + "".join(f"{found[name][0].largest * 4 / 2**20:>10.2f} MiB" for name in ways))
+    grows = {name: seen[-1].largest / seen[-2].largest for name, seen in counted.items()}
+    windows = counted["window of 64"]
+    return compare(
+        {
+            "largest tensor, twice the text": grows,
+            "weights made, window": windows[-1].weights / windows[-2].weights,
+            "blocked away from plain": away,
+        },
+        {
+            "largest tensor, twice the text": {"plain": 4.0, "blocked": AtMost(2.0), "window of 64": AtMost(2.0)},
+            "weights made, window": AtMost(2.2),
+            "blocked away from plain": AtMost(1e-4),
+        },
+        remark=f"from {LENGTHS[-2]} to {LENGTHS[-1]} tokens, forward and backward. Not only two-way attention is dear: "
+        "with a causal mask the square is as large (error 19)",
+        drawing="\n".join(lines),
+    )
+
+
+# B10 -----------------------------------------------------------------------------------------------------------------
+
+TOKENS, HEAD_WIDTH, LIMIT = 128, 16, 16
+
+
+def added_parameters() -> dict[str, int]:
+    """How many numbers a scheme makes a network of 2 + 2 layers learn more."""
+    kinds: tuple[Any, ...] = ("sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix")
+    none = parameter_count(tiny_network(positions=PositionConfig(kind="none")))
+    return {kind: parameter_count(tiny_network(positions=PositionConfig(kind=kind))) - none for kind in kinds}
+
+
+def counted_by_table() -> dict[str, int]:
+    """The same from the sizes of the tables: 512 positions, width 12, 3 heads of 4, 4 layers in 2 stacks."""
+    return {
+        "sinusoidal": 0,
+        "learned": 2 * 512 * 12,
+        "rotary": 0,
+        "shaw": 4 * 2 * (2 * 16 + 1) * 4,
+        "t5": 2 * 32 * 3,
+        "alibi": 0,
+        "matrix": 4 * (2 * 128 + 1) * 3,
+    }
+
+
+def measured(run: Callable[[], object]) -> tuple[int, int, float]:
+    """Multiplications and additions, the largest tensor made, and the least of five times in milliseconds."""
+    with Counting() as seen:
+        run()
+    times = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begun)
+    return seen.operations, seen.largest, 1000 * min(times)
+
+
+def as_written(q: Tensor, k: Tensor, v: Tensor, scheme: Shaw) -> Tensor:
+    """Shaw's formulas with a vector for every pair: two (T,S,K) tensors."""
+    assert scheme.value_table is not None
+    places = torch.arange(TOKENS)
+    row = (places - places[:, None]).clamp(-LIMIT, LIMIT) + LIMIT
+    scores = q @ k.transpose(-2, -1) + torch.einsum("bhik,ijk->bhij", q, scheme.keys[row])
+    weights = torch.softmax(scores / HEAD_WIDTH**0.5, dim=-1)
+    return weights @ v + torch.einsum("bhij,ijk->bhik", weights, scheme.value_table[row])
+
+
+@torch.no_grad()
+def cost_of_positions() -> Finding:
+    """B10: what relative positions cost: parameters, operations, the largest tensor; no (T,S,K) tensor is made."""
+    q, k, v = (torch.randn(1, HEADS, TOKENS, HEAD_WIDTH) for _ in range(3))
+    places, shaw = Places.of(TOKENS, TOKENS), Shaw(HEAD_WIDTH, LIMIT)
+    schemes: dict[str, nn.Module] = {
+        "alibi": ALiBi(HEADS),
+        "t5": T5Bias(HEADS),
+        "matrix": RelativeMatrix(HEADS),
+        "shaw": shaw,
+    }
+    costs = {"none": measured(lambda: attend(q, k, v, kernel="plain"))}
+    for name, scheme in schemes.items():
+        relations = Relations((scheme,), places)  # type: ignore[arg-type]
+        costs[name] = measured(lambda relations=relations: attend(q, k, v, kernel="plain", relations=relations))  # type: ignore[misc]
+    costs["shaw, as written"] = measured(lambda: as_written(q, k, v, shaw))
+    ours = attend(q, k, v, kernel="plain", relations=Relations((shaw,), places))
+    long = []
+    for length in (1024, 2048):
+        x = torch.randn(1, 1, length, HEAD_WIDTH)
+        with Counting() as seen:
+            attend(x, x, x, kernel="blocked", relations=Relations((shaw,), Places.of(length, length)))
+        long.append(seen.largest)
+    table, pairs = 2 * LIMIT + 1, TOKENS * TOKENS
+    lines = [f"{'positions':<17}{'MFLOP':>7}{'largest tensor':>16}{'ms':>7}"]
+    lines += [f"{name:<17}{f / 1e6:>7.3f}{size:>16,}{ms:>7.2f}" for name, (f, size, ms) in costs.items()]
+    return compare(
+        {
+            "parameters": added_parameters(),
+            "operations Shaw adds": costs["shaw"][0] - costs["none"][0],
+            "as written": costs["shaw, as written"][0] - costs["none"][0],
+            "largest tensor, Shaw": costs["shaw"][1],
+            "largest, as written": costs["shaw, as written"][1],
+            "away from as written": apart(ours, as_written(q, k, v, shaw)),
+            "largest in strips, twice the text": long[1] / long[0],
+        },
+        {
+            "parameters": counted_by_table(),
+            "operations Shaw adds": 2 * 2 * HEADS * TOKENS * table * HEAD_WIDTH,
+            "as written": 2 * 2 * HEADS * pairs * HEAD_WIDTH,
+            "largest tensor, Shaw": HEADS * pairs,
+            "largest, as written": pairs * HEAD_WIDTH,
+            "away from as written": AtMost(1e-5),
+            "largest in strips, twice the text": AtMost(2.0),
+        },
+        remark=f"{TOKENS} tokens, {HEADS} heads of {HEAD_WIDTH}, distances up to {LIMIT}; parameters of the small "
+        "network of these checks",
+        drawing="\n".join(lines),
+    )

@@ -1,0 +1,250 @@
+"""Rows J1, J2 and J4: the notes' figures of attention and positions, drawn from the numbers of a live network."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from atento.attention import observe
+from atento.attention.ablation import attentions
+from atento.attention.masks import causal
+from atento.attention.positions import RelativeMatrix, sinusoids
+from atento.attention.relative import Places
+from atento.config.network import PositionConfig
+from atento.networks import EncoderDecoder
+from atento.notes.checks.attention import EXACT, apart
+from atento.notes.checks.positions import GOLDEN
+from atento.notes.checks.relative import far
+from atento.notes.checks.tiny import tiny_network
+from atento.notes.drawing import arrow, heat, labelled, links, shaded, sheet, wave
+from atento.notes.finding import AtMost, Finding, compare
+
+NAMES = ["o", "gato", "pulou", "alto"]
+IDS = torch.tensor([[4, 5, 6, 7]])  # those words, to a network that knows eleven ids
+ALMOST = AtMost(1e-5)  # what is observed is float32
+
+
+@dataclass
+class Pass:
+    """What went through the first layer of a stack: what it read, and what its heads handed on before W^O."""
+
+    read: list[Tensor] = field(default_factory=list)
+    heads: list[Tensor] = field(default_factory=list)
+
+
+@contextmanager
+def watched(network: EncoderDecoder, kind: str) -> Iterator[Pass]:
+    """Keep what goes through the first self-attention of the "encoder" or the "decoder"."""
+    kept, part = Pass(), attentions(network)[kind, 0]
+
+    def keep_input(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        kept.read.append(inputs[0].detach())
+
+    def keep_heads(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        kept.heads.append(inputs[0].detach())
+
+    hooks = [part.register_forward_pre_hook(keep_input), part.output.register_forward_pre_hook(keep_heads)]
+    try:
+        yield kept
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@torch.no_grad()
+def projections(network: EncoderDecoder, kind: str, x: Tensor, head: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Q, K and V of one head of the first layer, x (L,D) -> (L,K) each."""
+    part = attentions(network)[kind, 0]
+    weights, biases = part.head_weights(), part.input.bias.unflatten(0, (3, part.n_heads, part.d_head))
+    q, k, v = (x @ weights[role][head] + biases[n, head] for n, role in enumerate(("query", "key", "value")))
+    return q, k, v
+
+
+@torch.no_grad()
+def all_to_all() -> Finding:
+    """J1: every token reads every token, no mask; and the flow from X by Q, K and V to the weights and the output."""
+    network = tiny_network()
+    with observe(network) as seen, watched(network, "encoder") as kept:
+        network.encode(IDS)
+    weights = seen["encoder", 0][0, 0].double()
+    q, k, v = projections(network, "encoder", kept.read[0][0])
+    scores = q @ k.T / math.sqrt(q.shape[1])
+    by_hand = scores.exp() / scores.exp().sum(dim=1, keepdim=True)
+    figure = sheet(
+        "Self-attention both ways: encoder, layer 1, head 1",
+        [
+            [
+                links(weights, NAMES, "who reads whom; no mask"),
+                heat(kept.read[0][0], "X, what the layer reads", NAMES, cell=16),
+            ],
+            [
+                heat(q, "Q = X·W^Q + b", NAMES),
+                heat(k, "K = X·W^K + b", NAMES),
+                arrow(),
+                heat(weights, "weights = softmax(QKᵀ/√K)", NAMES, NAMES),
+                heat(v, "V = X·W^V + b", NAMES),
+                arrow(),
+                heat(weights @ v, "output = weights·V", NAMES),
+            ],
+        ],
+    )
+    text = {"Q": q, "K": k, "V": v, "output = weights·V": weights @ v}
+    lines = ["rows read columns", labelled(weights, NAMES, NAMES)]
+    for name, matrix in text.items():
+        lines += [name, labelled(matrix, NAMES)]
+    return compare(
+        {
+            "links": int((weights > 0).sum()),
+            "lines drawn": figure.count('class="link"'),
+            "weights away": apart(weights, by_hand),
+            "output away": apart(kept.heads[0][0, :, :4], by_hand @ v),
+        },
+        {"links": 16, "lines drawn": 16, "weights away": ALMOST, "output away": EXACT},
+        drawing="\n".join(lines),
+        figure=figure,
+    )
+
+
+@torch.no_grad()
+def causal_output() -> Finding:
+    """J2: y_3 of a causal layer with its query, keys and values, and the N×N scores with the future masked."""
+    network = tiny_network()
+    with observe(network) as seen, watched(network, "decoder") as kept:
+        network(IDS, IDS)
+    weights = seen["decoder", 0][0, 0].double()
+    q, k, v = projections(network, "decoder", kept.read[0][0])
+    scores = q @ k.T / math.sqrt(q.shape[1])
+    masked = scores + causal().additive(4)[0, 0]
+    third = weights[2, :3]
+    y_3 = sum((weight * value for weight, value in zip(third, v)), torch.zeros(4).double())
+    inputs = [f"x_{n} {name}" for n, name in enumerate(NAMES, start=1)]
+    only = torch.zeros(4, 4)
+    only[2] = weights[2]
+    steps = {"score": scores[2, :3], "weight": third}
+    figure = sheet(
+        "Causal self-attention: decoder, layer 1, head 1",
+        [
+            [
+                links(only, inputs, "the third output reads itself and what came before", ["y_1", "y_2", "y_3", "y_4"]),
+                heat(masked, "QKᵀ/√K, the future masked", NAMES, NAMES),
+                heat(weights, "weights", NAMES, NAMES),
+            ],
+            [
+                heat(q[2:3], "q_3"),
+                heat(k[:3], "k_1 to k_3", NAMES[:3]),
+                heat(torch.stack(list(steps.values())).T, "score, weight", NAMES[:3]),
+                heat(v[:3], "v_1 to v_3", NAMES[:3]),
+                heat(y_3[None], "y_3 = Σ weight·v"),
+            ],
+        ],
+    )
+    drawing = "\n".join(
+        [
+            labelled(masked, NAMES, NAMES),
+            "the third output",
+            labelled(q[2:3], ["q_3"]),
+            labelled(k[:3], ["k_1", "k_2", "k_3"]),
+            labelled(torch.stack(list(steps.values())), list(steps)),
+            labelled(v[:3], ["v_1", "v_2", "v_3"]),
+            labelled(y_3[None], ["y_3"]),
+        ]
+    )
+    return compare(
+        {
+            "inputs y_3 reads": figure.count('class="link"'),
+            "-inf in the scores": int(torch.isinf(masked).sum()),
+            "weights away from softmax of the masked": apart(weights, torch.softmax(masked, dim=1)),
+            "y_3 away": apart(kept.heads[0][0, 2, :4], y_3),
+        },
+        {
+            "inputs y_3 reads": 3,
+            "-inf in the scores": 6,
+            "weights away from softmax of the masked": ALMOST,
+            "y_3 away": ALMOST,
+        },
+        notes={"inputs y_3 reads": 2},
+        remark="told as a comparison with x_1 and x_2; the sum takes x_3 in (error 22)",
+        drawing=drawing,
+        figure=figure,
+    )
+
+
+@torch.no_grad()
+def positions_drawn() -> Finding:
+    """J4: token + position, a vector of sines and cosines, positions × dimensions, absolute beside relative."""
+    network = tiny_network(positions=(PositionConfig(), PositionConfig(kind="matrix", max_distance=8)))
+    with observe(network) as seen, watched(network, "encoder") as kept:
+        network.encode(IDS)
+    entered, weights = kept.read[0][0], seen["encoder", 0][0, 0].double()
+    tokens, absolute = network.embedding.weight[IDS[0]] * math.sqrt(12), sinusoids(torch.arange(4), 12).double()
+    places = Places.of(4, 4)
+    q, k, _ = projections(network, "encoder", entered)
+    content = q @ k.T / math.sqrt(4)
+    scheme = network.encoder.positions.schemes[0]
+    assert isinstance(scheme, RelativeMatrix)
+    relative = scheme.scores(torch.zeros(1, 3, 4, 4).double(), places, 0.5)[0, 0]  # R/√K of head 1
+    one_row = torch.tensor([[float(scheme.weight[far(i, j, 8), 0]) / 2 for j in range(4)] for i in range(4)])
+    vector, many = sinusoids(torch.tensor(1), 8), sinusoids(torch.arange(32), 32)
+    figure = sheet(
+        "Positions: added to the token, or told to each pair",
+        [
+            [
+                heat(tokens, "token", NAMES, cell=16),
+                heat(absolute, "+ position", NAMES, cell=16),
+                heat(entered, "= what the first layer reads", NAMES, cell=16),
+            ],
+            [
+                wave(vector, "position 1, width 8: sine, cosine, sine ..."),
+                heat(many, "positions (down) × dimensions (across)", cell=9),
+            ],
+            [
+                heat(absolute, "absolute: a vector for each place", [f"place {n}" for n in range(4)], cell=16),
+                heat(places.distances, "relative: key minus query", NAMES, NAMES, digits=0),
+                heat(relative, "R/√K: a number for each distance", NAMES, NAMES),
+            ],
+            [
+                heat(content, "QKᵀ/√K", NAMES, NAMES),
+                heat(relative, "+ R/√K", NAMES, NAMES),
+                heat(content + relative, "= scores", NAMES, NAMES),
+                heat(weights, "softmax: weights", NAMES, NAMES),
+            ],
+        ],
+    )
+    names = ["token", "+ position", "= read"]
+    both = torch.cat([places.queries.unsqueeze(1), places.distances], dim=1)
+    drawing = "\n".join(
+        [
+            f"the word {NAMES[1]!r}, its first eight numbers",
+            labelled(torch.stack([part[1, :8] for part in (tokens, absolute, entered)]), names),
+            "position 1, width 8",
+            labelled(vector[None], ["p_1"], digits=4),
+            "positions 0 to 15 down, 32 dimensions across",
+            shaded(many[:16]),
+            "absolute: the place of each; relative: how far each other is",
+            labelled(both, NAMES, ["place", *NAMES], 0),
+            "content, + distance, = score; each row reads",
+            labelled(torch.cat([content, relative, content + relative], dim=1), NAMES, 3 * NAMES),
+        ]
+    )
+    return compare(
+        {
+            "token + position away": apart(tokens + absolute, entered),
+            "position 1": vector,
+            "different rows of the map": len(torch.unique(many, dim=0)),
+            "R away from one row a distance": apart(relative, one_row),
+            "softmax(content + R/√K) away": apart(torch.softmax(content + relative, dim=1), weights),
+        },
+        {
+            "token + position away": EXACT,
+            "position 1": GOLDEN,
+            "different rows of the map": 32,
+            "R away from one row a distance": AtMost(1e-7),
+            "softmax(content + R/√K) away": ALMOST,
+        },
+        remark="the vector of sines is absolute; the numbers of R are relative (error 35)",
+        drawing=drawing,
+        figure=figure,
+    )

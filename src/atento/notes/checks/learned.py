@@ -1,0 +1,121 @@
+"""Rows B2 and B3: the learned table of positions, and what training leaves of its late rows."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from atento.attention.positions import Learned
+from atento.config.network import PositionConfig
+from atento.errors import UsageError
+from atento.networks import EncoderDecoder
+from atento.notes.checks.attention import EXACT, apart
+from atento.notes.checks.tiny import Adam, some_ids, tiny_network
+from atento.notes.finding import AtLeast, AtMost, Finding, compare, grid
+
+ROWS, STEPS, LONGEST = 32, 40, 24  # of the table; of training; tokens of the longest text
+
+
+def learned_table() -> Finding:
+    """B2: a vector for each position, learnt with the rest; past its end an error; it may be grown or stretched."""
+    table, x = Learned(8, 6).double(), torch.randn(2, 5, 6, dtype=torch.float64)
+    out = table(x, offset=1)
+    torch.autograd.backward(out.sum())
+    gradient = table.weight.grad
+    assert gradient is not None
+    with torch.no_grad():
+        by_hand = torch.stack([torch.stack([x[b, t] + table.weight[t + 1] for t in range(5)]) for b in range(2)])
+        grown, stretched = table.grown(12).weight, table.interpolated(15).weight
+        middles = (table.weight[1:] + table.weight[:-1]) / 2
+    try:
+        table(torch.zeros(1, 9, 6))
+        past = "no word"
+    except UsageError as error:
+        past = str(error)
+    return compare(
+        {
+            "away from x_t + p_t": apart(out, by_hand),
+            "gradient of each row": gradient[:, 0],
+            "grown: old rows moved": apart(grown[:8], table.weight),
+            "stretched to 15: old rows moved": apart(stretched[::2], table.weight),
+            "rows between, away from the middle": apart(stretched[1::2], middles),
+            "nine tokens": "refused" if "holds 8: got a text of 9" in past else past,
+        },
+        {
+            "away from x_t + p_t": EXACT,
+            "gradient of each row": [0.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.0, 0.0],  # two sentences of five, from 1 on
+            "grown: old rows moved": 0.0,
+            "stretched to 15: old rows moved": AtMost(1e-6),
+            "rows between, away from the middle": AtMost(1e-6),
+            "nine tokens": "refused",
+        },
+    )
+
+
+def trained_table(adam: bool) -> tuple[list[int], Tensor]:
+    """Updates of each row of the encoder's table, and how far training moved it; texts are mostly short."""
+    network = tiny_network(positions=PositionConfig(kind="learned"), max_len=ROWS, n_layers=1)
+    network.reset_parameters()
+    table = network.source_positions.schemes[0]
+    assert isinstance(table, Learned)
+    before, updates = table.weight.detach().clone(), [0] * ROWS
+    optimiser = Adam(network.parameters(), 3e-3)
+    for _ in range(STEPS):
+        length = int(2 + (LONGEST - 1) * torch.rand(()) ** 2.5)  # 2 ... 24, few of them long
+        copying_loss(network, some_ids(8, length))
+        assert table.weight.grad is not None
+        for place in table.weight.grad.abs().sum(dim=1).nonzero().flatten().tolist():
+            updates[place] += 1
+        if adam:
+            optimiser.step()
+        else:
+            descend(network, 0.3)
+    return updates, (table.weight.detach() - before).norm(dim=1)
+
+
+@torch.no_grad()
+def descend(network: EncoderDecoder, rate: float) -> None:
+    """One update of plain gradient descent; gradients are dropped."""
+    for parameter in network.parameters():
+        if parameter.grad is not None:
+            parameter.sub_(rate * parameter.grad)
+            parameter.grad = None
+
+
+def copying_loss(network: EncoderDecoder, ids: Tensor) -> None:
+    """Leaves the gradients of the loss of writing the texts (B,L) again."""
+    target = torch.cat([torch.full((len(ids), 1), 2), ids[:, :-1]], dim=1)
+    logits = network(ids, target).logits
+    torch.autograd.backward(F.cross_entropy(logits.flatten(0, 1), ids.flatten()))
+
+
+def late_rows() -> Finding:
+    """B3: rows of late positions are trained little: few texts are so long; those of none are as they began."""
+    with torch.random.fork_rng(devices=[]):  # the same network and texts for both ways of training
+        updates, moved = trained_table(adam=False)
+    by_adam = trained_table(adam=True)[1]
+    never = torch.tensor(updates) == 0
+    third = LONGEST // 3
+    early, late = (float(moved[at : at + third].sum() / moved.sum()) for at in (0, LONGEST - third))
+    names = ("position", "updates", "moved by", "by Adam")
+    table = [range(0, ROWS, 3), updates[::3], moved[::3].tolist(), by_adam[::3].tolist()]
+    lines = [f"{name:<9}{line}" for name, line in zip(names, grid(table, 2).splitlines())]
+    late_by_adam = float(by_adam[LONGEST - third : LONGEST].sum() / by_adam.sum())
+    return compare(
+        {
+            "updates never fewer at an earlier place": updates == sorted(updates, reverse=True),
+            "rows no text reached": int(never.sum()),
+            "of them moved": int((moved[never] > 0).sum() + (by_adam[never] > 0).sum()),
+            f"share of all movement, rows 0 to {third - 1}": early,
+            f"share, rows {LONGEST - third} to {LONGEST - 1}": late,
+        },
+        {
+            "updates never fewer at an earlier place": True,
+            "rows no text reached": AtLeast(ROWS - LONGEST),
+            "of them moved": 0,
+            f"share of all movement, rows 0 to {third - 1}": AtLeast(0.45),
+            f"share, rows {LONGEST - third} to {LONGEST - 1}": AtMost(0.25),
+        },
+        remark=f"{STEPS} updates on texts of 2 to {LONGEST} tokens, mostly short. Adam, which divides by the size of a "
+        f"row's own gradients, evens it out: {late_by_adam:.0%} for those last rows",
+        drawing="\n".join(lines),
+    )

@@ -1,0 +1,102 @@
+"""Rows A18 and C10: one checkpoint read under several masks, each as a network that was built for it alone."""
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from atento.attention.masks import Mask, bidirectional, causal, prefix, window
+from atento.errors import CapabilityError
+from atento.inspection import mask_text
+from atento.networks.stack import Stack
+from atento.notes.checks.attention import EXACT, apart, random
+from atento.notes.checks.tiny import derivatives, tiny_network
+from atento.notes.finding import AtLeast, Finding, compare
+
+MODES = {"both ways": bidirectional(), "causal": causal(), "prefix of 3": prefix(3), "window": window(2, 1)}
+
+
+def made_for(mask: Mask, checkpoint: bytes) -> Stack:
+    """A stack whose own mask is that one, with the weights of the checkpoint."""
+    stack = Stack(tiny_network().config, kind="encoder", n_layers=2, own_mask=mask)
+    weights = load(checkpoint)
+    stack.load_state_dict(weights)
+    return stack.to(next(iter(weights.values())).dtype).eval()
+
+
+@torch.no_grad()
+def one_checkpoint() -> Finding:
+    """A18: the mask is an argument: each mode of one checkpoint equals, bit for bit, a run with that mask alone."""
+    stack = tiny_network().encoder.float()  # as networks run
+    checkpoint = save(stack.state_dict())
+    differ = {}
+    for name, mask in MODES.items():
+        alone, bits = made_for(mask, checkpoint), 0
+        for length in (7, 90):  # the second is long enough for the fused kernel
+            x = torch.randn(2, length, 12)
+            bits += int((stack(x, mask=mask) != alone(x)).sum())
+        differ[name] = bits
+    x = torch.randn(1, 6, 12)
+    outputs = [stack(x, mask=mask) for mask in MODES.values()]
+    least = min(apart(one, other) for n, one in enumerate(outputs) for other in outputs[:n])
+    return compare(
+        {
+            "numbers that differ from the dedicated run": differ,
+            "modes unlike each other by": least,
+            "layers may differ": apart(stack(x, mask=[causal(), bidirectional()]), two_halves(stack, x)),
+            "may cache": [caches(stack, x, mask) for mask in MODES.values()],
+        },
+        {
+            "numbers that differ from the dedicated run": dict.fromkeys(MODES, 0),
+            "modes unlike each other by": AtLeast(1e-3),
+            "layers may differ": 0.0,
+            "may cache": [False, True, False, False],
+        },
+        within=0.0,
+        remark="it reads both ways to understand and one way to write; only the causal mode may keep keys and values",
+    )
+
+
+def two_halves(stack: Stack, x: Tensor) -> Tensor:
+    """The first block read causally, the second both ways, each called by itself."""
+    first, second = stack.blocks
+    out: Tensor = second(first(x, mask=causal()), mask=bidirectional())
+    return out
+
+
+def caches(stack: Stack, x: Tensor, mask: Mask) -> bool:
+    """True if the stack writes token by token, with kept keys and values, what it makes of the whole at once."""
+    state = stack.begin()
+    try:
+        steps = [stack(x[:, at : at + 1], mask=mask, state=state) for at in range(x.shape[1])]
+    except CapabilityError:
+        return False
+    return apart(torch.cat(steps, dim=1), stack(x, mask=mask)) < 1e-5
+
+
+def prefix_mask() -> Finding:
+    """C10: one stack, the prefix seen by everyone, causal after it; each output depends on exactly those tokens."""
+    stack, length = tiny_network().encoder, 6
+    rows = [[int(j <= i or j < 3) for j in range(length)] for i in range(length)]
+    with torch.no_grad():  # a batch with prefixes of 2 and 4 tokens at once
+        x = random(2, length, 12)
+        together = stack(x, mask=prefix(torch.tensor([2, 4])))
+        one_by_one = torch.cat([stack(x[:1], mask=prefix(2)), stack(x[1:], mask=prefix(4))])
+    depends = derivatives(stack, random(length, 12), mask=prefix(3)) > 0
+    mask = prefix(3).dense(length)
+    return compare(
+        {
+            "mask": mask[0, 0].int(),
+            "pairs against it": int((depends != torch.tensor(rows).bool()).sum()),
+            "no prefix is causal": bool((prefix(0).dense(length) == causal().dense(length)).all()),
+            "all of it is both ways": bool((prefix(length).dense(length) == bidirectional().dense(length)).all()),
+            "batch away from one by one": apart(together, one_by_one),
+        },
+        {
+            "mask": rows,
+            "pairs against it": 0,
+            "no prefix is causal": True,
+            "all of it is both ways": True,
+            "batch away from one by one": EXACT,
+        },
+        drawing=mask_text(mask),
+    )

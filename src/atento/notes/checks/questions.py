@@ -1,0 +1,272 @@
+"""Row L9: the questions that the notes on self-attention and on positions ask, answered by numbers made on the spot.
+
+Each is told in words of our own, in English and in Portuguese, and names the row that is its experiment.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from atento.attention import attend, attention_weights
+from atento.attention.masks import allowed_pairs, causal
+from atento.attention.positions import sinusoids
+from atento.notes.checks.attention import apart, random
+from atento.notes.checks.cost import attended, cost_of_positions
+from atento.notes.checks.learned import LONGEST, ROWS, trained_table
+from atento.notes.checks.modes import one_checkpoint
+from atento.notes.checks.relative import hybrid, score_split
+from atento.notes.checks.sparse import LENGTH, NEEDED, learned_spans, places_of
+from atento.notes.checks.tiny import derivatives, tiny_network
+from atento.notes.finding import AtLeast, AtMost, Finding, compare
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question and its answer, each in both languages; the numbers in it and what they must be."""
+
+    row: str
+    value: Any
+    expected: Any
+    question: tuple[str, str]
+    answer: tuple[str, str]
+
+
+def what_is_seen() -> Answer:
+    """Without a mask and with the causal one."""
+    encoder, x = tiny_network().encoder, random(5, 12)
+    both, past = (int((derivatives(encoder, x, mask=mask) > 0).sum()) for mask in (None, causal()))
+    return Answer(
+        "A6",
+        {"pairs, both ways": both, "pairs, causal": past},
+        {"pairs, both ways": 25, "pairs, causal": 15},
+        ("What does a layer without a mask see that a causal one does not?", "O que vê uma camada sem máscara?"),
+        (
+            f"All {both} pairs of 5 tokens act on one another; with the causal mask {past} do: nothing later is seen.",
+            f"Os {both} pares de 5 palavras agem uns sobre os outros; com a máscara causal, {past}: falta o que segue.",
+        ),
+    )
+
+
+def softmax_is_stable() -> Answer:
+    """A constant in the scores does nothing, and outputs are means of values."""
+    q, k, v = random(1, 1, 6, 4), random(1, 1, 6, 4), random(1, 1, 6, 4)
+    weights = attention_weights(q, k)
+    moved = apart(weights, attention_weights(q, k, bias=torch.full((1, 1, 6, 6), 1000.0, dtype=torch.float64)))
+    longest = float(attend(q, k, v).norm(dim=-1).max() / v.norm(dim=-1).max())
+    return Answer(
+        "A3",
+        {"1000 added to all scores moves": moved, "longest output by longest value": longest},
+        {"1000 added to all scores moves": AtMost(1e-10), "longest output by longest value": AtMost(1.0)},
+        ("How does the softmax keep attention stable?", "Como o softmax mantém a atenção estável?"),
+        (
+            f"Weights sum to 1, so no output is longer than the longest value ({longest:.2f} of it here), and 1000 "
+            f"added to every score changes nothing ({moved:.1g}).",
+            f"Os pesos somam 1: nenhuma saída é mais longa que o maior valor (aqui {comma(longest, 2)} dele), e somar "
+            f"1000 a todos os scores nada muda ({moved:.1g}).",
+        ),
+    )
+
+
+def some_of_the_future() -> Answer:
+    """Chosen pairs allowed."""
+    mask = causal() | allowed_pairs({(0, 3), (2, 5)})
+    seen = derivatives(tiny_network(n_layers=1).encoder, random(6, 12), mask=mask) > 0
+    rows = [[j <= i or (i, j) in ((0, 3), (2, 5)) for j in range(6)] for i in range(6)]
+    against = int((seen != torch.tensor(rows)).sum())
+    return Answer(
+        "A16",
+        {"pairs against the mask": against, "future pairs seen": int(seen.triu(1).sum())},
+        {"pairs against the mask": 0, "future pairs seen": 2},
+        ("How to let some later tokens be seen, but not all?", "Como permitir algumas palavras futuras, não todas?"),
+        (
+            f"Join the allowed pairs to the causal mask: of 36 derivatives {against} contradict what was declared.",
+            f"Junte à máscara causal os pares permitidos: de 36 derivadas, {against} contradizem o declarado.",
+        ),
+    )
+
+
+def long_texts_cost() -> Answer:
+    """The square of scores, and strips of it."""
+    grows = {}
+    for name in ("plain", "blocked"):
+        short, long = (attended(length, name, causal())[0].largest for length in (1024, 2048))
+        grows[name] = long / short
+    return Answer(
+        "A19",
+        {f"{name}, twice the text": grown for name, grown in grows.items()},
+        {"plain, twice the text": 4.0, "blocked, twice the text": AtMost(2.0)},
+        ("What do very long texts cost, and what helps?", "Quanto custam textos muito longos, e o que ajuda?"),
+        (
+            f"Twice the text, {grows['plain']:.0f} times the largest tensor; {grows['blocked']:.1f} times in strips "
+            "of queries, with the same result; windows also save the time.",
+            f"O dobro do texto, {grows['plain']:.0f} vezes o maior tensor; {comma(grows['blocked'], 1)} vezes em "
+            "faixas de consultas, com o mesmo resultado; janelas poupam também o tempo.",
+        ),
+    )
+
+
+def one_model_two_ways() -> Answer:
+    """The mask given per call."""
+    found = one_checkpoint().value
+    differ = sum(found["numbers that differ from the dedicated run"].values())
+    return Answer(
+        "A18",
+        {"numbers that differ": differ, "may cache, both ways and causal": found["may cache"][:2]},
+        {"numbers that differ": 0, "may cache, both ways and causal": [False, True]},
+        (
+            "Can one model understand both ways and write one way?",
+            "Um só modelo pode compreender nos dois sentidos e gerar em um?",
+        ),
+        (
+            f"Yes: the mask is an argument of each call; {differ} numbers differ from networks made for one mask.",
+            f"Sim: a máscara é argumento de cada chamada; {differ} números diferem de redes feitas para uma máscara.",
+        ),
+    )
+
+
+def links_learnt() -> Answer:
+    """Spans that find their length."""
+    _, weights = learned_spans(places_of())
+    learnt = (weights[0, :, -1] > 0.03).sum(dim=-1).tolist()
+    return Answer(
+        "A17",
+        {"links learnt": learnt},
+        {"links learnt": list(NEEDED)},
+        ("How can attention learn which links matter?", "Como a atenção aprende quais ligações importam?"),
+        (
+            f"Give each head a span and a gradient: heads that needed {NEEDED[0]} and {NEEDED[1]} of {LENGTH} tokens "
+            f"kept {learnt[0]} and {learnt[1]}.",
+            f"Dê a cada cabeça um alcance e um gradiente: as que precisavam de {NEEDED[0]} e {NEEDED[1]} de {LENGTH} "
+            f"palavras ficaram com {learnt[0]} e {learnt[1]}.",
+        ),
+    )
+
+
+def periodic_positions() -> Answer:
+    """A shift is one rotation, near and far."""
+    shift, d = 17, 64
+    angles = shift / 10000 ** (torch.arange(0, d, 2, dtype=torch.float64) / d)
+    near, far = (sinusoids(torch.tensor([start, start + shift]), d).double() for start in (3, 100_000))
+    away = max(
+        apart(both[0, 0::2] * angles.cos() + both[0, 1::2] * angles.sin(), both[1, 0::2]) for both in (near, far)
+    )
+    return Answer(
+        "B11",
+        {"rotation away from the shift": away},
+        {"rotation away from the shift": AtMost(1e-6)},
+        (
+            "Why should periodic positions carry over to longer texts?",
+            "Por que posições periódicas serviriam para textos mais longos?",
+        ),
+        (
+            f"sin(a + s) and cos(a + s) are one rotation of sin a and cos a, at place 3 as at 100,000 (by {away:.1g})"
+            "; that it can be learnt does not mean that it is: row B9.",
+            f"sen(a + s) e cos(a + s) são uma rotação de sen a e cos a, na posição 3 como na 100 000 (por {away:.1g})"
+            "; poder ser aprendido não é ser aprendido: linha B9.",
+        ),
+    )
+
+
+def past_the_longest_text() -> Answer:
+    """Rows that training never reached."""
+    updates, moved = trained_table(adam=False)
+    unmoved = int((moved == 0).sum())
+    return Answer(
+        "B3",
+        {"rows that never moved": unmoved, "updates of the first row": updates[0]},
+        {"rows that never moved": AtLeast(ROWS - LONGEST), "updates of the first row": AtLeast(1)},
+        (
+            "What of documents longer than any text of the training?",
+            "E documentos mais longos que qualquer texto do treino?",
+        ),
+        (
+            f"A learned table has nothing for them: {unmoved} of {ROWS} rows stayed random, the first had {updates[0]} "
+            "updates.",
+            f"Uma tabela aprendida nada tem para eles: {unmoved} de {ROWS} linhas ficaram aleatórias, a primeira teve "
+            f"{updates[0]} atualizações.",
+        ),
+    )
+
+
+def cost_of_distance() -> Answer:
+    """More products, and the tensor that need not be made."""
+    found = cost_of_positions().value
+    ratio = found["operations Shaw adds"] / found["as written"]
+    saved = found["largest, as written"] / found["largest tensor, Shaw"]
+    return Answer(
+        "B10",
+        {"operations by those as written": ratio, "tensor as written by ours": saved},
+        {"operations by those as written": 33 / 128, "tensor as written by ours": 8.0},
+        ("What do relative positions add in products?", "O que as posições relativas acrescentam em produtos?"),
+        (
+            f"With a table of 33 distances and 128 tokens, {ratio:.0%} of what the formula as written adds, and no "
+            f"tensor {saved:.0f} times as large as the scores.",
+            f"Com uma tabela de 33 distâncias e 128 palavras, {ratio:.0%} do que a fórmula escrita acrescenta, e "
+            f"nenhum tensor {saved:.0f} vezes maior que os scores.",
+        ),
+    )
+
+
+def positions_explained() -> Answer:
+    """Scores taken apart."""
+    found = score_split().value
+    away, least = found["sum away from the score"], found["least share of a part"]
+    return Answer(
+        "B13",
+        {"parts away from the score": away},
+        {"parts away from the score": AtMost(1e-5)},
+        (
+            "Do relative positions help us read a model's decisions?",
+            "Posições relativas ajudam a ler as decisões do modelo?",
+        ),
+        (
+            f"Their share of a score stands by itself: five parts sum to it (error {away:.1g}), the least is "
+            f"{least:.0%} of them.",
+            f"A sua parte no score fica separada: cinco partes o somam (erro {away:.1g}), a menor com {least:.0%}.",
+        ),
+    )
+
+
+def schemes_joined() -> Answer:
+    """Gates on each scheme."""
+    found = hybrid().value
+    away = max(found["shut gate unlike no scheme"].values())
+    return Answer(
+        "B7",
+        {"shut gate unlike no scheme": away, "schemes with an effect": len(found["effect of each scheme"])},
+        {"shut gate unlike no scheme": AtMost(1e-10), "schemes with an effect": 3},
+        ("How to join absolute and relative positions?", "Como unir posições absolutas e relativas?"),
+        (
+            "Add them up, each behind a learned gate, by layer and head; a network whose gate is shut is one without "
+            f"that scheme (apart by {away:.1g}).",
+            "Some-as, cada uma com uma porta aprendida, por camada e cabeça; a rede de porta fechada é a rede sem esse "
+            f"esquema (diferença {away:.1g}).",
+        ),
+    )
+
+
+def comma(number: float, digits: int) -> str:
+    """A number as it is written in Portuguese."""
+    return f"{number:.{digits}f}".replace(".", ",")
+
+
+ANSWERS: tuple[Callable[[], Answer], ...] = (
+    *(what_is_seen, softmax_is_stable, some_of_the_future, long_texts_cost, one_model_two_ways, links_learnt),
+    *(periodic_positions, past_the_longest_text, cost_of_distance, positions_explained, schemes_joined),
+)
+
+
+def own_questions() -> Finding:
+    """L9: the notes' own questions, each with a short answer in both languages, and the row to run for more."""
+    answers = [answer() for answer in ANSWERS]
+    lines = []
+    for one in answers:
+        for question, answer in zip(one.question, one.answer):
+            lines += [f"{one.row:<4}{question}", f"    {answer}"]
+    return compare(
+        {one.row: one.value for one in answers},
+        {one.row: one.expected for one in answers},
+        drawing="\n".join(lines),
+    )

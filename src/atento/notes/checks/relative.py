@@ -1,0 +1,318 @@
+"""Rows B4-B8 and B13: positions as distances, held against the formulas written out pair by pair."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from atento.attention import attend
+from atento.attention.ablation import attentions
+from atento.attention.masks import causal
+from atento.attention.positions import RelativeMatrix, Shaw, Sinusoidal, T5Bias
+from atento.attention.relative import Gated, Places, Relations, alibi_slopes, t5_buckets
+from atento.config.network import PositionConfig
+from atento.networks import EncoderDecoder
+from atento.networks.decompose import score_parts
+from atento.networks.positions import AddedPositions
+from atento.notes.checks.attention import EXACT, apart, random
+from atento.notes.checks.blocks import embedding_by_hand
+from atento.notes.checks.tiny import some_ids, tiny_network
+from atento.notes.finding import AtLeast, AtMost, Finding, compare, grid
+from atento.notes.listing_positions import RelativePositionalEncoding
+
+SCHEMES = ("none", "sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix")
+ABSOLUTE = ("sinusoidal", "learned")
+# spec section 3: 32 buckets up to distance 128
+DISTANCES = [-200, -128, -64, -20, -8, -1, 0, 1, 7, 8, 20, 64, 127, 128, 200]
+BOTH_WAYS = [15, 15, 14, 10, 8, 1, 0, 17, 23, 24, 26, 30, 31, 31, 31]
+BEHIND = {-200: 31, -128: 31, -64: 26, -20: 17, -16: 16, -8: 8, -1: 1, 0: 0, 1: 0}
+
+
+def pair_by_pair(
+    score: Callable[[int, int], float], value: Callable[[int, int], Tensor], length: int, sees: Tensor | None = None
+) -> Tensor:
+    """y_i = Σ_j α_ij value(i, j) with α = softmax of score(i, j), each pair by itself; -> (L,K)."""
+    rows = []
+    for i in range(length):
+        seen = [j for j in range(length) if sees is None or sees[i, j]]
+        grown = [math.exp(score(i, j)) for j in seen]
+        rows.append(torch.stack([weight / sum(grown) * value(i, j) for weight, j in zip(grown, seen)]).sum(dim=0))
+    return torch.stack(rows)
+
+
+def dot(one: Tensor, other: Tensor) -> float:
+    """Σ_m a_m b_m, number by number."""
+    return float(sum(a * b for a, b in zip(one.tolist(), other.tolist())))
+
+
+def far(i: int, j: int, limit: int) -> int:
+    """The row of a table centred on distance 0: j - i, clipped."""
+    return max(-limit, min(limit, j - i)) + limit
+
+
+@torch.no_grad()
+def relative_matrix() -> Finding:
+    """B4: softmax((QKᵀ + R) / √d_k) V with R of the distance alone; T5's bias stands outside the scaling."""
+    length, width, limit = 7, 4, 3
+    q, k, v = random(1, 2, length, width), random(1, 2, length, width), random(1, 2, length, width)
+    places = Places.of(length, length)
+    matrix, t5 = RelativeMatrix(2, limit).double(), T5Bias(2).double()
+    buckets = t5_buckets(places.distances, 32, 128, True).tolist()
+
+    def away(out: Tensor, score: Callable[[int, int, int], float]) -> float:
+        def of_head(head: int) -> Tensor:
+            return pair_by_pair(lambda i, j: score(head, i, j), lambda i, j: v[0, head, j], length)
+
+        return max(apart(out[0, head], of_head(head)) for head in range(2))
+
+    def product(head: int, i: int, j: int) -> float:
+        return dot(q[0, head, i], k[0, head, j])
+
+    def bias(head: int, i: int, j: int) -> float:
+        return float(t5.weight[buckets[i][j], head])
+
+    inside = attend(q, k, v, relations=Relations((matrix,), places))
+    outside = attend(q, k, v, relations=Relations((t5,), places))
+    unscaled = attend(q, k, v, relations=Relations((t5,), places), scale=1.0)
+    root = math.sqrt(width)
+    found = {
+        "(QKᵀ + R)/√d away": away(
+            inside, lambda h, i, j: (product(h, i, j) + float(matrix.weight[far(i, j, limit), h])) / root
+        ),
+        "QKᵀ/√d + b away": away(outside, lambda h, i, j: product(h, i, j) / root + bias(h, i, j)),
+        "QKᵀ + b, as in T5, away": away(unscaled, lambda h, i, j: product(h, i, j) + bias(h, i, j)),
+    }
+    as_noted = away(unscaled, lambda h, i, j: (product(h, i, j) + bias(h, i, j)) / root)
+    distances = torch.tensor(DISTANCES)
+    return compare(
+        {
+            **found,
+            "T5's buckets, both ways": t5_buckets(distances, 32, 128, True),
+            "one way": t5_buckets(torch.tensor(list(BEHIND)), 32, 128, False),
+            "ALiBi's slopes": alibi_slopes(8).tolist(),
+        },
+        {
+            **dict.fromkeys(found, EXACT),
+            "T5's buckets, both ways": BOTH_WAYS,
+            "one way": list(BEHIND.values()),
+            "ALiBi's slopes": [2.0**-n for n in range(1, 9)],
+        },
+        within=0.0,
+        notes={"QKᵀ + b, as in T5, away": as_noted},
+        remark="the notes put R inside the scaling for all; where it stands is a matter of the scheme (error 60)",
+    )
+
+
+@torch.no_grad()
+def shaw() -> Finding:
+    """B5: e_ij = q_i · (k_j + a_ij) / √d and y_i = Σ α (v_j + b_ij), against the (L,L,d) tensors written out."""
+    limit, width = 2, 4
+    scheme = Shaw(width, limit).double()
+    assert scheme.value_table is not None
+    away: dict[str, float] = {}
+    for name, kernel in (("plain", "plain"), ("blocked", "blocked")):
+        q, k, v = random(1, 1, 7, width), random(1, 1, 7, width), random(1, 1, 7, width)
+        out = attend(q, k, v, relations=Relations((scheme,), Places.of(7, 7)), kernel=kernel)[0, 0]
+        away[f"{name} kernel away"] = apart(out, shaw_by_pairs(q[0, 0], k[0, 0], v[0, 0], scheme, limit))
+    unit = torch.eye(width, dtype=torch.float64)  # each query asks for one number of a_ij
+    found = {}
+    for length in (4, 6, 12):
+        asked = unit.view(1, width, 1, width).expand(1, width, length, width)
+        found[length] = scheme.scores(asked, Places.of(length, length), 1.0)[0].permute(1, 2, 0)  # a_ij (L,L,K)
+    moved = max(
+        apart(vectors[i, j], scheme.keys[far(i, j, limit)])
+        for length, vectors in found.items()
+        for i in range(length)
+        for j in range(length)
+    )
+    return compare(
+        {
+            **away,
+            "a_ij away from the row of j - i": moved,
+            "beyond the limit apart": apart(found[12][0, 2:], found[12][0, 2]),
+        },
+        {**dict.fromkeys(away, EXACT), "a_ij away from the row of j - i": 0.0, "beyond the limit apart": 0.0},
+        within=0.0,
+        remark="texts of 4, 6 and 12 tokens: a distance has one vector, and all beyond the limit have the last",
+    )
+
+
+def shaw_by_pairs(q: Tensor, k: Tensor, v: Tensor, scheme: Shaw, limit: int, sees: Tensor | None = None) -> Tensor:
+    """One head, q, k, v (L,K): every pair's own key k_j + a_ij and value v_j + b_ij."""
+    assert scheme.value_table is not None
+    a, b, root = scheme.keys, scheme.value_table, math.sqrt(q.shape[-1])
+    return pair_by_pair(
+        lambda i, j: dot(q[i], k[j] + a[far(i, j, limit)]) / root,
+        lambda i, j: v[j] + b[far(i, j, limit)],
+        len(q),
+        sees,
+    )
+
+
+@torch.no_grad()
+def relative_module() -> Finding:
+    """B6: the notes' module fed (q, k, v, length): it runs, divides by √d_k, takes a mask and works head by head."""
+    length, max_len = 6, 9
+    module = RelativePositionalEncoding(12, max_len, n_heads=3).double()
+    q, k, v = random(2, 3, length, 4), random(2, 3, length, 4), random(2, 3, length, 4)
+    away = {"away from the formula": 0.0, "with a causal mask": 0.0}
+    triangle = torch.ones(length, length).tril().bool()
+    for name, mask, sees in (("away from the formula", None, None), ("with a causal mask", causal(), triangle)):
+        out = module(q, k, v, length, mask=mask)
+        for row in range(2):
+            for head in range(3):
+                by_hand = shaw_by_pairs(q[row, head], k[row, head], v[row, head], module.relative, max_len - 1, sees)
+                away[name] = max(away[name], apart(out[row, head], by_hand))
+    one_table = [[module.rel_embeddings[far(i, j, max_len - 1)] for j in range(length)] for i in range(length)]
+    vectors = torch.stack([torch.stack(row) for row in one_table])  # (L,L,K)
+    mended = torch.softmax(q @ k.transpose(-2, -1) + torch.einsum("bhid,ijd->bhij", q, vectors), dim=-1) @ v
+    return compare(
+        {**away, "rows of the table": len(module.rel_embeddings), "columns": module.rel_embeddings.shape[1]},
+        {**dict.fromkeys(away, EXACT), "rows of the table": 2 * max_len - 1, "columns": 4},
+        notes={"away from the formula": apart(mended, module(q, k, v, length)), "columns": 12},
+        remark="with its einsum mended the listing still lacks √d_k, the values' vectors and the mask, and its table "
+        "is as wide as all heads (error 59)",
+    )
+
+
+HYBRID: dict[type[nn.Module], PositionConfig] = {
+    Sinusoidal: PositionConfig(kind="sinusoidal", gate=True),
+    Shaw: PositionConfig(kind="shaw", gate=True, heads=(0,)),
+    T5Bias: PositionConfig(kind="t5", gate=True, layers=(1,)),
+}
+
+
+def set_gates(network: nn.Module, to: float, kind: type[nn.Module] = nn.Module) -> None:
+    """Give the learned gates of a scheme, or of all, one value; 0 takes a scheme out of the network."""
+    for module in network.modules():
+        if isinstance(module, AddedPositions) and issubclass(Sinusoidal, kind):
+            for gate in module.gates.values():
+                gate.data.fill_(to)
+        if isinstance(module, Gated) and isinstance(module.scheme, kind) and module.gate is not None:
+            module.gate.data.fill_(to)
+
+
+def without(network: EncoderDecoder, kind: type[nn.Module]) -> EncoderDecoder:
+    """A network built with the other schemes only, and the same weights in all that it has."""
+    built = tiny_network(positions=tuple(scheme for one, scheme in HYBRID.items() if one is not kind))
+    numbers = [n for n, scheme in enumerate(network.encoder.positions.schemes) if not of_kind(scheme, kind)]
+    weights = {}
+    for name in built.state_dict():
+        before, numbered, after = name.partition(".positions.schemes.")
+        number, _, rest = after.partition(".")  # the schemes of a stack are counted
+        other = f"{before}{numbered}{numbers[int(number)]}.{rest}" if numbered else name
+        weights[name] = network.state_dict()[other]
+    built.load_state_dict(weights)
+    return built
+
+
+def of_kind(scheme: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether a scheme with its gate is of that kind."""
+    return isinstance(scheme, Gated) and isinstance(scheme.scheme, kind)
+
+
+@torch.no_grad()
+def hybrid() -> Finding:
+    """B7: sinusoids, Shaw's vectors in one head and T5's bias in one layer at once, each behind a learned gate."""
+    schemes, ids = tuple(HYBRID.values()), some_ids(1, 7)
+    network = tiny_network(positions=schemes)
+    set_gates(network, 1.0)  # as they begin
+    whole = network.encode(ids)
+    away, effects = {}, {}
+    for kind, scheme in HYBRID.items():
+        shut = tiny_network(positions=schemes)
+        shut.load_state_dict(network.state_dict())
+        set_gates(shut, 0.0, kind)
+        effects[scheme.kind] = apart(shut.encode(ids), whole)
+        away[scheme.kind] = apart(shut.encode(ids), without(network, kind).encode(ids))
+    with torch.enable_grad():
+        torch.autograd.backward(network.encode(ids).square().sum())
+    gates = [p.grad for name, p in network.named_parameters() if "gate" in name and "target" not in name]
+    moved = [float(g.norm()) for g in gates if g is not None]
+    return compare(
+        {
+            "formula of the sum, away": sum_by_pairs(),
+            "shut gate unlike no scheme": away,
+            "effect of each scheme": effects,
+            "least gradient of a gate": min(moved),
+        },
+        {
+            "formula of the sum, away": EXACT,
+            "shut gate unlike no scheme": dict.fromkeys(away, EXACT),
+            "effect of each scheme": dict.fromkeys(effects, AtLeast(1e-3)),
+            "least gradient of a gate": AtLeast(1e-9),
+        },
+        remark="a network may learn how much of each to use; a gate that is shut takes its scheme out exactly",
+    )
+
+
+def sum_by_pairs() -> float:
+    """How far two relative schemes at once are from both formulas in one: q·(k + a)/√d + bucket's bias, v + b."""
+    scheme, bias, length = Shaw(4, 3).double(), T5Bias(1).double(), 6
+    assert scheme.value_table is not None
+    table = scheme.value_table
+    q, k, v = random(1, 1, length, 4), random(1, 1, length, 4), random(1, 1, length, 4)
+    places = Places.of(length, length)
+    buckets = t5_buckets(places.distances, 32, 128, True).tolist()
+    by_hand = pair_by_pair(
+        lambda i, j: dot(q[0, 0, i], k[0, 0, j] + scheme.keys[far(i, j, 3)]) / 2 + float(bias.weight[buckets[i][j], 0]),
+        lambda i, j: v[0, 0, j] + table[far(i, j, 3)],
+        length,
+    )
+    return apart(attend(q, k, v, relations=Relations((scheme, bias), places))[0, 0], by_hand)
+
+
+def moved_by_shift(kind: Any, span: int = 6, shift: int = 5) -> float:
+    """How much the encoder's outputs for the same words change when they stand `shift` places later."""
+    network, ids = tiny_network(positions=PositionConfig(kind=kind)), some_ids(1, span)
+    padded = torch.cat([torch.zeros(1, shift, dtype=torch.long), ids], dim=1)  # padding before it, which nobody sees
+    real = torch.arange(span + shift)[None] >= shift
+    later = network.encode(padded, source_padding_mask=real)[:, shift:]
+    return apart(later, network.encode(ids))
+
+
+@torch.no_grad()
+def translation_invariance() -> Finding:
+    """B8: the same words moved on by 5 places: relative schemes give the same outputs, absolute ones others."""
+    value = {kind: moved_by_shift(kind) for kind in SCHEMES}
+    limits: dict[str, AtMost | AtLeast] = dict.fromkeys(value, EXACT)
+    limits |= dict.fromkeys(ABSOLUTE, AtLeast(0.01)) | {"rotary": AtMost(1e-5)}  # its angles are float32
+    return compare(value, limits, remark="largest change of an output; outputs are normed, so about 1 large")
+
+
+@torch.no_grad()
+def score_split() -> Finding:
+    """B13: a score taken apart into content and position; with x = E + p it is four products and the schemes' parts."""
+    network, ids = tiny_network(positions=(PositionConfig(), PositionConfig(kind="t5"))), some_ids(1, 5)
+    parts = score_parts(network, "encoder", 0, lambda: network.encode(ids))
+    attention, scheme = attentions(network)["encoder", 0], network.encoder.positions.schemes[0]
+    assert isinstance(scheme, T5Bias)
+    weights = attention.head_weights()
+    entered = embedding_by_hand(ids[0], network)
+    content = network.embedding.weight[ids[0]] * network.config.d_model**0.5
+    bias = attention.input.bias.unflatten(0, (3, 3, 4))  # role, head, width
+    buckets = t5_buckets(Places.of(5, 5).distances, 32, 128, True)
+    away = {"sum away from the score": 0.0, "position-position away": 0.0}
+    for head in range(3):
+        q = entered @ weights["query"][head] + bias[0, head]
+        k = entered @ weights["key"][head] + bias[1, head]
+        whole = q @ k.T / 2 + scheme.weight[:, head][buckets]
+        added = entered - content
+        places = (added @ weights["query"][head]) @ (added @ weights["key"][head]).T / 2
+        total = torch.stack([part[0, head] for part in parts.values()]).sum(dim=0)
+        away["sum away from the score"] = max(away["sum away from the score"], apart(total, whole))
+        away["position-position away"] = max(
+            away["position-position away"], apart(parts["position-position"][0, head], places)
+        )
+    sizes = {name: float(part.abs().mean()) for name, part in parts.items()}
+    share = {name: size / sum(sizes.values()) for name, size in sizes.items()}
+    lines = [f"{name}, head 0\n{grid(part[0, 0], 2)}" for name, part in parts.items()]
+    names = ["content-content", "content-position", "position-content", "position-position", "T5Bias"]
+    return compare(
+        {"parts": list(parts), **away, "least share of a part": min(share.values())},
+        {"parts": names, **dict.fromkeys(away, AtMost(1e-5)), "least share of a part": AtLeast(1e-4)},
+        remark="shares of the mean size: " + ", ".join(f"{name} {size:.0%}" for name, size in share.items()),
+        drawing="\n".join(lines),
+    )

@@ -1,0 +1,136 @@
+"""Row A17: attention that leaves links out and learns which: α-entmax, the k highest scores, spans."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from atento.attention import attention_weights
+from atento.attention.entmax import AdaptiveSpan, Entmax
+from atento.attention.relative import Places
+from atento.attention.sparse import SparseAttention, kept_links
+from atento.notes.checks.attention import EXACT, apart, random
+from atento.notes.finding import AtLeast, Finding, compare
+
+HEADS, LENGTH, WIDTH = 2, 24, 8
+NEEDED = (3, 9)  # how many tokens, itself and those before it, each head of the little training has to read
+
+
+def entmax_by_bisection(row: list[float], alpha: float) -> list[float]:
+    """p_i = [(α - 1) z_i - τ]₊^(1/(α - 1)), τ halved to where they sum to 1 (softmax where α = 1)."""
+    if alpha == 1:
+        grown = [math.exp(z - max(row)) for z in row]
+        return [one / sum(grown) for one in grown]
+    scaled, power = [(alpha - 1) * z for z in row], 1 / (alpha - 1)
+    low, high = max(scaled) - 1, max(scaled)
+    for _ in range(100):
+        middle = (low + high) / 2
+        total = sum(max(0.0, z - middle) ** power for z in scaled)
+        low, high = (middle, high) if total > 1 else (low, middle)
+    return [max(0.0, z - low) ** power for z in scaled]
+
+
+def highest_by_sorting(row: list[float], k: int) -> list[float]:
+    """Softmax of the k highest scores, 0 for the others."""
+    kept = sorted(range(len(row)), key=lambda j: -row[j])[:k]
+    total = sum(math.exp(row[j]) for j in kept)
+    return [math.exp(z) / total if j in kept else 0.0 for j, z in enumerate(row)]
+
+
+def span_by_formula(row: list[float], i: int, behind: float, ahead: float, ramp: float) -> list[float]:
+    """m exp(z) / Σ m exp(z), m falling from 1 to 0 between the span and the span plus the ramp."""
+    spans = [ahead if j > i else behind for j in range(len(row))]
+    grown = [max(0.0, min(1.0, (ramp + spans[j] - abs(i - j)) / ramp)) * math.exp(z) for j, z in enumerate(row)]
+    return [one / sum(grown) for one in grown]
+
+
+def furthest(weights: Tensor, rows: list[list[float]]) -> float:
+    """Head 0 of weights (1,H,T,S) beside rows worked out one by one."""
+    return apart(weights[0, 0], torch.tensor(rows, dtype=weights.dtype))
+
+
+def places_of() -> Places:
+    """Of the texts of these checks."""
+    return Places.of(LENGTH, LENGTH)
+
+
+@torch.no_grad()
+def three_ways(scores: Tensor, places: Places) -> tuple[dict[str, float], Tensor]:
+    """How far each way of leaving links out is from its formula, and the weights at α = 1.5."""
+    rows = scores[0, 0].tolist()
+    away, sparse = {}, scores
+    for alpha in (1.5, 2.0):
+        sparse = SparseAttention(entmax=Entmax(HEADS, alpha, learned=False)).double().weigh(scores, places)
+        away[f"α = {alpha:g}"] = furthest(sparse, [entmax_by_bisection(row, alpha) for row in rows])
+    highest = SparseAttention(top_k=5).weigh(scores, places)
+    away["5 highest"] = furthest(highest, [highest_by_sorting(row, 5) for row in rows])
+    span = AdaptiveSpan(HEADS, 40.0, ramp=4.0, initial=6.0).double()
+    near = SparseAttention(span=span).weigh(scores, places)
+    assert span.ahead is not None
+    spans = float(span.behind[0]), float(span.ahead[0])
+    away["span of 6"] = furthest(near, [span_by_formula(row, i, *spans, 4.0) for i, row in enumerate(rows)])
+    return away, sparse
+
+
+@torch.no_grad()
+def dense_limits(scores: Tensor, places: Places, dense: Tensor) -> dict[str, float]:
+    """How far each way is from softmax where it leaves nothing out."""
+    span = AdaptiveSpan(HEADS, 1000.0, initial=500.0).double()
+    ways = {
+        "α = 1": SparseAttention(entmax=Entmax(HEADS, 1.0, learned=False)),
+        "as many as there are": SparseAttention(top_k=LENGTH),
+        "longer span than text": SparseAttention(span=span),
+    }
+    return {name: apart(way.weigh(scores, places), dense) for name, way in ways.items()}
+
+
+def learned_spans(places: Places) -> tuple[SparseAttention, Tensor]:
+    """Two heads that must read their 3 and 9 nearest tokens evenly learn how far to look; and their weights."""
+    behind = -places.distances  # how far before the query
+    seen = torch.stack([(behind >= 0) & (behind < needed) for needed in NEEDED]).float()
+    wanted = seen / seen.sum(dim=-1, keepdim=True)  # (H,T,S)
+    level = torch.zeros(1, HEADS, LENGTH, LENGTH).masked_fill(behind < 0, float("-inf"))
+    way = SparseAttention(span=AdaptiveSpan(HEADS, 20.0, ramp=1.0, ahead=False))
+    for _ in range(90):
+        loss = (way.weigh(level, places)[0] - wanted).square().sum()
+        torch.autograd.backward(loss)
+        for parameter in way.parameters():
+            assert parameter.grad is not None
+            parameter.data -= 0.1 * parameter.grad
+            parameter.grad = None
+    return way, way.weigh(level, places).detach()
+
+
+def learns_its_links() -> Finding:
+    """A17: fewer links than all, chosen by α-entmax, by rank or by a span, each with its dense limit; spans learnt."""
+    q, k, places = random(1, HEADS, LENGTH, WIDTH), random(1, HEADS, LENGTH, WIDTH), places_of()
+    scores = 2 * q @ k.transpose(-2, -1)
+    dense = attention_weights(q, k, scale=2.0)
+    away, sparse = three_ways(scores, places)
+    report, kept = kept_links(sparse), [sum(p > 0 for row in head for p in row) for head in sparse[0].tolist()]
+    alpha = Entmax(HEADS, 1.5).double()
+    torch.autograd.backward(SparseAttention(entmax=alpha).weigh(scores, places).square().sum())
+    assert alpha.logit is not None and alpha.logit.grad is not None
+    way, weights = learned_spans(places)
+    spans = kept_links(weights, learned=way.learned())
+    return compare(
+        {
+            "away from its formula": away,
+            "dense limit away from softmax": dense_limits(scores, places, dense),
+            "kept links counted": apart(report.share * LENGTH**2, torch.tensor(kept)),
+            "least gradient of α": float(alpha.logit.grad.abs().min()),
+            "links of the last token, learnt": (weights[0, :, -1] > 0.03).sum(dim=-1),
+        },
+        {
+            "away from its formula": dict.fromkeys(away, EXACT),
+            "dense limit away from softmax": dict.fromkeys(
+                ("α = 1", "as many as there are", "longer span than text"), EXACT
+            ),
+            "kept links counted": EXACT,
+            "least gradient of α": AtLeast(1e-6),
+            "links of the last token, learnt": list(NEEDED),
+        },
+        remark=f"at α = 2 {float(report.share.mean()):.0%} of the links carry weight; beneath, two heads that had to "
+        f"read {NEEDED[0]} and {NEEDED[1]} tokens and began with a span of 10",
+        drawing=str(spans),
+    )

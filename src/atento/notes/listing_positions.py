@@ -1,0 +1,118 @@
+"""The notes' two position listings in their call shapes, corrected (K3): sinusoids to add, attention by distance."""
+
+import torch
+from torch import Tensor, nn
+
+from atento.attention import attend
+from atento.attention.masks import Mask
+from atento.attention.positions import Shaw, sinusoids
+from atento.attention.relative import Places, Relations
+from atento.errors import UsageError
+
+
+class PositionalEncoding(nn.Module):
+    """Adds the sinusoid of its position to each token (K3, B1).
+
+    The notes' class forgets an import, fails where `d_model` is odd, and on batch-first input takes the batch's
+    index for the position (spec error 56).
+    """
+
+    pe: Tensor
+
+    def __init__(self, d_model: int, max_len: int = 5000, *, batch_first: bool = True) -> None:
+        super().__init__()
+        self.d_model, self.max_len, self.batch_first = d_model, max_len, batch_first
+        self.register_buffer("pe", sinusoids(torch.arange(max_len), d_model), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B,L,D), or (L,B,D) with `batch_first=False`, or one sequence (L,D) -> the same shape.
+
+        Raises:
+            UsageError: another width than `d_model`, or a sequence longer than `max_len`.
+        """
+        length = x.shape[1 if self.batch_first and x.dim() == 3 else 0]
+        if x.dim() not in (2, 3) or x.shape[-1] != self.d_model:
+            raise UsageError(f"`x` must be (B,L,D) or (L,D) with D = `d_model` {self.d_model}: got {tuple(x.shape)}")
+        if length > self.max_len:
+            raise UsageError(f"a sequence must not be longer than `max_len` {self.max_len}: got {length} positions")
+        pe = self.pe[:length].to(x.dtype)  # (L,D)
+        return x + (pe if self.batch_first or x.dim() == 2 else pe.unsqueeze(1))
+
+
+class RelativePositionalEncoding(nn.Module):
+    """Attention that knows how far apart query and key stand (K3, B6; Shaw et al. 2018, equations 3 to 5).
+
+    e_ij = q_i · (k_j + a_ij) / √K and y_i = Σ α_ij (v_j + b_ij). `a` and `b` are rows of two tables of 2·max_len - 1
+    rows centred on distance 0, which is row max_len - 1 whatever the length, and as wide as one head. The notes' class
+    fails in its einsum (spec error 57); mended there alone, a distance would change its row with the length of the
+    text (error 58), scores would not be divided by √K, values would know no distance, and nothing could be masked
+    (error 59).
+
+    Args:
+        d_model: width of all heads together; max_len: the longest text whose distances all have rows of their own.
+        n_heads: `d_model` / `n_heads` is the width of one; the heads share the tables, as in the paper.
+        max_distance: clip distances there instead, which makes tables of 2·max_distance + 1 rows.
+        values: False leaves out `b`.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        max_len: int = 5000,
+        *,
+        n_heads: int = 1,
+        max_distance: int | None = None,
+        values: bool = True,
+    ) -> None:
+        super().__init__()
+        if n_heads < 1 or d_model % n_heads:
+            raise UsageError(f"`n_heads` must divide `d_model`: got {n_heads} and {d_model}")
+        if max_len < 1 or (max_distance is not None and max_distance < 0):
+            raise UsageError(
+                f"`max_len` must be at least 1 and `max_distance` not negative: got {max_len} and {max_distance}"
+            )
+        self.d_head, self.max_len = d_model // n_heads, max_len
+        self.clipped = max_distance is not None
+        self.relative = Shaw(self.d_head, max_len - 1 if max_distance is None else max_distance, values=values)
+
+    @property
+    def rel_embeddings(self) -> nn.Parameter:
+        """`a`: one row a distance, key minus query, from the farthest behind to the farthest ahead; (rows, K)."""
+        return self.relative.keys
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, seq_len: int | None = None, mask: Mask | Tensor | None = None
+    ) -> Tensor:
+        """q (B,H,T,K), k and v (B,H,S,K), or all without heads (B,L,K), or one sequence (L,K) -> as q.
+
+        Args:
+            seq_len: S, the length of the text; the keys' own where not given. Query i stands at S - T + i.
+            mask: a Mask or a boolean tensor that broadcasts to (B,H,T,S), True = may attend.
+
+        Raises:
+            UsageError: another width than a head's, another length than the keys', or a text longer than `max_len`
+                where no `max_distance` was given.
+        """
+        widths = {x.shape[-1] for x in ((q, k, v) if self.relative.adds_values else (q, k))}
+        if not q.dim() == k.dim() == v.dim() or q.dim() not in (2, 3, 4) or widths != {self.d_head}:
+            raise UsageError(
+                f"`q`, `k` and `v` must be (B,H,L,K), (B,L,K) or (L,K) with K = `d_model` / `n_heads` = "
+                f"{self.d_head}: got {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
+            )
+        length = k.shape[-2]
+        if seq_len is not None and seq_len != length:
+            raise UsageError(f"`seq_len` must be the number of keys, {length}: got {seq_len}")
+        if length > self.max_len and not self.clipped:
+            raise UsageError(
+                f"a text must not be longer than `max_len` {self.max_len}: got {length} positions; "
+                "`max_distance` would clip distances instead"
+            )
+        heads = [_with_heads(x) for x in (q, k, v)]
+        places = Places.of(q.shape[-2], length, q.device)
+        out = attend(*heads, mask=mask, relations=Relations((self.relative,), places))
+        return out.reshape(*q.shape[:-1], v.shape[-1])
+
+
+def _with_heads(x: Tensor) -> Tensor:
+    """(B,L,K) and (L,K) as (B,1,L,K)."""
+    return x if x.dim() == 4 else x.reshape(-1, 1, *x.shape[-2:])

@@ -1,0 +1,374 @@
+"""α-entmax, top-k and spans: against every support tried in turn, plain bisection, finite differences and theorems."""
+
+import math
+from itertools import combinations, pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from atento.attention.entmax import AdaptiveSpan, Entmax, entmax, soft_span, softmax, top_k
+from atento.attention.masks import causal
+from atento.attention.relative import Places
+
+INF = float("inf")
+row = st.lists(st.floats(-6, 6), min_size=1, max_size=6)
+
+
+def draw(*size: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def by_enumeration(z: list[float], alpha: float) -> list[float]:
+    """Sparsemax or 1.5-entmax: the one support whose closed form is a distribution and leaves the others out."""
+    x = [(alpha - 1) * one for one in z]
+    for size in range(1, len(z) + 1):
+        for support in combinations(range(len(z)), size):
+            mean = sum(x[i] for i in support) / size
+            if alpha == 2:
+                tau = mean - 1 / size
+            else:
+                left = 1 - sum((x[i] - mean) ** 2 for i in support)
+                if left < 0:
+                    continue
+                tau = mean - math.sqrt(left / size)
+            inside = all(x[i] >= tau for i in support)
+            if inside and all(x[i] <= tau for i in range(len(z)) if i not in support):
+                return [(x[i] - tau) ** (1 / (alpha - 1)) if i in support else 0.0 for i in range(len(z))]
+    raise AssertionError("no support fits")
+
+
+def by_bisection(z: list[float], alpha: float) -> list[float]:
+    """The definition as it stands, τ halved in Python floats."""
+    x = [(alpha - 1) * one for one in z]
+
+    def at(tau: float) -> list[float]:
+        return [max(one - tau, 0.0) ** (1 / (alpha - 1)) for one in x]
+
+    low, high = max(x) - 1, max(x)
+    for _ in range(200):
+        tau = (low + high) / 2
+        low, high = (tau, high) if sum(at(tau)) > 1 else (low, tau)
+    return [one / sum(at(low)) for one in at(low)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(z=row, alpha=st.sampled_from([1.5, 2.0]))
+def test_a17_sparsemax_and_entmax15_equal_the_support_found_by_trying_all(z: list[float], alpha: float) -> None:
+    found = entmax(torch.tensor(z, dtype=torch.float64), alpha)
+    torch.testing.assert_close(found, torch.tensor(by_enumeration(z, alpha), dtype=torch.float64), rtol=0, atol=1e-10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(z=row, alpha=st.floats(1.05, 6))
+def test_a17_any_alpha_equals_plain_bisection(z: list[float], alpha: float) -> None:
+    """The plain one is right to about 1e-10 there: an error in its last digit is multiplied by 1 / (α - 1) <= 20."""
+    found = entmax(torch.tensor(z, dtype=torch.float64), alpha)
+    expected = torch.tensor(by_bisection(z, alpha), dtype=torch.float64)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+
+
+def test_a17_by_hand() -> None:
+    """Two scores d apart: sparsemax is (1 ± d) / 2 until one of them is out; 1.5-entmax puts it out at d = 2."""
+    assert entmax(torch.tensor([0.6, 0.0]), 2.0).tolist() == pytest.approx([0.8, 0.2])
+    assert entmax(torch.tensor([1.0, 0.0]), 2.0).tolist() == [1, 0]
+    assert entmax(torch.tensor([2.0, 0.0]), 1.5).tolist() == [1, 0]
+    assert float(entmax(torch.tensor([1.9, 0.0]), 1.5)[1]) > 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    z=st.lists(st.floats(-1e4, 1e4) | st.floats(-1e-6, 1e-6), min_size=1, max_size=40),
+    alpha=st.floats(1, 5),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def test_a17_weights_are_a_distribution_in_the_order_of_the_scores(
+    z: list[float], alpha: float, dtype: torch.dtype
+) -> None:
+    scores = torch.tensor(z, dtype=dtype)
+    p = entmax(scores, alpha)
+    assert bool((p >= 0).all()) and float(p.sum()) == pytest.approx(1, abs=1e-5 if dtype == torch.float32 else 1e-12)
+    ordered = p[scores.argsort()]
+    assert bool((ordered.diff() >= -1e-6).all())
+    if dtype == torch.float64:  # in float32 the sum z + 3 is itself rounded, which a steep edge of the support shows
+        torch.testing.assert_close(entmax(scores + 3, alpha), p, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("alpha", [1.3, 1.5, 2.0, 3.0])
+def test_a17_no_distribution_does_better(alpha: float) -> None:
+    """p is the argmax of pᵀz + (1 - Σ p^α) / (α (α - 1)): no step towards another distribution gains (Peters eq. 9)."""
+    z, others = draw(6), torch.softmax(3 * draw(500, 6, seed=1), dim=-1)
+    p = entmax(z, alpha)
+
+    def value(at: Tensor) -> Tensor:
+        return (at * z).sum(-1) + (1 - at.clamp(min=0).pow(alpha).sum(-1)) / (alpha * (alpha - 1))
+
+    assert bool((value(p) >= value(p + 0.01 * (others - p))).all())
+
+
+def test_a17_alpha_one_is_softmax() -> None:
+    """As a number bit for bit; as a tensor to 1e-10; near 1 as near as α - 1 is to 0."""
+    z = draw(3, 4, 9)
+    assert torch.equal(entmax(z, 1.0), torch.softmax(z, -1))
+    torch.testing.assert_close(entmax(z, torch.ones(4, 1, dtype=z.dtype)), torch.softmax(z, -1), rtol=0, atol=1e-10)
+    torch.testing.assert_close(entmax(z, 1 + 1e-9), torch.softmax(z, -1), rtol=0, atol=1e-8)
+    single = entmax(z.float(), torch.tensor(1 + 1e-6))
+    torch.testing.assert_close(single, torch.softmax(z.float(), -1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [1.1, 1.5, 2.0])
+def test_a17_float32_is_float64_to_its_last_digits(alpha: float) -> None:
+    """Long rows of weights that are all small too, where τ's last digit would be too coarse."""
+    for scale in (0.01, 1.0, 10.0):
+        z = (scale * draw(8, 3000)).float()
+        torch.testing.assert_close(entmax(z, alpha).double(), entmax(z.double(), alpha), rtol=1e-3, atol=1e-6)
+    for one in (alpha, 20.0):  # where m^-γ is beyond what float32 can say, too
+        torch.testing.assert_close(entmax(torch.zeros(65536), one), torch.full((65536,), 1 / 65536), rtol=1e-6, atol=0)
+
+
+def test_a17_a_dozen_turns_find_every_row_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newton's steps are few up to α = 2, and a row that is found stays so while others are still sought."""
+    z = torch.cat([draw(4000, 64), 5 * draw(300, 64, seed=1), 100 * draw(20, 64, seed=2)])
+    exact = [entmax(z, alpha) for alpha in (1.01, 1.5, 2.0)]
+    monkeypatch.setattr("atento.attention.entmax._TURNS", 12)
+    for alpha, p in zip((1.01, 1.5, 2.0), exact):
+        torch.testing.assert_close(entmax(z, alpha), p, rtol=0, atol=1e-12)
+        torch.testing.assert_close(entmax(z[::500], alpha), p[::500], rtol=0, atol=1e-12)
+
+
+@given(z=row, alphas=st.lists(st.floats(1, 4), min_size=2, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_a17_a_higher_alpha_keeps_no_link_that_a_lower_one_drops(z: list[float], alphas: list[float]) -> None:
+    """With γ = α - 1, j is kept iff Σ_i [γ (z_i - z_j)]₊^(1/γ) < 1: each term grows with γ as long as it is below 1."""
+    scores = torch.tensor(z, dtype=torch.float64)
+    kept = [entmax(scores, alpha) > 1e-9 for alpha in sorted(alphas)]
+    for lower, higher in pairwise(kept):
+        assert not bool((higher & ~lower & (entmax(scores, max(alphas)) > 1e-6)).any())
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.0 + 1e-7, 1.2, 1.5, 2.0, 2.5])
+def test_a17_gradient_of_the_scores(alpha: float) -> None:
+    z = draw(2, 3, 6).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: entmax(z, torch.tensor(alpha, dtype=torch.float64)), z)
+
+
+@pytest.mark.parametrize("alpha", [1.0005, 1.2, 1.5, 1.9, 2.0, 2.5])
+def test_a17_gradient_of_alpha(alpha: float) -> None:
+    """Peters & Martins' closed form against finite differences, on both sides of the point where its series ends."""
+    z = 2 * draw(3, 4, 6)
+    alphas = torch.full((4, 1), alpha, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda a: entmax(z, a), alphas, eps=1e-6, atol=1e-6)
+
+
+def test_a17_gradient_of_alpha_at_softmax() -> None:
+    """From the right, as α below 1 is none: (p(1 + h) - p(1)) / h."""
+    z, g = draw(5, 6), draw(5, 6, seed=1)
+    alpha = torch.ones((), dtype=torch.float64, requires_grad=True)
+    (entmax(z, alpha) * g).sum().backward()
+    assert alpha.grad is not None
+    step = ((entmax(z, 1 + 1e-6) - entmax(z, 1.0)) * g).sum() / 1e-6
+    assert float(alpha.grad) == pytest.approx(float(step), abs=1e-4) and abs(float(step)) > 0.01
+
+
+def test_a17_each_head_has_its_alpha_and_its_gradient() -> None:
+    z, g = draw(2, 3, 4, 5), draw(2, 3, 4, 5, seed=1)
+    alpha = torch.tensor([1.0, 1.4, 2.0], dtype=torch.float64).view(3, 1, 1).requires_grad_()
+    together = entmax(z, alpha)
+    (together * g).sum().backward()
+    assert alpha.grad is not None
+    for head, one in enumerate((1.0, 1.4, 2.0)):
+        single = torch.tensor(one, dtype=torch.float64, requires_grad=True)
+        p = entmax(z[:, head], single)
+        torch.testing.assert_close(p, together[:, head], rtol=0, atol=1e-12)
+        (p * g[:, head]).sum().backward()
+        assert float(alpha.grad[head]) == pytest.approx(float(single.grad or 0), abs=1e-12)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -2])
+def test_entmax_along_any_dimension(dim: int) -> None:
+    z = draw(3, 4, 5).requires_grad_()
+    expected = entmax(z.movedim(dim, -1), 1.7).movedim(-1, dim)
+    found = entmax(z, 1.7, dim=dim)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    g = draw(3, 4, 5, seed=1)
+    one, other = (torch.autograd.grad((p * g).sum(), z)[0] for p in (found, expected))
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.5, torch.tensor(1.0), torch.tensor(1.5)], ids=repr)
+def test_a17_hidden_keys_get_exactly_0_and_rows_of_nothing_give_0(alpha: float | Tensor) -> None:
+    """And no gradient, none of them NaN; for α too."""
+    scores = draw(4, 5)
+    scores[0, 1:3] = -INF
+    scores[2] = -INF
+    scores.requires_grad_()
+    alpha = alpha.clone().requires_grad_() if isinstance(alpha, Tensor) else alpha
+    p = entmax(scores, alpha)
+    assert bool((p[0, 1:3] == 0).all()) and bool((p[2] == 0).all())
+    torch.testing.assert_close(p.sum(-1), torch.tensor([1, 1, 0, 1], dtype=p.dtype), rtol=0, atol=1e-12)
+    torch.testing.assert_close(p[0, [0, 3, 4]], entmax(scores[0, [0, 3, 4]], alpha), rtol=0, atol=1e-12)
+    (p * draw(4, 5, seed=1)).sum().backward()
+    assert scores.grad is not None and bool(scores.grad.isfinite().all())
+    assert bool((scores.grad[2] == 0).all()) and bool((scores.grad[0, 1:3] == 0).all())
+    if isinstance(alpha, Tensor):
+        assert alpha.grad is not None and bool(alpha.grad.isfinite()) and float(alpha.grad) != 0
+
+
+def test_softmax_of_nothing_is_0() -> None:
+    scores = torch.tensor([[0.0, 0.0], [-INF, -INF]], requires_grad=True)
+    p = softmax(scores)
+    assert p.tolist() == [[0.5, 0.5], [0, 0]]
+    p[:, 0].sum().backward()
+    assert scores.grad is not None and scores.grad.tolist() == [[0.25, -0.25], [0, 0]]
+
+
+def test_entmax_keeps_the_type_and_refuses_what_cannot_be() -> None:
+    assert entmax(torch.zeros(3, dtype=torch.bfloat16), 1.5).dtype == torch.bfloat16
+    for wrong in (0.9, float("nan"), torch.tensor([1.5, 0.5])):
+        with pytest.raises(ValueError, match="`alpha` must be at least 1"):
+            entmax(torch.zeros(2, 1), wrong, dim=0)
+    with pytest.raises(ValueError, match="must not change along `dim`"):
+        entmax(torch.zeros(2, 3), torch.tensor([1.5, 1.5, 1.5]))
+
+
+def test_a17_alpha_is_learned_by_head() -> None:
+    """One head is told to be sharp, the other to be even: their α part, and stay between 1 and 2."""
+    layer = Entmax(2)
+    assert layer.alpha.tolist() == pytest.approx([1.5, 1.5])
+    optimiser = torch.optim.Adam(layer.parameters(), lr=0.1)
+    scores = draw(1, 2, 16, 8, dtype=torch.float32)
+    for _ in range(100):
+        optimiser.zero_grad()
+        sharp = layer(scores).square().sum(dim=(0, 2, 3))
+        (sharp[1] - sharp[0]).backward()
+        optimiser.step()
+    low, high = layer.alpha.tolist()[1], layer.alpha.tolist()[0]
+    assert 1 < low < 1.1 and 1.9 < high < 2
+
+
+def test_entmax_layer_may_be_fixed_and_refuses_what_cannot_be() -> None:
+    fixed = Entmax(3, 1.0, learned=False)
+    assert list(fixed.parameters()) == [] and fixed.alpha.tolist() == [1, 1, 1]
+    scores = draw(1, 3, 2, 4)
+    assert torch.equal(fixed(scores), torch.softmax(scores, -1))
+    with pytest.raises(ValueError, match="a learned α must begin between 1 and 2"):
+        Entmax(3, 1.0)
+    with pytest.raises(ValueError, match="α must be at least 1"):
+        Entmax(3, 0.5, learned=False)
+
+
+@given(scores=st.lists(st.integers(-3, 3).map(float) | st.just(-INF), min_size=1, max_size=9), k=st.integers(1, 10))
+def test_a17_top_k_keeps_the_highest_and_of_equal_ones_the_first(scores: list[float], k: int) -> None:
+    """As Python's sort, which is stable, would have it."""
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])[:k]
+    expected = [score if i in order else -INF for i, score in enumerate(scores)]
+    assert top_k(torch.tensor([scores]), k).tolist() == [expected]
+
+
+def test_a17_top_k_passes_gradient_to_the_kept_alone() -> None:
+    scores = torch.tensor([[1.0, 3.0, 3.0, 2.0, 3.0]], requires_grad=True)
+    p = softmax(top_k(scores, 2))
+    assert p.tolist() == [[0, 0.5, 0.5, 0, 0]]
+    (p * torch.tensor([5.0, 1.0, 2.0, 7.0, 9.0])).sum().backward()
+    assert scores.grad is not None and scores.grad.tolist() == [[0, -0.25, 0.25, 0, 0]]
+    assert top_k(scores, 5) is scores
+    with pytest.raises(ValueError, match="`k` must be at least 1: got 0"):
+        top_k(scores, 0)
+
+
+def by_the_paper(scores: Tensor, behind: list[float], ahead: list[float], ramp: float) -> Tensor:
+    """m(d) eˢ / Σ m(d) eˢ in loops (Sukhbaatar et al. 2019, eq. 5 and 6)."""
+    weights = torch.zeros_like(scores)
+    n_heads, length = scores.shape[1], scores.shape[-1]
+    for h in range(n_heads):
+        for i in range(length):
+            terms = []
+            for j in range(length):
+                z = behind[h] if j <= i else ahead[h]
+                m = min(max((ramp + z - abs(i - j)) / ramp, 0), 1)
+                terms.append(m * math.exp(float(scores[0, h, i, j])))
+            weights[0, h, i] = torch.tensor(terms, dtype=scores.dtype) / sum(terms)
+    return weights
+
+
+def test_a17_span_equals_the_paper_in_loops() -> None:
+    span = AdaptiveSpan(2, 20, ramp=3, initial=4).double()
+    with torch.no_grad():
+        span.behind_logit.copy_(torch.tensor([-2.0, 0.3]))
+        assert span.ahead_logit is not None and span.ahead is not None
+        span.ahead_logit.copy_(torch.tensor([-1.0, -6.0]))
+    scores = draw(1, 2, 12, 12)
+    found = softmax(span(scores, Places.of(12, 12)))
+    expected = by_the_paper(scores, span.behind.tolist(), span.ahead.tolist(), 3)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    assert bool((found == 0).any())
+
+
+def test_a17_gradient_of_the_spans() -> None:
+    """m itself, off its corners, and the weights made with it: finite differences."""
+    distance = torch.arange(-9, 10)
+    behind = torch.tensor([2.3, 5.1], dtype=torch.float64, requires_grad=True)
+    ahead = torch.tensor([0.4, 3.7], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda b, a: soft_span(distance, b, a, 2.5), (behind, ahead))
+    span = AdaptiveSpan(2, 10, ramp=2.5, initial=3.3).double()
+    scores, places = draw(2, 2, 6, 6).requires_grad_(), Places.of(6, 6)
+
+    def weights(scores: Tensor, behind: Tensor, ahead: Tensor) -> Tensor:
+        with_these = {"behind_logit": behind, "ahead_logit": ahead}
+        return softmax(torch.func.functional_call(span, with_these, (scores, places)))
+
+    logits = [p.detach().clone().requires_grad_() for p in span.parameters()]
+    assert torch.autograd.gradcheck(weights, (scores, *logits))
+
+
+def test_a17_a_span_no_less_than_the_text_is_dense() -> None:
+    span = AdaptiveSpan(3, 100, initial=50)
+    scores = draw(2, 3, 20, 20, dtype=torch.float32)
+    assert torch.equal(span(scores, Places.of(20, 20)), scores)
+
+
+def test_a17_the_mask_of_spans_is_what_they_leave() -> None:
+    """At whole and broken spans, and with a limit ahead or none; so kernels may skip the rest."""
+    for initial, ramp, ahead in ((4.0, 2.0, True), (4.3, 2.5, True), (0.01, 1.0, True), (5.0, 3.0, False)):
+        span = AdaptiveSpan(2, 10, ramp=ramp, initial=initial, ahead=ahead).double()
+        left = torch.softmax(span(torch.zeros(1, 2, 16, 16, dtype=torch.float64), Places.of(16, 16)), -1) > 0
+        assert torch.equal(span.to_mask().dense(16), left)
+        assert span.to_mask().reach is not None
+        assert (span.to_mask() & causal()).ahead == 0
+
+
+def test_a16_a17_a_span_shrinks_to_what_its_head_needs() -> None:
+    """Head 0 wants the two tokens before, head 1 the seventh before, head 2 the third to come: under the cost each
+    side's span falls to about that, from where all are seen.
+    """
+    torch.manual_seed(0)
+    length, ramp = 24, 2.0
+    span = AdaptiveSpan(3, 40, ramp=ramp, initial=20)
+    table = torch.nn.Parameter(torch.zeros(3, 2 * length - 1))
+    places = Places.of(length, length)
+    optimiser = torch.optim.Adam([{"params": span.parameters(), "lr": 0.1}, {"params": [table], "lr": 0.3}])
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(250):
+        values = torch.randn(8, 1, length, 4, generator=generator)
+        scores = places.spread(lambda d: table[:, d + length - 1])
+        out = softmax(span(scores, places)) @ values
+        near = (values[:, :, 6:-3] + values[:, :, 5:-4]) / 2
+        wanted = torch.cat([near, values[:, :, :-9], values[:, :, 9:]], dim=1)  # queries 6 ... length - 4 by head
+        wanted[:, 0] = (values[:, 0, 5:-4] + values[:, 0, 4:-5]) / 2
+        loss = (out[:, :, 6:-3] - wanted).square().mean() + 2e-3 * span.mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert span.ahead is not None
+    sees_behind, sees_ahead = (torch.ceil(z.detach() + ramp) - 1 for z in (span.behind, span.ahead))
+    assert loss < 0.2
+    assert 2 <= sees_behind[0] <= 4 and 6 <= sees_behind[1] <= 9 and sees_behind[2] <= 4
+    assert sees_ahead[0] <= 4 and sees_ahead[1] <= 4 and 3 <= sees_ahead[2] <= 5
+
+
+def test_span_refuses_what_cannot_be() -> None:
+    for longest, initial, ramp in ((10, 10, 1), (10, 0, 1), (10, 5, 0)):
+        with pytest.raises(ValueError, match="a span must begin between 0 and `longest`"):
+            AdaptiveSpan(2, longest, ramp=ramp, initial=initial)

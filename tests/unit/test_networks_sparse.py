@@ -1,0 +1,153 @@
+"""Sparse attention inside a network: dense limits, cached decoding, the cost in the loss, what is seen, what is refused."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from atento.attention import observe
+from atento.config.network import NetworkConfig, PositionConfig, SparseConfig
+from atento.config.recipe import TrainingConfig
+from atento.data.batches import Ragged, Seq2SeqBatches
+from atento.errors import RecipeError
+from atento.networks import EncoderDecoder
+from atento.training.step import Stepper, seq2seq_loss
+
+SOURCE, TARGET = (
+    torch.tensor([[5, 6, 7, 8, 9, 4, 10], [9, 4, 3, 8, 0, 0, 0]]),
+    torch.tensor([[2, 5, 6, 9], [2, 8, 9, 4]]),
+)
+REAL = SOURCE > 0
+DENSE = {
+    "top-k": SparseConfig(top_k=7),
+    "alpha 1": SparseConfig(alpha=1.0),
+    "span": SparseConfig(span=10_000),  # begins at half of that
+    "blocks": SparseConfig(blocks=4, block_size=2),
+}
+SPARSE = {
+    "top-k": SparseConfig(top_k=2),
+    "alpha": SparseConfig(alpha=1.7),
+    "learned alpha": SparseConfig(alpha=1.5, learn_alpha=True),
+    "span": SparseConfig(span=4, ramp=1),
+    "all three": SparseConfig(top_k=3, alpha=1.5, learn_alpha=True, span=6, ramp=2, layers=(1,)),
+}
+
+
+def make(sparse: SparseConfig | None, **changes: Any) -> EncoderDecoder:
+    torch.manual_seed(3)
+    sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
+    network = EncoderDecoder(NetworkConfig(**sizes | {"sparse": sparse} | changes)).double().eval()
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for name, parameter in sorted(network.named_parameters()):
+            if "sparse" not in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.5)
+    return network
+
+
+def logits(network: EncoderDecoder) -> Tensor:
+    found = network(SOURCE, TARGET, source_padding_mask=REAL).logits
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_a17_the_dense_limit_is_exact(name: str) -> None:
+    torch.testing.assert_close(logits(make(DENSE[name])), logits(make(None)), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("positions", [PositionConfig(), PositionConfig("shaw"), PositionConfig("rotary")], ids=str)
+@pytest.mark.parametrize("name", SPARSE)
+def test_a17_cached_decoding_equals_one_pass(name: str, positions: PositionConfig) -> None:
+    network = make(SPARSE[name], positions=positions)
+    whole, state = logits(network), network.begin()
+    for t in range(TARGET.shape[1]):
+        step = network(SOURCE, TARGET[:, t : t + 1], source_padding_mask=REAL, state=state).logits
+        torch.testing.assert_close(step[:, 0], whole[:, t], rtol=0, atol=1e-9)
+    assert float((whole - logits(make(None, positions=positions))).abs().max()) > 1e-3  # it does something
+
+
+@pytest.mark.parametrize("sparse", [*SPARSE.values(), SparseConfig(blocks=1, block_size=2)], ids=str)
+def test_a17_what_is_seen_is_sparse_and_sums_to_one(sparse: SparseConfig) -> None:
+    network = make(sparse)
+    with observe(network) as seen:
+        logits(network)
+    weights = seen["encoder", 1]
+    sums = weights.sum(-1)[REAL[:, None].expand(-1, 2, -1)]  # a query that is padding may see nothing: 0
+    torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-5)
+    assert bool((weights[1, ..., 4:] == 0).all())  # source padding
+    kept = (weights[0] > 0).sum(-1)
+    assert int(kept.min()) < 7  # some links of the full sentence are gone
+    if sparse.top_k == 2:
+        assert int(kept.max()) <= 2
+    if sparse.blocks == 1:
+        assert int(kept.max()) <= 2
+
+
+def test_a17_what_is_learned_gets_a_gradient_and_the_cost_shrinks_spans() -> None:
+    """The loss counts the mean span: with nothing else to gain, spans shrink; plain training does not move them so."""
+    rng = torch.Generator().manual_seed(1)
+    ids = [torch.randint(4, 11, (12,), generator=rng).tolist() for _ in range(16)]
+    batches = Seq2SeqBatches(Ragged(ids), Ragged(ids), budget=256, seed=1, pad_id=0, start_id=2, eos_id=3)
+
+    def trained(cost: float) -> float:
+        network = make(SparseConfig(span=8, ramp=2, span_cost=cost)).float()
+        stepper = Stepper(network, TrainingConfig(learning_rate=0.05), "float32")
+        for number in range(30):
+            stepper.update(batches.parts(number), number + 1, 0.05)
+        spans = [p for name, p in network.named_parameters() if name.endswith("logit")]
+        assert len(spans) == 6 and all(bool((p != 0).all()) for p in spans)  # all began at 0, half of the longest
+        return float(torch.cat([8 * torch.sigmoid(p.detach()) for p in spans]).mean())
+
+    assert trained(1.0) < 0.5 * trained(0.0)
+
+
+def test_a17_the_cost_is_counted_a_target() -> None:
+    network, plain = make(SparseConfig(span=8, span_cost=0.25)), make(SparseConfig(span=8))
+    ids = Ragged([[5, 6, 7]])
+    batches = Seq2SeqBatches(ids, ids, budget=64, seed=1, pad_id=0, start_id=2, eos_id=3)
+    (batch,) = batches.parts(0)
+    with_cost, nll = seq2seq_loss(network, batch, 0.0, None)
+    without, _ = seq2seq_loss(plain, batch, 0.0, None)
+    # begun at half of 8: encoder layers look back and ahead, 8 together, decoder layers back, 4; two of each
+    assert float(with_cost - without) == pytest.approx(0.25 * (8 + 8 + 4 + 4) * 4)  # 3 tokens and EOS
+    assert float(nll) == pytest.approx(float(without))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"top_k": 0}, "`top_k` must be at least 1: got 0"),
+        ({"alpha": 2.5}, r"`alpha` must lie in \[1, 2\]: got 2.5"),
+        ({"learn_alpha": True}, "`learn_alpha` needs an `alpha` between 1 and 2 to begin at: got None"),
+        ({"span_cost": -1.0}, "`span_cost` must not be negative: got -1.0"),
+        ({"blocks": 2, "top_k": 3}, "`blocks` stands alone"),
+        ({"layers": (-1,)}, r"`layers` must not be negative: got \(-1,\)"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        SparseConfig(**arguments)
+
+
+def test_settings_that_do_not_fit_the_network_are_refused() -> None:
+    with pytest.raises(RecipeError, match=r"`sparse.layers` count from 0 to 1: got \(2,\)"):
+        NetworkConfig(n_layers=2, sparse=SparseConfig(top_k=1, layers=(2,)))
+    message = r"`sparse\.blocks` adds nothing to scores and drops no weights: got t5 positions"
+    with pytest.raises(RecipeError, match=message):
+        NetworkConfig(positions=PositionConfig("t5"), sparse=SparseConfig(blocks=2))
+    with pytest.raises(RecipeError, match=r"got `attention_dropout` 0\.1"):
+        NetworkConfig(attention_dropout=0.1, sparse=SparseConfig(blocks=2))
+
+
+def test_a19_learned_spans_let_a_long_text_skip_what_no_head_sees() -> None:
+    """Past 512 tokens the spans stand in the mask, so the strips reach only so far; the output is the same."""
+    network = make(SparseConfig(span=40, ramp=8), n_layers=1).float()
+    ids = torch.randint(4, 11, (1, 900), generator=torch.Generator().manual_seed(1))
+    x = network.source_positions(network.embedding(ids))
+    (mask,) = network.encoder._masks(x, None, None, None, None)
+    assert mask.reach(400, 464) == (400 - 27, 464 + 27)  # a span of 20 and a ramp of 8, whose last step is 0
+    skipped = network.encode(ids)
+    dense = network.encode(ids, mask=torch.ones(1, 1, 900, 900, dtype=torch.bool))  # a tensor is left as it is
+    torch.testing.assert_close(skipped, dense, rtol=0, atol=1e-5)

@@ -1,0 +1,424 @@
+"""Sparse attention: dense limits, masks, what parts and reports say, and blocks that are chosen, also by learning."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from atento.attention import attend, attention_weights
+from atento.attention.entmax import AdaptiveSpan, Entmax
+from atento.attention.lowering import lower
+from atento.attention.masks import (
+    Mask,
+    bidirectional,
+    blocks,
+    causal,
+    documents,
+    padding,
+    per_head,
+    prefix,
+    window,
+)
+from atento.attention.relative import ALiBi, Places, Relations
+from atento.attention.sparse import (
+    BlockChoice,
+    SparseAttention,
+    attend_chosen,
+    kept_links,
+)
+
+B, H, K = 2, 3, 4
+INF = float("inf")
+
+
+def draw(*size: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def qkv(t: int, s: int, seed: int = 0) -> list[Tensor]:
+    return [draw(B, H, n, K, seed=seed + i).requires_grad_() for i, n in enumerate((t, s, s))]
+
+
+def span(longest: float = 100, initial: float = 50, ramp: float = 3) -> AdaptiveSpan:
+    return AdaptiveSpan(H, longest, ramp=ramp, initial=initial).double()
+
+
+DENSE = {
+    "nothing": SparseAttention(),
+    "alpha 1": SparseAttention(entmax=Entmax(H, 1.0, learned=False)),
+    "all of them": SparseAttention(top_k=9),
+    "far spans": SparseAttention(span=span()),
+    "all three": SparseAttention(span=span(), top_k=50, entmax=Entmax(H, 1.0, learned=False)),
+}
+SPARSE = {
+    "entmax": SparseAttention(entmax=Entmax(H, 1.7)).double(),
+    "top-k": SparseAttention(top_k=2),
+    "spans": SparseAttention(span=span(8, 1.5, 2)),
+    "all three": SparseAttention(span=span(8, 1.5, 2), top_k=3, entmax=Entmax(H, 1.3)).double(),
+}
+MASKS = {
+    "none": bidirectional(),
+    "causal": causal(),
+    "nothing for a row": padding(torch.tensor([0, 5])),
+    "window": window(2, 1),
+}
+
+
+def hidden(mask: Mask, length: int = 9) -> tuple[Tensor, Tensor]:
+    """Scores with -inf where the mask hides, and what it allows, (B,H,L,L)."""
+    allowed = mask.dense(length).expand(B, H, length, length)
+    return draw(B, H, length, length).masked_fill(~allowed, -INF).requires_grad_(), allowed
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", DENSE)
+def test_a17_dense_limits_equal_the_equation(name: str, mask: str) -> None:
+    """Weights and the gradient of the scores, float64 1e-10."""
+    scores, _ = hidden(MASKS[mask])
+    expected = torch.nan_to_num(torch.softmax(scores.detach(), -1))
+    found = DENSE[name].weigh(scores, Places.of(9, 9))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+    g = draw(B, H, 9, 9, seed=1)
+    (found * g).sum().backward()
+    by_hand = expected * (g - (expected * g).sum(-1, keepdim=True))
+    assert scores.grad is not None
+    torch.testing.assert_close(scores.grad, by_hand, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", SPARSE)
+def test_a17_rows_sum_to_1_hidden_keys_get_0_and_gradients_are_finite(name: str, mask: str) -> None:
+    """A row that sees nothing, by its mask or as its span leaves nothing of it, gives 0."""
+    scores, allowed = hidden(MASKS[mask])
+    weights = SPARSE[name].weigh(scores, Places.of(9, 9))
+    assert bool((weights[~allowed] == 0).all()) and bool((weights >= 0).all())
+    sums = weights.sum(-1)
+    some = allowed.any(-1)
+    if name in ("spans", "all three"):  # with R = 2 and z = 1.5 a key is seen up to 3 away
+        places = torch.arange(9)
+        some = (allowed & ((places[:, None] - places).abs() <= 3)).any(-1)
+    torch.testing.assert_close(sums, some.double(), rtol=0, atol=1e-12)
+    SPARSE[name].zero_grad()
+    (weights * draw(B, H, 9, 9, seed=1)).sum().backward()
+    assert scores.grad is not None and bool(scores.grad.isfinite().all())
+    assert bool((scores.grad[~allowed] == 0).all())
+    for parameter in SPARSE[name].parameters():
+        assert parameter.grad is not None and bool(parameter.grad.isfinite().all())
+
+
+def test_a17_gradients_of_all_three_together() -> None:
+    """Scores, α and spans, where no score is near the k-th: finite differences."""
+    layer = SPARSE["all three"]
+    names, start = zip(*layer.named_parameters())
+    scores = draw(1, H, 5, 5).requires_grad_()
+
+    class Weigh(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, scores: Tensor) -> Tensor:
+            return self.layer.weigh(scores, Places.of(5, 5))
+
+    def weights(scores: Tensor, *parameters: Tensor) -> Tensor:
+        named = {f"layer.{name}": value for name, value in zip(names, parameters)}
+        out: Tensor = torch.func.functional_call(Weigh(), named, (scores,))
+        return out
+
+    assert torch.autograd.gradcheck(weights, (scores, *(p.detach().clone().requires_grad_() for p in start)))
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", SPARSE)
+def test_a17_a19_kernels_agree_on_sparse_weights(name: str, mask: str) -> None:
+    """Strip by strip as all at once, 1e-10: outputs, and gradients of q, k, v, of α and spans, and of nothing NaN."""
+    q, k, v = qkv(9, 9)
+    layer = SPARSE[name]
+    relations = Relations((ALiBi(H).double(),), Places.of(9, 9), layer)
+    g = draw(B, H, 9, K, seed=9)
+    results = []
+    for kernel in ("plain", "blocked"):
+        out = attend(q, k, v, mask=MASKS[mask], relations=relations, kernel=kernel)
+        results.append([out, *torch.autograd.grad((out * g).sum(), [q, k, v, *layer.parameters()])])
+    for one, other in zip(*results):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+        assert bool(one.isfinite().all())
+
+
+def test_a17_a19_the_mask_of_spans_changes_nothing_but_what_is_computed() -> None:
+    """Joined to the call's own mask, kernels leave out what no head sees: same outputs and gradients, 1e-10."""
+    layer = SparseAttention(span=span(8, 1.5, 2))
+    assert layer.span is not None
+    q, k, v = qkv(40, 40)
+    relations, g = Relations((), Places.of(40, 40), layer), draw(B, H, 40, K, seed=9)
+    near = causal() & layer.span.to_mask()
+    assert near.reach is not None and near.reach(20, 24, 40, None) == (17, 24)
+    results = []
+    for mask, kernel in ((causal(), "plain"), (near, "plain"), (near, "blocked")):
+        out = attend(q, k, v, mask=mask, relations=relations, kernel=kernel)
+        results.append([out, *torch.autograd.grad((out * g).sum(), [q, k, v, layer.span.behind_logit])])
+    for one, two, three in zip(*results):
+        torch.testing.assert_close(two, one, rtol=0, atol=1e-10)
+        torch.testing.assert_close(three, one, rtol=0, atol=1e-10)
+
+
+def test_m4_the_cost_is_the_mean_span() -> None:
+    """(3 + 1) positions behind and ahead in one head, (5 + 7) in the other: mean 8, times the weight."""
+    layer = AdaptiveSpan(2, 10, ramp=1)
+
+    def logit(z: float) -> float:
+        return math.log(z / (10 - z))
+
+    with torch.no_grad():
+        layer.behind_logit.copy_(torch.tensor([logit(3), logit(5)]))
+        assert layer.ahead_logit is not None
+        layer.ahead_logit.copy_(torch.tensor([logit(1), logit(7)]))
+    cost = SparseAttention(span=layer, span_cost=0.5).cost()
+    assert cost is not None and float(cost.detach()) == pytest.approx(4)
+    cost.backward()
+    assert layer.behind_logit.grad is not None and bool((layer.behind_logit.grad > 0).all())
+    assert SparseAttention(span=layer).cost() is None and SparseAttention(top_k=1, span_cost=1).cost() is None
+    with pytest.raises(ValueError, match="`top_k` must be at least 1: got 0"):
+        SparseAttention(top_k=0)
+
+
+def test_a17_report_by_hand() -> None:
+    """Two heads over four tokens: the diagonal alone, and the diagonal, one behind, and query 0 looking at key 3."""
+    one = torch.eye(4)
+    other = torch.tensor([[0.5, 0, 0, 0.5], [0.3, 0.7, 0, 0], [0, 0.1, 0.9, 0], [0, 0, 0.2, 0.8]])
+    report = kept_links(torch.stack([one, other])[None], learned={"alpha": torch.tensor([2.0, 1.25])})
+    assert report.share.tolist() == [4 / 16, 8 / 16]
+    assert report.distance.tolist() == [0, 6 / 8] and report.ahead.tolist() == [0, 1 / 8]
+    assert report.buckets == ("0", "1", "2", "3-4")
+    assert report.by_distance.tolist() == [[1, 0, 0, 0], [0.5, 3 / 8, 0, 1 / 8]]
+    assert str(report).splitlines() == [
+        "head   kept  mean distance  look ahead       0      1     2    3-4  alpha",
+        "   0  25.0%            0.0        0.0%  100.0%   0.0%  0.0%   0.0%      2",
+        "   1  50.0%            0.8       12.5%   50.0%  37.5%  0.0%  12.5%   1.25",
+    ]
+    seen = kept_links(one[None, None], allowed=causal().dense(4))
+    assert seen.share.tolist() == [4 / 10] and seen.buckets == ("0",)
+
+
+def test_a17_report_counts_from_the_places() -> None:
+    """A cached step: the one query stands last; or where each row says."""
+    step = kept_links(torch.tensor([[[[0.5, 0, 0.5, 0, 0]]]]))
+    assert step.distance.tolist() == [3] and step.buckets == ("0", "1", "2", "3-4")
+    rows = Places(torch.tensor([[7], [0]]), torch.tensor([[0, 7], [0, 2]]), False)
+    found = kept_links(torch.tensor([[[[0.5, 0.5]]], [[[0.0, 1.0]]]]), rows)
+    assert found.distance.tolist() == [9 / 3] and found.ahead.tolist() == [1 / 3]
+    assert kept_links(torch.zeros(1, 1, 2, 2)).by_distance.tolist() == [[0]]
+
+
+def squares(kept: Tensor, size: int, t: int, s: int) -> Tensor:
+    """Blocks (B,H,Tb,Sb) as pairs (B,H,T,S)."""
+    front = (s - t) % size
+    return kept.repeat_interleave(size, -1)[..., :s].repeat_interleave(size, -2)[..., front : front + t, :]
+
+
+CHOICE_MASKS: dict[str, Callable[[int], Mask | Tensor | None]] = {
+    "none": lambda s: None,
+    "causal": lambda s: causal(),
+    "padding": lambda s: padding(torch.tensor([s - 3, s])),
+    "nothing for a row": lambda s: padding(torch.tensor([0, s])),
+    "causal and padding": lambda s: causal() & padding(torch.tensor([s, 2])),
+    "window": lambda s: window(3, 1),
+    "documents": lambda s: documents(torch.arange(s).expand(B, -1) // torch.tensor([[5], [7]])),
+    "per head": lambda s: per_head([causal(), window(2, 2), bidirectional()]) & padding(torch.tensor([s, s - 2])),
+    "prefix": lambda s: prefix(torch.tensor([3, 6])),
+    "tensor": lambda s: torch.rand(B, 1, 1, s, generator=torch.Generator().manual_seed(1)) > 0.3,
+}
+
+
+@pytest.mark.parametrize("n", [1, 2, 50])
+@pytest.mark.parametrize(("t", "s"), [(16, 16), (13, 13), (5, 14), (1, 9)])
+@pytest.mark.parametrize("name", CHOICE_MASKS)
+def test_a17_chosen_blocks_equal_dense_attention_within_them(name: str, t: int, s: int, n: int) -> None:
+    """Outputs and gradients to 1e-10; with n above the number of blocks that is dense attention itself."""
+    mask = CHOICE_MASKS[name](s)
+    choice = BlockChoice(H, K, size=4, n=n).double()
+    q, k, v = qkv(t, s)
+    chosen = choice.choose(q, k, mask)
+    assert chosen.blocks.shape[-1] == min(n, -(-s // 4))
+    allowed = lower(mask, t, s, q.device).allowed
+    if n < 50:
+        within = squares(chosen.kept(s), 4, t, s)
+        assert torch.equal(chosen.dense(t, s), within)
+        allowed = within if allowed is None else within & allowed
+    found, expected = attend_chosen(q, k, v, choice, mask=mask), attend(q, k, v, mask=allowed, kernel="plain")
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+    g = draw(*found.shape, seed=9)
+    for one, other in zip(*(torch.autograd.grad((out * g).sum(), (q, k, v)) for out in (found, expected))):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a17_the_choice_in_loops(masked: bool) -> None:
+    """The own block, then the best by q̄ W k̄: a mean query and all blocks, or the first query and no block ahead."""
+    size, n, length = 4, 2, 15
+    choice = BlockChoice(H, K, size=size, n=n).double()
+    with torch.no_grad():
+        choice.gate.copy_(draw(H, K, K, seed=5))
+    q, k, _ = qkv(length, length)
+    found = choice.choose(q, k, causal() if masked else None).blocks
+    for b in range(B):
+        for h in range(H):
+            for i in range(4):
+                asked = q[b, h, 4 * i] if masked else q[b, h, 4 * i : 4 * i + 4].mean(0)
+                scores = {
+                    j: float((asked @ choice.gate[h] @ k[b, h, 4 * j : 4 * j + 4].mean(0)).detach()) for j in range(4)
+                }
+                others = sorted((j for j in scores if j != i and not (masked and j > i)), key=lambda j: -scores[j])
+                expected = {i, *others[: n - 1]}
+                assert expected <= set(found[b, h, i].tolist())
+                assert len(set(found[b, h, i].tolist())) == n
+
+
+def test_a17_the_gates_get_the_gradient_of_a_bias_on_their_blocks() -> None:
+    """Straight through: as if a number had been added to all scores of a chosen block, at 0; and W gets it too."""
+    choice = BlockChoice(H, K, size=4, n=2).double()
+    q, k, v = qkv(12, 12)
+    g = draw(B, H, 12, K, seed=9)
+    chosen = choice.choose(q, k, causal())
+    (attend_chosen(q, k, v, choice, mask=causal()) * g).sum().backward()
+    bias = torch.zeros(B, H, 3, 3, dtype=torch.float64, requires_grad=True)
+    pairs = bias.repeat_interleave(4, -1).repeat_interleave(4, -2)
+    allowed = causal().dense(12) & squares(chosen.kept(12), 4, 12, 12)
+    (attend(q.detach(), k.detach(), v.detach(), mask=allowed, bias=pairs, kernel="plain") * g).sum().backward()
+    assert bias.grad is not None and choice.gate.grad is not None
+    (by_gate,) = torch.autograd.grad(chosen.gates, choice.gate, bias.grad.gather(-1, chosen.blocks))
+    torch.testing.assert_close(choice.gate.grad, by_gate, rtol=0, atol=1e-12)
+    assert float(by_gate.abs().max()) > 1e-3
+
+
+def test_a17_a_causal_choice_knows_nothing_of_what_comes_later() -> None:
+    """Later tokens may be anything: outputs before them stay, bit for bit; with padding, padded keys as well."""
+    choice = BlockChoice(H, K, size=4, n=2).double()
+    q, k, v = (x.detach() for x in qkv(24, 24))
+    before = attend_chosen(q, k, v, choice, mask=causal())
+    for at in range(1, 24, 3):
+        q2, k2, v2 = (torch.cat([x[:, :, :at], 5 * draw(B, H, 24 - at, K, seed=at)], dim=2) for x in (q, k, v))
+        assert torch.equal(attend_chosen(q2, k2, v2, choice, mask=causal())[:, :, :at], before[:, :, :at])
+    mask = padding(torch.tensor([10, 24]))
+    q2, k2, v2 = (x.clone() for x in (q, k, v))
+    for x in (q2, k2, v2):
+        x[0, :, 10:] = 7.0
+    one, other = (attend_chosen(*three, choice, mask=mask) for three in ((q, k, v), (q2, k2, v2)))
+    assert torch.equal(one[0, :, :10], other[0, :, :10]) and torch.equal(one[1], other[1])
+
+
+def test_a17_a_planted_block_is_found() -> None:
+    """Keys like the query stand in one far block: it is chosen by all, and attention reads its values."""
+    choice = BlockChoice(1, 8, size=8, n=2)
+    k, v = 0.1 * draw(1, 1, 128, 8, dtype=torch.float32), torch.zeros(1, 1, 128, 1)
+    q = torch.zeros(1, 1, 128, 8)
+    q[..., 0] = 8.0
+    k[:, :, 40:48, 0], v[:, :, 40:48] = 4.0, 1.0
+    chosen = choice.choose(q, k)
+    assert bool((chosen.blocks == 5).any(-1).all())
+    assert float(attend_chosen(q, k, v, choice).min().detach()) > 0.99
+
+
+def test_a17_choosing_is_learned() -> None:
+    """A query carries a code, the keys of one block carry it too, elsewhere in the vector: q · k says nothing, and W
+    must learn where to look. What is read is 1 in that block and 0 in all others.
+    """
+    torch.manual_seed(0)
+    size, n_blocks, n_codes = 4, 8, 4
+    choice = BlockChoice(1, 2 * n_codes, size=size, n=3)
+    generator = torch.Generator().manual_seed(1)
+    optimiser = torch.optim.Adam(choice.parameters(), lr=0.05)
+
+    def drawn(rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Every block of keys has a code; the queries of the last block look for that of one of the others."""
+        codes = torch.stack([torch.randperm(n_blocks, generator=generator) for _ in range(rows)]) % n_codes
+        wanted = torch.randint(0, n_codes, (rows,), generator=generator)
+        k = torch.zeros(rows, 1, n_blocks * size, 2 * n_codes)
+        q, v = torch.zeros_like(k), torch.zeros(rows, 1, n_blocks * size, 1)
+        k[..., n_codes:] = torch.nn.functional.one_hot(codes, n_codes).repeat_interleave(size, 1)[:, None].float()
+        q[..., :n_codes] = torch.nn.functional.one_hot(wanted, n_codes)[:, None, None].float()
+        relevant = codes == wanted[:, None]
+        v[:, 0, :, 0] = relevant.repeat_interleave(size, 1).float()
+        return q, k, v, relevant
+
+    def found(rows: int = 200) -> float:
+        """Of the blocks with the code, other than the last, the share that the last block's queries choose."""
+        q, k, _, relevant = drawn(rows)
+        kept = choice.choose(q, k).kept(n_blocks * size)[:, 0, -1]
+        return float((kept & relevant)[:, :-1].sum() / relevant[:, :-1].sum())
+
+    before = found()
+    for _ in range(60):
+        q, k, v, _ = drawn(32)
+        loss = -attend_chosen(q, k, v, choice)[:, :, -size:].mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert before < 0.6 and found() > 0.99
+
+
+def test_a17_one_choice_for_all_rows_is_a_mask() -> None:
+    """`kept` makes the squares that `blocks` takes, which the blocked kernel skips by."""
+    choice = BlockChoice(H, K, size=4, n=2).double()
+    q, k, v = (x[:1].detach() for x in qkv(16, 16))
+    chosen = choice.choose(q, k, causal())
+    mask = blocks(chosen.kept(16)[0], 4) & causal()
+    found = attend(q, k, v, mask=mask, kernel="blocked")
+    torch.testing.assert_close(found, attend_chosen(q, k, v, choice, mask=causal()), rtol=0, atol=1e-10)
+    report = kept_links(attention_weights(q, k, mask=mask), allowed=causal().dense(16))
+    assert bool((report.share > 0.3).all()) and bool((report.share < 1).all())
+
+
+class Largest(TorchDispatchMode):
+    """Watches every tensor that is made, for the size of the largest."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.size = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        out = func(*args, **(kwargs or {}))
+        for one in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(one, Tensor):
+                self.size = max(self.size, one.numel())
+        return out
+
+
+def test_a19_chosen_blocks_make_nothing_square() -> None:
+    """Forward and backward: twice the text, twice the largest tensor at most; the square would be four times it."""
+    sizes = []
+    for length in (8192, 16384):
+        q, k, v = (draw(1, 1, length, 8, seed=i, dtype=torch.float32).requires_grad_() for i in range(3))
+        choice = BlockChoice(1, 8, size=32, n=2)
+        with Largest() as largest:
+            attend_chosen(q, k, v, choice, mask=causal()).sum().backward()
+        sizes.append(largest.size)
+        assert largest.size < length * length / 64
+    assert sizes[1] <= 2 * sizes[0]
+
+
+def test_chosen_blocks_refuse_what_cannot_be() -> None:
+    choice = BlockChoice(H, K)
+    q, k, v = qkv(5, 4)
+    with pytest.raises(ValueError, match="no more queries than keys"):
+        attend_chosen(q, k, v, choice)
+    with pytest.raises(ValueError, match="as many heads"):
+        attend_chosen(k, k[:, :1], v[:, :1], choice)
+    with pytest.raises(ValueError, match="`size` and `n` must be at least 1: got 0 and 8"):
+        BlockChoice(H, K, size=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_chosen_blocks_keep_the_type(dtype: torch.dtype) -> None:
+    """Near the float64 result, gradients of the same type."""
+    exact = [x.detach() for x in qkv(16, 16)]
+    q, k, v = (x.to(dtype).requires_grad_() for x in exact)
+    choice = BlockChoice(H, K, size=4, n=9)
+    out = attend_chosen(q, k, v, choice, mask=causal())
+    out.float().sum().backward()
+    assert out.dtype == dtype and q.grad is not None and q.grad.dtype == dtype
+    near = 1e-5 if dtype == torch.float32 else 0.05
+    torch.testing.assert_close(out.double(), attend(*exact, mask=causal(), kernel="plain"), rtol=0, atol=near)
