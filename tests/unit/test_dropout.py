@@ -3,14 +3,23 @@
 import math
 import subprocess
 import sys
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.attention.dropout import Randomness, add_dropout, dropout, dropout_mask, fresh, mix, random_bytes
+from atento.attention.dropout import (
+    Randomness,
+    add_dropout,
+    dropout,
+    dropout_mask,
+    fresh,
+    mix,
+    pair_dropout,
+    random_bytes,
+)
 from atento.precision import threads
 
 CPU = torch.device("cpu")
@@ -99,6 +108,74 @@ def test_the_same_place_gives_the_same_mask_and_any_other_place_another() -> Non
 @given(st.lists(st.integers(-(1 << 63), (1 << 64) - 1), min_size=1, max_size=5))
 def test_a_key_is_a_signed_64_bit_number(numbers: list[int]) -> None:
     assert -(1 << 63) <= mix(*numbers) < 1 << 63
+
+
+@given(
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.integers(1, 20)),
+    key=st.integers(-(1 << 63), (1 << 63) - 1),
+    p=st.sampled_from([0.004, 0.3, 0.5, 0.97]),
+)
+def test_a_pair_falls_by_the_byte_of_its_place(sizes: tuple[int, int, int, int], key: int, p: float) -> None:
+    """Against Python integers: eight neighbouring keys share the word of (row, head, query, key // 8)."""
+    _, h, t, s = sizes
+    dropped, expected = max(1, round(p * 256)), torch.ones(sizes)
+    for row, head, query, place in product(*map(range, sizes)):
+        number = ((row * h + head) * t + query) * -(-s // 8) + place // 8
+        word = splitmix64((number * 0x9E3779B97F4A7C15 + key) & WORD)
+        if word.to_bytes(8, sys.byteorder)[place % 8] < dropped:
+            expected[row, head, query, place] = 0
+    drawn = pair_dropout(torch.zeros(sizes), p, key)
+    assert torch.equal(drawn, expected * torch.tensor(256 / (256 - dropped)))
+
+
+sizes = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(0, 12), st.integers(0, 40))
+
+
+@given(sizes=sizes, data=st.data())
+def test_any_part_of_the_square_is_dropped_as_it_is_in_the_whole(
+    sizes: tuple[int, int, int, int], data: st.DataObject
+) -> None:
+    """Some queries, keys as a range or as numbers, all rows or one: so strips of any size see the same dropout."""
+    b, _, t, s = sizes
+    whole = pair_dropout(torch.zeros(sizes), 0.5, 77)
+    first, last = sorted(data.draw(st.tuples(st.integers(0, t), st.integers(0, t)), "queries"))
+    low, high = sorted(data.draw(st.tuples(st.integers(0, s), st.integers(0, s)), "range"))
+    chosen = torch.tensor(sorted(data.draw(st.sets(st.integers(0, s - 1)) if s else st.just(set()), "keys")))
+    row = data.draw(st.sampled_from([None, *range(b)]), "row")
+    for keys in ((low, high), chosen.long()):
+        columns = keys if isinstance(keys, torch.Tensor) else torch.arange(low, high)
+        expected = (whole if row is None else whole[row : row + 1])[:, :, first:last][..., columns]
+        got = pair_dropout(torch.zeros(expected.shape), 0.5, 77, slice(first, last), keys, row, (t, s))
+        assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_pairs_are_dropped_at_the_rate_and_the_survivors_make_up_for_it(p: float) -> None:
+    """Each row, head, query and key within 5σ of it; the mean is 1."""
+    drawn = pair_dropout(torch.zeros(4, 4, 128, 131, dtype=torch.float64), p, Randomness(3).key())
+    dropped = round(p * 256) / 256
+    assert set(drawn.unique().tolist()) == {0.0, 1 / (1 - dropped)}
+    fell = (drawn == 0).double()
+    for kept in ((0,), (1,), (2,), (3,), (0, 1)):
+        others = [dim for dim in range(4) if dim not in kept]
+        count = math.prod(fell.shape[dim] for dim in others)
+        apart = (fell.mean(others) - dropped).abs().max()
+        assert float(apart) < 5 * math.sqrt(dropped * (1 - dropped) / count)
+    sigma = math.sqrt(dropped / (1 - dropped) / fell.numel())
+    assert abs(float(drawn.mean()) - 1) < 5 * sigma
+
+
+def test_rows_heads_queries_keys_and_uses_are_dropped_independently() -> None:
+    """No two of them, nor a square and its next use or its transpose, agree more often than chance: 5σ of one half."""
+    random = Randomness(5)
+    one, two = (pair_dropout(torch.zeros(3, 3, 64, 64), 0.5, random.key()) > 0 for _ in range(2))
+    squares = [*one.flatten(0, 1), *two.flatten(0, 1), one[0, 0].T]
+    for a, b in combinations(squares, 2):
+        assert abs(float((a == b).double().mean()) - 0.5) < 5 * 0.5 / 64
+    lines = [*one[0, 0], *one[0, 1], *one[1, 0].T]
+    agree = torch.stack(lines).double() * 2 - 1
+    correlation = (agree @ agree.T / 64).fill_diagonal_(0)
+    assert float(correlation.abs().max()) < 6 / math.sqrt(64)  # 18,000 pairs
 
 
 def test_gradients_are_the_mask() -> None:

@@ -1,4 +1,4 @@
-"""Masks: the algebra against brute force, the matrices of the notes, who may cache, and what cannot be joined."""
+"""Masks: the algebra against brute force, the matrices of the notes, who may cache, what lies within reach, errors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,27 +8,39 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
+from atento.attention.lowering import lower
 from atento.attention.masks import (
     Mask,
+    Span,
     additive,
+    allowed_pairs,
     bidirectional,
+    blocks,
     causal,
+    dilated,
     documents,
+    global_tokens,
     lookahead,
-    lower,
     padding,
+    per_head,
     predicate,
     prefix,
     window,
 )
 
 B, H, S = 3, 2, 5
+CPU = torch.device("cpu")
 Brute = Callable[[int, int, int, int], bool]
 LENGTHS = [2, 5, 0]
 PREFIXES = [0, 3, 1]
 REAL = [[True, False, True, True, False], [True] * S, [False] * S]
 DOCUMENTS = [[0, 0, 1, 1, -1], [2, 1, 1, 0, 0], [-1] * S]
+PACKED = [3, 3, 3, 1, 1]
+PAIRS = {(0, 3), (2, 1), (4, 4)}
+KEPT = [[True, False, True], [True, True, False], [False, False, True]]
+KEPT_BY_HEAD = [[[False, False], [True, False]], [[True, True], [False, True]]]
 LEAVES: list[tuple[Callable[[], Mask], Brute]] = [
     (bidirectional, lambda b, h, q, k: True),
     (causal, lambda b, h, q, k: k <= q),
@@ -44,8 +56,19 @@ LEAVES: list[tuple[Callable[[], Mask], Brute]] = [
     (lambda: padding(torch.tensor(REAL)), lambda b, h, q, k: REAL[b][k]),
     (
         lambda: documents(torch.tensor(DOCUMENTS)),
-        lambda b, h, q, k: DOCUMENTS[b][q] == DOCUMENTS[b][k] != -1,
+        lambda b, h, q, k: q >= 0 and DOCUMENTS[b][q] == DOCUMENTS[b][k] != -1,
     ),
+    (lambda: documents(torch.tensor([PACKED])), lambda b, h, q, k: q >= 0 and PACKED[q] == PACKED[k]),
+    (lambda: prefix(torch.tensor([4])), lambda b, h, q, k: k <= q or k < 4),
+    (lambda: prefix(9), lambda b, h, q, k: True),
+    (lambda: dilated(2), lambda b, h, q, k: (k - q) % 2 == 0),
+    (lambda: dilated(2, 2), lambda b, h, q, k: (k - q) % 2 == 0 and abs(k - q) <= 2),
+    (lambda: global_tokens(1), lambda b, h, q, k: q == 0 or k == 0),
+    (lambda: global_tokens([3, 9, 1, 3]), lambda b, h, q, k: q in (1, 3) or k in (1, 3)),
+    (lambda: allowed_pairs(PAIRS), lambda b, h, q, k: (q, k) in PAIRS),
+    (lambda: allowed_pairs([(3, 0)]), lambda b, h, q, k: (q, k) == (3, 0)),
+    (lambda: blocks(torch.tensor(KEPT), 2), lambda b, h, q, k: q >= 0 and KEPT[q // 2][k // 2]),
+    (lambda: blocks(torch.tensor(KEPT_BY_HEAD), 3), lambda b, h, q, k: q >= 0 and KEPT_BY_HEAD[h][q // 3][k // 3]),
     (lambda: predicate(lambda b, h, q, k: (q + k + h) % 2 == 0, heads=H), lambda b, h, q, k: (q + k + h) % 2 == 0),
 ]
 
@@ -64,20 +87,28 @@ def _join(one: Pair, two: Pair, word: str) -> Pair:
     return Pair(one.mask | two.mask, lambda *at: one.brute(*at) or two.brute(*at))
 
 
+def _by_head(masks: tuple[Pair, Pair]) -> Pair:
+    return Pair(per_head([pair.mask for pair in masks]), lambda b, h, q, k: masks[h].brute(b, 0, q, k))
+
+
 pairs = st.recursive(
     st.sampled_from(LEAVES).map(lambda leaf: Pair(leaf[0](), leaf[1])),
     lambda inner: st.one_of(
         inner.map(lambda pair: Pair(~pair.mask, lambda *at: not pair.brute(*at))),
         st.builds(_join, inner, inner, st.sampled_from(["and", "or"])),
+        st.tuples(inner, inner).filter(lambda two: two[0].mask.heads == two[1].mask.heads == 1).map(_by_head),
     ),
     max_leaves=6,
 )
 
 
-@settings(max_examples=150, deadline=None)
-@given(pair=pairs, queries=st.integers(1, S))
-def test_any_expression_of_masks_equals_brute_force(pair: Pair, queries: int) -> None:
-    """A16: and, or, not of every kind, mixed sizes of batch and heads, all queries or the last few only."""
+@settings(max_examples=200, deadline=None)
+@given(pair=pairs, queries=st.integers(1, S + 2))
+def test_a16_any_expression_of_masks_equals_brute_force(pair: Pair, queries: int) -> None:
+    """And, or, not, by head, of every kind; mixed sizes of batch and heads; fewer, as many or more queries than keys.
+
+    Queries before the first key stand in no document and in no square.
+    """
     got = pair.mask.dense(queries, S)
     assert (
         got.dtype == torch.bool and got.shape[0] in (1, B) and got.shape[1] in (1, H) and got.shape[2:] == (queries, S)
@@ -99,18 +130,159 @@ def test_a_mask_that_does_not_look_ahead_has_nothing_above_the_diagonal(pair: Pa
         assert not bool(matrix.triu(pair.mask.ahead + 1).any())
 
 
+@pytest.mark.parametrize(("make", "brute"), LEAVES)
+def test_every_constructor_alone_equals_brute_force(make: Callable[[], Mask], brute: Brute) -> None:
+    """And knows whether it looks ahead: for all rows and heads, or the promise is not given."""
+    matrix = make().dense(S).expand(B, H, S, S)
+    for b, h, q, k in product(range(B), range(H), range(S), range(S)):
+        assert bool(matrix[b, h, q, k]) == brute(b, h, q, k)
+    assert make().looks_ahead or not bool(matrix.triu(1).any())
+
+
+def listed(span: Span) -> list[int]:
+    return span.tolist() if isinstance(span, Tensor) else list(range(*span))
+
+
+part = st.tuples(st.integers(0, S + 2), st.integers(0, S + 2)).map(sorted)
+some_keys = st.one_of(
+    st.none(),
+    st.tuples(st.integers(0, S), st.integers(0, S)).map(lambda two: (min(two), max(two))),
+    st.sets(st.integers(0, S - 1)).map(lambda keys: torch.tensor(sorted(keys), dtype=torch.long)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(pair=pairs, queries=st.integers(1, S + 2), ends=part)
+def test_a19_no_key_outside_the_reach_is_seen(pair: Pair, queries: int, ends: list[int]) -> None:
+    """For any queries, in any row and in each; what is within reach is sorted and exists."""
+    first, last = (min(end, queries) for end in ends)
+    lowered = lower(pair.mask, queries, S, CPU)
+    seen = pair.mask.dense(queries, S).expand(B, H, queries, S)[:, :, first:last]
+    for row in (None, *range(B)):
+        reach = listed(lowered.reach(first, last, row))
+        assert reach == sorted(set(reach)) and set(reach) <= set(range(S))
+        outside = torch.ones(S, dtype=torch.bool)
+        outside[reach] = False
+        assert not bool((seen if row is None else seen[row])[..., outside].any())
+        assert lowered.by_row or reach == listed(lowered.reach(first, last, None))  # else rows need no strips alone
+
+
+@settings(max_examples=200, deadline=None)
+@given(pair=pairs, queries=st.integers(1, S + 2), ends=part, keys=some_keys, row=st.sampled_from([None, *range(B)]))
+def test_a19_a_strip_is_a_part_of_the_matrix(
+    pair: Pair, queries: int, ends: list[int], keys: Span | None, row: int | None
+) -> None:
+    """Queries as a slice or as numbers, keys as a range or as numbers, of a mask and of tensors that say the same."""
+    dense = pair.mask.dense(queries, S).expand(B, H, queries, S)
+    chosen = slice(*(min(end, queries) for end in ends))
+    columns = listed((0, S) if keys is None else keys)
+    expected = (dense if row is None else dense[row : row + 1])[:, :, chosen][..., columns]
+    numbers = torch.arange(queries)[chosen]
+    for mask in (pair.mask, dense, pair.mask.dense(queries, S)):
+        lowered = lower(mask, queries, S, CPU)
+        for rows in (chosen, numbers):
+            strip = lowered.strip(rows, keys, row)
+            assert bool(expected.all()) if strip is None else torch.equal(strip.expand(expected.shape), expected)
+    flipped = pair.mask.tile(numbers.flip(0) + S - queries, torch.tensor(columns, dtype=torch.long), S, row)
+    assert torch.equal(flipped.expand(expected.shape), expected.flip(-2))
+
+
+@pytest.mark.parametrize("shape", [(3, S), (3, 1), (1, S), (B, 1, 3, 1), (B, H, 1, S), (1, H, 3, S)])
+def test_a_strip_of_a_tensor_that_broadcasts(shape: tuple[int, ...]) -> None:
+    given_one = torch.rand(shape, generator=torch.Generator().manual_seed(0)) > 0.5
+    lowered = lower(given_one, 3, S, CPU)
+    expected = given_one.expand(B, H, 3, S)[2:, :, 1:, [0, 3]]
+    strip = lowered.strip(slice(1, 3), torch.tensor([0, 3]), 2)
+    assert strip is not None and torch.equal(strip.expand(expected.shape), expected)
+    with pytest.raises(ValueError, match="a mask over 4 keys does not fit: got 5 keys"):
+        lower(torch.ones(3, 4, dtype=torch.bool), 3, S, CPU)
+
+
+@settings(max_examples=50, deadline=None)
+@given(pair=pairs, rows=st.lists(st.integers(0, B - 1), min_size=1, max_size=4))
+def test_lowered_masks_follow_the_rows_of_a_search(pair: Pair, rows: list[int]) -> None:
+    dense = pair.mask.dense(S).expand(B, H, S, S)
+    lowered = lower(pair.mask, S, S, CPU).select(torch.tensor(rows))
+    strip = lowered.strip(slice(0, S))
+    got = torch.ones(1, dtype=torch.bool) if strip is None else strip
+    assert torch.equal(got.expand(len(rows), H, S, S), dense[rows])
+
+
+def test_a19_reaches_are_no_wider_than_they_need_be() -> None:
+    """Or kernels would gain nothing; of 100 positions, and of two packed rows."""
+    far, rows = 100, torch.tensor([[0, 0, 0, 1, 1, 2], [0, 1, 1, 1, -1, -1]])
+    bands = {
+        causal(): (0, 14),
+        lookahead(3): (0, 17),
+        prefix(40): (0, 40),
+        prefix(7): (0, 14),
+        window(2, 1): (8, 15),
+        dilated(3, 6): (4, 20),
+        allowed_pairs({(10, 5), (12, 14)}): (5, 16),
+        window(2, 1) & causal(): (8, 14),
+        window(2, 1) | window(0, 9): (8, 23),
+        window(2, 1) & bidirectional(): (8, 15),
+        per_head([window(1, 0), window(0, 1)]): (9, 15),
+        padding(torch.tensor([3])) & window(1, 1): (9, 15),
+    }
+    for mask, expected in bands.items():
+        assert mask.reach is not None and mask.reach(10, 14, far, None) == expected, mask
+    assert window(9, 9).reach(0, 2, 4, None) == (0, 4)  # type: ignore[misc]
+    own, shared = documents(rows), window(1, 1)
+    for joined in (own & shared, shared & own, own | shared, shared | own, per_head([shared, own])):
+        assert lower(joined, 6, 6, CPU).by_row, joined
+    packed = lower(own, 6, 6, CPU)
+    assert [packed.reach(0, 2, row) for row in (0, 1, None)] == [(0, 3), (0, 4), (0, 4)]
+    assert [packed.reach(4, 6, row) for row in (0, 1, None)] == [(3, 6), (0, 0), (3, 6)]
+    assert packed.by_row and not lower(documents(rows[:1]), 6, 6, CPU).by_row
+    lengths = prefix(torch.tensor([3, 8]))
+    assert lengths.reach is not None
+    assert [lengths.reach(4, 6, 9, row) for row in (0, 1, None)] == [(0, 6), (0, 8), (0, 8)]
+
+
+def test_a19_reaches_with_gaps_are_lists_of_keys() -> None:
+    chosen = global_tokens([0, 50])
+    local = window(1, 0) | chosen
+    kept = blocks(torch.tensor([[1, 0, 0, 1], [0, 0, 1, 0]]).bool(), 4)
+    cases: list[tuple[Mask, int, int, list[int]]] = [
+        (chosen, 10, 20, [0, 50]),
+        (chosen, 40, 51, list(range(100))),  # 50 itself sees everyone
+        (local, 10, 12, [0, 9, 10, 11, 50]),
+        (local & causal(), 10, 12, [0, 9, 10, 11]),
+        (kept, 0, 4, [0, 1, 2, 3, 12, 13, 14, 15]),
+        (kept, 4, 8, [8, 9, 10, 11]),
+        (kept, 3, 5, [0, 1, 2, 3, *range(8, 16)]),
+        (kept & chosen, 0, 4, [0, 1, 2, 3, 12, 13, 14, 15]),
+        (kept & chosen, 4, 8, []),
+    ]
+    for mask, first, last, expected in cases:
+        assert mask.reach is not None and listed(mask.reach(first, last, 100, None)) == expected, (mask, first)
+    assert (~causal()).reach is (causal() | padding(torch.tensor([1]))).reach is None
+
+
+@settings(max_examples=80, deadline=None)
+@given(pair=pairs, queries=st.integers(1, S + 2), size=st.integers(1, S + 1))
+def test_a19_squares_of_a_mask_are_kept_where_any_pair_is(pair: Pair, queries: int, size: int) -> None:
+    dense = pair.mask.dense(queries, S)
+    got = pair.mask.blocks(queries, S, size)
+    rows, columns = -(-queries // size), -(-S // size)
+    assert got.shape == (*dense.shape[:2], rows, columns)
+    for i, j in product(range(rows), range(columns)):
+        square = dense[:, :, i * size : (i + 1) * size, j * size : (j + 1) * size]
+        assert torch.equal(got[:, :, i, j], square.flatten(2).any(-1))
+
+
 @settings(max_examples=100, deadline=None)
 @given(pair=pairs)
 def test_lowering_keeps_the_matrix_and_marks_the_rows_without_keys(pair: Pair) -> None:
-    lowered = lower(pair.mask, S, S, torch.device("cpu"))
+    lowered = lower(pair.mask, S, S, CPU)
     dense = pair.mask.dense(S)
     if lowered.allowed is None:
         assert bool(dense.all())
         return
     assert torch.equal(lowered.allowed.expand(dense.shape), dense)
-    assert torch.equal(lowered.bias == 0, lowered.allowed) and bool(
-        (lowered.bias[~lowered.allowed] == -torch.inf).all()
-    )
+    assert lowered.bias is not None and torch.equal(lowered.bias == 0, lowered.allowed)
+    assert bool((lowered.bias[~lowered.allowed] == -torch.inf).all())
     empty = ~dense.any(-1, keepdim=True)
     assert (lowered.empty is None) == (not bool(empty.any()))
     if lowered.empty is not None:
@@ -141,6 +313,18 @@ def test_lowering_keeps_the_matrix_and_marks_the_rows_without_keys(pair: Pair) -
         (lookahead(2) & causal(), False),
         (~bidirectional() | causal(), True),  # not known, so not promised
         (~causal(), True),
+        (dilated(2), True),
+        (dilated(2) & causal(), False),
+        (dilated(3, 0), False),
+        (global_tokens(1), True),
+        (window(2, 0) | global_tokens(1) & causal(), False),
+        (allowed_pairs([(3, 1), (2, 2)]), False),
+        (causal() | allowed_pairs([(0, 3)]), True),
+        (blocks(torch.ones(2, 2).tril(-1).bool(), 4), False),
+        (blocks(torch.ones(2, 2).tril().bool(), 4), True),  # within a square on the diagonal
+        (blocks(torch.ones(5, 5).tril().bool(), 1), False),
+        (per_head([causal(), window(1, 0)]), False),
+        (per_head([causal(), lookahead(1)]), True),
     ],
     ids=repr,
 )
@@ -175,6 +359,18 @@ def test_c10_prefix_window_and_documents_by_hand() -> None:
         [0, 0, 1, 0],
         [0, 0, 0, 0],
     ]
+
+
+def test_a16_token_0_may_see_token_3_as_well() -> None:
+    assert (causal() | allowed_pairs({(0, 3)})).draw(4) == "■ · · ■\n■ ■ · ·\n■ ■ ■ ·\n■ ■ ■ ■"
+
+
+def test_a19_a_window_with_global_tokens_is_drawn() -> None:
+    """Longformer's pattern; then head 1 of two, and row 1 of two, and the last query alone."""
+    assert (window(1, 1) | global_tokens(1)).draw(4) == "■ ■ ■ ■\n■ ■ ■ ·\n■ ■ ■ ■\n■ · ■ ■"
+    two = per_head([causal(), dilated(2)]) & padding(torch.tensor([3, 2]))
+    assert two.draw(3, head=1) == "■ · ■\n· ■ ·\n■ · ■" and two.draw(1, 3, row=1) == "■ ■ ·"
+    assert blocks(torch.eye(2).bool(), 2).draw(3) == "■ ■ ·\n■ ■ ·\n· · ■"
 
 
 def test_e1_packed_causal_documents_by_hand() -> None:
@@ -235,4 +431,51 @@ def test_a_mask_says_what_it_is() -> None:
 
 def test_a_float_mask_is_refused_when_lowered() -> None:
     with pytest.raises(TypeError, match=r"a mask must be boolean, True = may attend: got torch\.float32"):
-        lower(torch.zeros(2, 2), 2, 2, torch.device("cpu"))
+        lower(torch.zeros(2, 2), 2, 2, CPU)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: dilated(0), "`step` must be at least 1 and `reach` not negative: got 0 and None"),
+        (lambda: dilated(2, -1), "`step` must be at least 1 and `reach` not negative: got 2 and -1"),
+        (lambda: global_tokens(0), "`positions` must name at least one position, none negative: got 0"),
+        (lambda: global_tokens(-2), "`positions` must name at least one position, none negative: got -2"),
+        (lambda: global_tokens([]), "`positions` must name at least one position, none negative: got []"),
+        (lambda: global_tokens([3, -1]), "`positions` must name at least one position, none negative: got [3, -1]"),
+        (
+            lambda: blocks(torch.ones(2, 2), 4),
+            "`kept` must be a boolean matrix, or one a head: got torch.float32 (2, 2)",
+        ),
+        (
+            lambda: blocks(torch.ones(2).bool(), 4),
+            "`kept` must be a boolean matrix, or one a head: got torch.bool (2,)",
+        ),
+        (lambda: blocks(torch.ones(2, 2).bool(), 0), "`size` must be at least 1: got 0"),
+        (
+            lambda: blocks(torch.ones(2, 2).bool(), 2).dense(5),
+            "the mask blocks(2) was made for 4 queries and 4 keys",
+        ),
+        (lambda: per_head([]), "`per_head` takes one mask a head, each the same for all heads"),
+        (
+            lambda: per_head([causal(), per_head([causal(), window(1, 0)])]),
+            "`per_head` takes one mask a head, each the same for all heads",
+        ),
+        (
+            lambda: per_head([causal(), prefix(torch.tensor([1, 2])), prefix(torch.tensor([1, 2, 3]))]),
+            "masks of batch 2 and 3 cannot be joined: prefix(rows), prefix(rows)",
+        ),
+        (
+            lambda: per_head([documents(torch.zeros(1, 4).long()), documents(torch.zeros(1, 5).long())]),
+            "masks made for 4 and 5 keys cannot be joined: documents, documents",
+        ),
+        (
+            lambda: lower(per_head([documents(torch.zeros(1, 4).long()), causal()]), 5, 5, CPU),
+            "the mask per_head(documents, causal) was made for 4 keys: got 5",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        make()
+    assert str(refused.value) == message

@@ -1,13 +1,19 @@
-"""Sinusoidal positions: the golden row, odd widths, offsets, and the properties the notes ask about."""
+"""Sinusoidal, learned and rotary positions by hand and by property; where queries and keys stand, and how far apart."""
 
+import cmath
 import math
+from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from atento.attention.positions import Sinusoidal, sinusoids
+from atento.attention.positions import Learned, Rotary, Sinusoidal, sinusoids
+from atento.attention.relative import Places
+from atento.errors import UsageError
 
 
 def test_b1_golden_row() -> None:
@@ -34,6 +40,7 @@ def test_b1_far_positions_are_exact() -> None:
     assert float(sinusoids(torch.tensor(100_003), 2)[0]) == pytest.approx(math.sin(100_003), abs=1e-7)
 
 
+@settings(deadline=None)
 @given(
     length=st.integers(1, 12),
     offset=st.integers(0, 600),
@@ -99,7 +106,7 @@ def test_a_table_grown_while_decoding_serves_in_training() -> None:
         part(torch.zeros(1, 300, 4))
     x = torch.zeros(1, 300, 4, requires_grad=True)
     (part(x) ** 2).sum().backward()
-    assert bool(x.grad.isfinite().all())
+    assert x.grad is not None and bool(x.grad.isfinite().all())
     half = part.to(torch.bfloat16)(torch.zeros(1, 10, 4, dtype=torch.bfloat16))
     torch.testing.assert_close(half.float()[0], sinusoids(torch.arange(10), 4), rtol=0, atol=2**-8)
 
@@ -110,3 +117,284 @@ def test_buffers_can_be_made_anew_after_the_meta_device() -> None:
     part = part.to_empty(device="cpu")
     part.reset_buffers()
     assert torch.equal(part(torch.zeros(1, 3, 4))[0], sinusoids(torch.arange(3), 4))
+
+
+# Learned ------------------------------------------------------------------------------------------------------------
+
+
+def numbered(rows: int, d_model: int, shift: int = 0) -> Learned:
+    """A table whose row n holds n, n + 1/10, n + 2/10 ..."""
+    part = Learned(rows - shift, d_model, shift)
+    with torch.no_grad():
+        part.weight.copy_(torch.arange(rows)[:, None] + torch.arange(d_model) / 10)
+    return part
+
+
+def test_b2_the_row_of_its_position_is_added_to_each_token() -> None:
+    part = numbered(6, 2)
+    x = torch.tensor([[[100.0, 200.0]] * 3, [[300.0, 400.0]] * 3])
+    row = [[100.0, 200.1], [101.0, 201.1], [102.0, 202.1]]
+    torch.testing.assert_close(part(x)[0], torch.tensor(row))
+    torch.testing.assert_close(part(x)[1], torch.tensor(row) + 200)
+    torch.testing.assert_close(part(x, offset=3), part(x) + 3)
+    ids = torch.tensor([[5, 0, 0], [2, 3, 4]])
+    torch.testing.assert_close(part(x, position_ids=ids)[..., 0] - x[..., 0], ids.float())
+
+
+@pytest.mark.parametrize("shift", [0, 2])
+def test_b2_it_learns_any_table_of_the_positions_it_sees(shift: int) -> None:
+    """A step of ½ on the squared error halves what is missing; positions that no text reached stay as they began."""
+    g = torch.Generator().manual_seed(0)
+    part, target = Learned(6, 3, shift), torch.randn(4, 3, generator=g)
+    before = part.weight.detach().clone()
+    assert float((before[shift : shift + 4] - target).abs().min()) > 1e-3
+    optimiser = torch.optim.SGD(part.parameters(), lr=0.25)
+    for _ in range(40):
+        optimiser.zero_grad()
+        ((part(torch.zeros(1, 4, 3)) - target) ** 2).sum().backward()
+        optimiser.step()
+    torch.testing.assert_close(part.vectors(4).detach(), target, rtol=0, atol=1e-6)
+    unseen = [*range(shift), shift + 4, shift + 5]
+    assert torch.equal(part.weight[unseen], before[unseen])
+
+
+def test_b3_a_row_is_taught_by_the_texts_that_reach_it_alone() -> None:
+    """Late positions learn less (the notes): the gradient counts who stood there, and is exactly 0 for the others."""
+    part = Learned(6, 1)
+    for length in (4, 2, 2):
+        part(torch.zeros(1, length, 1)).sum().backward()
+    assert part.weight.grad is not None and part.weight.grad.flatten().tolist() == [3, 3, 1, 1, 0, 0]
+    part.zero_grad(set_to_none=False)
+    part(torch.zeros(2, 3, 1), position_ids=torch.tensor([[5, 5, 0], [5, 1, 0]])).sum().backward()
+    assert part.weight.grad.flatten().tolist() == [2, 1, 0, 0, 0, 3]
+
+
+@pytest.mark.parametrize("shift", [0, 2])
+def test_b2_a_text_past_the_table_is_an_error_that_says_what_to_do(shift: int) -> None:
+    part = Learned(5, 2, shift)
+    message = (
+        "^the table of learned positions holds 5: got a text of {} tokens; "
+        "cut it, or make the table longer with `grown` or `interpolated`$"
+    )
+    x = torch.zeros(1, 3, 2)
+    part(torch.zeros(1, 5, 2)), part(x, offset=2), part(x, position_ids=torch.tensor([[4, 0, 4]]))
+    with pytest.raises(UsageError, match=message.format(6)):
+        part(torch.zeros(1, 6, 2))
+    with pytest.raises(UsageError, match=message.format(7)):
+        part(x, offset=4)
+    with pytest.raises(UsageError, match=message.format(6)):
+        part(x, position_ids=torch.tensor([[0, 5, 1]]))
+
+
+def test_b2_a_table_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="`max_len` must be at least 1: got 0"):
+        Learned(0, 4)
+    with pytest.raises(ValueError, match="`shift` must not be negative: got -1"):
+        Learned(4, 4, -1)
+
+
+@pytest.mark.parametrize("shift", [0, 2])
+def test_b2_grown_keeps_the_first_positions_and_begins_new_ones(shift: int) -> None:
+    part = numbered(4 + shift, 3, shift).double()
+    longer = part.grown(9)
+    assert (longer.max_len, longer.shift, longer.weight.dtype) == (9, shift, torch.float64)
+    assert torch.equal(longer.vectors(4), part.vectors(4)) and torch.equal(longer.weight[:shift], part.weight[:shift])
+    new = longer.weight[shift + 4 :]
+    assert bool((new.abs() < 0.2).all()) and len(new.flatten().unique()) == 15  # random, of deviation 0.02
+    assert longer.weight.requires_grad and part.max_len == 4
+    assert torch.equal(part.grown(2).vectors(2), part.vectors(2))
+    longer(torch.zeros(1, 9, 3, dtype=torch.float64)).sum().backward()
+    assert part.weight.grad is None  # a table of its own
+
+
+def test_b2_interpolated_by_hand() -> None:
+    part = Learned(3, 1)
+    with torch.no_grad():
+        part.weight.copy_(torch.tensor([[0.0], [2.0], [10.0]]))
+    assert part.interpolated(5).weight.flatten().tolist() == [0, 1, 2, 6, 10]
+    assert part.interpolated(3).weight.flatten().tolist() == [0, 2, 10]
+    assert part.interpolated(2).weight.flatten().tolist() == [0, 10]
+
+
+@settings(max_examples=50, deadline=None)
+@given(own=st.integers(2, 9), new=st.integers(2, 30), shift=st.integers(0, 2))
+def test_b2_interpolated_keeps_both_ends_and_straight_lines(own: int, new: int, shift: int) -> None:
+    part = numbered(own + shift, 2, shift).double()
+    longer = part.interpolated(new)
+    assert (longer.max_len, longer.shift, longer.weight.dtype) == (new, shift, torch.float64)
+    assert torch.equal(longer.weight[:shift], part.weight[:shift])
+    line = torch.linspace(shift, shift + own - 1, new, dtype=torch.float64)[:, None] + torch.tensor([0.0, 0.1])
+    torch.testing.assert_close(longer.vectors(new).detach(), line, rtol=0, atol=1e-5)  # drawn in float32
+
+
+def test_b2_rows_left_free_before_position_0() -> None:
+    """RoBERTa's table: two rows more than positions, the first position is row 2."""
+    part = numbered(6, 1, shift=2)
+    assert part.max_len == 4 and part.weight.shape == (6, 1)
+    assert part.vectors(4).flatten().tolist() == [2, 3, 4, 5]
+    assert part.vectors(2, offset=1).flatten().tolist() == [3, 4]
+    assert part.vectors(0, position_ids=torch.tensor([[0, 3]])).flatten().tolist() == [2, 5]
+
+
+# Rotary -------------------------------------------------------------------------------------------------------------
+
+
+def random(*size: int, seed: int = 0) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_rotary_by_hand() -> None:
+    """d = 4, base 100: the first pair turns by p, the second by p/10; pairs (0,2) (1,3), or (0,1) (2,3)."""
+    x = torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=torch.float64).expand(1, 1, 3, 4)
+    for p in range(3):
+        one, two = (math.cos(p), math.sin(p)), (math.cos(p / 10), math.sin(p / 10))
+        halves, neighbours = (Rotary(4, 100.0, interleaved=flag)(x)[0, 0, p].tolist() for flag in (False, True))
+        assert halves == pytest.approx([one[0], -two[1], one[1], two[0]], abs=1e-7)
+        assert neighbours == pytest.approx([one[0], one[1], -two[1], two[0]], abs=1e-7)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    d_head=st.integers(2, 9),
+    fraction=st.sampled_from([1.0, 0.75, 0.5]),
+    interleaved=st.booleans(),
+    base=st.sampled_from([10000.0, 50.0]),
+    offset=st.integers(0, 200_000),
+)
+def test_rotary_equals_a_product_of_complex_numbers(
+    d_head: int, fraction: float, interleaved: bool, base: float, offset: int
+) -> None:
+    """Each pair is one number, times e^(i·p·rate), however far p; the rest of the head stays as it is."""
+    width = int(d_head * fraction) // 2 * 2
+    if width == 0:
+        return
+    x = random(2, 2, 3, d_head)
+    out = Rotary(d_head, base, interleaved=interleaved, fraction=fraction)(x, offset)
+    assert torch.equal(out[..., width:], x[..., width:])
+    for pair in range(width // 2):
+        one, two = (2 * pair, 2 * pair + 1) if interleaved else (pair, pair + width // 2)
+        for p in range(3):
+            turn = cmath.exp(1j * (offset + p) * base ** (-2 * pair / width))
+            expected = torch.complex(x[:, :, p, one], x[:, :, p, two]) * turn
+            found = torch.complex(out[:, :, p, one], out[:, :, p, two])
+            torch.testing.assert_close(found, expected, rtol=0, atol=5e-7)  # angles float64, cos and sin float32
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    m=st.integers(0, 500),
+    n=st.integers(0, 500),
+    shift=st.integers(0, 500),
+    interleaved=st.booleans(),
+    fraction=st.sampled_from([1.0, 0.5]),
+)
+def test_rotary_q_times_k_depends_on_the_distance_alone(
+    m: int, n: int, shift: int, interleaved: bool, fraction: float
+) -> None:
+    part = Rotary(8, interleaved=interleaved, fraction=fraction)
+    q, k = random(1, 2, 1, 8), random(1, 2, 1, 8, seed=1)
+
+    def product(query: int, key: int) -> Tensor:
+        both: Tensor = part(q, query) * part(k, key)
+        return both.sum(-1)
+
+    torch.testing.assert_close(product(m + shift, n + shift), product(m, n), rtol=0, atol=5e-6)
+    if m != n:
+        assert float((product(m, n) - product(m, m)).abs().max()) > 1e-4
+
+
+def test_rotary_keeps_norms_and_types_and_position_0() -> None:
+    x = random(2, 3, 50, 8)
+    out = Rotary(8)(x)
+    torch.testing.assert_close(out.norm(dim=-1), x.norm(dim=-1), rtol=1e-6, atol=0)
+    assert torch.equal(out[:, :, 0], x[:, :, 0]) and not torch.allclose(out[:, :, 1], x[:, :, 1])
+    assert Rotary(8)(x.bfloat16()).dtype == torch.bfloat16 and Rotary(8)(x.float()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotary_at_an_offset_or_at_given_positions(interleaved: bool) -> None:
+    """What is cached step by step is a slice of the whole; each row may have positions of its own."""
+    part, x = Rotary(6, interleaved=interleaved), random(2, 3, 5, 6)
+    whole = part(x)
+    for t in range(5):
+        assert torch.equal(part(x[:, :, t : t + 1], t), whole[:, :, t : t + 1])
+    assert torch.equal(part(x, position_ids=torch.arange(5)), whole)
+    ids = torch.tensor([[7, 7, 0, 1, 2], [0, 3, 6, 9, 400]])
+    own = part(x, position_ids=ids)
+    for row in range(2):
+        for i, position in enumerate(ids[row].tolist()):
+            assert torch.equal(own[row, :, i], part(x[row : row + 1, :, i : i + 1], position)[0, :, 0])
+
+
+def test_rotary_for_some_heads_leaves_the_others() -> None:
+    part, x = Rotary(4), random(2, 3, 5, 4)
+    turn = part.at(torch.arange(5), torch.tensor([True, False, True]).view(3, 1, 1))
+    assert torch.equal(turn(x)[:, 1], x[:, 1]) and torch.equal(turn(x)[:, ::2], part(x)[:, ::2])
+    torch.testing.assert_close(turn.back()(turn(x)), x, rtol=0, atol=1e-6)  # and the way back
+    rows = part.at(torch.arange(5).expand(2, -1), torch.tensor([True, False, True]).view(3, 1, 1))
+    assert torch.equal(rows(x), turn(x))
+
+
+@pytest.mark.parametrize(("d_head", "fraction"), [(1, 1.0), (4, 0.25), (7, 0.2)])
+def test_rotary_needs_a_pair_to_turn(d_head: int, fraction: float) -> None:
+    message = f"rotary positions need a head at least 2 wide: got {d_head} and fraction {fraction}"
+    with pytest.raises(ValueError, match=message):
+        Rotary(d_head, fraction=fraction)
+
+
+# Places -------------------------------------------------------------------------------------------------------------
+
+IDS = torch.tensor([[0, 1, 2, 3, 9, 10, 11], [5, 5, 6, 0, 1, 2, 30]])  # positions by row, in no order
+
+
+def two_heads(distance: Tensor) -> Tensor:
+    return torch.stack([distance + 0.5, distance * distance])
+
+
+@settings(deadline=None)
+@given(t=st.integers(0, 7), s=st.integers(0, 7))
+def test_spread_by_strides_equals_looking_up_every_pair(t: int, s: int) -> None:
+    places = Places.of(t, s)
+    found = places.spread(two_heads)
+    assert found.shape == (1, 2, t, s)
+    assert torch.equal(found, replace(places, consecutive=False).spread(two_heads))
+    for i, j in product(range(t), range(s)):
+        assert found[0, :, i, j].tolist() == [j - (s - t + i) + 0.5, (j - (s - t + i)) ** 2]
+
+
+def test_spread_by_row_and_how_often_it_asks() -> None:
+    asked = []
+
+    def at(distance: Tensor) -> Tensor:
+        asked.append(distance.numel())
+        return two_heads(distance)
+
+    found = Places(IDS[:, -3:], IDS, False).spread(at)
+    assert found.shape == (2, 2, 3, 7)
+    for r, i, j in product(range(2), range(3), range(7)):
+        assert float(found[r, 0, i, j]) == float(IDS[r, j] - IDS[r, 4 + i]) + 0.5
+    Places.of(50, 100).spread(at)
+    assert asked == [2 * 3 * 7, 149]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), t=st.sampled_from([7, 3]), counted=st.booleans())
+def test_a_part_is_a_part_of_the_distances(data: st.DataObject, t: int, counted: bool) -> None:
+    """Slices, with steps too, ranges and lists of keys, one batch row; spread agrees with its own distances."""
+    places = Places.of(t, 7) if counted else Places(IDS[:, -t:], IDS, False)
+    slices = st.builds(slice, st.integers(0, t - 1), st.integers(0, t), st.sampled_from([None, 1, 2]))
+    queries = data.draw(slices | st.lists(st.integers(0, t - 1), min_size=1).map(torch.tensor))
+    ranges = st.tuples(st.integers(0, 6), st.integers(0, 7)).map(lambda pair: (min(pair), max(pair)))
+    listed = st.lists(st.integers(0, 6), min_size=1, unique=True).map(sorted).map(torch.tensor)
+    keys = data.draw(st.none() | ranges | listed)
+    row = data.draw(st.sampled_from([None, 0, 1]))
+    part = places.part(queries, keys, row)
+    expected = places.distances[..., queries, :]
+    if keys is not None:
+        expected = expected[..., keys] if isinstance(keys, Tensor) else expected[..., keys[0] : keys[1]]
+    if row is not None and expected.dim() == 3:
+        expected = expected[row : row + 1]
+    assert torch.equal(part.distances, expected)
+    assert torch.equal(part.spread(two_heads), replace(part, consecutive=False).spread(two_heads))
+    ranged = not isinstance(queries, Tensor) and queries.step in (None, 1) and not isinstance(keys, Tensor)
+    assert part.consecutive == (ranged and counted)

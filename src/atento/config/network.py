@@ -49,6 +49,10 @@ class PositionConfig:
             raise RecipeError(f"`fraction` must lie in (0, 1]: got {self.fraction}")
         if self.n_buckets < 4:
             raise RecipeError(f"`n_buckets` must be at least 4: got {self.n_buckets}")
+        if self.kind == "t5" and (self.max_distance or 128) <= self.n_buckets // 2:
+            raise RecipeError(f"`max_distance` of t5 must be above half of `n_buckets`: got {self.max_distance or 128}")
+        if self.shift < 0:
+            raise RecipeError(f"`shift` must not be negative: got {self.shift}")
 
 
 @dataclass(frozen=True)

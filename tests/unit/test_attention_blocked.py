@@ -1,0 +1,402 @@
+"""The blocked kernel against the plain equation: every mask, bias, scheme and dropout, gradients, and its memory."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from atento.attention import attend, attention_weights, blocked
+from atento.attention.dropout import Randomness, pair_dropout
+from atento.attention.lowering import LoweredMask, lower
+from atento.attention.masks import (
+    Mask,
+    allowed_pairs,
+    bidirectional,
+    blocks,
+    causal,
+    dilated,
+    documents,
+    global_tokens,
+    lookahead,
+    padding,
+    per_head,
+    predicate,
+    prefix,
+    window,
+)
+from atento.attention.relative import ALiBi, Gated, Places, Relations, RelativeMatrix, Shaw, T5Bias
+
+B, H, S, K = 2, 2, 37, 4
+LENGTHS = [S, 21, 45]  # as many queries as keys, fewer (the last ones of a cache), more (the first see what few may)
+CPU = torch.device("cpu")
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def some(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=seeded(seed), dtype=torch.float64).to(dtype)
+
+
+def chance(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(shape, generator=seeded(seed)) > 0.6
+
+
+PACKED = torch.tensor([[0] * 9 + [1] * 20 + [-1] * 8, [-1] * 18 + [0] * 3 + [1] * 16])
+MASKS: dict[str, Mask | None] = {
+    "none": None,
+    "bidirectional": bidirectional(),
+    "causal": causal(),
+    "lookahead": lookahead(3),
+    "prefix": prefix(9),
+    "prefix by row": prefix(torch.tensor([3, 30])),
+    "window": window(4, 2),
+    "dilated": dilated(4),
+    "dilated near": dilated(3, 7),
+    "global tokens": global_tokens([0, 5, 33]),
+    "window and global tokens": window(2, 2) | global_tokens([0, 20]),
+    "pairs": causal() | allowed_pairs({(0, 30), (12, 36)}),
+    "squares": blocks(chance(5, 5), 8),
+    "squares by head": blocks(chance(H, 4, 4, seed=1), 10),
+    "by head": per_head([window(3, 0), dilated(2)]),
+    "by head, padded": per_head([causal(), global_tokens(2)]) & padding(torch.tensor([S, 30])),
+    "padding lengths": padding(torch.tensor([20, S])),
+    "padding boolean": padding(chance(B, S, seed=2)),
+    "a row of padding": padding(torch.tensor([0, S])),
+    "documents": documents(PACKED),
+    "documents, causal": documents(PACKED) & causal(),
+    "documents of all rows": documents(PACKED[:1]) & prefix(torch.tensor([3, 30])),
+    "not causal": ~causal(),
+    "heads of one's own": predicate(lambda b, h, q, k: (q + k + h) % 3 == 0, heads=H),
+}
+# a scheme or none, made anew for each kernel
+SCHEMES: dict[str, Callable[[], nn.Module]] = {
+    "T5": lambda: T5Bias(H, 8, 16),
+    "ALiBi": lambda: ALiBi(H),
+    "matrix": lambda: RelativeMatrix(H, 6),
+    "Shaw": lambda: Shaw(K, 5),
+    "Shaw without values": lambda: Shaw(K, 5, values=False),
+    "gated": lambda: Gated(Shaw(K, 3), H, (0,), learned=True),
+}
+
+
+@pytest.fixture(autouse=True)
+def short_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strips of 16 queries, the fewest there are: every case here takes several, the last one ragged."""
+    monkeypatch.setattr(blocked, "_STRIP", 1)
+
+
+def made(names: tuple[str, ...], dtype: torch.dtype) -> list[nn.Module]:
+    torch.manual_seed(0)
+    return [SCHEMES[name]().to(dtype) for name in names]
+
+
+def run(
+    kernel: str,
+    mask: Mask | Tensor | LoweredMask | None,
+    t: int = S,
+    *,
+    dtype: torch.dtype = torch.float64,
+    bias: Tensor | None = None,
+    schemes: tuple[str, ...] = (),
+    places: Places | None = None,
+    dropout: float = 0.0,
+) -> dict[str, Tensor]:
+    """The output, and the gradients of everything that has one, by name."""
+    leaves = {"q": some(B, H, t, K, dtype=dtype), "k": some(B, H, S, K, seed=1, dtype=dtype)}
+    leaves["v"] = some(B, H, S, K, seed=2, dtype=dtype)
+    if bias is not None:
+        leaves["bias"] = bias.to(dtype, copy=True)
+    for leaf in leaves.values():
+        leaf.requires_grad_()
+    modules = made(schemes, dtype)
+    relations = Relations(tuple(modules), places or Places.of(t, S)) if modules else None  # type: ignore[arg-type]
+    q, k, v, own = (leaves.get(name) for name in ("q", "k", "v", "bias"))
+    assert q is not None and k is not None and v is not None
+    random = Randomness(5)
+    out = attend(q, k, v, mask=mask, bias=own, relations=relations, dropout=dropout, random=random, kernel=kernel)
+    (out * some(*out.shape, seed=3, dtype=dtype)).sum().backward()
+    found = {"out": out.detach()} | {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
+    for number, module in enumerate(modules):
+        found |= {f"{number}.{n}": p.grad for n, p in module.named_parameters() if p.grad is not None}
+    return found
+
+
+def assert_equal(mask: Mask | Tensor | LoweredMask | None, t: int = S, *, atol: float = 1e-10, **extra: Any) -> None:
+    """Blocked equals plain, in output and in every gradient; nothing is NaN."""
+    plain, other = run("plain", mask, t, **extra), run("blocked", mask, t, **extra)
+    assert plain.keys() == other.keys() and plain.keys() >= {"out", "q", "k", "v"}
+    for name, expected in plain.items():
+        assert bool(expected.isfinite().all()), name
+        torch.testing.assert_close(other[name], expected, rtol=0, atol=atol, msg=f"{name} differs")
+
+
+@pytest.mark.parametrize("t", LENGTHS)
+@pytest.mark.parametrize("name", MASKS)
+def test_a19_equals_the_plain_equation_for_every_mask(name: str, t: int) -> None:
+    """Outputs and gradients, float64 1e-10 and float32 1e-5, strip by strip."""
+    assert_equal(MASKS[name], t)
+    assert_equal(MASKS[name], t, atol=1e-5, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("shape", [(S, S), (1, S), (S, 1), (B, 1, 1, S), (B, H, S, S), (1, H, S, S)], ids=str)
+def test_a19_equals_the_plain_equation_for_tensors_as_masks(shape: tuple[int, ...]) -> None:
+    assert_equal(chance(*shape, seed=4), schemes=("T5",), dropout=0.3)
+
+
+@pytest.mark.parametrize("t", LENGTHS)
+@pytest.mark.parametrize("name", MASKS)
+def test_a19_with_a_bias_relative_positions_and_dropout_at_once(name: str, t: int) -> None:
+    """All that a strip must cut out at its own queries and keys, and the gradients of all that is learned."""
+    assert_equal(MASKS[name], t, bias=some(1, H, t, S, seed=6), schemes=("T5", "Shaw"), dropout=0.25)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", ["none", "causal", "window and global tokens", "squares by head", "documents"])
+def test_b_each_relative_scheme_by_itself(name: str, scheme: str) -> None:
+    assert_equal(MASKS[name], schemes=(scheme,))
+
+
+@pytest.mark.parametrize("scheme", ["T5", "Shaw"])
+@pytest.mark.parametrize("name", ["none", "documents", "window and global tokens"])
+def test_b_places_that_differ_by_row(name: str, scheme: str) -> None:
+    """Packed texts count from 0 again, in each row elsewhere."""
+    at = torch.stack([torch.arange(S) % 9, (torch.arange(S) * 3) % 20])
+    assert_equal(MASKS[name], schemes=(scheme,), places=Places(at, at, consecutive=False))
+
+
+@pytest.mark.parametrize("shape", [(B, H), (1, H), (B, 1), (1, 1), ()], ids=str)
+@pytest.mark.parametrize("of_queries", [True, False])
+@pytest.mark.parametrize("name", ["none", "causal", "window and global tokens", "squares", "documents"])
+def test_a19_a_bias_of_any_shape_and_its_gradient(name: str, of_queries: bool, shape: tuple[int, ...]) -> None:
+    """(B|1,H|1,T|1,S), and (T,S) alone: a part that strips share sums what they give."""
+    assert_equal(MASKS[name], bias=some(*shape, S if of_queries else 1, S, seed=7))
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a19_a_pair_is_dropped_here_if_it_is_dropped_there(name: str) -> None:
+    """Values that are the identity show the dropped weights themselves: the same pairs in both, and as drawn."""
+    q, k = some(B, H, S, K), some(B, H, S, K, seed=1)
+    v = torch.eye(S, dtype=torch.float64).expand(B, H, S, S)
+    plain, other = (
+        attend(q, k, v, mask=MASKS[name], dropout=0.4, random=Randomness(9), kernel=kernel)
+        for kernel in ("plain", "blocked")
+    )
+    weights = attention_weights(q, k, mask=MASKS[name])
+    drawn = pair_dropout(weights, 0.4, Randomness(9).key())
+    assert torch.equal(plain == 0, other == 0)
+    assert torch.equal(other == 0, (weights == 0) | (drawn == 0))
+    assert bool(((weights > 0) & (drawn == 0)).any())
+    torch.testing.assert_close(other, weights * drawn, rtol=0, atol=1e-12)
+
+
+def test_a19_dropout_without_randomness_draws_from_pytorch_once() -> None:
+    q, k, v = some(B, H, S, K), some(B, H, S, K, seed=1), some(B, H, S, K, seed=2)
+    outs = []
+    for kernel in ("plain", "blocked", "blocked"):
+        torch.manual_seed(1)
+        outs.append(attend(q, k, v, dropout=0.4, kernel=kernel))
+    torch.testing.assert_close(outs[1], outs[0], rtol=0, atol=1e-12)
+    assert torch.equal(outs[1], outs[2])
+    assert not torch.equal(outs[1], attend(q, k, v, dropout=0.4, kernel="blocked"))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a19_rows_that_see_nothing_are_zero_with_finite_gradients(dropout: float) -> None:
+    """A whole row of the batch, whole strips, and single queries within a strip; never NaN."""
+    lone = predicate(lambda b, h, q, k: q % 5 != 0, "not every fifth") & window(2, 2)
+    nothing = predicate(lambda b, h, q, k: k < 0, "nothing")
+    for mask in (lone, documents(PACKED), padding(torch.tensor([0, S])) & lone, nothing, documents(PACKED * 0 - 1)):
+        found = run("blocked", mask, bias=some(1, H, S, S), schemes=("T5", "Shaw"), dropout=dropout)
+        empty = ~mask.dense(S).expand(B, H, S, S).any(-1)
+        assert bool(empty.any()) and all(bool(x.isfinite().all()) for x in found.values())
+        for name in ("out", "q"):
+            assert bool((found[name][empty] == 0).all())
+            assert bool(empty.all()) or bool((found[name][~empty] != 0).any())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    b=st.integers(1, 3),
+    heads=st.sampled_from([(1, 1), (2, 1), (4, 2)]),
+    t=st.integers(0, 50),
+    s=st.integers(1, 50),
+    seed=st.integers(0, 2**20),
+)
+def test_a19_any_shape_grouped_heads_and_any_mask(b: int, heads: tuple[int, int], t: int, s: int, seed: int) -> None:
+    q, k, v = some(b, heads[0], t, 3, seed=seed), some(b, heads[1], s, 3, seed=seed + 1), some(b, heads[1], s, 2)
+    mask = torch.rand(b, 1, t, s, generator=seeded(seed)) > 0.5
+    ids = torch.randint(-1, 3, (b, s), generator=seeded(seed)).sort().values
+    for one in (mask, documents(ids), window(3, 1)):
+        plain, other = (
+            attend(q, k, v, mask=one, dropout=0.3, random=Randomness(seed), kernel=kernel)
+            for kernel in ("plain", "blocked")
+        )
+        torch.testing.assert_close(other, plain, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "mask"),
+    [
+        ("T5", causal()),
+        ("Shaw", window(1, 1) | global_tokens([17])),
+        ("T5", documents(torch.tensor([[0] * 17 + [1]]))),
+    ],
+)
+def test_a19_gradients_equal_finite_differences(scheme: str, mask: Mask) -> None:
+    """Of queries, keys, values, bias and what the scheme learns; two strips of 16 and 2."""
+    torch.manual_seed(0)
+    module: nn.Module = {"T5": T5Bias(1, 4, 8), "Shaw": Shaw(2, 2)}[scheme].double()
+    inputs = [some(1, 1, 18, 2, seed=seed).requires_grad_() for seed in range(3)]
+    inputs.append(some(1, 1, 1, 18, seed=4).requires_grad_())
+
+    def call(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, *learned: Tensor) -> Tensor:
+        relations = Relations((module,), Places.of(18, 18))  # type: ignore[arg-type]
+        options: dict[str, Any] = {"dropout": 0.2, "random": Randomness(3), "kernel": "blocked"}
+        return attend(q, k, v, mask=mask, bias=bias, relations=relations, **options)
+
+    assert torch.autograd.gradcheck(call, (*inputs, *module.parameters()))
+
+
+def test_a19_a_table_shared_by_two_schemes_gets_its_gradient_once() -> None:
+    """The same scheme twice, as two gated halves of the heads would have it."""
+    (scheme,) = made(("T5",), torch.float64)
+    both = (scheme, Gated(scheme, H, (1,), learned=False))
+    relations = Relations(both, Places.of(S, S))  # type: ignore[arg-type]
+    q = some(B, H, S, K)
+    grads: list[Tensor] = []
+    for kernel in ("plain", "blocked"):
+        out = attend(q, q, q, relations=relations, kernel=kernel)
+        grads += torch.autograd.grad(out.sin().sum(), list(scheme.parameters()))
+    torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=1e-10)
+
+
+def test_a19_what_asks_for_no_gradient_gets_none() -> None:
+    """A frozen scheme, a constant bias, queries alone."""
+    q, k, v = some(B, H, S, K).requires_grad_(), some(B, H, S, K, seed=1), some(B, H, S, K, seed=2)
+    (module,) = made(("T5",), torch.float64)
+    module.requires_grad_(False)
+    relations = Relations((module,), Places.of(S, S))  # type: ignore[arg-type]
+    bias = some(1, H, S, S)
+    grads: list[Tensor] = []
+    for kernel in ("plain", "blocked"):
+        out = attend(q, k, v, mask=causal(), bias=bias, relations=relations, kernel=kernel)
+        grads += torch.autograd.grad(out.sin().sum(), q)
+    torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=1e-10)
+    assert k.grad is v.grad is bias.grad is None and all(p.grad is None for p in module.parameters())
+    with torch.no_grad():
+        assert not attend(q, k, v, mask=causal(), kernel="blocked").requires_grad
+
+
+def test_a19_sums_over_many_strips_keep_sixteen_bits_right() -> None:
+    """8,192 queries look evenly at 8 keys, so each value's gradient is 1,024, in steps of 2 a strip: bfloat16 counts
+    by 2 no further than 512."""
+    q, k = torch.zeros(1, 1, 8192, 2, dtype=torch.bfloat16), torch.zeros(1, 1, 8, 2, dtype=torch.bfloat16)
+    v, bias = torch.ones_like(k).requires_grad_(), torch.zeros(1, 1, 1, 8, dtype=torch.bfloat16)
+    attend(q, k, v, bias=bias, kernel="blocked").sum().backward()
+    assert v.grad is not None and v.grad.dtype == torch.bfloat16 and v.grad.unique().tolist() == [1024]
+
+
+def test_a19_a_lowered_mask_makes_no_square_unless_asked() -> None:
+    for mask in (causal(), documents(PACKED), MASKS["squares"], MASKS["by head, padded"]):
+        lowered = lower(mask, S, S, CPU)
+        found = run("blocked", lowered, bias=some(1, H, S, S), schemes=("T5",), dropout=0.1)
+        assert not {"allowed", "bias", "empty"} & vars(lowered).keys()
+        for name, expected in run("plain", lowered, bias=some(1, H, S, S), schemes=("T5",), dropout=0.1).items():
+            torch.testing.assert_close(found[name], expected, rtol=0, atol=1e-10)
+        assert {"allowed", "bias", "empty"} <= vars(lowered).keys()
+
+
+def strips(mask: Mask | None, t: int, s: int, batch: int = 1, n_heads: int = 1) -> list[Any]:
+    lowered = lower(mask, t, s, CPU)
+    return list(blocked._strips(blocked._Call(lowered, None, 1.0, 0.0, 0, (t, s)), batch, n_heads))
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("size", [1, 1 << 10, 1 << 14])
+def test_a19_strips_cover_every_query_that_sees_something_once(
+    name: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked, "_STRIP", size)
+    mask = MASKS[name]
+    found = strips(mask, S, S, B, H)
+    assert all(blocked._count(strip.keys) > 0 for strip in found)
+    sees = torch.ones(B, S).bool() if mask is None else mask.dense(S).expand(B, H, S, S).any(-1).any(1)
+    for row in range(B):
+        own = [strip.queries for strip in found if strip.row in (None, row)]
+        assert all(one.stop <= two.start for one, two in pairwise(own))
+        covered = {query for strip in own for query in range(strip.start, strip.stop)}
+        assert {query for query in range(S) if sees[row, query]} <= covered
+
+
+def test_a19_work_grows_with_what_the_mask_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores made for 4,096 positions: half for causal, little for a window or packed texts; strips stay small."""
+    monkeypatch.setattr(blocked, "_STRIP", 1 << 16)
+    n = 4096
+    packed = documents(torch.arange(n).view(1, -1) // 128)
+    kept = blocks(torch.eye(n // 64).bool(), 64)
+    most = {
+        None: 1.0,
+        causal(): 0.52,
+        window(64, 64): 0.2,
+        packed: 0.2,
+        kept: 0.2,
+        window(9, 9) | global_tokens(1): 0.2,
+    }
+    for mask, share in most.items():
+        scores = [(s.queries.stop - s.queries.start) * blocked._count(s.keys) for s in strips(mask, n, n)]
+        assert sum(scores) <= share * n * n, mask
+        assert max(scores) <= 4 << 16, mask
+
+
+class Largest(TorchDispatchMode):
+    """The largest memory that one tensor of any operation stands on, in bytes; views count what they look at."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+        self.bytes = max([self.bytes, *(leaf.untyped_storage().nbytes() for leaf in made)])
+        return out
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [causal(), window(64, 64) | global_tokens(2), documents(torch.arange(2048).view(1, -1) // 300)],
+    ids=repr,
+)
+def test_a19_no_square_is_ever_made(mask: Mask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 2,048 positions with a learned bias, Shaw's tables and dropout, forward and backward: less than a byte a pair
+    of one head, a small multiple of a strip; the plain equation makes the square."""
+    n, size = 2048, 1 << 16
+    monkeypatch.setattr(blocked, "_STRIP", size)
+    largest = {}
+    for kernel in ("blocked", "plain"):
+        q, k, v = (some(1, H, n, K, seed=seed, dtype=torch.float32).requires_grad_() for seed in range(3))
+        relations = Relations(tuple(made(("T5", "Shaw"), torch.float32)), Places.of(n, n))  # type: ignore[arg-type]
+        with Largest() as seen:
+            out = attend(q, k, v, mask=mask, relations=relations, dropout=0.1, random=Randomness(1), kernel=kernel)
+            out.sum().backward()
+        assert q.grad is not None and bool((q.grad != 0).any())
+        largest[kernel] = seen.bytes
+    strip = max(4 * size, 16 * H * n)  # scores
+    assert largest["blocked"] <= 8 * strip < n * n  # an integer of 8 bytes is the widest thing kept of a pair
+    assert largest["plain"] >= 4 * H * n * n
+
+
+def test_a19_a_value_bias_is_refused() -> None:
+    q = some(1, 1, 3, 2)
+    message = "the blocked kernel takes no `value_bias`, which is a square itself; use kernel='plain'"
+    with pytest.raises(ValueError, match=message):
+        attend(q, q, q, value_bias=some(3, 3, 2), kernel="blocked")

@@ -1,0 +1,400 @@
+"""Relative schemes: golden numbers, pair-by-pair references, all kernels with gradients, sums, gates, some heads."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from atento.attention import attend, attention_weights
+from atento.attention.masks import Mask, causal, documents, padding, window
+from atento.attention.positions import Rotary
+from atento.attention.relative import (
+    ALiBi,
+    Gated,
+    Places,
+    Relations,
+    RelativeMatrix,
+    Shaw,
+    T5Bias,
+    alibi_slopes,
+    t5_buckets,
+)
+
+B, H, K = 2, 3, 4
+Scheme = TypeVar("Scheme", bound=nn.Module)
+
+
+def random(*size: int, seed: int = 0) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def qkv(t: int, s: int) -> tuple[Tensor, Tensor, Tensor]:
+    return random(B, H, t, K), random(B, H, s, K, seed=1), random(B, H, s, K, seed=2)
+
+
+@torch.no_grad()
+def filled(scheme: Scheme, seed: int = 5) -> Scheme:
+    """In float64, all that is learned random and of size 1, gates too."""
+    for number, parameter in enumerate(scheme.double().parameters()):
+        parameter.copy_(random(*parameter.shape, seed=seed + number))
+    return scheme
+
+
+SCHEMES: dict[str, Callable[[], list[nn.Module]]] = {
+    "t5": lambda: [T5Bias(H, 8, 12)],
+    "t5 one way": lambda: [T5Bias(H, 8, 12, bidirectional=False)],
+    "alibi": lambda: [ALiBi(H)],
+    "matrix": lambda: [RelativeMatrix(H, 5)],
+    "matrix unscaled": lambda: [RelativeMatrix(H, 5, scaled=False)],
+    "shaw": lambda: [Shaw(K, 3)],
+    "shaw keys": lambda: [Shaw(K, 3, values=False)],
+    "some heads": lambda: [Gated(T5Bias(H, 8, 12), H, (0, 2), True)],
+    "shaw gated": lambda: [Gated(Shaw(K, 3), H, None, True)],
+    "sum": lambda: [T5Bias(H, 8, 12), ALiBi(H), Gated(RelativeMatrix(H, 5), H, (1,), False)],
+    "sum with values": lambda: [Shaw(K, 2), ALiBi(H), Gated(Shaw(K, 30), H, (1, 2), True)],
+}
+
+
+def made(name: str) -> tuple[Any, ...]:
+    """The schemes of that name, each with numbers of its own."""
+    return tuple(filled(scheme, 10 * n + 5) for n, scheme in enumerate(SCHEMES[name]()))
+
+
+# The pair-by-pair reference -----------------------------------------------------------------------------------------
+
+
+def pair(scheme: nn.Module, q: Tensor, distance: int, scale: float) -> tuple[Tensor, Tensor]:
+    """What one pair gets: q (H,K) -> scores (H,), values (H,K); from the tables and the papers alone."""
+    nothing = torch.zeros(H, K, dtype=q.dtype)
+    if isinstance(scheme, Gated):
+        scores, values = pair(scheme.scheme, q, distance, scale)
+        factor = torch.tensor([float(scheme.heads is None or h in scheme.heads) for h in range(H)], dtype=q.dtype)
+        factor = factor if scheme.gate is None else factor * scheme.gate
+        return scores * factor, values * factor[:, None]
+    if isinstance(scheme, ALiBi):
+        return -torch.tensor([1 / 16, 1 / 256, 1 / 4], dtype=q.dtype) * abs(distance), nothing
+    if isinstance(scheme, T5Bias):
+        n, first = scheme.n_buckets, 0
+        if scheme.bidirectional:
+            n, first = n // 2, n // 2 if distance > 0 else 0
+        far = abs(distance) if scheme.bidirectional else max(0, -distance)
+        if far >= n // 2:
+            far = min(n - 1, n // 2 + int(math.log(far / (n // 2)) / math.log(scheme.max_distance / (n // 2)) * n / 2))
+        return scheme.weight[first + far], nothing
+    assert isinstance(scheme, RelativeMatrix | Shaw)
+    row = max(-scheme.max_distance, min(scheme.max_distance, distance)) + scheme.max_distance
+    if isinstance(scheme, RelativeMatrix):
+        return scheme.weight[row] * (scale if scheme.scaled else 1), nothing
+    values = nothing if scheme.value_table is None else scheme.value_table[row].expand(H, K)
+    return scale * q @ scheme.keys[row], values
+
+
+def explicit(schemes: tuple[nn.Module, ...], q: Tensor, distances: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """bias (B,H,T,S) and value_bias (B,H,T,S,K) of q (B,H,T,K), summed over schemes and pairs one at a time."""
+    distances = distances.expand(len(q), *distances.shape[-2:])
+    t, s = distances.shape[1:]
+    bias, values = torch.zeros(len(q), H, t, s).double(), torch.zeros(len(q), H, t, s, K).double()
+    for scheme, r, i, j in product(schemes, range(len(q)), range(t), range(s)):
+        score, value = pair(scheme, q[r, :, i], int(distances[r, i, j]), scale)
+        bias[r, :, i, j] += score
+        values[r, :, i, j] += value
+    return bias, values
+
+
+GIVEN = torch.tensor([[0, 1, 2, 3, 9, 10, 11], [5, 5, 6, 0, 1, 2, 30]])  # positions by row, in no order
+
+
+def turned_back(q: Tensor, positions: Tensor) -> Tensor:
+    return Rotary(K).at(positions).back()(q)
+
+
+def places_of(kind: str) -> Places:
+    """Seven keys, and as many queries or the last three; counted, or given row by row; of turned queries, or not."""
+    places = Places.of(3 if "cached" in kind else 7, 7)
+    if "given" in kind:
+        places = Places(GIVEN[:, -3:] if "cached" in kind else GIVEN, GIVEN, False)
+    return replace(places, turned=(turned_back,)) if "turned" in kind else places
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["counted", "counted, cached", "given", "given, cached", "given, turned"])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_b4_b5_b7_schemes_and_sums_equal_the_formula_pair_by_pair(name: str, kind: str) -> None:
+    """Turned queries meet turned keys, but Shaw's a_ij meets them as they were."""
+    schemes, places = made(name), places_of(kind)
+    own, k, v = qkv(places.queries.shape[-1], 7)
+    q = Rotary(K)(own, position_ids=places.queries) if "turned" in kind else own
+    atol = 1e-6 if "turned" in kind else 1e-10  # cosines are float32
+    for scale in (None, 0.9):
+        relations = Relations(schemes, places)
+        bias, values = explicit(schemes, own, places.distances, K**-0.5 if scale is None else scale)
+        expected = attend(q, k, v, mask=causal(), bias=bias, value_bias=values, scale=scale, kernel="plain")
+        assert relations.adds_values == bool(values.any())
+        for kernel in ("plain", "blocked") if relations.adds_values else ("plain", "fused", "blocked"):
+            out = attend(q, k, v, mask=causal(), relations=relations, scale=scale, kernel=kernel)
+            torch.testing.assert_close(out, expected, rtol=0, atol=atol)
+        weights = attention_weights(q, k, mask=causal(), bias=bias, scale=scale)
+        seen = attention_weights(q, k, mask=causal(), relations=relations, scale=scale)
+        torch.testing.assert_close(seen, weights, rtol=0, atol=atol)
+
+
+# All kernels --------------------------------------------------------------------------------------------------------
+
+L = 40
+MASKS: dict[str, Mask | Tensor | None] = {
+    "none": None,
+    "causal": causal(),
+    "causal & padding, a row of nothing": causal() & padding(torch.tensor([0, 31])),
+    "window": window(7, 3),
+    "documents": documents(torch.tensor([[0] * 13 + [1] * 27, [3] * 20 + [4] * 15 + [-1] * 5])),
+    "tensor": torch.rand(B, 1, 1, L, generator=torch.Generator().manual_seed(3)) > 0.4,
+}
+
+
+def outcome(
+    kernel: str, schemes: tuple[Any, ...], places: Places, mask: Mask | Tensor | None, dtype: torch.dtype
+) -> list[Tensor]:
+    """The output and the gradients of q, k, v and all that the schemes learn."""
+    learned = [p for scheme in schemes for p in scheme.to(dtype).parameters()]
+    leaves = [x.to(dtype).requires_grad_() for x in qkv(places.queries.shape[-1], L)]
+    out = attend(*leaves, mask=mask, relations=Relations(schemes, places), kernel=kernel)
+    upstream = torch.arange(out.numel(), dtype=dtype).view_as(out).sin() / 4
+    return [out.detach(), *torch.autograd.grad(out, [*leaves, *learned], upstream)]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", SCHEMES)
+def test_b7_all_kernels_agree_with_gradients(name: str, mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """float64 1e-10, float32 1e-5; strips of 16 queries, so that the blocked kernel has three."""
+    monkeypatch.setattr("atento.attention.blocked._STRIP", 1)
+    ids = torch.stack([torch.arange(L) // 2, torch.arange(L).flip(0)])
+    square, cached, given = Places.of(L, L), Places.of(24, L), Places(ids, ids, False)
+    shared = Places(ids[:1], ids[:1], False)  # one row of positions for all rows of the batch
+    turned = replace(given, turned=(turned_back,))
+    cases = [(one, torch.float64) for one in (square, cached, given, shared, turned)]
+    for places, dtype in [*cases, (square, torch.float32)]:
+        plain = outcome("plain", made(name), places, MASKS[mask], dtype)
+        assert all(bool(x.isfinite().all()) for x in plain) and float(plain[0].abs().max()) > 0.1
+        others = ["blocked"] if Relations(made(name), places).adds_values else ["blocked", "fused"]
+        for kernel in others:
+            for one, other in zip(outcome(kernel, made(name), places, MASKS[mask], dtype), plain):
+                rtol, atol = (0.0, 1e-10) if dtype == torch.float64 else (1e-5, 1e-5)
+                torch.testing.assert_close(one, other, rtol=rtol, atol=atol)
+
+
+def test_a_scheme_that_stands_in_the_sum_twice_gets_its_gradient_once() -> None:
+    scheme, grads = filled(RelativeMatrix(H, 5)), []
+    relations = Relations((scheme, scheme), Places.of(5, 5))
+    assert relations.parameters() == [scheme.weight]
+    for kernel in ("plain", "blocked"):
+        out = attend(*qkv(5, 5), relations=relations, kernel=kernel)
+        grads.append(torch.autograd.grad(out.pow(2).sum(), scheme.weight)[0])
+    torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=1e-10)
+
+
+def test_fused_refuses_a_scheme_that_adds_to_values_and_auto_does_not_ask_it() -> None:
+    relations = Relations(made("shaw"), Places.of(90, 90))
+    with pytest.raises(ValueError, match="the fused kernel neither adds to values nor drops weights"):
+        attend(*qkv(90, 90), relations=relations, kernel="fused")
+    plain = attend(*qkv(90, 90), relations=relations, kernel="plain")
+    assert torch.equal(attend(*qkv(90, 90), relations=relations), plain)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rows", [torch.tensor([6, 0, 0]), torch.tensor([-1]), slice(1, 4), slice(0, 7, 3)], ids=str)
+@pytest.mark.parametrize("kind", ["counted", "given"])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_rows_of_the_weights_are_the_rows_of_all_weights(name: str, kind: str, rows: Tensor | slice) -> None:
+    schemes, places = made(name), places_of(kind)
+    q, k, _ = qkv(7, 7)
+    options: dict[str, Any] = {"mask": causal(), "relations": Relations(schemes, places)}
+    whole = attention_weights(q, k, **options)
+    torch.testing.assert_close(attention_weights(q, k, rows=rows, **options), whole[:, :, rows], rtol=0, atol=1e-12)
+
+
+class Largest(TorchDispatchMode):
+    """Watches the memory of every tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.nbytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        made = [x.untyped_storage().nbytes() for x in tree_leaves(out) if isinstance(x, Tensor)]
+        self.nbytes = max([self.nbytes, *made])
+        return out
+
+
+@pytest.mark.parametrize("name", ["t5", "matrix", "shaw", "sum with values"])
+def test_b10_in_blocks_no_square_of_the_length_is_ever_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward; the plain kernel shows that the square would be seen."""
+    monkeypatch.setattr("atento.attention.blocked._STRIP", 1)
+    square, largest = 512 * 512 * 8, {}
+    for kernel in ("plain", "blocked"):
+        leaves = [x[:1].requires_grad_() for x in qkv(512, 512)]
+        with Largest() as seen:
+            out = attend(*leaves, relations=Relations(made(name), Places.of(512, 512)), kernel=kernel)
+            out.sum().backward()
+        largest[kernel] = seen.nbytes
+    assert largest["plain"] >= H * square and largest["blocked"] <= H * square // 32
+
+
+# Each scheme --------------------------------------------------------------------------------------------------------
+
+
+def test_t5_golden_buckets() -> None:
+    """Section 3, both directions and one."""
+    both = torch.tensor([-200, -128, -64, -20, -8, -1, 0, 1, 7, 8, 20, 64, 127, 128, 200])
+    assert t5_buckets(both, 32, 128, True).tolist() == [15, 15, 14, 10, 8, 1, 0, 17, 23, 24, 26, 30, 31, 31, 31]
+    one = torch.tensor([-200, -128, -64, -20, -16, -8, -1, 0, 1])
+    assert t5_buckets(one, 32, 128, False).tolist() == [31, 31, 26, 17, 16, 8, 1, 0, 0]
+
+
+@settings(deadline=None)
+@given(n=st.integers(4, 64), beyond=st.integers(1, 200), both=st.booleans())
+def test_t5_buckets_grow_with_the_distance_and_use_every_bucket_but_never_another(
+    n: int, beyond: int, both: bool
+) -> None:
+    half = n // 2 if both else n
+    exact = half // 2
+    far = exact + beyond
+    behind = t5_buckets(-torch.arange(2 * far), n, far, both)
+    assert behind[:exact].tolist() == list(range(exact)) and bool((behind.diff() >= 0).all())
+    assert bool((behind[far:] == half - 1).all())
+    ahead = t5_buckets(torch.arange(1, 2 * far), n, far, both)
+    assert torch.equal(ahead, behind[1:] + half) if both else bool((ahead == 0).all())
+
+
+@pytest.mark.parametrize(("n", "far", "both"), [(32, 8, True), (32, 16, False), (8, 1, True), (32, 12, False)])
+def test_t5_a_last_distance_among_the_exact_ones_is_refused(n: int, far: int, both: bool) -> None:
+    """The logarithm would give negative buckets, or none at all."""
+    exact = n // 4 if both else n // 2
+    message = f"`max_distance` must be above {exact}; each distance below that has its own bucket: got {far}"
+    with pytest.raises(ValueError, match=message):
+        T5Bias(2, n, far, bidirectional=both)
+    T5Bias(2, n, exact + 1, bidirectional=both)
+    with pytest.raises(ValueError, match="`n_buckets` must be at least 4: got 3"):
+        T5Bias(2, 3)
+
+
+def test_alibi_slopes() -> None:
+    """8 heads, section 3; 3 heads by the paper's rule: those of 2 heads, then every other one of 4."""
+    assert alibi_slopes(8).tolist() == [2.0**-i for i in range(1, 9)]
+    assert alibi_slopes(3).tolist() == [2**-4, 2**-8, 2**-2] and alibi_slopes(1).tolist() == [2**-8]
+    assert [len(alibi_slopes(n).unique()) for n in range(1, 40)] == list(range(1, 40))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("scaled", [True, False])
+def test_b4_the_relative_matrix_stands_inside_the_scaling_or_not(scaled: bool) -> None:
+    """softmax((QKᵀ + R)/√d) as the notes write it, or softmax(QKᵀ/√d + R) as T5 adds (error 60)."""
+    scheme = filled(RelativeMatrix(H, 4, scaled=scaled))
+    q, k, _ = qkv(7, 7)
+    rows = [[max(-4, min(4, j - i)) + 4 for j in range(7)] for i in range(7)]
+    r = scheme.weight[torch.tensor(rows)].permute(2, 0, 1)
+    products = q @ k.transpose(-2, -1)
+    expected = torch.softmax((products + r) / 2 if scaled else products / 2 + r, dim=-1)
+    weights = attention_weights(q, k, relations=Relations((scheme,), Places.of(7, 7)))
+    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("values", [True, False])
+def test_b5_shaw_equals_loops(values: bool) -> None:
+    """y_i = Σ_j α_ij (v_j + b_ij), e_ij = q_i·(k_j + a_ij)/√K, distances clipped at 2, causal and padded."""
+    shaw = filled(Shaw(K, 2, values=values))
+    assert values == shaw.adds_values and set(shaw.state_dict()) == ({"keys", "value_table"} if values else {"keys"})
+    q, k, v = qkv(6, 6)
+    lengths = [6, 4]
+    expected = torch.zeros_like(q)
+    for r, h, i in product(range(B), range(H), range(6)):
+        seen = range(min(i + 1, lengths[r]))
+        rows = [max(-2, min(2, j - i)) + 2 for j in seen]
+        scores = torch.stack([q[r, h, i] @ (k[r, h, j] + shaw.keys[row]) / 2 for j, row in zip(seen, rows)])
+        for weight, j, row in zip(scores.softmax(0), seen, rows):
+            expected[r, h, i] += weight * (v[r, h, j] + (0 if shaw.value_table is None else shaw.value_table[row]))
+    relations = Relations((shaw,), Places.of(6, 6))
+    for kernel in ("plain", "blocked") if values else ("plain", "fused", "blocked"):
+        out = attend(q, k, v, mask=causal() & padding(torch.tensor(lengths)), relations=relations, kernel=kernel)
+        torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("limit", [2, 5])
+def test_b5_the_same_distance_is_the_same_row_at_any_length(limit: int) -> None:
+    """Error 58: the listing looks up distance 0 in row 3 at length 4 and in row 5 at length 6."""
+    shaw = Shaw(1, limit)
+    with torch.no_grad():
+        shaw.keys.copy_(torch.arange(2 * limit + 1)[:, None])  # q of 1 reads the number of the row
+    rows = {n: shaw.scores(torch.ones(1, 1, n, 1), Places.of(n, n), 1.0)[0, 0] for n in (1, 4, 6, 20)}
+    for n, found in rows.items():
+        assert bool((found.diagonal() == limit).all())
+        assert torch.equal(found, rows[20][:n, :n]) and torch.equal(found, rows[20][-n:, -n:])
+    assert rows[20][0].tolist() == [min(limit, j) + limit for j in range(20)]
+    assert rows[20][19].tolist() == [max(-limit, j - 19) + limit for j in range(20)]
+
+
+def test_b6_the_module_of_the_notes_as_it_was_meant() -> None:
+    """Queries, keys, values and a length into a table of 2·max_len − 1 rows: runs, per head, scaled, maskable."""
+    shaw = filled(Shaw(K, 6 - 1))
+    assert shaw.keys.shape == (2 * 6 - 1, K)
+
+    def read(length: int, heads: slice) -> Tensor:
+        q, k, v = (x[:, heads, :length] for x in qkv(6, 6))
+        return attend(q, k, v, mask=causal(), relations=Relations((shaw,), Places.of(length, length)))
+
+    whole = read(6, slice(0, H))
+    for length in (1, 4, 6):
+        torch.testing.assert_close(read(length, slice(0, H)), whole[:, :, :length], rtol=0, atol=1e-12)
+    for head in range(H):
+        torch.testing.assert_close(read(6, slice(head, head + 1))[:, 0], whole[:, head], rtol=0, atol=1e-12)
+
+
+# Gates --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["t5", "alibi", "matrix", "shaw"])
+def test_b7_a_gate_begins_at_1_which_is_the_scheme_itself_and_at_0_it_is_none(name: str) -> None:
+    (scheme,) = made(name)
+    gated, places = Gated(scheme, H, None, True).double(), Places.of(6, 6)
+    itself = attend(*qkv(6, 6), relations=Relations((scheme,), places))
+    assert gated.gate is not None and gated.gate.tolist() == [1, 1, 1]
+    assert torch.equal(attend(*qkv(6, 6), relations=Relations((gated,), places)), itself)
+    nn.init.zeros_(gated.gate)
+    closed = attend(*qkv(6, 6), relations=Relations((gated,), places))
+    torch.testing.assert_close(closed, attend(*qkv(6, 6)), rtol=0, atol=1e-12)
+    assert not torch.allclose(closed, itself)
+
+
+@pytest.mark.parametrize("name", ["t5", "alibi", "matrix", "shaw"])
+def test_b7_heads_that_are_not_named_are_as_without(name: str) -> None:
+    (scheme,) = made(name)
+    places = Places.of(6, 6)
+    whole, none = attend(*qkv(6, 6), relations=Relations((scheme,), places)), attend(*qkv(6, 6))
+    out = attend(*qkv(6, 6), relations=Relations((Gated(scheme, H, (1,), False),), places))
+    assert torch.equal(out[:, 1], whole[:, 1]) and not torch.allclose(out[:, 1], none[:, 1])
+    torch.testing.assert_close(out[:, ::2], none[:, ::2], rtol=0, atol=1e-12)
+
+
+def test_b7_a_learned_gate_finds_out_whether_its_scheme_serves() -> None:
+    """Taught by attention that has the scheme in head 0 alone: its gate stays, the others close."""
+    scheme = filled(RelativeMatrix(H, 5)).requires_grad_(False)
+    gated, places = Gated(scheme, H, None, True).double(), Places.of(8, 8)
+    assert Relations((gated,), places).parameters() == [gated.gate]
+    target = attend(*qkv(8, 8), relations=Relations((Gated(scheme, H, (0,), False),), places))
+    optimiser = torch.optim.Adam(gated.parameters(), lr=0.1)
+    for _ in range(150):
+        optimiser.zero_grad()
+        (attend(*qkv(8, 8), relations=Relations((gated,), places)) - target).pow(2).sum().backward()
+        optimiser.step()
+    assert gated.gate is not None
+    torch.testing.assert_close(gated.gate.detach(), torch.tensor([1.0, 0, 0]).double(), rtol=0, atol=0.02)
