@@ -1,4 +1,4 @@
-"""Sparse attention inside a network: dense limits, cached decoding, the cost in the loss, what is seen, what is refused."""
+"""Sparse attention inside a network: dense limits, cached decoding, the cost, what is seen, what is refused."""
 
 from typing import Any
 
