@@ -22,14 +22,14 @@ def mask_svg(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = (),
     array = np.asarray(matrix)
     if array.dtype != np.bool_ or array.ndim < 2 or any(size != 1 for size in array.shape[:-2]):
         raise UsageError(f"a mask must be boolean of shape (T, S): got {array.dtype} of shape {array.shape}")
-    array = array.reshape(array.shape[-2:])
-    n_rows, n_columns = array.shape[0], array.shape[-1]
+    n_rows, n_columns = array.shape[-2:]
+    array = array.reshape(n_rows, n_columns)
     named = []
     for what, given, size in (("rows", rows, n_rows), ("columns", columns, n_columns)):
         if given and len(given) != size:
             raise UsageError(f"`{what}` must name {size} positions: got {len(given)}")
         named.append([visible(shorten(text, _LABEL_COLUMNS)) for text in (given or [str(n) for n in range(size)])])
-    cell = 26 if max(array.shape) <= 32 else max(3, 832 // max(array.shape))
+    cell = 26 if max(n_rows, n_columns) <= 32 else max(3, 832 // max(n_rows, n_columns))
     told = cell >= 12  # smaller squares leave no room for labels
     left = 8 + (7 * max((display_width(text) for text in named[0]), default=0) + 6 if told else 0)
     above = (26 if title else 8) + (7 * max((display_width(text) for text in named[1]), default=0) + 6 if told else 0)
