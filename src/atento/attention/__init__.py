@@ -2,5 +2,6 @@
 
 from atento.attention.kernels import attend, attention_weights
 from atento.attention.observe import observe
+from atento.attention.prove import Proof, prove
 
-__all__ = ["attend", "attention_weights", "observe"]
+__all__ = ["Proof", "attend", "attention_weights", "observe", "prove"]
