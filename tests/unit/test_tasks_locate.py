@@ -10,9 +10,20 @@ from typing import Any
 import pytest
 import torch
 
-from atento.config.network import NetworkConfig
-from atento.errors import AtentoError, CheckpointError, UsageError
-from atento.tasks.locate import locate, model_card, read_model, write_model
+from atento.config.network import NetworkConfig, PositionConfig, network_to_dict
+from atento.errors import AtentoError, CheckpointError, ModelError, UsageError
+from atento.networks import EncoderDecoder
+from atento.tasks.locate import (
+    FoundModel,
+    check_weights,
+    fine_tuned,
+    lengthened,
+    locate,
+    model_card,
+    read_model,
+    write_model,
+)
+from atento.text import Tokenizer
 from atento.training.checkpoint import save_checkpoint
 
 NETWORK = {"architecture": "encoder-decoder", "d_model": 8, "n_layers": 1, "n_decoder_layers": None, "vocab_size": 9}
@@ -138,3 +149,47 @@ def test_the_card_counts_both_stacks() -> None:
     card = model_card({**CONFIG, "network": {**NETWORK, "n_decoder_layers": 3}})
     assert "1 + 3 layers" in card and "vocabulary 9" in card
     assert json.loads(json.dumps(CONFIG))["network"]["d_model"] == NetworkConfig(d_model=8).d_model
+
+
+@pytest.mark.parametrize("longer", ["grown", "interpolated"])
+def test_b2_a_learned_table_is_made_longer_when_training_starts_from_a_shorter_one(tmp_path: Path, longer: str) -> None:
+    """Grown: the old rows, then new ones. Interpolated: old ends stay ends, and the middle row is the old middle."""
+    learned = PositionConfig("learned", longer=longer, shift=1)  # type: ignore[arg-type]
+    sizes: dict[str, Any] = {
+        "vocab_size": 9,
+        "d_model": 8,
+        "d_ff": 8,
+        "n_heads": 2,
+        "n_layers": 1,
+        "positions": learned,
+    }
+    tokenizer = Tokenizer.from_vocabulary("word", ["a", "b", "c", "d"])
+    old = EncoderDecoder(NetworkConfig(max_len=3, tokenizer_fingerprint=tokenizer.fingerprint, **sizes))
+    start = FoundModel(tmp_path, {"model_type": "atento", "network": network_to_dict(old.config)}, old.state_dict())
+    wanted = NetworkConfig(max_len=5, **sizes)
+    config = fine_tuned(start, wanted, tokenizer)
+    assert config.max_len == 5
+    network = EncoderDecoder(config)
+    with pytest.raises(ModelError, match=r"source_positions\.schemes\.0\.weight has shape \(4, 8\), config\.json says"):
+        check_weights(network, start)
+    ready = lengthened(start, network, wanted)
+    check_weights(network, ready)
+    name = "target_positions.schemes.0.weight"
+    before, after = start.weights[name], ready.weights[name]
+    assert before.shape == (4, 8) and after.shape == (6, 8)
+    assert torch.equal(after[0], before[0])  # the row left free
+    if longer == "grown":
+        assert torch.equal(after[:4], before) and bool((after[4:] != 0).all())
+    else:
+        torch.testing.assert_close(after[[1, 3, 5]], before[[1, 2, 3]])
+    assert all(torch.equal(ready.weights[other], start.weights[other]) for other in start.weights if "pos" not in other)
+
+
+def test_b2_what_is_not_learned_stays_as_it_is(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_vocabulary("word", ["a", "b", "c", "d"])
+    sizes: dict[str, Any] = {"vocab_size": 9, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1}
+    old = EncoderDecoder(NetworkConfig(max_len=3, tokenizer_fingerprint=tokenizer.fingerprint, **sizes))
+    start = FoundModel(tmp_path, {"model_type": "atento", "network": network_to_dict(old.config)}, old.state_dict())
+    wanted = NetworkConfig(max_len=5, **sizes)
+    assert fine_tuned(start, wanted, tokenizer).max_len == 3
+    assert lengthened(start, old, wanted).weights.keys() == start.weights.keys()

@@ -17,7 +17,8 @@ class PositionConfig:
     it a learned weight; `shared` uses one table for all layers (None: as the scheme's paper does, t5 yes, others no).
     `base` is that of sinusoids and rotations, `fraction` the part of a head that is turned, `interleaved` the pairing;
     `max_distance` is where distances are clipped (None: 128, shaw 16), `n_buckets` t5's; `values` is shaw's second
-    table; `scaled` puts the matrix inside the scaling, as the notes do; `shift` leaves rows free in a learned table.
+    table; `scaled` puts the matrix inside the scaling, as the notes do; `shift` leaves rows of a learned table free, and
+    `longer` says how one is made longer when training starts from a model with a shorter one: new rows, or drawn out.
     """
 
     kind: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "none"] = "sinusoidal"
@@ -33,6 +34,7 @@ class PositionConfig:
     values: bool = True
     scaled: bool = True
     shift: int = 0
+    longer: Literal["grown", "interpolated"] = "grown"
 
     def __post_init__(self) -> None:
         if self.heads is not None and self.kind in ADDED:

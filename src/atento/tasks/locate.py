@@ -9,10 +9,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from atento.attention.positions import Learned
 from atento.config.network import NetworkConfig
 from atento.config.recipe import DecodingConfig
 from atento.config.schema import Reading, as_written
@@ -202,7 +204,8 @@ def initial_model(init: str, home: Path) -> FoundModel:
 
 
 def fine_tuned(start: FoundModel, wanted: NetworkConfig, tokenizer: Tokenizer) -> NetworkConfig:
-    """The network of the model that training starts from; only the dropouts are the recipe's.
+    """The network of the model that training starts from; the recipe's are only the dropouts, and a longer `max_len`
+    where positions are learned.
 
     Raises:
         TokenizerError: the model's tokenizer is not its own.
@@ -210,8 +213,26 @@ def fine_tuned(start: FoundModel, wanted: NetworkConfig, tokenizer: Tokenizer) -
     config = network_config(start.config, start.path)
     if config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
         raise TokenizerError(f"{start.path}: the tokenizer is not the one the model was trained with")
-    dropouts = ("dropout", "attention_dropout", "activation_dropout")
-    return replace(config, **{name: getattr(wanted, name) for name in dropouts})
+    changed = {name: getattr(wanted, name) for name in ("dropout", "attention_dropout", "activation_dropout")}
+    if any(scheme.kind == "learned" for scheme in config.schemes):
+        changed["max_len"] = max(config.max_len, wanted.max_len)
+    return replace(config, **changed)
+
+
+@torch.no_grad()
+def lengthened(start: FoundModel, network: nn.Module, wanted: NetworkConfig) -> FoundModel:
+    """The model with its learned position tables as long as the network's (B2), as the recipe's `longer` says."""
+    how = next((scheme.longer for scheme in wanted.schemes if scheme.kind == "learned"), "grown")
+    weights = dict(start.weights)
+    for name, part in network.named_modules():
+        kept = weights.get(f"{name}.weight")
+        if not isinstance(part, Learned) or kept is None or kept.shape[0] >= part.weight.shape[0]:
+            continue
+        table = Learned(kept.shape[0] - part.shift, kept.shape[1], part.shift)
+        table.weight.copy_(kept)
+        longer = table.interpolated(part.max_len) if how == "interpolated" else table.grown(part.max_len)
+        weights[f"{name}.weight"] = longer.weight
+    return replace(start, weights=weights)
 
 
 def write_model(

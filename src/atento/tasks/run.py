@@ -22,7 +22,7 @@ from atento.errors import CheckpointError, DataError, TokenizerError, UsageError
 from atento.networks import build_network, parameter_count
 from atento.precision import resolve_device, threads
 from atento.tasks.identity import has_begun, identity_of, write_whole
-from atento.tasks.locate import FoundModel, check_weights, fine_tuned, initial_model, read_model
+from atento.tasks.locate import FoundModel, check_weights, fine_tuned, initial_model, lengthened, read_model
 from atento.tasks.prepare import Data, batches_for, network_for, read_data, tokenizer_for
 from atento.tasks.validation import validate
 from atento.text.tokenizer import Tokenizer
@@ -140,6 +140,7 @@ def _train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
         network = build_network(config)
+        start = None if start is None else lengthened(start, network, recipe.network)
     if start is not None:
         check_weights(network, start)
         network.load_state_dict(start.weights)
