@@ -1,8 +1,18 @@
 """Measurements beside peers, in one run; a table of them by name."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from atento.bench.attention import measure_attention
+from atento.bench.position_report import Report, report_positions
+from atento.bench.positions import measure_positions
 from atento.bench.training import measure_training
 
-BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {"training": measure_training}
+BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
+    "training": measure_training,
+    "attention": measure_attention,
+    "positions": measure_positions,
+}
+
+# measurements whose rows are better read as a page, with figures
+REPORTS: dict[str, Callable[[Sequence[dict[str, Any]]], Report]] = {"positions": report_positions}

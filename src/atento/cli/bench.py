@@ -1,11 +1,13 @@
 """`atento bench`: the project's measurements beside its peers, ratios last."""
 
 import json
-from typing import Annotated
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from atento.cli.options import AsJson, Threads
+from atento.cli.options import AsJson, Threads, progress
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +17,12 @@ def register(app: typer.Typer) -> None:
 
 def bench(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which; all if not given.")] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="How long each side is measured.")] = 30.0,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="How long each side is measured; positions: 30 for its usual steps.")
+    ] = 30.0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the rows, and what tables and figures there are, here.")
+    ] = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -26,9 +33,50 @@ def bench(
 
     if name is not None and name not in BENCHES:
         raise UsageError(f"unknown measurement {name!r}{nearest(name, list(BENCHES))}")
+    if out is not None:
+        _make_folder(out)
     for chosen in [name] if name else list(BENCHES):
         with thread_scope(threads):
-            for row in BENCHES[chosen](seconds):
-                typer.echo(
-                    json.dumps(row, ensure_ascii=False) if as_json else "\t".join(f"{k} {v}" for k, v in row.items())
-                )
+            show(chosen, BENCHES[chosen](seconds), out, as_json)
+
+
+def show(name: str, measured: Iterable[dict[str, Any]], out: Path | None, as_json: bool) -> None:
+    """Print the rows of a measurement as they come, or its page at the end; write what there is in folder `out`."""
+    from atento.bench import REPORTS
+
+    rows = []
+    for row in measured:
+        rows.append(row)
+        if as_json:
+            typer.echo(json.dumps(row, ensure_ascii=False))
+        elif name not in REPORTS:
+            typer.echo("\t".join(f"{k} {v}" for k, v in row.items()))
+        elif "task" in row:
+            progress(f"{name}: {row['task']}, {row['scheme']}")
+    files = {f"{name}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)}
+    if name in REPORTS:
+        report = REPORTS[name](rows)
+        files |= report.files
+        if not as_json:
+            typer.echo(report.text, nl=False)
+    if out is not None:
+        _write(out, files)
+
+
+def _make_folder(folder: Path) -> None:
+    from atento.errors import UsageError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"could not make the folder {str(folder)!r}: {error.strerror}") from error
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    from atento.errors import AtentoError
+
+    for name, text in files.items():
+        try:
+            (folder / name).write_text(text, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise AtentoError(f"could not write {str(folder / name)!r}: {error.strerror}") from error

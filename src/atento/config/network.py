@@ -17,7 +17,7 @@ class PositionConfig:
     it a learned weight; `shared` uses one table for all layers (None: as the scheme's paper does, t5 yes, others no).
     `base` is that of sinusoids and rotations, `fraction` the part of a head that is turned, `interleaved` the pairing;
     `max_distance` is where distances are clipped (None: 128, shaw 16), `n_buckets` t5's; `values` is shaw's second
-    table; `scaled` puts the matrix inside the scaling, as the notes do; `shift` leaves rows of a learned table free, and
+    table; `scaled` puts the matrix inside the scaling, as the notes do; `shift` leaves rows of a learned table free;
     `longer` says how one is made longer when training starts from a model with a shorter one: new rows, or drawn out.
     """
 
