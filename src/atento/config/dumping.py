@@ -34,22 +34,31 @@ def recipe_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = made["$defs"]
     top = definitions.pop("Recipe")
     named = {"NetworkConfig": {"enum": sorted(PRESETS)}}  # what a text means where a section may stand
+
+    def short_form(part: dict[str, Any]) -> list[dict[str, Any]]:
+        """What a text means where that section may stand."""
+        target = str(part.get("$ref", "")).removeprefix("#/$defs/")
+        kinds = definitions.get(target, {}).get("properties", {}).get("kind")
+        if target == "TokenizerConfig":
+            return [{"type": "string", "description": "the folder of a trained tokenizer"}]
+        if target in named or kinds is None:
+            return [named[target]] if target in named else []
+        return [{word: kinds[word] for word in ("enum", "const") if word in kinds} or {"type": "string"}]
+
     for name, definition in [*definitions.items(), ("Recipe", top)]:
         for key, part in definition["properties"].items():
-            short: list[Any] = []
-            if part.get("type") == "array" and "prefixItems" not in part:
-                short.append(part["items"])
-            target = str(part.get("$ref", "")).removeprefix("#/$defs/")
-            kinds = definitions.get(target, {}).get("properties", {}).get("kind")
-            if target == "TokenizerConfig":
-                short.append({"type": "string", "description": "the folder of a trained tokenizer"})
-            elif target in named:
-                short.append(named[target])
-            elif kinds is not None:
-                short.append({word: kinds[word] for word in ("enum", "const") if word in kinds} or {"type": "string"})
+            arms, short = part.get("anyOf", [part]), []
+            for arm in arms:
+                short += short_form(arm)
+                if arm.get("type") == "array" and "prefixItems" not in arm:
+                    items = short_form(arm["items"])
+                    if items:
+                        arm["items"] = {"anyOf": [*items, arm["items"]]}
+                    elif arm is part:
+                        short.append(arm["items"])
             if short:
                 default = {"default": part.pop("default")} if "default" in part else {}
-                definition["properties"][key] = {"anyOf": [*short, part], **default}
+                definition["properties"][key] = {"anyOf": [*short, *arms], **default}
         if name == NetworkConfig.__name__:
             definition["properties"]["preset"] = {"enum": sorted(PRESETS)}
     top["properties"]["extends"] = {"type": "string", "description": "the recipe that this one changes"}
