@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from atento.bench.attention import measure_attention
+from atento.bench.observation import measure_observation
 from atento.bench.position_report import Report, report_positions
 from atento.bench.positions import measure_positions
 from atento.bench.training import measure_training
@@ -11,6 +12,7 @@ from atento.bench.training import measure_training
 BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
     "training": measure_training,
     "attention": measure_attention,
+    "observation": measure_observation,
     "positions": measure_positions,
 }
 

@@ -1,0 +1,61 @@
+"""What looking at attention costs a training step: nobody looking, one layer looked at, all of them."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from atento.attention import multihead, observe
+from atento.bench.training import SIZES, natural_lengths
+from atento.config.recipe import TrainingConfig
+from atento.data.batches import Seq2SeqBatches
+from atento.networks import build_network
+from atento.precision import best_precision
+from atento.training.memory import keep_freed_memory
+from atento.training.step import Stepper
+
+_LINE = "record"
+
+
+def measure_observation(seconds: float) -> Iterator[dict[str, Any]]:
+    """Rows of milliseconds an update; the ways take turns, update by update, so that a noisy machine hits all alike."""
+    config = SIZES["small"]
+    keep_freed_memory()
+    torch.manual_seed(1)
+    network = build_network(config)
+    precision = best_precision("cpu")
+    stepper = Stepper(network, TrainingConfig(learning_rate=1e-4), precision)
+    source, target = natural_lengths(6000, config.vocab_size)
+    batches = Seq2SeqBatches(source, target, budget=4096, seed=1, pad_id=0, start_id=2, eos_id=3)
+    ways: dict[str, Callable[[], Any]] = {
+        "without the call": _without,
+        "off": nullcontext,
+        "one layer": lambda: observe(stepper.working, layers=[-1]),
+        "all layers": lambda: observe(stepper.working),
+    }
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    started, number = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds * len(ways) or number < 3:
+        for name, way in ways.items():
+            begun = time.perf_counter()
+            with way():
+                stepper.update(batches.parts(number), number + 1, 1e-4)
+            spent[name].append(time.perf_counter() - begun)
+        number += 1
+    middle = {name: sorted(times[1:])[len(times[1:]) // 2] for name, times in spent.items()}
+    for name, one in middle.items():
+        share = one / middle["without the call"] - 1
+        yield {"bench": "observation", "looking": name, "ms_an_update": round(one * 1e3, 1), "more": f"{share:+.1%}"}
+
+
+class _without:
+    """The attention layer without its line that lets others look."""
+
+    def __enter__(self) -> None:
+        self.record = getattr(multihead, _LINE)
+        setattr(multihead, _LINE, lambda *arguments: None)
+
+    def __exit__(self, *error: object) -> None:
+        setattr(multihead, _LINE, self.record)

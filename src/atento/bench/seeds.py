@@ -1,0 +1,17 @@
+"""A few runs that differ in their seed, as a mean and how far it may be off."""
+
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+_T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # for 1 to 9 degrees of freedom
+
+
+def interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and half the 95 % interval by Student's t; None of a single value.
+
+    Of more than ten values t is that of ten, which is on the safe side.
+    """
+    if len(values) < 2:
+        return fmean(values), None
+    t = _T_975[min(len(values) - 2, len(_T_975) - 1)]
+    return fmean(values), float(t * stdev(values) / len(values) ** 0.5)

@@ -1,0 +1,366 @@
+"""The position laboratory: tasks are what they say, networks differ in the scheme alone, answers follow numbers."""
+
+import json
+import math
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from atento.bench import REPORTS
+from atento.bench.position_answers import QUESTIONS, answers
+from atento.bench.position_cost import LiveMemory, measure_cost
+from atento.bench.position_networks import HYBRID, RELATIVE, SCHEMES, Size, reader, stretched, train, translator
+from atento.bench.position_numbers import Numbers, reached
+from atento.bench.position_report import grid_svg, report_positions
+from atento.bench.position_tasks import (
+    ADJECTIVES,
+    ECHO_DISTANCES,
+    FIRST,
+    LETTERS,
+    NOUNS,
+    SECOND,
+    START,
+    echo,
+    longest_sentence,
+    pairs,
+    reorder,
+    sentences,
+    world,
+)
+from atento.bench.positions import Job, links, measure, relative_change, run
+from atento.bench.seeds import interval
+from atento.cli.bench import bench, show
+from atento.errors import UsageError
+
+TINY = Size(d_model=16, n_heads=2, length=16, batch=4, texts=4, seeds=2, steps=0.001, cost_length=16, long=0)
+
+
+def seeded(seed: int = 1) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_echo_asks_for_the_letter_that_stood_there_and_for_nothing_else() -> None:
+    """Read one token at a time: every query symbol is answered, by the letter the distance points at."""
+    batch = echo(20, 48, seeded())
+    following = torch.cat([batch.ids[:, 1:], batch.labels[:, -1:]], dim=1)
+    asked = 0
+    for ids, labels, after in zip(batch.ids.tolist(), batch.labels.tolist(), following.tolist()):
+        for t, token in enumerate(ids):
+            if token < LETTERS:
+                assert labels[t] == -1
+                continue
+            asked += 1
+            answer = ids[t - ECHO_DISTANCES[token - LETTERS]]
+            assert labels[t] == answer < LETTERS
+            assert after[t] == answer
+    assert asked > 20 * 48 * 0.1
+
+
+def test_pairs_are_told_apart_by_order_alone() -> None:
+    """Three of four pairs are of the class; both classes hold the same letters as often."""
+    batch = pairs(40, 32, seeded())
+    assert batch.labels.sum() == 20
+    for ids, label in zip(batch.ids.tolist(), batch.labels.tolist()):
+        met = Counter(pairwise(ids))
+        forward, backward = met[FIRST, SECOND], met[SECOND, FIRST]
+        assert (forward, backward) == ((6, 2) if label else (2, 6))
+        assert ids.count(FIRST) == ids.count(SECOND) == 8
+
+
+def test_world_text_is_whole_sentences_and_held_out_ones_differ() -> None:
+    train_text, valid_text = world(4, 40, seeded()), world(4, 40, seeded(), True)
+    assert torch.equal(train_text.ids[:, 1:], train_text.labels[:, :-1])
+    assert not torch.equal(train_text.ids, valid_text.ids)
+    single = sentences(64, longest_sentence(), seeded())
+    for ids, labels in zip(single.ids.tolist(), single.labels.tolist()):
+        real = [label for label in labels if label != -1]
+        assert real[-1] == 0 and 0 not in real[:-1]  # ends where the sentence does
+        assert labels[len(real) :] == [-1] * (len(labels) - len(real))
+        assert ids[1 : len(real)] == real[:-1]
+
+
+def test_b14_reordered_phrases_are_turned_round_word_by_word() -> None:
+    """A slow reading: cut the source after each noun, turn each part round, translate each word."""
+    batch = reorder(30, 15, seeded())
+    for row in range(30):
+        source = batch.source[row].tolist()
+        phrases: list[list[int]] = [[]]
+        for place, word in enumerate(source):
+            phrases[-1].append(place)
+            if word >= ADJECTIVES:
+                phrases.append([])
+        assert phrases.pop() == [] and max(map(len, phrases)) <= 3
+        sources = [place for phrase in phrases for place in reversed(phrase)]
+        assert batch.sources[row].tolist() == sources
+        assert batch.labels[row].tolist() == [source[place] + ADJECTIVES + NOUNS for place in sources]
+        assert batch.target_input[row].tolist() == [START, *batch.labels[row, :-1].tolist()]
+
+
+@pytest.mark.parametrize("build", [lambda scheme: reader("pairs", scheme, TINY, 3), lambda s: translator(s, TINY, 3)])
+def test_networks_of_a_seed_differ_in_their_scheme_alone(build: Any) -> None:
+    """Every parameter but the schemes' own begins alike; another seed begins otherwise."""
+    plain = dict(build("none").named_parameters())
+    for scheme in SCHEMES:
+        named = dict(build(scheme).named_parameters())
+        rest = {name: value for name, value in named.items() if "positions." not in name}
+        assert rest.keys() == plain.keys()
+        assert all(torch.equal(value, plain[name]) for name, value in rest.items())
+    assert not torch.equal(
+        reader("pairs", "none", TINY, 4).embedding.weight, reader("pairs", "none", TINY, 3).embedding.weight
+    )
+
+
+def test_building_leaves_the_global_generator_as_it_was() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    reader("echo", "learned", TINY, 1)
+    translator("shaw", TINY, 1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_language_model_sees_nothing_ahead_and_a_classifier_everything() -> None:
+    ids = torch.arange(12).unsqueeze(0)
+    changed = ids.clone()
+    changed[0, -1] = 0
+    for scheme in SCHEMES:
+        model, classifier = (reader(task, scheme, TINY, 1).eval() for task in ("echo", "pairs"))
+        with torch.inference_mode():
+            assert torch.equal(model.hidden(ids)[:, :-1], model.hidden(changed)[:, :-1])
+            assert not torch.equal(classifier.hidden(ids)[:, :-1], classifier.hidden(changed)[:, :-1])
+
+
+def test_a_stretched_table_is_a_copy_and_reads_longer_texts() -> None:
+    network = reader("echo", "learned", TINY, 1).eval()
+    long = stretched(network, 64)
+    assert long(torch.zeros(1, 64, dtype=torch.long)).shape[1] == 64
+    assert network.positions.schemes[0].max_len == 16
+    shaw = reader("echo", "shaw", TINY, 1)
+    assert stretched(shaw, 64) is shaw
+
+
+def test_b8_only_absolute_positions_see_that_a_span_has_moved() -> None:
+    found = {scheme: run(Job("pairs", scheme, 1, TINY, "cpu"))["shift by position"] for scheme in SCHEMES}
+    for scheme, change in found.items():
+        assert change < 1e-5 if scheme in ("none", *RELATIVE) else change > 0.05, scheme
+    before = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
+    assert relative_change(before, before + torch.tensor([[0.0, 5.0], [1.0, 0.0]])) == pytest.approx((1 + 0.5) / 2)
+
+
+def test_b3_rows_that_no_sentence_reaches_are_not_trained() -> None:
+    """One step of four sentences: as many rows move as the longest has tokens to read."""
+    found = run(Job("table", "learned", 1, TINY, "cpu"))
+    longest = int((sentences(4, longest_sentence(), seeded()).labels >= 0).sum(dim=1).max())
+    assert [count > 0 for count in found["updates"]] == [place < longest for place in range(longest_sentence())]
+    assert [change > 0 for change in found["change"]] == [count > 0 for count in found["updates"]]
+
+
+def test_b13_share_of_position_is_nothing_without_and_something_with() -> None:
+    assert run(Job("echo", "none", 1, TINY, "cpu"))["position share"] == pytest.approx(0, abs=1e-6)
+    for scheme in ("sinusoidal", "alibi", HYBRID[0]):
+        assert 0.05 < run(Job("echo", scheme, 1, TINY, "cpu"))["position share"] < 1
+
+
+def test_training_learns_what_needs_order_and_only_with_it() -> None:
+    """Shaw's positions find the letter three back; without positions it stays a guess."""
+    size = Size(d_model=32, n_heads=2, length=12, batch=32)
+    right = {}
+    for scheme in ("none", "shaw"):
+        network, generator = reader("echo", scheme, size, 1), seeded()
+
+        def loss(network: Any = network, generator: torch.Generator = generator) -> torch.Tensor:
+            batch = echo(32, 12, generator)
+            return torch.nn.functional.cross_entropy(network(batch.ids).mT, batch.labels, ignore_index=-1)
+
+        assert len(list(train(network, loss, 120))) == 120
+        batch = echo(64, 12, seeded(9))
+        asked = batch.labels >= 0
+        right[scheme] = float((network(batch.ids).argmax(dim=-1) == batch.labels)[asked].float().mean())
+    assert right["shaw"] > 0.95 and right["none"] < 0.6
+
+
+def test_the_same_job_gives_the_same_numbers() -> None:
+    job = Job("reorder", HYBRID[1], 1, TINY, "cpu")
+    assert run(job) == run(job)
+
+
+def test_links_pair_each_target_word_with_its_source() -> None:
+    assert links(torch.tensor([[1, 0], [1, 1]])) == {(0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 1, 1)}
+
+
+def test_interval_is_students() -> None:
+    """Of 1, 2, 3: mean 2, deviation 1, t = 4.303 with two degrees of freedom."""
+    assert interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, 4.303 / math.sqrt(3)))
+    assert interval([7.0]) == (7.0, None)
+    assert interval([0.0, 1.0] * 6)[1] == pytest.approx(2.262 * math.sqrt(12 / 11 / 4) / math.sqrt(12))
+
+
+def test_live_memory_counts_what_lives_at_once_and_views_once() -> None:
+    outside = torch.zeros(1000)
+    with LiveMemory() as memory:
+        one = outside + 1  # 4,000 bytes
+        two = one.view(10, 100) * 2  # as many again; the view is of the same
+        del one
+        two.add_(1)
+        outside.t()
+    assert memory.peak == 8000
+    assert memory.held == 4000
+
+
+def test_b10_tables_of_vectors_cost_products_and_memory_that_sums_do_not() -> None:
+    rows = {row["scheme"]: row for row in measure_cost(TINY, "cpu", ("none", "sinusoidal", "learned", "shaw"))}
+    plain, size = rows["none"], TINY
+    assert rows["sinusoidal"]["parameters"] == plain["parameters"]
+    assert rows["learned"]["parameters"] - plain["parameters"] == size.length * size.d_model
+    tables = 2 * size.n_layers * (2 * (size.length // 2) + 1) * (size.d_model // size.n_heads)
+    assert rows["shaw"]["parameters"] - plain["parameters"] == tables
+    # two products with a table of 17 rows a head and layer: 2 · 2 · 17 · 16 operations a token and layer
+    more = 2 * 2 * 17 * size.d_model * size.n_layers / 1e6
+    assert rows["shaw"]["mflops_a_token"] - plain["mflops_a_token"] == pytest.approx(more, abs=1e-4)
+    assert rows["sinusoidal"]["mflops_a_token"] == plain["mflops_a_token"]
+    assert rows["shaw"]["peak_mib"] > plain["peak_mib"]
+
+
+# ---- rows made by hand: the conclusions must follow them
+
+
+def task_row(task: str, scheme: str, **measures: list[float]) -> dict[str, Any]:
+    found = {
+        name.replace("_", " "): {"mean": sum(values) / len(values), "within": 0.0, "seeds": values}
+        for name, values in measures.items()
+    }
+    return {"bench": "positions", "task": task, "scheme": scheme, "length": 16, "steps": 1, "measures": found}
+
+
+def accuracies(task: str, scheme: str, *shares: float, **more: list[float]) -> dict[str, Any]:
+    lengths = {f"accuracy_{length}": [share, share] for length, share in zip((16, 32, 64, 128), shares)}
+    return task_row(task, scheme, **lengths, **more)
+
+
+def test_b9_how_far_what_was_learned_carries() -> None:
+    numbers = Numbers(
+        [
+            accuracies("echo", "shaw", 1.0, 1.0, 0.99, 0.96),
+            accuracies("echo", "rotary", 1.0, 0.99, 0.8, 1.0),  # what comes back later does not count
+            accuracies("echo", "learned", 0.95, 0.5, 0.2, 0.1),
+            accuracies("echo", "none", 0.3, 0.3, 0.3, 0.3),
+        ]
+    )
+    assert [reached(numbers, "echo", one) for one in ("shaw", "rotary", "learned", "none")] == [128, 32, 16, 0]
+
+
+def answered(rows: list[dict[str, Any]], english: str, key: str = "answer_en") -> str:
+    found: str = next(row[key] for row in answers(rows) if row["question_en"].startswith(english))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("shares", "said", "dito"),
+    [
+        ((1.0, 0.4, 0.2, 0.1), "carried nothing beyond", "não levou o aprendido além"),
+        ((1.0, 1.0, 0.97, 0.1), "held up to 64 tokens", "valeu até 64 tokens"),
+        ((0.5, 0.4, 0.2, 0.1), "nothing follows", "nada se conclui"),
+    ],
+)
+def test_the_answer_on_periodicity_follows_the_numbers(shares: tuple[float, ...], said: str, dito: str) -> None:
+    rows = [accuracies("echo", one, *shares, position_share=[0.5, 0.5]) for one in ("sinusoidal", "shaw")]
+    rows += [accuracies("echo", "none", 0.3, 0.3, 0.3, 0.3, position_share=[0.0, 0.0])]
+    assert said in answered(rows, "Sinusoids are periodic")
+    assert dito in answered(rows, "Sinusoids are periodic", "answer_pt")
+
+
+@pytest.mark.parametrize(
+    ("absolute", "relative", "said"),
+    [
+        ([0.5, 0.51, 0.5], [0.1, 0.1, 0.11], "aligned better"),
+        ([0.1, 0.1, 0.11], [0.5, 0.51, 0.5], "aligned worse"),
+        ([0.1, 0.5, 0.3], [0.3, 0.2, 0.3], "do not tell them apart"),
+    ],
+)
+def test_b14_the_answer_on_alignment_needs_the_seeds_to_agree(
+    absolute: list[float], relative: list[float], said: str
+) -> None:
+    rows = [
+        task_row("reorder", scheme, alignment_error_16=errors, accuracy_16=[1.0, 1.0, 1.0])
+        for scheme, errors in (("sinusoidal", absolute), ("rotary", relative))
+    ]
+    assert said in answered(rows, "Do relative schemes align")
+
+
+def test_b7_the_hybrid_is_compared_with_each_part() -> None:
+    rows = []
+    for task in ("echo", "pairs"):
+        for scheme, far in (("sinusoidal", 0.2), ("shaw", 1.0), (HYBRID[0], 0.9)):
+            rows.append(accuracies(task, scheme, 1.0, 1.0, 1.0, far, position_share=[0.5, 0.5]))
+            rows[-1]["measures"]["shift by position"] = {"mean": 0.0, "seeds": [0.0, 0.0]}
+    said = answered(rows, "Is a hybrid worth it?")
+    assert said.count("better than sinusoidal (20 %)") == said.count("worse than shaw (100 %)") == 2
+
+
+def test_questions_whose_tasks_were_not_measured_stay_unanswered() -> None:
+    rows = [
+        task_row("reorder", one, alignment_error_16=[0.1, 0.2], accuracy_16=[1.0, 1.0]) for one in ("learned", "t5")
+    ]
+    assert len(list(answers(rows))) == 1
+    assert list(answers([])) == []
+
+
+def test_the_whole_laboratory_answers_every_question_and_draws() -> None:
+    """Tiny: one step each. Rows are JSON, every scheme stands in every table, figures are well-formed."""
+    rows = list(measure(Size(16, 2, 1, 16, 2, 2, 2, 0.001, 16, 0), "cpu", 1))
+    rows += list(answers(rows))
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+    for task in ("echo", "pairs", "world", "reorder", "cost"):
+        assert [row["scheme"] for row in rows if row.get("task") == task] == list(SCHEMES)
+    assert len([row for row in rows if "answer_pt" in row]) == len(QUESTIONS)
+    report = report_positions(rows)
+    assert all(row[key] in report.text for row in rows if "answer_pt" in row for key in ("answer_pt", "answer_en"))
+    for scheme in SCHEMES:
+        assert report.text.count(f"| {scheme} |") >= 5
+    figures = {name: text for name, text in report.files.items() if name.endswith(".svg")}
+    assert {"echo.svg", "pairs.svg", "world.svg", "table.svg", "alignment-rotary.svg"} <= figures.keys()
+    for figure in figures.values():
+        assert ElementTree.fromstring(figure).tag.endswith("svg")
+
+
+def test_workers_give_the_rows_that_one_process_gives() -> None:
+    size = Size(16, 2, 1, 16, 2, 2, 2, 0.001, 16, 0)
+    schemes = ("none", "shaw")
+    one, two = ([row for row in measure(size, "cpu", n, ("echo",), schemes) if row["task"] == "echo"] for n in (1, 2))
+    assert one == two
+
+
+def test_a_grid_colours_the_best_darkest_and_escapes_labels() -> None:
+    drawn = grid_svg("<a & b>", "", ["x<y"], ["1", "2"], [[1.0, 3.0]], more_is_better=True)
+    dark = grid_svg("t", "", ["x"], ["1", "2"], [[1.0, 3.0]], more_is_better=False)
+    assert "&lt;a &amp; b&gt;" in drawn and "x&lt;y" in drawn
+
+    def fills(svg: str) -> list[str]:
+        return [node.attrib["fill"] for node in ElementTree.fromstring(svg).iter() if node.tag.endswith("rect")][1:]
+
+    assert fills(drawn) == fills(dark)[::-1] and sum(int(fills(drawn)[1][i : i + 2], 16) for i in (1, 3, 5)) < 200
+
+
+def test_the_command_prints_the_page_and_writes_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [accuracies("echo", one, 1.0, 0.5, 0.2, 0.1, position_share=[0.5, 0.5]) for one in ("none", *RELATIVE)]
+    show("positions", iter(rows), tmp_path, as_json=False)
+    printed = capsys.readouterr()
+    assert printed.out == REPORTS["positions"](rows).text and "echo, rotary" in printed.err
+    written = (tmp_path / "positions.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in written] == rows
+    assert (tmp_path / "positions.md").read_text(encoding="utf-8") == printed.out
+    assert (tmp_path / "echo.svg").read_text(encoding="utf-8").startswith("<svg")
+    show("positions", iter(rows), None, as_json=True)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
+    show("training", iter([{"bench": "training", "ratio": 2.0}]), None, as_json=False)
+    assert capsys.readouterr().out == "bench training\tratio 2.0\n"
+
+
+def test_a_folder_that_cannot_be_made_is_found_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(UsageError, match="could not make the folder"):
+        bench("positions", 30.0, tmp_path / "file" / "folder")
