@@ -32,6 +32,7 @@ from atento.attention.masks import (
     window,
 )
 from atento.attention.relative import ALiBi, Gated, Places, Relations, RelativeMatrix, Shaw, T5Bias
+from atento.attention.spans import count
 
 B, H, S, K = 2, 2, 37, 4
 LENGTHS = [S, 21, 45]  # as many queries as keys, fewer (the last ones of a cache), more (the first see what few may)
@@ -328,7 +329,7 @@ def test_a19_strips_cover_every_query_that_sees_something_once(
     monkeypatch.setattr(blocked, "_STRIP", size)
     mask = MASKS[name]
     found = strips(mask, S, S, B, H)
-    assert all(blocked._count(strip.keys) > 0 for strip in found)
+    assert all(count(strip.keys) > 0 for strip in found)
     sees = torch.ones(B, S).bool() if mask is None else mask.dense(S).expand(B, H, S, S).any(-1).any(1)
     for row in range(B):
         own = [strip.queries for strip in found if strip.row in (None, row)]
@@ -352,7 +353,7 @@ def test_a19_work_grows_with_what_the_mask_allows(monkeypatch: pytest.MonkeyPatc
         window(9, 9) | global_tokens(1): 0.2,
     }
     for mask, share in most.items():
-        scores = [(s.queries.stop - s.queries.start) * blocked._count(s.keys) for s in strips(mask, n, n)]
+        scores = [(s.queries.stop - s.queries.start) * count(s.keys) for s in strips(mask, n, n)]
         assert sum(scores) <= share * n * n, mask
         assert max(scores) <= 4 << 16, mask
 

@@ -167,6 +167,40 @@ def test_a19_no_key_outside_the_reach_is_seen(pair: Pair, queries: int, ends: li
         assert lowered.by_row or reach == listed(lowered.reach(first, last, None))  # else rows need no strips alone
 
 
+@settings(max_examples=300, deadline=None)
+@given(pair=pairs, queries=st.integers(1, S + 2), ends=part)
+def test_a19_keys_called_clear_are_seen_by_all_queries(pair: Pair, queries: int, ends: list[int]) -> None:
+    """For any queries, in any row and in each: kernels mask nothing there."""
+    first, last = (min(end, queries) for end in ends)
+    lowered = lower(pair.mask, queries, S, CPU)
+    seen = pair.mask.dense(queries, S).expand(B, H, queries, S)[:, :, first:last]
+    for row in (None, *range(B)) if first < last else ():
+        low, high = lowered.clear(first, last, row)
+        assert 0 <= low <= S and high <= S
+        assert low >= high or bool((seen if row is None else seen[row])[..., low:high].all())
+
+
+def test_a19_what_is_clear_is_no_narrower_than_it_might_be() -> None:
+    """Queries 4 ... 5 of 9 keys, by hand; the longer one of two that may each allow."""
+    expected = {
+        causal(): (0, 5),
+        lookahead(2): (0, 7),
+        prefix(7): (0, 7),
+        prefix(2): (0, 5),
+        window(3, 2): (2, 7),
+        window(0, 0): (5, 5),
+        causal() & window(3, 2): (2, 5),
+        window(1, 1) | prefix(3): (0, 5),
+        causal() & padding(torch.tensor([3])): (0, 3),
+        documents(torch.tensor([[0, 0, 1, 1, 1, 1, 1, 2, 2]])): (2, 7),
+        documents(torch.tensor([[0, 0, 1, 1, 1, 2, 2, 2, 2]])): (0, 0),
+        documents(torch.tensor([[0, 0, 1, 1, 1, 1, 0, 1, 2]])): (0, 0),
+        ~causal(): (0, 0),
+    }
+    for mask, clear in expected.items():
+        assert lower(mask, 9, 9, CPU).clear(4, 6) == clear, mask
+
+
 @settings(max_examples=200, deadline=None)
 @given(pair=pairs, queries=st.integers(1, S + 2), ends=part, keys=some_keys, row=st.sampled_from([None, *range(B)]))
 def test_a19_a_strip_is_a_part_of_the_matrix(

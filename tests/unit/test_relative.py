@@ -246,7 +246,7 @@ def test_b10_in_blocks_no_square_of_the_length_is_ever_made(name: str, monkeypat
             out = attend(*leaves, relations=Relations(made(name), Places.of(512, 512)), kernel=kernel)
             out.sum().backward()
         largest[kernel] = seen.nbytes
-    assert largest["plain"] >= H * square and largest["blocked"] <= H * square // 32
+    assert largest["plain"] >= H * square and largest["blocked"] <= H * square // 24
 
 
 # Each scheme --------------------------------------------------------------------------------------------------------

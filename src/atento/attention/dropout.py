@@ -110,11 +110,13 @@ def pair_dropout(
     keys: "tuple[int, int] | Tensor | None" = None,
     row: int | None = None,
     lengths: tuple[int, int] | None = None,
+    heads: tuple[int, int] | None = None,
 ) -> Tensor:
     """The mask for attention weights (B,H,t,s): each pair's bit depends on its place (row, head, query, key) alone.
 
     So any part of the (T,S) = `lengths` square is dropped as it is in the whole: kernels may go strip by strip.
-    `queries` and `keys` say which part, `row` which batch row; all of it by default.
+    `queries` and `keys` say which part, `row` the first batch row, `heads` the first head and how many there are in
+    all; all of it by default.
     """
     n_rows, n_heads, t, s = weights.shape
     query_len, key_len = (t, s) if lengths is None else lengths
@@ -125,8 +127,11 @@ def pair_dropout(
         low, high = (0, key_len) if keys is None else keys
         words = torch.arange(low // 8, (high + 7) // 8, device=device)
     first_query = 0 if queries is None else queries.start
-    lines = torch.arange(n_rows * n_heads, device=device) + (0 if row is None else row * n_heads)
-    lines = lines.view(-1, 1) * query_len + torch.arange(first_query, first_query + t, device=device)
+    first_head, all_heads = (0, n_heads) if heads is None else heads
+    lines = (torch.arange(n_rows, device=device) + (row or 0)).view(-1, 1) * all_heads + first_head
+    lines = (lines + torch.arange(n_heads, device=device)).view(-1, 1) * query_len + torch.arange(
+        first_query, first_query + t, device=device
+    )
     index = lines.unsqueeze(-1) * ((key_len + 7) // 8) + words  # (B*H,t,words)
     found = _hashed(index.mul_(_ODD).add_(key)).view(torch.uint8).view(n_rows, n_heads, t, 8 * len(words))
     if isinstance(keys, Tensor):

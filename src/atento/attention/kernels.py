@@ -116,10 +116,9 @@ def only_biases(relations: Relations | None) -> bool:
 
 
 KERNELS: dict[str, Callable[..., Tensor]] = {"plain": plain, "fused": fused, "blocked": blocked, "flex": flex}
-_SHORT = 64 * 64  # below this many scores a head, a CPU's fused kernel costs more in set-up than it saves
-
-
-_LONG = 512 * 512  # above this many scores a head, what the fused kernel cannot do is done in blocks
+_SHORT = 64 * 64  # scores a head, up to which a fused kernel costs more in set-up than it saves
+_LONG = 512 * 512  # scores a head, above which leaving out what a mask forbids saves more than strips cost
+_FEW = 1 << 21  # scores of all heads, up to which a processor is quickest without strips; twice that in 16 bits
 
 
 def choose(
@@ -133,14 +132,18 @@ def choose(
 ) -> str:
     """The kernel for a call, by what it needs: the only place where this is decided."""
     pairs, on_cpu = q.shape[-2] * k.shape[-2], q.device.type == "cpu"
-    if value_bias is not None or (on_cpu and pairs <= _SHORT):
+    sixteen = on_cpu and q.dtype in (torch.bfloat16, torch.float16)
+    few = q.shape[0] * q.shape[1] * pairs <= (2 * _FEW if sixteen else _FEW) if on_cpu else pairs <= _LONG
+    if value_bias is not None:
         return "plain"
     learned = (bias is not None and bias.requires_grad) or (relations is not None and bool(relations.parameters()))
     if dropout or learned or not only_biases(relations):
-        return "plain" if pairs <= _LONG else "blocked"
-    if pairs > _LONG and (relations is not None or (mask.mask is not None and not mask.is_causal)):
+        return "plain" if few else "blocked"
+    if on_cpu and (pairs <= _SHORT or (sixteen and few)):
+        return "plain"
+    if pairs > _LONG and (relations is not None or not (mask.is_causal or mask.is_of_keys)):
         return "blocked"
-    return "plain" if on_cpu and q.dtype == torch.bfloat16 and pairs <= _LONG else "fused"
+    return "blocked" if sixteen and not mask.is_causal else "fused"
 
 
 def attend(

@@ -6,7 +6,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from atento.attention.masks import Mask, Span, additive
+from atento.attention.masks import Mask, additive
+from atento.attention.spans import Span
 
 
 def boolean(mask: Tensor) -> Tensor:
@@ -32,6 +33,12 @@ class LoweredMask:
     def is_causal(self) -> bool:
         """True for the pure causal square that fused kernels know."""
         return isinstance(self.mask, Mask) and self.mask.form == "causal" and self.query_len == self.key_len
+
+    @property
+    def is_of_keys(self) -> bool:
+        """True where all queries see the same keys, or all of them: as padding has it."""
+        own = self.mask
+        return own is None or (not own.by_query if isinstance(own, Mask) else own.shape[-2] == 1)
 
     @cached_property
     def allowed(self) -> Tensor | None:
@@ -73,6 +80,27 @@ class LoweredMask:
             return 0, self.key_len
         ahead = self.key_len - self.query_len
         return self.mask.reach(first + ahead, last + ahead, self.key_len, row)
+
+    def clear(self, first: int, last: int, row: int | None = None) -> tuple[int, int]:
+        """A range of keys that the queries first ... last - 1 (numbered from 0) all see; empty where none is known."""
+        if not isinstance(self.mask, Mask) or self.mask.clear is None:
+            return 0, 0
+        ahead = self.key_len - self.query_len
+        found = self.mask.clear(first + ahead, last + ahead, self.key_len, row)
+        return (0, 0) if isinstance(found, Tensor) else found
+
+    def planes(self, row: int | None = None) -> int:
+        """How many different matrices of queries and keys the mask is, in batch row `row` or all of them."""
+        if self.mask is None:
+            return 1
+        heads, rows = (self.mask.heads, self.mask.batch) if isinstance(self.mask, Mask) else self.mask.shape[1::-1]
+        per_query = self.mask.by_query if isinstance(self.mask, Mask) else self.mask.shape[-2] > 1
+        return heads * (rows if row is None else 1) if per_query else 1
+
+    @property
+    def narrows(self) -> bool:
+        """True if the mask knows a reach, so that fewer queries at once see fewer keys."""
+        return isinstance(self.mask, Mask) and self.mask.reach is not None
 
     @property
     def by_row(self) -> bool:

@@ -14,9 +14,9 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from atento.attention.spans import Reach, Span, band, common, either, longer, shared, within
+
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-Span = tuple[int, int] | Tensor  # keys [first, last), or their sorted indices
-Reach = Callable[[int, int, int, int | None], Span]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,9 @@ class Mask:
     does not); `keys` is the number of keys that a mask with data of its own was made for; `by_query` is False where
     all queries see the same keys, so that one row stands for all. `reach(first, last, keys, row)` names keys outside
     of which the queries first ... last - 1 see nothing (in batch row `row`; None: in any), so that kernels can leave
-    the others out; None: there may be some anywhere. `by_row`: the reach differs from batch row to batch row.
+    the others out; None: there may be some anywhere. `clear` names, in the same
+    way, a range of keys that all those queries see (in that batch row; None: in all), where kernels need not mask.
+    `by_row`: the reach differs from batch row to batch row.
     """
 
     rule: Rule
@@ -41,6 +43,7 @@ class Mask:
     by_query: bool = True
     reach: Reach | None = None
     by_row: bool = False
+    clear: Reach | None = None
 
     def __and__(self, other: "Mask") -> "Mask":
         if self.form == "full":
@@ -51,10 +54,13 @@ class Mask:
         reaches = [mask.reach for mask in (self, other) if mask.reach is not None]
 
         def reach(first: int, last: int, keys: int, row: int | None) -> Span:
-            return reduce(_common, [one(first, last, keys, row) for one in reaches])
+            return reduce(common, [one(first, last, keys, row) for one in reaches])
 
         name = f"{self.name} & {other.name}"
-        return _join(self, other, torch.logical_and, name, min(limits) if limits else None, reach if reaches else None)
+        both = shared(self.clear, other.clear)
+        return _join(
+            self, other, torch.logical_and, name, min(limits) if limits else None, reach if reaches else None, both
+        )
 
     def __or__(self, other: "Mask") -> "Mask":
         ahead = None if self.ahead is None or other.ahead is None else max(self.ahead, other.ahead)
@@ -62,10 +68,18 @@ class Mask:
 
         def reach(first: int, last: int, keys: int, row: int | None) -> Span:
             assert one is not None and two is not None
-            return _either(one(first, last, keys, row), two(first, last, keys, row))
+            return either(one(first, last, keys, row), two(first, last, keys, row))
 
         known = None if one is None or two is None else reach
-        return _join(self, other, torch.logical_or, f"({self.name} | {other.name})", ahead, known)
+        return _join(
+            self,
+            other,
+            torch.logical_or,
+            f"({self.name} | {other.name})",
+            ahead,
+            known,
+            longer(self.clear, other.clear),
+        )
 
     def __invert__(self) -> "Mask":
         def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -137,7 +151,13 @@ def _check(one: Mask, two: Mask) -> None:
 
 
 def _join(
-    one: Mask, two: Mask, how: Callable[[Tensor, Tensor], Tensor], name: str, ahead: int | None, reach: Reach | None
+    one: Mask,
+    two: Mask,
+    how: Callable[[Tensor, Tensor], Tensor],
+    name: str,
+    ahead: int | None,
+    reach: Reach | None,
+    clear: Reach | None,
 ) -> Mask:
     _check(one, two)
 
@@ -159,41 +179,8 @@ def _join(
         one.by_query or two.by_query,
         reach,
         one.by_row or two.by_row,
+        clear,
     )
-
-
-def _listed(span: Span) -> Tensor:
-    return span if isinstance(span, Tensor) else torch.arange(*span)
-
-
-def _common(one: Span, two: Span) -> Span:
-    """The keys of both spans."""
-    if not isinstance(one, Tensor) and not isinstance(two, Tensor):
-        first = max(one[0], two[0])
-        return first, max(first, min(one[1], two[1]))
-    if isinstance(one, Tensor) and isinstance(two, Tensor):
-        return one[torch.isin(one, two)]
-    some, (first, last) = (one, two) if isinstance(one, Tensor) else (two, one)
-    assert isinstance(some, Tensor)
-    return some[(some >= first) & (some < last)]
-
-
-def _either(one: Span, two: Span) -> Span:
-    """The keys of either span; two ranges that meet make one."""
-    if not isinstance(one, Tensor) and not isinstance(two, Tensor) and max(one[0], two[0]) <= min(one[1], two[1]):
-        return min(one[0], two[0]), max(one[1], two[1])
-    joined: Tensor = torch.unique(torch.cat([_listed(one), _listed(two)]))
-    return joined
-
-
-def _band(behind: int | None, ahead: int | None) -> Reach:
-    """The reach of a mask that lets a query see no further than so many positions before and after itself."""
-
-    def reach(first: int, last: int, keys: int, row: int | None) -> Span:
-        low = 0 if behind is None else min(max(0, first - behind), keys)
-        return low, max(low, keys if ahead is None else min(keys, last + ahead))
-
-    return reach
 
 
 def bidirectional() -> Mask:
@@ -203,7 +190,7 @@ def bidirectional() -> Mask:
 
 def causal() -> Mask:
     """A query sees itself and what came before (decoders; A7)."""
-    return Mask(lambda b, h, q, k: k <= q, "causal", "causal", 0, reach=_band(None, 0))
+    return Mask(lambda b, h, q, k: k <= q, "causal", "causal", 0, reach=band(None, 0), clear=within(None, 0))
 
 
 def lookahead(k: int) -> Mask:
@@ -212,7 +199,9 @@ def lookahead(k: int) -> Mask:
         raise ValueError(f"`k` must not be negative: got {k}")
     if k == 0:
         return causal()
-    return Mask(lambda b, h, q, key: key <= q + k, f"lookahead({k})", "any", k, reach=_band(None, k))
+    return Mask(
+        lambda b, h, q, key: key <= q + k, f"lookahead({k})", "any", k, reach=band(None, k), clear=within(None, k)
+    )
 
 
 def prefix(n: int | Tensor) -> Mask:
@@ -234,6 +223,7 @@ def prefix(n: int | Tensor) -> Mask:
         "any",
         None if n > 1 else 0,
         reach=lambda first, last, keys, row: (0, min(keys, max(last, n, 0))),
+        clear=lambda first, last, keys, row: (0, min(keys, max(first + 1, n, 0))),
     )
 
 
@@ -246,7 +236,8 @@ def window(left: int, right: int) -> Mask:
         f"window({left}, {right})",
         "any",
         right,
-        reach=_band(left, right),
+        reach=band(left, right),
+        clear=within(left, right),
     )
 
 
@@ -260,7 +251,7 @@ def dilated(step: int, reach: int | None = None) -> Mask:
         return (apart % step == 0) & (True if reach is None else apart.abs() <= reach)
 
     name = f"dilated({step})" if reach is None else f"dilated({step}, {reach})"
-    return Mask(rule, name, "any", reach, reach=_band(reach, reach))
+    return Mask(rule, name, "any", reach, reach=band(reach, reach))
 
 
 def global_tokens(positions: int | Sequence[int]) -> Mask:
@@ -295,7 +286,7 @@ def allowed_pairs(pairs: Iterable[tuple[int, int]]) -> Mask:
             found |= (q == query) & (k == key)
         return found
 
-    return Mask(rule, f"pairs({len(listed)})", "any", max(0, ahead), reach=_band(max(0, behind), max(0, ahead)))
+    return Mask(rule, f"pairs({len(listed)})", "any", max(0, ahead), reach=band(max(0, behind), max(0, ahead)))
 
 
 def blocks(kept: Tensor, size: int) -> Mask:
@@ -341,7 +332,7 @@ def per_head(masks: Sequence[Mask]) -> Mask:
     reaches = [mask.reach for mask in masks if mask.reach is not None]
 
     def reach(first: int, last: int, keys: int, row: int | None) -> Span:
-        return reduce(_either, [mask_reach(first, last, keys, row) for mask_reach in reaches])
+        return reduce(either, [mask_reach(first, last, keys, row) for mask_reach in reaches])
 
     return Mask(
         rule,
@@ -365,7 +356,12 @@ def padding(lengths: Tensor) -> Mask:
         own = lengths.to(b.device)
         return own[b, k] if listed else k < own[b]
 
-    return Mask(rule, "padding", "any", None, len(lengths), keys=lengths.shape[1] if listed else None, by_query=False)
+    def clear(first: int, last: int, keys: int, row: int | None) -> Span:
+        return 0, min(keys, int(lengths.min() if row is None else lengths[row % len(lengths)]))
+
+    sizes = lengths.shape[1] if listed else None
+    known = None if listed else clear
+    return Mask(rule, "padding", "any", None, len(lengths), keys=sizes, by_query=False, clear=known)
 
 
 def documents(ids: Tensor) -> Mask:
@@ -385,7 +381,21 @@ def documents(ids: Tensor) -> Mask:
                 low, high = min(low, int(where[0])), max(high, int(where[-1]) + 1)
         return (low, high) if low < high else (0, 0)
 
-    return Mask(rule, "documents", "any", None, len(ids), keys=ids.shape[1], reach=reach, by_row=len(ids) > 1)
+    def clear(first: int, last: int, keys: int, row: int | None) -> Span:
+        """The document of all these queries, if it is one and stands in one piece."""
+        low, high = 0, keys
+        for one in ids if row is None else ids[row % len(ids)].unsqueeze(0):
+            own = one[max(0, first)]
+            where = (one == own).nonzero().flatten()
+            start, end = int(where[0]), int(where[-1]) + 1
+            if int(own) == -1 or end - start > len(where) or first < start or last > end:
+                return 0, 0
+            low, high = max(low, start), min(high, end)
+        return low, max(low, high)
+
+    return Mask(
+        rule, "documents", "any", None, len(ids), keys=ids.shape[1], reach=reach, by_row=len(ids) > 1, clear=clear
+    )
 
 
 def predicate(rule: Rule, name: str = "predicate", *, batch: int = 1, heads: int = 1) -> Mask:

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from atento.attention.masks import Span
+from atento.attention.spans import Span
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,20 @@ class Places:
             return at(self.distances).unsqueeze(0)
         least = self.keys[0] - self.queries[-1]
         diagonals = at(least + torch.arange(t + s - 1, device=self.keys.device))  # (H,T+S-1)
-        return diagonals.unfold(-1, s, 1).flip(-2).unsqueeze(0)  # the last query has the least distances
+        return sheared(diagonals, t).unsqueeze(0)
+
+
+def sheared(diagonals: Tensor, t: int) -> Tensor:
+    """(H,t+s-1), a number a distance from the last query and first key on -> (H,t,s), row by row in memory.
+
+    The row is repeated and read on a slant: rows of a width less by one begin one number earlier each.
+    """
+    if t == 1:
+        return diagonals.unsqueeze(-2)
+    width = diagonals.shape[-1] - 1
+    repeated = diagonals.unsqueeze(-2).expand(-1, t, -1).flatten(-2)
+    slanted = repeated[:, t - 1 : t - 1 + t * width].view(-1, t, width)
+    return slanted[..., : width + 2 - t]
 
 
 class Relative(Protocol):
@@ -305,6 +318,27 @@ class Relations:
             found = scheme.scores(q, self.places, scale)
             total = found if total is None else total + found
         return total
+
+    def diagonals(self, scale: float) -> Tensor | None:
+        """What schemes of the distance alone add, (H,T+S-1) from the last query and first key on; None: nothing."""
+        total: Tensor | None = None
+        places = self.places
+        if places.consecutive and len(places.queries) and len(places.keys):
+            count = len(places.queries) + len(places.keys) - 1
+            distance = places.keys[0] - places.queries[-1] + torch.arange(count, device=places.keys.device)
+            for scheme in self.schemes:
+                if isinstance(scheme, _OfDistance):
+                    found = scheme.at(distance) * (scale if scheme.scaled else 1.0)
+                    total = found if total is None else total + found
+        return total
+
+    @property
+    def beside_diagonals(self) -> "Relations | None":
+        """All but what `diagonals` gives."""
+        if not (self.places.consecutive and len(self.places.queries) and len(self.places.keys)):
+            return self
+        rest = tuple(scheme for scheme in self.schemes if not isinstance(scheme, _OfDistance))
+        return Relations(rest, self.places, self.sparsifier) if rest or self.sparsifier is not None else None
 
     @property
     def adds_values(self) -> bool:
