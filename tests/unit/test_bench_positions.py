@@ -276,8 +276,8 @@ def test_the_answer_on_periodicity_follows_the_numbers(shares: tuple[float, ...]
 @pytest.mark.parametrize(
     ("absolute", "relative", "said"),
     [
-        ([0.5, 0.51, 0.5], [0.1, 0.1, 0.11], "aligned better"),
-        ([0.1, 0.1, 0.11], [0.5, 0.51, 0.5], "aligned worse"),
+        ([0.5, 0.51, 0.5], [0.1, 0.1, 0.11], ": aligns better."),
+        ([0.1, 0.1, 0.11], [0.5, 0.51, 0.5], ": aligns worse."),
         ([0.1, 0.5, 0.3], [0.3, 0.2, 0.3], "do not tell them apart"),
     ],
 )

@@ -109,34 +109,44 @@ def cost(numbers: Numbers, voice: Voice) -> str:
 
 
 def alignment(numbers: Numbers, voice: Voice) -> str:
-    """Relative positions, question 2 (B14)."""
+    """Relative positions, question 2 (B14); hybrids, where measured, against the better of the two."""
     name = f"alignment error {numbers.length}"
-    best = []
-    for among in (ABSOLUTE, RELATIVE):
-        error, one = min((numbers.mean("reorder", one, name), one) for one in numbers.schemes("reorder", among))
-        right = numbers.mean("reorder", one, f"accuracy {numbers.length}")
-        best.append((one, voice.number(error), voice.percent(right)))
-    (a, absolute, a_right), (r, relative, r_right) = best
-    told = numbers.apart("reorder", r, a, name)
-    verdict = {
-        -1: voice.say("os relativos alinharam melhor", "relative schemes aligned better"),
-        0: voice.say("as sementes não os separam", "the seeds do not tell them apart"),
-        1: voice.say("os relativos alinharam pior", "relative schemes aligned worse"),
-    }[told]
-    end = ""
-    if numbers.schemes("reorder", ("none",)):
-        without = voice.number(numbers.mean("reorder", "none", name))
-        end = voice.say(f" Sem posições, o erro é {without}.", f" Without positions the error is {without}.")
-    return (
-        voice.say(
-            f"Com frases viradas (erro de alinhamento, 0 é certo): o melhor absoluto, {voice.scheme(a)}, erra "
-            f"{absolute} (palavras certas: {a_right}); o melhor relativo, {voice.scheme(r)}, {relative} ({r_right}): "
-            f"{verdict}.",
-            f"With phrases turned round (alignment error, 0 is right): the best absolute scheme, {a}, errs {absolute} "
-            f"({a_right} of words right); the best relative one, {r}, {relative} ({r_right}): {verdict}.",
+
+    def best(among: Sequence[str]) -> str:
+        return min(numbers.schemes("reorder", among), key=lambda one: numbers.mean("reorder", one, name))
+
+    def shown(scheme: str) -> str:
+        error = voice.number(numbers.mean("reorder", scheme, name))
+        right = voice.percent(numbers.mean("reorder", scheme, f"accuracy {numbers.length}"))
+        return voice.say(
+            f"{voice.scheme(scheme)} {error} (palavras certas: {right})",
+            f"{voice.scheme(scheme)} {error} (words right: {right})",
         )
-        + end
+
+    def against(one: str, other: str) -> str:
+        told = numbers.apart("reorder", one, other, name)
+        return {
+            -1: voice.say("alinha melhor", "aligns better"),
+            0: voice.say("as sementes não os separam", "the seeds do not tell them apart"),
+            1: voice.say("alinha pior", "aligns worse"),
+        }[told]
+
+    absolute, relative = best(ABSOLUTE), best(RELATIVE)
+    text = voice.say(
+        f"Com frases viradas, erro de alinhamento (0 é certo): o melhor absoluto, {shown(absolute)}; o melhor "
+        f"relativo, {shown(relative)}: {against(relative, absolute)}.",
+        f"With phrases turned round, alignment error (0 is right): the best absolute scheme, {shown(absolute)}; the "
+        f"best relative one, {shown(relative)}: {against(relative, absolute)}.",
     )
+    if numbers.schemes("reorder", HYBRID):
+        both, alone = best(HYBRID), best((absolute, relative))
+        text += voice.say(
+            f" O melhor híbrido, {shown(both)}, contra {voice.scheme(alone)}: {against(both, alone)}.",
+            f" The best hybrid, {shown(both)}, against {voice.scheme(alone)}: {against(both, alone)}.",
+        )
+    if numbers.schemes("reorder", ("none",)):
+        text += voice.say(f" Sem posições: {shown('none')}.", f" Without any: {shown('none')}.")
+    return text
 
 
 def experiment(numbers: Numbers, voice: Voice) -> str:
