@@ -118,10 +118,7 @@ def alignment(numbers: Numbers, voice: Voice) -> str:
     def shown(scheme: str) -> str:
         error = voice.number(numbers.mean("reorder", scheme, name))
         right = voice.percent(numbers.mean("reorder", scheme, f"accuracy {numbers.length}"))
-        return voice.say(
-            f"{voice.scheme(scheme)} {error} (palavras certas: {right})",
-            f"{voice.scheme(scheme)} {error} (words right: {right})",
-        )
+        return f"{voice.scheme(scheme)} {error} ({voice.say('palavras certas', 'words right')}: {right})"
 
     def against(one: str, other: str) -> str:
         told = numbers.apart("reorder", one, other, name)
@@ -145,7 +142,7 @@ def alignment(numbers: Numbers, voice: Voice) -> str:
             f" The best hybrid, {shown(both)}, against {voice.scheme(alone)}: {against(both, alone)}.",
         )
     if numbers.schemes("reorder", ("none",)):
-        text += voice.say(f" Sem posições: {shown('none')}.", f" Without any: {shown('none')}.")
+        text += voice.say(f" Para comparar, {shown('none')}.", f" For comparison, {shown('none')}.")
     return text
 
 
@@ -225,11 +222,15 @@ def learned_table(numbers: Numbers, voice: Voice) -> str:
     first, last = (numbers.mean(*name, f"updates {which}") for which in ("first", "last"))
     begin, end = (numbers.mean(*name, f"change {which}") for which in ("first", "last"))
     positions = len(numbers.rows[name]["updates"])
-    verdict = (
-        voice.say("as últimas treinam-se pouco", "late positions are trained little")
-        if last < first / 2
-        else voice.say("as últimas treinam-se tanto quanto as primeiras", "late positions are trained as much as early")
-    )
+    if last < first / 2:
+        verdict = voice.say("as últimas treinam-se raramente", "late positions are trained rarely")
+        if end > begin / 2:
+            verdict += voice.say(
+                ", mas andam mais a cada vez, pois o passo do Adam não encolhe com a raridade",
+                ", but go farther each time, as Adam's step does not shrink with rarity",
+            )
+    else:
+        verdict = voice.say("as últimas treinam-se tanto quanto as primeiras", "late positions are trained as often")
     return voice.say(
         f"Com frases de comprimento natural, a posição 0 recebe {voice.number(first, 0)} atualizações e muda "
         f"{voice.number(begin)}; a posição {positions - 1}, {voice.number(last, 0)} e {voice.number(end)}: {verdict}.",

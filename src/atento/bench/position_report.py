@@ -118,8 +118,8 @@ def _alignment(row: dict[str, Any]) -> str:
     record = AttentionRecord(
         tokens=[f"{word - ADJECTIVES - NOUNS}′" for word in target],
         source_tokens=[str(word) for word in source],
-        kinds={"cross": [np.array([example["weights"]], dtype=np.float32)]},
-        title=f"{row['scheme']}: while writing a word, where it reads",
+        kinds={"cross": [np.array(example["weights"], dtype=np.float32)]},
+        title=row["scheme"],
     )
     return attention_svg(record, kind="cross")
 

@@ -255,14 +255,15 @@ def _run_reorder(job: Job) -> dict[str, Any]:
         with torch.inference_mode(), observe(longer) as seen:
             logits = longer(batch.source.to(job.device), batch.target_input.to(job.device)).logits
         assert logits is not None
-        weights = seen["cross", -1].mean(dim=1).cpu()  # (B,T,S)
+        weights = seen["cross", -1].cpu()  # (B,H,T,S)
+        aligned = links(weights.mean(dim=1).argmax(dim=-1))
         found[f"accuracy {length}"] = float((logits.argmax(dim=-1).cpu() == batch.labels).float().mean())
-        found[f"alignment error {length}"] = alignment_error_rate(links(weights.argmax(-1)), links(batch.sources))
+        found[f"alignment error {length}"] = alignment_error_rate(aligned, links(batch.sources))
         if length == size.length and job.seed == 1:
             found["example"] = {
                 "source": batch.source[0].tolist(),
                 "target": batch.labels[0].tolist(),
-                "weights": [[round(weight, 4) for weight in row] for row in weights[0].tolist()],
+                "weights": [[[float(f"{w:.3g}") for w in row] for row in head] for head in weights[0].tolist()],
             }
     return found
 
