@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from atento.attention.positions import ALiBi, Sinusoidal
+from atento.config.network import network_to_dict
 from atento.config.recipe import DecodingConfig
 from atento.config.schema import Reading, as_written
 from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
-from atento.networks import build_network
-from atento.networks.encoder_decoder import EncoderDecoder
+from atento.networks import EncoderDecoder, Network, RecurrentSeq2Seq, build_network
+from atento.networks.ledger import Ledger
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
+from atento.tasks.embedding import EmbeddingConfig, embed
 from atento.tasks.locate import check_weights, decoding_config, network_config, read_model, write_model
 from atento.tasks.translation import Translation, translate
-from atento.text.tokenizer import Tokenizer
+from atento.text import Tokenizer, has_tokenizer
 
 if TYPE_CHECKING:
     from atento.inspection import AttentionRecord
@@ -27,45 +31,62 @@ if TYPE_CHECKING:
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
-def load(model: str | Path, device: str = "auto", precision: str = "float32") -> Model:
-    """A model in evaluation mode, from a run folder (its best checkpoint), a model folder or a hub name.
+def load(
+    model: str | Path,
+    device: str = "auto",
+    precision: str = "float32",
+    *,
+    allow_missing: bool = False,
+    allow_unused: bool = False,
+) -> Model:
+    """A model in evaluation mode, from a run folder (its best checkpoint), a model folder of our layout or of Hugging
+    Face's, or a hub name. `model.ledger` says what became of the weights of another project's file.
 
     Args:
         device: "auto", "cpu", "cuda" ... precision: "float32", or "bfloat16" where that is asked for.
+        allow_missing: weights that a released file lacks begin anew; allow_unused: those without a place are left.
 
     Raises:
         UsageError, ModelError: nothing loadable there. CheckpointError: truncated or altered; names the file.
     """
     if precision not in DTYPES:
         raise UsageError(f"`precision` must be one of {', '.join(DTYPES)}: got {precision!r}")
-    found = read_model(model)
+    found = read_model(model, allow_missing=allow_missing, allow_unused=allow_unused)
     config = network_config(found.config, found.path)
     decoding_config(found.config, found.path)  # wrong there is found here, not at the first text
-    tokenizer = Tokenizer.load(found.path) if (found.path / "tokenizer.json").exists() else None
+    tokenizer = Tokenizer.load(found.path) if has_tokenizer(found.path) else None
     if tokenizer is not None and config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
         raise TokenizerError(f"{found.path}: the tokenizer is not the one the model was trained with")
     if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
         raise TokenizerError(
             f"{found.path}: the tokenizer has {tokenizer.vocab_size} pieces and the model {config.vocab_size}"
         )
-    with torch.device("meta"):
+    anew = bool(found.ledger and found.ledger.new)
+    with torch.device("cpu" if anew else "meta"):
         network = build_network(config)
+    if anew:
+        found = replace(found, weights=network.state_dict() | found.weights)
     check_weights(network, found)
     network.load_state_dict(found.weights, assign=True)
     for module in network.modules():  # buffers that are computed, not stored
         if isinstance(module, ALiBi | Sinusoidal):
             module.reset_buffers()
     network = network.to(device=resolve_device(device), dtype=DTYPES[precision]).eval().requires_grad_(False)
-    return Model(network, tokenizer, found.config, found.path)
+    return Model(network, tokenizer, found.config, found.path, found.ledger)
 
 
 class Model:
     """A network with its tokenizer and configuration; every method takes text and gives text."""
 
     def __init__(
-        self, network: EncoderDecoder, tokenizer: Tokenizer | None, config: dict[str, Any], path: Path | None
+        self,
+        network: Network,
+        tokenizer: Tokenizer | None,
+        config: dict[str, Any],
+        path: Path | None,
+        ledger: Ledger | None = None,
     ) -> None:
-        self.network, self.tokenizer, self.config, self.path = network, tokenizer, config, path
+        self.network, self.tokenizer, self.config, self.path, self.ledger = network, tokenizer, config, path, ledger
 
     @property
     def decoding(self) -> DecodingConfig:
@@ -97,6 +118,8 @@ class Model:
         """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores."""
         if self.config.get("task") != "translation":
             raise CapabilityError(f"this model does {self.config.get('task')}, not translation")
+        if not isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq):
+            raise CapabilityError(f"a {type(self.network).__name__} does not translate")
         unknown = set(options) - set(DecodingConfig.__dataclass_fields__)
         if unknown:
             name = min(unknown)
@@ -115,6 +138,35 @@ class Model:
         decoding: DecodingConfig = Reading().fit(as_written(options, "options"), DecodingConfig, "decoding", usual)
         return translate(self.network, self._tokenizer(), texts, decoding)
 
+    @overload
+    def embed(self, text: str, **options: Any) -> NDArray[np.float32]: ...
+    @overload
+    def embed(self, text: Sequence[str], **options: Any) -> NDArray[np.float32]: ...
+
+    def embed(self, text: str | Sequence[str], *, batch_tokens: int = 4096, **options: Any) -> NDArray[np.float32]:
+        """Texts as vectors (N,D), float32; one text as (D,) (G8).
+
+        Options: layer (0 first, -1 last), pooling (mean, first, last, max), normalize, max_len; the model's own where
+        not given: those of a sentence-transformers folder, else the mean over the last layer.
+        """
+        texts = [text] if isinstance(text, str) else list(text)
+        for one in texts:
+            if not isinstance(one, str):
+                raise UsageError(f"a text must be a str: got {type(one).__name__}")
+        known = list(EmbeddingConfig.__dataclass_fields__)
+        for name in options:
+            if name not in known:
+                raise UsageError(f"unknown embedding option {name!r}{nearest(name, known)}")
+        config = EmbeddingConfig(**self.config.get("embedding", {}) | options)
+        vectors = embed(self.network, self._tokenizer(), texts, config, batch_tokens)
+        return vectors[0] if isinstance(text, str) else vectors
+
+    def similarity(self, first: str, second: str, **options: Any) -> float:
+        """The cosine of two texts' vectors, -1 to 1; options as in `embed`. A text without tokens gives 0."""
+        a, b = (vector.astype(np.float64) for vector in self.embed([first, second], **options))
+        lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+        return float(a @ b) / lengths if lengths else 0.0
+
     def attend(self, text: str, target: str | None = None) -> AttentionRecord:
         """What attends to what: encoder self-attention, masked decoder self-attention, cross-attention (A11).
 
@@ -123,12 +175,18 @@ class Model:
         return attention_record(self, text, target)
 
     def save(self, directory: str | Path, layout: str = "atento") -> Path:
-        """Write a folder that `load` reads: config.json, model.safetensors, tokenizer files, model card, manifest."""
-        if layout != "atento":
-            raise UsageError(f"`layout` must be 'atento' for this model: got {layout!r}")
-        config = self.config | {"network": asdict(self.network.config)}
+        """Write a folder that `load` reads: config.json, model.safetensors, tokenizer files, model card, manifest.
+
+        layout "huggingface": as `transformers` reads it, for networks of a family that it has.
+
+        Raises:
+            CapabilityError: that layout cannot say what this network is; names what.
+        """
+        if layout not in ("atento", "huggingface"):
+            raise UsageError(f"`layout` must be 'atento' or 'huggingface': got {layout!r}")
+        config = {"model_type": "atento"} | self.config | {"network": network_to_dict(self.network.config)}
         files = {} if self.tokenizer is None else self.tokenizer.files()
-        return write_model(Path(directory), config, self.network.state_dict(), files)
+        return write_model(Path(directory), config, self.network.state_dict(), files, layout=layout)
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:

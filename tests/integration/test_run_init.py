@@ -85,12 +85,12 @@ def test_a_model_that_cannot_be_started_from(server: ForkServer, tuning: Path) -
     save_file({n: v for n, v in weights.items() if n != "encoder.norm.bias"}, broken("less") / "model.safetensors")
     save_file(weights | {"encoder.norm.bias": torch.zeros(3)}, broken("other") / "model.safetensors")
     (broken("mute") / "tokenizer.json").unlink()
-    broken("strange").joinpath("config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+    broken("strange").joinpath("config.json").write_text('{"model_type": "brt"}', encoding="utf-8")
     for init, said in (
         ("less", "weights do not match config.json: 1 missing ['encoder.norm.bias'], 0 unexpected []"),
         ("other", "encoder.norm.bias has shape (3,), config.json says (16,)"),
         ("mute", "no tokenizer in "),
-        ("strange", "config.json is not Atento's own (model_type 'bert')"),
+        ("strange", "model_type 'brt' is not known here; did you mean 'bert'"),
         ("tune.yaml", "tune.yaml is a file; a model is a folder"),
         ("none", "no model at none: give a run folder, a model folder or a hub name (owner/name)"),
     ):

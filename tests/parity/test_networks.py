@@ -73,7 +73,7 @@ def test_c1_c2_c7_a_decoder_layer(norm: str, activation: str) -> None:
         12, 3, 20, dropout=0.0, activation=activation, batch_first=True, norm_first=norm == "pre"
     ).double()
     shake(theirs)
-    ours = make_block(config, kind="decoder", layer=0).double()
+    ours = make_block(config, kind="decoder", layer=0, reads_source=True).double()
     copy_block(ours, theirs)
     x, memory = torch.randn(2, 4, 12, dtype=torch.float64), torch.randn(2, 5, 12, dtype=torch.float64)
     future = ~causal().dense(4)[0, 0]

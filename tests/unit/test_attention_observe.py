@@ -63,7 +63,7 @@ def test_the_weights_are_those_of_the_equation(network: EncoderDecoder) -> None:
         network.encode(SOURCE, source_padding_mask=REAL)
     attention = network.encoder.blocks[0].self_attention
     assert isinstance(attention, MultiHeadAttention)
-    x = network.source_positions(network.embedding(SOURCE))
+    x = network.source_inputs.positions(network.embedding(SOURCE))
     parts = attention.head_weights()
     q, k = (torch.einsum("bld,hdk->bhlk", x, parts[name]) for name in ("query", "key"))
     expected = attention_weights(q, k, mask=padding(REAL))  # biases are zero in a fresh network

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from atento.config.loading import LoadedRecipe, load_recipe
-from atento.config.network import NetworkConfig, PositionConfig, preset
+from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.presets import preset
 from atento.config.recipe import SourceConfig
 from atento.errors import RecipeError
 

@@ -58,6 +58,11 @@ IN_THE_FILE = [
     ("name: 5", "my.yaml:3:7: name must be text: got 5 (put it in quotes if it is text)"),
     ("name: a/b", "my.yaml:3:7: name must be the name of a folder, without slashes: got 'a/b'"),
     ("name: ..", "my.yaml:3:7: name must be the name of a folder, without slashes: got '..'"),
+    (
+        "network: {architecture: decoder}",
+        "my.yaml:3:25: task translation needs network.architecture encoder-decoder or recurrent-seq2seq, which read a "
+        "source and write: got 'decoder'",
+    ),
     ("metrics: blue", "my.yaml:3:10: unknown metric 'blue'; did you mean 'bleu'? Known: bleu, chrf, exact-match, ter"),
     ("metrics: [bleu, bleu]", "my.yaml:3:10: metrics names 'bleu' twice"),
     ("metrics: [bleu, 1]", "my.yaml:3:17: metrics.1 must be text: got 1 (put it in quotes if it is text)"),

@@ -48,7 +48,6 @@ TORCH_FREE = ("errors", "config", "text", "metrics", "world")
 
 # Our own modules imported inside a function, where the rule allows none: each with its reason.
 LATE = {
-    ("attention/observe.py", "atento.attention.multihead"): "the layer calls `record`, `observe` looks for the layer",
     (
         "data/sources.py",
         "atento.world",
@@ -285,6 +284,9 @@ def test_cwe_94_nothing_evaluates_text_or_loads_by_a_name_it_was_given() -> None
     wrong = []
     for file, call in CALLS:
         name = ast.unparse(call.func)
+        safe = any(keyword.arg == "weights_only" and ast.unparse(keyword.value) == "True" for keyword in call.keywords)
+        if name == "torch.load" and safe and name_of(file) == "convert/unpickle.py":
+            continue  # a program of its own, that takes weights alone
         if name in {"eval", "exec", "compile", "__import__"} | FORBIDDEN_CALLS:
             wrong.append(f"{at(file, call.lineno)} {name}")
         if (

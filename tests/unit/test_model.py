@@ -4,7 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import atento
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import TokenizerConfig
 from atento.errors import CapabilityError, CheckpointError, ModelError, RecipeError, TokenizerError, UsageError
 from atento.model import Model, load
@@ -55,7 +55,7 @@ def make(tokenizer: Tokenizer, seed: int = 0, **changes: Any) -> Model:
             parameter.mul_(2.0)
     about = {"model_type": "atento", "atento_version": "0", "task": "translation", "name": "small"}
     decoding = {"beam": 2, "length_penalty": 1.0, "n_best": 1, "max_new_tokens": 8, "batch_tokens": 256}
-    full = {**about, "network": asdict(config), "decoding": decoding}
+    full = {**about, "network": network_to_dict(config), "decoding": decoding}
     return Model(network.eval().requires_grad_(False), tokenizer, full, None)
 
 
@@ -140,7 +140,7 @@ def test_saving_never_writes_over_anything(made: Model, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     made.save(tmp_path / "empty")
     assert load(tmp_path / "empty").config == made.config
-    with pytest.raises(UsageError, match="`layout` must be 'atento' for this model: got 'gguf'"):
+    with pytest.raises(UsageError, match="`layout` must be 'atento' or 'huggingface': got 'gguf'"):
         made.save(tmp_path / "other", layout="gguf")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "there"]
 
@@ -205,7 +205,7 @@ SPOILT: list[tuple[Callable[[Path], object], type[Exception], str]] = [
     (put("config.json", b"[" * 100_000), CheckpointError, "config.json is damaged: "),
     (put("config.json", b"[1]"), ModelError, "config.json must hold one JSON object: got list"),
     (put("model.safetensors", b"12345"), CheckpointError, "model.safetensors is damaged: "),
-    (spoil_config(model_type="bert"), ModelError, "config.json is not Atento's own .model_type 'bert'."),
+    (spoil_config(model_type="brt"), ModelError, "model_type 'brt' is not known here; did you mean 'bert'"),
     (spoil_config(network=None), ModelError, "config.json is not Atento's own"),
     (spoil_config(network__moe=8), ModelError, r"unknown network keys \['moe'\]; was it written by a newer version?"),
     (spoil_config(network__n_heads=3), ModelError, "`n_heads` must divide `d_model`: got 3 and 16"),
@@ -215,7 +215,7 @@ SPOILT: list[tuple[Callable[[Path], object], type[Exception], str]] = [
     (spoil_config(network__activation="swish"), ModelError, "network.activation must be one of relu, gelu"),
     (spoil_config(network__positions={"kind": "rotari"}), ModelError, "network.positions.kind must be one of"),
     (spoil_config(network__positions={"kin": "none"}), ModelError, "unknown key 'kin' in network.positions"),
-    (spoil_config(network__architecture="decoder"), ModelError, "network.architecture must be one of encoder-decoder"),
+    (spoil_config(network__architecture="decoders"), ModelError, "network.architecture must be one of encoder-decoder"),
     (spoil_config(network__eos_id=4096), ModelError, "network.eos_id must be below network.vocab_size: got 4096"),
     (spoil_config(network__vocab_size=0), ModelError, "must be below network.vocab_size: got 0 and 0"),
     (spoil_config(network__vocab_size=9), TokenizerError, "the tokenizer has 360 pieces and the model 9"),

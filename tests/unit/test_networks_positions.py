@@ -16,7 +16,8 @@ from atento.attention.positions import Sinusoidal
 from atento.attention.relative import ALiBi, alibi_slopes
 from atento.config.dumping import dump_recipe
 from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig, PositionConfig, preset
+from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.presets import preset
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.networks import EncoderDecoder, build_network
@@ -73,7 +74,7 @@ def logits(network: EncoderDecoder, *args: Any, **options: Any) -> Tensor:
 @torch.no_grad()
 def encoded(network: EncoderDecoder, ids: Tensor, position_ids: Tensor | None = None, **options: Any) -> Tensor:
     """ids (B,L) through the encoder, at positions that may be given: (B,L,D)."""
-    x = network.source_positions(network.embedding(ids), 0, position_ids)
+    x = network.source_inputs.positions(network.embedding(ids), 0, position_ids)
     out: Tensor = network.encoder(x, position_ids=position_ids, **options)
     return out
 
@@ -202,7 +203,8 @@ def test_b7_one_table_a_stack_or_one_a_layer(kind: Any, table: str, shared: bool
 
 def test_what_the_schemes_learn_is_stored_under_names_of_their_own() -> None:
     positions = (P("learned", gate=True), P("shaw", gate=True, layers=(1,)), P("learned", layers=(0,)), P("alibi"))
-    names = {f"{where}_positions.{what}" for where in ("source", "target") for what in ("schemes.0.weight", "gates.0")}
+    added = ("schemes.0.weight", "gates.0")
+    names = {f"{where}_inputs.positions.{what}" for where in ("source", "target") for what in added}
     for stack in ("encoder", "decoder"):
         names |= {f"{stack}.positions.schemes.0.{what}" for what in ("gate", "scheme.keys", "scheme.value_table")}
         names |= {f"{stack}.positions.added.0.schemes.0.weight"}

@@ -145,7 +145,7 @@ def test_a19_learned_spans_let_a_long_text_skip_what_no_head_sees() -> None:
     """Past 512 tokens the spans stand in the mask, so the strips reach only so far; the output is the same."""
     network = make(SparseConfig(span=40, ramp=8), n_layers=1).float()
     ids = torch.randint(4, 11, (1, 900), generator=torch.Generator().manual_seed(1))
-    x = network.source_positions(network.embedding(ids))
+    x = network.source_inputs.positions(network.embedding(ids))
     (mask,) = network.encoder._masks(x, None, None, None, None)
     assert mask.reach(400, 464) == (400 - 27, 464 + 27)  # a span of 20 and a ramp of 8, whose last step is 0
     skipped = network.encode(ids)

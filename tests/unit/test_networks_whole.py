@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from atento.attention import attend, observe
 from atento.attention.dropout import Randomness
@@ -204,7 +204,7 @@ def test_c1_layer_norm_by_hand_and_where_it_stands() -> None:
     """Population σ and ε; post-norm norm(x + f(x)), pre-norm x + f(norm(x))."""
     x = torch.tensor([[1.0, 2.0, 3.0, 6.0]], dtype=torch.float64)
     f = torch.tensor([[0.5, -1.0, 0.0, 2.0]], dtype=torch.float64)
-    post, pre = (Residual(4, place=place, eps=1e-3, dropout=0.0).double() for place in ("post", "pre"))
+    post, pre = (Residual(nn.LayerNorm(4, eps=1e-3), place=place, dropout=0.0).double() for place in ("post", "pre"))
     gamma, beta = torch.tensor([1.0, 2.0, -1.0, 0.5]).double(), torch.tensor([0.0, 1.0, 0.0, -1.0]).double()
     with torch.no_grad():
         for part in (post, pre):
@@ -270,11 +270,11 @@ def test_c4_embedding_is_the_row_times_root_d_plus_the_position() -> None:
     torch.nn.init.normal_(unscaled.weight)
     assert torch.equal(unscaled(torch.tensor([[3]]))[0, 0], unscaled.weight[3])
     bare, placed = make(positions=PositionConfig("none")), make()
-    assert len(bare.source_positions.schemes) == 0
+    assert len(bare.source_inputs.positions.schemes) == 0
     x = placed.embedding(SOURCE)
-    into = placed._embed(placed.embedding, placed.source_positions, SOURCE, 0, None)
-    torch.testing.assert_close(into, placed.source_positions(x))
-    same = bare._embed(bare.embedding, bare.source_positions, SOURCE, 0, None)
+    into = placed.source_inputs(placed.embedding(SOURCE))
+    torch.testing.assert_close(into, placed.source_inputs.positions(x))
+    same = bare.source_inputs(bare.embedding(SOURCE))
     assert torch.equal(same, bare.embedding(SOURCE))
 
 
@@ -286,8 +286,8 @@ def test_c5_output_is_a_distribution_over_the_vocabulary_tied_or_not(tied: bool)
     torch.testing.assert_close(out.logits.softmax(-1).sum(-1), torch.ones(2, 4).double())
     torch.testing.assert_close(out.logits, out.hidden @ network.projection.T)
     assert (network.projection is network.embedding.weight) == tied
-    tables = 1 if tied else 3
-    rest = sum(p.numel() for n, p in network.named_parameters() if "embedding" not in n and n != "output_weight")
+    tables = 1 if tied else 2
+    rest = sum(p.numel() for n, p in network.named_parameters() if "embedding" not in n and n != "output.weight")
     assert parameter_count(network) == rest + tables * 13 * 8
     assert network(SOURCE, TARGET, project=False).logits is None
 
@@ -295,7 +295,7 @@ def test_c5_output_is_a_distribution_over_the_vocabulary_tied_or_not(tied: bool)
 def test_c7_layer_order_is_self_then_cross_then_feed_forward() -> None:
     """The S3 order, by removing each part's output and seeing which later parts read the change."""
     torch.manual_seed(0)
-    block = make_block(replace(CONFIG, norm="pre"), kind="decoder", layer=0).double()
+    block = make_block(replace(CONFIG, norm="pre"), kind="decoder", layer=0, reads_source=True).double()
     assert isinstance(block, Block) and block.cross_attention is not None
     calls: list[str] = []
     for name in ("self_attention", "cross_attention", "feed_forward"):
@@ -380,8 +380,8 @@ def test_what_cannot_be_is_refused() -> None:
         network.encode(SOURCE, mask=[causal()] * 3)
     with pytest.raises(ValueError, match="`vocab_size` must be at least 1: got 0"):
         EncoderDecoder(replace(CONFIG, vocab_size=0))
-    with pytest.raises(ModelError, match=r"unknown architecture 'encoder'; did you mean 'encoder-decoder'\? Known: "):
-        build_network(replace(CONFIG, architecture="encoder"))  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=r"unknown architecture 'encoders'; did you mean 'encoder'\? Known: "):
+        build_network(replace(CONFIG, architecture="encoders"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the mask padding was made for 5 keys: got 4"):
         network.encode(SOURCE[:, :4], source_padding_mask=REAL)
 

@@ -30,9 +30,9 @@ def test_a_line_a_row_and_what_the_notes_have(app):
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     first, second = (line for line in lines if not line.startswith(" "))
-    assert first.startswith("A3  scaled dot-product attention  value plain kernel away: ")
+    assert first.startswith("A3   scaled dot-product attention  value plain kernel away: ")
     assert "  expected plain kernel away: at most 1e-10;" in first and first.endswith(" s") and "  ok  0." in first
-    assert second.startswith("L1  three one-hot tokens  value A: [[0.264458 0.264458 0.471083]")
+    assert second.startswith("L1   three one-hot tokens  value A: [[0.264458 0.264458 0.471083]")
     assert "      notes: A, row 1: [0.2 0.2 0.6]; h_1: [0.2 0.2 0.6]" in lines
     assert "      0.264458 0.471083 0.264458" in lines
     assert result.stderr.startswith("2 of 2 rows as expected, ") and "CC BY-SA" in result.stderr
@@ -60,7 +60,7 @@ def test_list_runs_nothing(app, monkeypatch):
     result = call(app, "--list")
     assert result.exit_code == 0
     assert [line.split()[0] for line in result.stdout.splitlines()] == list(table.ROWS)
-    assert "A13 attention alone knows no order" in result.stdout.splitlines()
+    assert "A13  attention alone knows no order" in result.stdout.splitlines()
     one = call(app, "A7", "--list", "--json")
     assert json.loads(one.stdout) == {"row": "A7", "title": "causal attention sees the past only"}
 
@@ -70,7 +70,7 @@ def test_a_failed_row_ends_with_status_1_after_the_others(app, monkeypatch):
     result = call(app, "A3", "A1")
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("A3  wrong  value 1  expected 2  FAILED  ")
+    assert lines[0].startswith("A3   wrong  value 1  expected 2  FAILED  ")
     assert any(line.startswith("A1  ") and "  ok  " in line for line in lines)
     assert result.stderr.startswith("1 of 2 rows as expected")
 

@@ -170,7 +170,7 @@ def any_tokenizer(patch):
 
 def smoothed(patch):
     real = step.cross_entropy
-    patch.setattr(step, "cross_entropy", lambda hidden, weight, labels, smoothing: real(hidden, weight, labels, 0.1))
+    patch.setattr(step, "cross_entropy", lambda h, weight, labels, _, bias: real(h, weight, labels, 0.1, bias))
 
 
 def not_shifted(patch):

@@ -170,11 +170,11 @@ def test_b2_a_learned_table_is_made_longer_when_training_starts_from_a_shorter_o
     config = fine_tuned(start, wanted, tokenizer)
     assert config.max_len == 5
     network = EncoderDecoder(config)
-    with pytest.raises(ModelError, match=r"source_positions\.schemes\.0\.weight has shape \(4, 8\), config\.json says"):
+    with pytest.raises(ModelError, match=r"positions\.schemes\.0\.weight has shape \(4, 8\), config\.json says"):
         check_weights(network, start)
     ready = lengthened(start, network, wanted)
     check_weights(network, ready)
-    name = "target_positions.schemes.0.weight"
+    name = "target_inputs.positions.schemes.0.weight"
     before, after = start.weights[name], ready.weights[name]
     assert before.shape == (4, 8) and after.shape == (6, 8)
     assert torch.equal(after[0], before[0])  # the row left free

@@ -1,5 +1,7 @@
 """A score taken apart: how much is content, how much position, scheme by scheme; the parts sum to it (B13, M6)."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +15,7 @@ def decompose(
     *,
     order: Order | None = None,
     added: Tensor | None = None,
-    norm: nn.LayerNorm | None = None,
+    norm: nn.Module | None = None,
 ) -> dict[str, Tensor]:
     """The scores of a self-attention, before mask and softmax, as named parts of shape (B,H,L,L) that sum to them.
 
@@ -22,8 +24,8 @@ def decompose(
         order: what position schemes tell this layer.
         added: (B|1,L,D), the part of `x` that position schemes added to it. Known before the first layer; later
             layers have mixed it with the rest, and without it all of x counts as content.
-        norm: the norm that stands before the attention, if one does: with the deviation it found taken as given, it
-            is linear, so what it makes of each part is exact.
+        norm: the norm that stands before the attention, if one does (`LayerNorm`, or an RMS norm, which takes no mean
+            away): with the deviation it found taken as given, it is linear, so what it makes of each part is exact.
 
     Returns:
         "content", or with `added` "content-content", "content-position", "position-content" and
@@ -62,11 +64,15 @@ def decompose(
     return parts
 
 
-def _normed(norm: nn.LayerNorm, part: Tensor, whole: Tensor, constant: bool) -> Tensor:
+def _normed(norm: Any, part: Tensor, whole: Tensor, constant: bool) -> Tensor:
     """What the norm of `whole` makes of a part of it."""
-    deviation = torch.sqrt(whole.var(dim=-1, unbiased=False, keepdim=True) + norm.eps)
-    out: Tensor = (part - part.mean(dim=-1, keepdim=True)) / deviation * norm.weight
-    return out + norm.bias if constant and norm.bias is not None else out
+    if isinstance(norm, nn.LayerNorm):
+        part, deviation = part - part.mean(dim=-1, keepdim=True), whole.var(dim=-1, unbiased=False, keepdim=True)
+    else:
+        deviation = whole.square().mean(dim=-1, keepdim=True)
+    out: Tensor = part / torch.sqrt(deviation + norm.eps) * norm.weight
+    bias = getattr(norm, "bias", None)
+    return out + bias if constant and bias is not None else out
 
 
 def _queries_and_keys(attention: MultiHeadAttention, x: Tensor, constant: bool) -> tuple[Tensor, Tensor]:

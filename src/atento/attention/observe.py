@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,14 @@ from atento.attention.lowering import lower
 from atento.attention.relative import Relations
 from atento.attention.sparse import BlockChoice
 from atento.errors import UsageError
+
+
+@runtime_checkable
+class Observable(Protocol):
+    """An attention layer as `observe` finds it: what its weights are called, and which layer makes them."""
+
+    kind: str
+    layer: int
 
 
 @dataclass
@@ -68,12 +77,12 @@ def observe(
     its token t, EOS included. In a cached loop of one's own the rows of successive steps are joined. With `rows`,
     nothing is computed for other rows, so that a text of many thousand tokens can be looked at.
     """
-    from atento.attention.multihead import MultiHeadAttention
-
     depth: dict[str, int] = {}
-    parts = [module for module in network.modules() if isinstance(module, MultiHeadAttention)]
-    for part in parts:
-        depth[part.kind] = max(depth.get(part.kind, 0), part.layer + 1)
+    parts = []
+    for module in network.modules():
+        if isinstance(module, Observable):
+            depth[module.kind] = max(depth.get(module.kind, 0), module.layer + 1)
+            parts.append(module)
     wanted = (
         None
         if layers is None
@@ -128,3 +137,13 @@ def record(
             mask = kept if lowered.allowed is None else kept & lowered.allowed
         weights = attention_weights(q.float(), k.float(), mask=mask, scale=scale, rows=rows, relations=relations)
         seen.weights.setdefault((kind, layer), []).append(weights if seen.heads is None else weights[:, seen.heads])
+
+
+def record_weights(part: nn.Module, kind: str, layer: int, weights: Tensor) -> None:
+    """As `record`, for a layer of one head that makes its weights (B,T,S) anyway."""
+    seen = _observation.get()
+    if seen is None or part not in seen.parts or (seen.layers is not None and layer not in seen.layers):
+        return
+    found = weights.detach().float().unsqueeze(1)  # (B,1,T,S)
+    found = found if seen.rows is None else found[:, :, seen.rows]
+    seen.weights.setdefault((kind, layer), []).append(found if seen.heads is None else found[:, seen.heads])

@@ -17,16 +17,21 @@ from atento.errors import UsageError
 __all__ = ["ALiBi", "Learned", "RelativeMatrix", "Rotary", "Shaw", "Sinusoidal", "T5Bias", "Turn", "sinusoids"]
 
 
-def sinusoids(positions: Tensor, d_model: int, base: float = 10000.0) -> Tensor:
+def sinusoids(positions: Tensor, d_model: int, base: float = 10000.0, *, interleaved: bool = True) -> Tensor:
     """sin on even, cos on odd dimensions: angle of pair i is position / base^(2i/d) (Vaswani et al. 2017, 3.5; B1).
+
+    Not `interleaved`: all sines first, then all cosines, as the paper's own code and Marian have it.
 
     positions (...,) integers or floats -> (..., d_model) float32. The angles are made in float64, so that far
     positions are exact. An odd `d_model` has one sine more than cosines.
     """
     angles = _angles(positions, d_model, base)  # (..., ceil(D/2))
     table = torch.zeros(*positions.shape, d_model, dtype=torch.float64, device=positions.device)
-    table[..., 0::2] = torch.sin(angles)
-    table[..., 1::2] = torch.cos(angles[..., : d_model // 2])
+    sines, cosines = (slice(0, None, 2), slice(1, None, 2))
+    if not interleaved:
+        sines, cosines = slice(0, angles.shape[-1]), slice(angles.shape[-1], None)
+    table[..., sines] = torch.sin(angles)
+    table[..., cosines] = torch.cos(angles[..., : d_model // 2])
     return table.to(torch.float32)
 
 
@@ -40,25 +45,28 @@ def _angles(positions: Tensor, width: int, base: float) -> Tensor:
 class Sinusoidal(nn.Module):
     """Adds the sinusoid of its position to each token; has no parameters and any length."""
 
-    def __init__(self, d_model: int, base: float = 10000.0) -> None:
+    def __init__(self, d_model: int, base: float = 10000.0, *, interleaved: bool = True) -> None:
         super().__init__()
-        self.d_model, self.base = d_model, base
+        self.d_model, self.base, self.interleaved = d_model, base, interleaved
         self.table: Tensor
         self.reset_buffers()
 
     def reset_buffers(self) -> None:
         """Make the table anew: it is not stored, so a network built on the meta device needs it after loading."""
-        self.register_buffer("table", sinusoids(torch.arange(256), self.d_model, self.base), persistent=False)
+        self.register_buffer("table", self._rows(torch.arange(256)), persistent=False)
 
     def vectors(self, length: int, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
         """What is added: (L,D) for positions `offset` on, or (B,L,D) for `position_ids` (B,L)."""
         if position_ids is not None:
-            return sinusoids(position_ids, self.d_model, self.base)
+            return self._rows(position_ids)
         end = offset + length
         if end > self.table.shape[0]:
             grown = torch.arange(max(end, 2 * self.table.shape[0]), device=self.table.device)
-            self.table = sinusoids(grown, self.d_model, self.base).to(self.table.dtype)
+            self.table = self._rows(grown).to(self.table.dtype)
         return self.table[offset:end]
+
+    def _rows(self, positions: Tensor) -> Tensor:
+        return sinusoids(positions, self.d_model, self.base, interleaved=self.interleaved)
 
     def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
         """x (B,L,D) -> (B,L,D); the first token stands at `offset`, or where `position_ids` (B,L) say."""

@@ -143,6 +143,13 @@ class Chosen:
         return pairs[..., front : front + query_len, :key_len]
 
 
+def total_cost(network: nn.Module) -> Tensor | None:
+    """What a network's learned sparsity asks the loss to count, nats a target; None where there is none (A17)."""
+    asked = [part.cost() for part in network.modules() if isinstance(part, SparseAttention)]
+    found = [cost for cost in asked if cost is not None]
+    return torch.stack(found).sum() if found else None
+
+
 class BlockChoice(nn.Module):
     """Each block of `size` queries reads the `n` blocks of keys it wants most, its own always among them (A17, A19).
 

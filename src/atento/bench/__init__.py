@@ -4,13 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from atento.bench.attention import measure_attention
+from atento.bench.families import measure_families
 from atento.bench.observation import measure_observation
 from atento.bench.position_report import Report, report_positions
 from atento.bench.positions import measure_positions
+from atento.bench.recurrence import measure_recurrence
 from atento.bench.training import measure_training
 
 BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
     "training": measure_training,
+    "families": measure_families,
+    "recurrence": measure_recurrence,
     "attention": measure_attention,
     "observation": measure_observation,
     "positions": measure_positions,

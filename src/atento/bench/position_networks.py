@@ -14,7 +14,7 @@ from atento.attention.masks import bidirectional, causal
 from atento.attention.positions import Learned
 from atento.bench.position_tasks import REORDER_VOCABULARY, TASKS
 from atento.config.network import NetworkConfig, PositionConfig
-from atento.networks import EncoderDecoder, build_network
+from atento.networks import EncoderDecoder
 from atento.networks.layers import TokenEmbedding
 from atento.networks.positions import AddedPositions, input_positions
 from atento.networks.stack import Stack
@@ -125,7 +125,7 @@ def reader(task: str, scheme: str, size: Size, seed: int, *, max_len: int | None
 def translator(scheme: str, size: Size, seed: int) -> EncoderDecoder:
     """A fresh encoder-decoder for the re-ordering task, one decoder layer deep so that its reading is the alignment."""
     with _seeded(seed):
-        network = build_network(network_config(scheme, size, REORDER_VOCABULARY))
+        network = EncoderDecoder(network_config(scheme, size, REORDER_VOCABULARY))
         torch.manual_seed(seed)  # schemes have drawn before: begin again for the rest
         network.reset_parameters()
         _enlarge_learned(network)

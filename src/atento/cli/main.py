@@ -15,9 +15,11 @@ from atento.cli import (
     average,
     bench,
     config,
+    convert,
     data,
     demo,
     doctor,
+    embed,
     notes,
     recipes,
     runs,
@@ -37,7 +39,21 @@ app = typer.Typer(
     help="Attention models for language: from a text file to a translator.",
     epilog="Example:  atento demo",
 )
-for module in (train, translate, evaluation, score, attend, average, runs, notes, doctor, bench, demo):
+for module in (
+    train,
+    translate,
+    embed,
+    evaluation,
+    score,
+    attend,
+    average,
+    convert,
+    runs,
+    notes,
+    doctor,
+    bench,
+    demo,
+):
     module.register(app)
 app.add_typer(tokenizer.tokenizer_app, name="tokenizer")
 app.add_typer(recipes.recipes_app, name="recipes")

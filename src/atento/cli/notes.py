@@ -42,7 +42,7 @@ def notes(
     if names_only:
         for row in chosen:
             record = {"row": row.id, "title": row.title}
-            typer.echo(json.dumps(record, ensure_ascii=False) if as_json else f"{row.id:<4}{row.title}")
+            typer.echo(json.dumps(record, ensure_ascii=False) if as_json else f"{row.id:<5}{row.title}")
         typer.echo(CREDIT, err=True)
         return
     if out is not None:
@@ -69,7 +69,7 @@ def told(result: "Result") -> str:
     verdict = "ok" if found.passed else "FAILED"
     value, expected = shown(found.value), shown(found.expected)
     expected = "the same" if expected == value else expected
-    lines = [f"{row.id:<4}{row.title}  value {value}  expected {expected}  {verdict}  {result.seconds:.2f} s"]
+    lines = [f"{row.id:<5}{row.title}  value {value}  expected {expected}  {verdict}  {result.seconds:.2f} s"]
     if found.notes is not None:
         lines.append(f"      notes: {shown(found.notes)}")
     if found.remark:

@@ -63,6 +63,13 @@ def check(recipe: Recipe, reading: Reading, metrics: Collection[str]) -> None:
             key, reason = problem
             place = reading.origins.get(f"{path}.{key}", reading.places.get(path, "data"))
             raise RecipeError(f"{place}: {path} {reason}")
+    architecture = recipe.network.architecture
+    if architecture not in ("encoder-decoder", "recurrent-seq2seq"):
+        place = reading.origins.get("network.architecture") or reading.places.get("network", "network")
+        raise RecipeError(
+            f"{place}: task {recipe.task} needs network.architecture encoder-decoder or recurrent-seq2seq, which read "
+            f"a source and write: got {architecture!r}"
+        )
     for number, name in enumerate(recipe.metrics):
         place = reading.places.get("metrics", "metrics")
         if name not in metrics:

@@ -9,7 +9,8 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter
 
 from atento.config import schema
-from atento.config.network import PRESETS, NetworkConfig
+from atento.config.network import NetworkConfig
+from atento.config.presets import PRESETS
 from atento.config.recipe import Recipe
 
 

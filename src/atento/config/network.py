@@ -1,9 +1,11 @@
-"""What a network is made of: one frozen dataclass for every family, and the presets that name the well-known ones."""
+"""What a network is made of: one frozen dataclass for every family, with one each for its larger parts."""
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from atento.errors import RecipeError, nearest
+from atento.config.elmo import CBOWConfig, ELMoConfig
+from atento.config.recurrent import RecurrentConfig
+from atento.errors import RecipeError
 
 ADDED = ("sinusoidal", "learned")  # schemes that add to the input; the others act inside self-attention
 
@@ -15,9 +17,11 @@ class PositionConfig:
     `kind`: sinusoidal and learned add a vector to each token; rotary turns queries and keys; shaw, t5, alibi and matrix
     add to the score of a pair, shaw to its value too. `layers` and `heads` restrict it (all if not given); `gate` gives
     it a learned weight; `shared` uses one table for all layers (None: as the scheme's paper does, t5 yes, others no).
-    `base` is that of sinusoids and rotations, `fraction` the part of a head that is turned, `interleaved` the pairing;
+    `base` is that of sinusoids and rotations, `fraction` the part of a head that is turned; `interleaved` pairs
+    neighbouring dimensions instead of the two halves (None: as the scheme's paper does, sinusoids yes, rotations no);
     `max_distance` is where distances are clipped (None: 128, shaw 16), `n_buckets` t5's; `values` is shaw's second
     table; `scaled` puts the matrix inside the scaling, as the notes do; `shift` leaves rows of a learned table free;
+    `real_only` counts real tokens alone, so that padding on the left moves nobody (RoBERTa);
     `longer` says how one is made longer when training starts from a model with a shorter one: new rows, or drawn out.
     """
 
@@ -28,17 +32,20 @@ class PositionConfig:
     shared: bool | None = None
     base: float = 10000.0
     fraction: float = 1.0
-    interleaved: bool = False
+    interleaved: bool | None = None
     max_distance: int | None = None
     n_buckets: int = 32
     values: bool = True
     scaled: bool = True
     shift: int = 0
+    real_only: bool = False
     longer: Literal["grown", "interpolated"] = "grown"
 
     def __post_init__(self) -> None:
         if self.heads is not None and self.kind in ADDED:
             raise RecipeError(f"`heads` has no meaning for {self.kind} positions, which are added before there are any")
+        if self.real_only and self.kind not in ADDED:
+            raise RecipeError(f"`real_only` has no meaning for {self.kind} positions: only added ones count tokens")
         if self.gate and self.kind == "rotary":
             raise RecipeError("`gate` has no meaning for rotary positions: a rotation is not added to anything")
         for name in ("layers", "heads"):
@@ -98,44 +105,105 @@ class SparseConfig:
 
 
 @dataclass(frozen=True)
-class NetworkConfig:
-    """An encoder-decoder Transformer as numbers and choices; the stack is built from this alone.
+class HeadConfig:
+    """What is read off an encoder, beside its hidden vectors.
 
-    `d_head` None means d_model / n_heads; `n_decoder_layers` None means n_layers; `n_kv_heads` None means n_heads;
-    `positions` is one scheme or a list of them that add up;
-    `attention_dropout` and `activation_dropout` stand beside the residual `dropout`.
+    masked-language-model: logits over the vocabulary at every position; next-sentence: two logits off the pooled
+    vector, index 0 "is next"; classification and regression: off the pooled vector; tagging: at every position;
+    answer: a start and an end score at every position; span-boundary: a hidden token from the two beside its span
+    (SpanBERT). `labels` are the names of what it tells apart; `hidden` puts a dense layer with tanh before it.
+    `pooling` is what it reads: the pooler's vector, the first real token's, or the mean over real tokens.
     """
 
-    architecture: Literal["encoder-decoder"] = "encoder-decoder"
+    kind: Literal[
+        "masked-language-model", "next-sentence", "classification", "regression", "tagging", "answer", "span-boundary"
+    ]
+    labels: tuple[str, ...] = ()
+    pooling: Literal["pooler", "first", "mean"] = "pooler"
+    hidden: bool = False
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.kind in ("classification", "tagging") and len(self.labels) < 2:
+            raise RecipeError(f"`labels` must name at least two for a {self.kind} head: got {list(self.labels)}")
+        if len(set(self.labels)) < len(self.labels):
+            raise RecipeError(f"`labels` must differ: got {list(self.labels)}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise RecipeError(f"`dropout` must lie in [0, 1): got {self.dropout}")
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers it gives."""
+        return {"next-sentence": 2, "answer": 2, "regression": 1}.get(self.kind, len(self.labels))
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """A network as numbers and choices: which of the stacks it has, and what their one block is made of.
+
+    `architecture` is the arrangement; `family` names the released models whose layout it can be saved in ("" if none).
+    None means: `d_head` d_model / n_heads, `n_decoder_layers` n_layers, `n_kv_heads` n_heads, `attention_scale`
+    1/√d_head. `positions` is one scheme or a list of them that add up. `embedding_norm` normalises what enters the
+    first layer; `bias` gives the products of attention and feed-forward one; `gated` multiplies the activation by a
+    second product (Shazeer 2020). `n_segments` are BERT's sentence kinds, `pooler` its tanh over the first token.
+    Embeddings: `scale_embedding` multiplies them by √D; `shared_embeddings` is one table for source and target,
+    `tied_embeddings` the same one for the output, which `output_bias` gives a bias and `scale_output` divides by √D.
+    `attention_dropout` and `activation_dropout` stand beside the residual `dropout`. `recurrent`, `elmo` and `cbow` are
+    what those architectures have beside the general fields.
+    """
+
+    architecture: Literal[
+        "encoder-decoder", "encoder", "decoder", "recurrent-seq2seq", "recurrent-lm", "elmo", "cbow"
+    ] = "encoder-decoder"
+    family: str = ""
     vocab_size: int = 0  # 0: taken from the tokenizer
     d_model: int = 512
     d_ff: int = 2048
     n_heads: int = 8
     n_kv_heads: int | None = None
+    d_head: int | None = None
     n_layers: int = 6
     n_decoder_layers: int | None = None
     dropout: float = 0.1
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
-    activation: Literal["relu", "gelu"] = "relu"
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
+    gated: bool = False
+    bias: bool = True
+    attention_scale: float | None = None
     norm: Literal["pre", "post"] = "post"
+    norm_kind: Literal["layer", "rms"] = "layer"
     norm_eps: float = 1e-5
+    embedding_norm: bool = False
     positions: PositionConfig | tuple[PositionConfig, ...] = PositionConfig()
     sparse: SparseConfig | None = None
+    recurrent: RecurrentConfig | None = None
+    elmo: ELMoConfig | None = None
+    cbow: CBOWConfig | None = None
     max_len: int = 512
+    n_segments: int = 0
+    pooler: bool = False
+    heads: tuple[HeadConfig, ...] = ()
     scale_embedding: bool = True
+    shared_embeddings: bool = True
     tied_embeddings: bool = True
+    output_bias: bool = False
+    scale_output: bool = False
     initializer: Literal["xavier", "normal"] = "xavier"
     pad_id: int = 0
     bos_id: int = 2
     eos_id: int = 3
     unk_id: int = 1
     start_id: int = 2
+    mask_id: int | None = None
     tokenizer_fingerprint: str | None = None
 
     def __post_init__(self) -> None:
-        if self.n_heads < 1 or self.d_model % self.n_heads:
+        if self.n_heads < 1 or (self.d_head is None and self.d_model % self.n_heads):
             raise RecipeError(f"`n_heads` must divide `d_model`: got {self.n_heads} and {self.d_model}")
+        if self.d_head is not None and self.d_head < 1:
+            raise RecipeError(f"`d_head` must be at least 1: got {self.d_head}")
+        self._check_parts()
         for name in ("d_model", "d_ff", "n_layers", "max_len"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`{name}` must be at least 1: got {getattr(self, name)}")
@@ -166,6 +234,32 @@ class NetworkConfig:
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise RecipeError(f"`{name}` must lie in [0, 1): got {getattr(self, name)}")
 
+    def _check_parts(self) -> None:
+        """What one arrangement has and another has not."""
+        if self.architecture != "encoder":
+            for name in ("heads", "pooler", "n_segments"):
+                if getattr(self, name):
+                    raise RecipeError(f"`{name}` belongs to an encoder: got architecture {self.architecture!r}")
+        if self.n_segments < 0:
+            raise RecipeError(f"`n_segments` must not be negative: got {self.n_segments}")
+        if self.architecture not in ("encoder-decoder", "recurrent-seq2seq") and self.n_decoder_layers is not None:
+            raise RecipeError("`n_decoder_layers` belongs to an encoder-decoder; use `n_layers`")
+        for name, homes in (
+            ("recurrent", ("recurrent-seq2seq", "recurrent-lm")),
+            ("elmo", ("elmo",)),
+            ("cbow", ("cbow",)),
+        ):
+            if getattr(self, name) is not None and self.architecture not in homes:
+                raise RecipeError(f"`{name}` belongs to architecture {homes[0]}: got {self.architecture!r}")
+        kinds = [head.kind for head in self.heads]
+        for kind in kinds:
+            if kinds.count(kind) > 1:
+                raise RecipeError(f"`heads` may hold one of each kind: got {kind} twice")
+        for head in self.heads:
+            pooled = head.kind in ("next-sentence", "classification", "regression") and head.pooling == "pooler"
+            if pooled and not self.pooler:
+                raise RecipeError(f"a {head.kind} head that reads the pooler needs `pooler: true`")
+
     @property
     def schemes(self) -> tuple[PositionConfig, ...]:
         """The position schemes that add up; none for kind "none"."""
@@ -173,9 +267,9 @@ class NetworkConfig:
         return tuple(scheme for scheme in given if scheme.kind != "none")
 
     @property
-    def d_head(self) -> int:
+    def head_width(self) -> int:
         """Width of one head, K."""
-        return self.d_model // self.n_heads
+        return self.d_model // self.n_heads if self.d_head is None else self.d_head
 
     @property
     def decoder_layers(self) -> int:
@@ -183,34 +277,13 @@ class NetworkConfig:
         return self.n_layers if self.n_decoder_layers is None else self.n_decoder_layers
 
 
-def transformer_tiny(**changes: Any) -> NetworkConfig:
-    """A small translation model: 128 wide, 2 + 2 layers, for a laptop and a lecture."""
-    return replace(NetworkConfig(d_model=128, d_ff=512, n_heads=4, n_layers=2, norm="pre"), **changes)
-
-
-def transformer_base(**changes: Any) -> NetworkConfig:
-    """Transformer-base of Vaswani et al. 2017, table 3: 512 wide, 6 + 6 layers, 8 heads."""
-    return replace(NetworkConfig(), **changes)
-
-
-PRESETS = {"transformer-tiny": transformer_tiny, "transformer-base": transformer_base}
-
-
-def preset(name: str, **changes: Any) -> NetworkConfig:
-    """The preset of that name with some fields changed.
-
-    Raises:
-        RecipeError: no such preset, or no such field; the message lists the known ones.
-    """
-    if name not in PRESETS:
-        raise RecipeError(f"unknown preset {name!r}{nearest(name, list(PRESETS))}")
-    known = [field.name for field in fields(NetworkConfig)]
-    for key in changes:
-        if key not in known:
-            raise RecipeError(f"unknown network key {key!r}{nearest(key, known)}")
-    return PRESETS[name](**changes)
-
-
 def network_to_dict(config: NetworkConfig) -> dict[str, Any]:
-    """The configuration as plain data, for `config.json`."""
-    return asdict(config)
+    """The configuration as plain data, lists for tuples: what `config.json` gives back."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(child) for name, child in value.items()}
+        return [plain(child) for child in value] if isinstance(value, tuple | list) else value
+
+    found: dict[str, Any] = plain(asdict(config))
+    return found

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from atento.config import network
+from atento.config import presets
 from atento.config.network import NetworkConfig
 from atento.config.recipe import TokenizerConfig
 from atento.config.yaml12 import Written
@@ -161,7 +161,7 @@ class Reading:
         named = written.get("preset") if "preset" in extra else None
         if named is not None:
             name = _leaf(named, str, f"{path}.preset")
-            start = self.located(lambda: network.preset(name), named, path)
+            start = self.located(lambda: presets.preset(name), named, path)
             origin = f"preset {named.value}"
             self.origins.update({dotted(path, key): origin for key in flatten(start)})
         values = {}
@@ -172,7 +172,7 @@ class Reading:
             if part.init and part.name not in values and start is None and _required(part):
                 raise RecipeError(f"{node.place}: {dotted(path, part.name)} is missing: {describe(known[part.name])}")
         if named is not None:
-            made = self.located(lambda: network.preset(name, **values), node, path)
+            made = self.located(lambda: presets.preset(name, **values), node, path)
         elif start is not None:
             made = self.located(lambda: replace(start, **values), node, path)
         else:

@@ -37,7 +37,8 @@ def generate(
 
     Args:
         network: a network, or anything with `begin` and `step` (a toy, say).
-        ids: (B,S), the source of an encoder-decoder; its output begins at the network's start token.
+        ids: (B,S), the source of an encoder-decoder, whose output begins at the network's start token; or the prompt
+            of a language model, which is not repeated in the output.
         max_new_tokens: at most so many tokens, EOS counted; one number, or one a row.
         eos_id: None = the network's own, () = none.
         padding_mask: boolean (B,S), True = a real token.
@@ -57,7 +58,10 @@ def generate(
     if len(most) != count:
         raise ValueError(f"`max_new_tokens` gives one number a row: got {len(most)} for {count} rows")
     eos_ids = (steps.eos_id,) if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
-    first = torch.full((count,), steps.start_id, dtype=torch.long, device=ids.device)
+    if hasattr(steps, "first_tokens"):  # a language model goes on from its prompt
+        first = steps.first_tokens(ids, padding_mask)
+    else:
+        first = torch.full((count,), steps.start_id, dtype=torch.long, device=ids.device)
     if prefix_ids is not None:
         first = torch.cat([first.unsqueeze(1), prefix_ids], dim=1)
     state = steps.begin(ids, padding_mask)

@@ -48,7 +48,10 @@ class Beam:
 
 
 class Steps(Protocol):
-    """A network, or a toy, seen by a search: it knows nothing else of it."""
+    """A network, or a toy, seen by a search: it knows nothing else of it.
+
+    One that goes on from a prompt also has `first_tokens(ids, padding_mask)` -> (B,): what its first step reads.
+    """
 
     start_id: int
     eos_id: int

@@ -8,7 +8,7 @@ from atento.attention.dropout import Randomness
 from atento.attention.kernels import AnyMask
 from atento.attention.multihead import KeyValues, MultiHeadAttention, Order
 from atento.config.network import NetworkConfig
-from atento.networks.layers import FeedForward, Residual
+from atento.networks.layers import FeedForward, Residual, make_norm
 
 
 @dataclass
@@ -72,27 +72,36 @@ class Block(nn.Module):
         return self.feed_forward_residual.after(x, out, random)
 
 
-def make_block(config: NetworkConfig, *, kind: str, layer: int) -> Block:
-    """The block that `config` describes, for the "encoder" or the "decoder" stack."""
+def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bool = False) -> Block:
+    """The block that `config` describes, for an "encoder" or a "decoder" stack, one that reads a source or not."""
 
     def attention(kind: str) -> MultiHeadAttention:
         return MultiHeadAttention(
             config.d_model,
             config.n_heads,
             n_kv_heads=config.n_kv_heads,
+            d_head=config.d_head,
+            bias=config.bias,
             dropout=config.attention_dropout,
+            scale=config.attention_scale,
             kind=kind,
             layer=layer,
         )
 
     def residual() -> Residual:
-        return Residual(config.d_model, place=config.norm, eps=config.norm_eps, dropout=config.dropout)
+        norm = make_norm(config.norm_kind, config.d_model, config.norm_eps)
+        return Residual(norm, place=config.norm, dropout=config.dropout)
 
     return Block(
         self_attention=attention(kind),
-        cross_attention=attention("cross") if kind == "decoder" else None,
+        cross_attention=attention("cross") if reads_source else None,
         feed_forward=FeedForward(
-            config.d_model, config.d_ff, activation=config.activation, dropout=config.activation_dropout
+            config.d_model,
+            config.d_ff,
+            activation=config.activation,
+            gated=config.gated,
+            bias=config.bias,
+            dropout=config.activation_dropout,
         ),
-        residuals=[residual() for _ in range(3 if kind == "decoder" else 2)],
+        residuals=[residual() for _ in range(3 if reads_source else 2)],
     )

@@ -6,18 +6,46 @@ from torch import nn
 
 from atento.config.network import NetworkConfig
 from atento.errors import ModelError, nearest
+from atento.networks.cbow import CBOW
+from atento.networks.decoder import Decoder
+from atento.networks.elmo import ELMo
+from atento.networks.encoder import Encoder
 from atento.networks.encoder_decoder import EncoderDecoder
+from atento.networks.recurrent_lm import RecurrentLM
+from atento.networks.recurrent_seq2seq import RecurrentSeq2Seq
 
-ARCHITECTURES: dict[str, Callable[[NetworkConfig], EncoderDecoder]] = {"encoder-decoder": EncoderDecoder}
+Seq2Seq = EncoderDecoder | RecurrentSeq2Seq  # what reads a source and writes a target; called alike
+Network = Encoder | Decoder | EncoderDecoder | RecurrentSeq2Seq | RecurrentLM | ELMo | CBOW
+ARCHITECTURES: dict[str, Callable[[NetworkConfig], Network]] = {
+    "encoder-decoder": EncoderDecoder,
+    "encoder": Encoder,
+    "decoder": Decoder,
+    "recurrent-seq2seq": RecurrentSeq2Seq,
+    "recurrent-lm": RecurrentLM,
+    "elmo": ELMo,
+    "cbow": CBOW,
+}
 
 
-def build_network(config: NetworkConfig) -> EncoderDecoder:
+def build_network(config: NetworkConfig) -> Network:
     """A freshly initialised network; weights come from PyTorch's global generator, so seed that first."""
     if config.architecture not in ARCHITECTURES:
         raise ModelError(
             f"unknown architecture {config.architecture!r}{nearest(config.architecture, list(ARCHITECTURES))}"
         )
     return ARCHITECTURES[config.architecture](config)
+
+
+def build_seq2seq(config: NetworkConfig) -> Seq2Seq:
+    """As `build_network`, of what reads a source and writes a target.
+
+    Raises:
+        ModelError: the architecture does not.
+    """
+    network = build_network(config)
+    if not isinstance(network, Seq2Seq):
+        raise ModelError(f"an {config.architecture} network reads no source to write a target from")
+    return network
 
 
 def parameter_count(network: nn.Module) -> int:

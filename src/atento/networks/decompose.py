@@ -9,6 +9,7 @@ from atento.attention.ablation import attentions
 from atento.attention.decompose import decompose
 from atento.errors import UsageError
 from atento.networks.block import Block
+from atento.networks.inputs import InputLayer
 from atento.networks.positions import AddedPositions
 from atento.networks.stack import Stack
 
@@ -17,7 +18,8 @@ def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], obj
     """The parts of the scores in self-attention `kind` ("encoder" or "decoder") of that layer during `run()`.
 
     Positions that were added to the input are told apart in the first layer, where the stream is still the sum of the
-    two; from the second on they are mixed into what counts as content. See `decompose`, whose answer this is.
+    two; from the second on, and behind a norm over the sum (BERT's), they are mixed into what counts as content. See
+    `decompose`, whose answer this is.
 
     Raises:
         UsageError: no such self-attention; `run` did not pass through it; the network is training.
@@ -45,7 +47,9 @@ def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], obj
     stack = next(one for one in network.modules() if isinstance(one, Stack) and any(b is block for b in one.blocks))
     hooks = [block.register_forward_pre_hook(before_block, with_kwargs=True)]
     if layer == 0:
-        own = {id(one) for other in network.modules() if isinstance(other, Stack) for one in other.modules()}
+        normed = [one for one in network.modules() if isinstance(one, InputLayer) and one.norm is not None]
+        own = {id(one.positions) for one in normed}
+        own |= {id(one) for other in network.modules() if isinstance(other, Stack) for one in other.modules()}
         added = [one for one in network.modules() if isinstance(one, AddedPositions) and len(one.schemes)]
         hooks += [one.register_forward_hook(after_input) for one in added if id(one) not in own]
         if "0" in stack.positions.added:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness
 from atento.attention.masks import bidirectional, causal
-from atento.attention.sparse import SparseAttention
+from atento.attention.sparse import total_cost
 from atento.config.network import NetworkConfig
-from atento.networks.layers import TokenEmbedding
+from atento.networks.initial import initialise
+from atento.networks.inputs import InputLayer
+from atento.networks.layers import TokenEmbedding, make_output
 from atento.networks.output import Output
-from atento.networks.positions import AddedPositions, input_positions
+from atento.networks.seq2seq_steps import Seq2SeqSteps
 from atento.networks.stack import MaskArgument, Stack, StackState
-from atento.networks.step import EncoderDecoderSteps
 
 
 class EncoderDecoder(nn.Module):
@@ -28,43 +27,21 @@ class EncoderDecoder(nn.Module):
         if config.vocab_size < 1:
             raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
         self.config = config
-        self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=config.scale_embedding)
-        self.target_embedding = (
-            None
-            if config.tied_embeddings
-            else TokenEmbedding(config.vocab_size, config.d_model, scale=config.scale_embedding)
-        )
-        self.source_positions, self.target_positions = input_positions(config), input_positions(config)
+        scale = config.scale_embedding
+        self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
+        shared = config.shared_embeddings
+        self.target_embedding = None if shared else TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
+        self.source_inputs, self.target_inputs = InputLayer(config), InputLayer(config)
         self.encoder = Stack(config, kind="encoder", n_layers=config.n_layers, own_mask=bidirectional())
-        self.decoder = Stack(config, kind="decoder", n_layers=config.decoder_layers, own_mask=causal())
-        self.output_weight = (
-            None if config.tied_embeddings else nn.Parameter(torch.empty(config.vocab_size, config.d_model))
+        self.decoder = Stack(
+            config, kind="decoder", n_layers=config.decoder_layers, own_mask=causal(), reads_source=True
         )
+        self.output = make_output(config)
         self.reset_parameters()
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Matrices Xavier-uniform, embeddings normal with deviation 1/√D, biases zero, as the paper's code has it."""
-        for name, parameter in self.named_parameters():
-            if "positions." in name:
-                continue  # a position scheme begins as its paper has it
-            if "embedding" in name or name == "output_weight":
-                nn.init.normal_(parameter, std=self.config.d_model**-0.5)
-            elif parameter.dim() < 2:
-                if name.endswith("bias"):
-                    nn.init.zeros_(parameter)
-            elif self.config.initializer == "normal":
-                nn.init.normal_(parameter, std=0.02)
-            else:
-                # the stacked input matrix of attention is several: each gets the bound of its own
-                stacked = name.endswith("attention.input.weight")
-                for part in parameter.split(self._input_sizes() if stacked else [parameter.shape[0]]):
-                    nn.init.xavier_uniform_(part)
-
-    def _input_sizes(self) -> list[int]:
-        """Rows of queries, keys and values in attention's stacked input matrix."""
-        shared = self.config.n_heads if self.config.n_kv_heads is None else self.config.n_kv_heads
-        return [self.config.d_model, shared * self.config.d_head, shared * self.config.d_head]
+        """Fresh weights, as `initialise` says."""
+        initialise(self, self.config)
 
     def encode(
         self,
@@ -75,7 +52,7 @@ class EncoderDecoder(nn.Module):
         random: Randomness | None = None,
     ) -> Tensor:
         """source_ids (B,S), padding mask (B,S) True = real -> encoded (B,S,D)."""
-        x = self._embed(self.embedding, self.source_positions, source_ids, 0, random)
+        x = self.source_inputs(self.embedding(source_ids), padding_mask=source_padding_mask, random=random)
         out: Tensor = self.encoder(x, mask=mask, padding_mask=source_padding_mask, random=random)
         return out
 
@@ -112,8 +89,11 @@ class EncoderDecoder(nn.Module):
             if source_ids is None:
                 raise ValueError("give `source_ids`, or `encoded`, or a `state` that has seen the source")
             encoded = self.encode(source_ids, source_padding_mask=source_padding_mask, random=random)
-        table = self.embedding if self.target_embedding is None else self.target_embedding
-        x = self._embed(table, self.target_positions, target_ids, 0 if state is None else state.length, random)
+        # positions that count real tokens only need the padding mask of these tokens, not of the cached ones
+        own_padding = None if target_padding_mask is None else target_padding_mask[:, -target_ids.shape[1] :]
+        x = self.target_inputs(
+            self.table(target_ids), 0 if state is None else state.length, padding_mask=own_padding, random=random
+        )
         hidden = self.decoder(
             x,
             mask=mask,
@@ -127,31 +107,27 @@ class EncoderDecoder(nn.Module):
 
     def cost(self) -> Tensor | None:
         """What learned sparsity asks the loss to count, nats a target; None where there is none (A17)."""
-        asked = [part.cost() for part in self.modules() if isinstance(part, SparseAttention)]
-        found = [cost for cost in asked if cost is not None]
-        return torch.stack(found).sum() if found else None
+        return total_cost(self)
 
     def begin(self) -> StackState:
         """An empty decode state for `forward(..., state=...)`."""
         return self.decoder.begin()
 
-    def steps(self) -> EncoderDecoderSteps:
+    def steps(self) -> Seq2SeqSteps:
         """This network as a step function, for `atento.decoding`."""
-        return EncoderDecoderSteps(self)
+        return Seq2SeqSteps(self)
+
+    @property
+    def table(self) -> TokenEmbedding:
+        """The embedding of target tokens."""
+        return self.embedding if self.target_embedding is None else self.target_embedding
 
     @property
     def projection(self) -> Tensor:
         """The output matrix (V,D)."""
-        return self.embedding.weight if self.output_weight is None else self.output_weight
+        return self.output.matrix(self.table)
 
     def project(self, hidden: Tensor) -> Tensor:
         """hidden (...,D) -> logits (...,V) (C5)."""
-        return F.linear(hidden, self.projection)
-
-    def _embed(
-        self, table: TokenEmbedding, positions: AddedPositions, ids: Tensor, offset: int, random: Randomness | None
-    ) -> Tensor:
-        x: Tensor = positions(table(ids), offset)
-        if self.training and self.config.dropout:
-            x = dropout(x, self.config.dropout, fresh(random))
-        return x
+        logits: Tensor = self.output(hidden, self.table)
+        return logits

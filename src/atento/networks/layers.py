@@ -1,29 +1,73 @@
-"""The small parts a block is made of: residual wiring, feed-forward network, token embedding."""
+"""The small parts of networks: norms, residual wiring, feed-forward network, token embedding, output matrix."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, add_dropout, dropout, fresh
+from atento.config.network import NetworkConfig
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
+class RMSNorm(nn.Module):
+    """x / √(mean x² + ε) · w: no mean taken away, no bias (Zhang & Sennrich 2019; T5, Llama)."""
+
+    def __init__(self, d_model: int, *, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(...,D) -> (...,D); the square is taken in float32 at least."""
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        normed = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
+        return self.weight * normed.to(x.dtype)
+
+
+def make_norm(kind: str, d_model: int, eps: float) -> nn.Module:
+    """The norm of that kind, "layer" or "rms" (C1)."""
+    return nn.LayerNorm(d_model, eps=eps) if kind == "layer" else RMSNorm(d_model, eps=eps)
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2 at every position alike (Vaswani et al. 2017, 3.3; C2); GELU as an option."""
+    """max(0, x W1 + b1) W2 + b2 at every position alike (Vaswani et al. 2017, 3.3; C2), with other activations.
 
-    def __init__(self, d_model: int, d_ff: int, *, activation: str = "relu", dropout: float = 0.0) -> None:
+    `gated`: act(x W1) ⊙ (x W3) W2 (Shazeer 2020; T5 1.1, Llama); W1 and W3 stand in one matrix, W1 first.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        *,
+        activation: str = "relu",
+        gated: bool = False,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.inner = nn.Linear(d_model, d_ff)
-        self.outer = nn.Linear(d_ff, d_model)
-        self.activation = ACTIVATIONS[activation]
+        self.inner = nn.Linear(d_model, 2 * d_ff if gated else d_ff, bias=bias)
+        self.outer = nn.Linear(d_ff, d_model, bias=bias)
+        self.activation, self.gated = ACTIVATIONS[activation], gated
         self.dropout = dropout
 
     def forward(self, x: Tensor, random: Randomness | None = None) -> Tensor:
         """(B,L,D) -> (B,L,D)."""
-        x = self.activation(self.inner(x))  # (B,L,D) -> (B,L,F)
+        x = self.inner(x)  # (B,L,D) -> (B,L,F), or (B,L,2F)
+        if self.gated:
+            x, gate = x.chunk(2, dim=-1)
+            x = self.activation(x) * gate
+        else:
+            x = self.activation(x)
         if self.training and self.dropout:
             x = dropout(x, self.dropout, fresh(random))
         out: Tensor = self.outer(x)
@@ -33,9 +77,9 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """Wires a sublayer into the stream (C1): post-norm, norm(x + f(x)), as in the paper; pre-norm, x + f(norm(x))."""
 
-    def __init__(self, d_model: int, *, place: str, eps: float, dropout: float) -> None:
+    def __init__(self, norm: nn.Module, *, place: str, dropout: float) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model, eps=eps)
+        self.norm = norm
         self.place, self.dropout = place, dropout
 
     def before(self, x: Tensor) -> Tensor:
@@ -65,3 +109,39 @@ class TokenEmbedding(nn.Module):
         """(B,L) -> (B,L,D)."""
         x = F.embedding(ids, self.weight)
         return x * self.scale if self.scale != 1.0 else x
+
+
+class OutputLayer(nn.Module):
+    """hidden -> logits over the vocabulary (C5): by a matrix of its own, or by the embedding's, with an optional bias.
+
+    `scale` multiplies the hidden vectors first, as T5 does where the matrix is the embedding's.
+    """
+
+    def __init__(self, vocab_size: int, d_model: int, *, tied: bool, bias: bool, scale: float = 1.0) -> None:
+        super().__init__()
+        self.weight = None if tied else nn.Parameter(torch.empty(vocab_size, d_model))
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self.scale = scale
+
+    def matrix(self, embedding: TokenEmbedding) -> Tensor:
+        """The matrix itself, (V,D)."""
+        return embedding.weight if self.weight is None else self.weight
+
+    def read(self, hidden: Tensor) -> Tensor:
+        """hidden (...,D) as the matrix takes it."""
+        return hidden * self.scale if self.scale != 1.0 else hidden
+
+    def forward(self, hidden: Tensor, embedding: TokenEmbedding) -> Tensor:
+        """hidden (...,D) -> logits (...,V)."""
+        return F.linear(self.read(hidden), self.matrix(embedding), self.bias)
+
+
+def make_output(config: NetworkConfig) -> OutputLayer:
+    """The output layer that `config` describes."""
+    return OutputLayer(
+        config.vocab_size,
+        config.d_model,
+        tied=config.tied_embeddings,
+        bias=config.output_bias,
+        scale=config.d_model**-0.5 if config.scale_output else 1.0,
+    )

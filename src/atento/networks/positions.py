@@ -23,22 +23,40 @@ class AddedPositions(nn.Module):
         self.schemes = nn.ModuleList(
             Learned(config.max_len, config.d_model, scheme.shift)
             if scheme.kind == "learned"
-            else Sinusoidal(config.d_model, scheme.base)
+            else Sinusoidal(config.d_model, scheme.base, interleaved=scheme.interleaved is not False)
             for scheme in schemes
         )
+        self.real_only = [scheme.real_only for scheme in schemes]
         self.gates = nn.ParameterDict(
             {str(n): nn.Parameter(torch.ones(())) for n, scheme in enumerate(schemes) if scheme.gate}
         )
 
-    def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
-        """x (B,L,D) -> (B,L,D); the first token stands at `offset`, or where `position_ids` (B,L) say."""
+    def forward(
+        self,
+        x: Tensor,
+        offset: int = 0,
+        position_ids: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+    ) -> Tensor:
+        """x (B,L,D) -> (B,L,D); the first token stands at `offset`, or where `position_ids` (B,L) say.
+
+        A scheme that counts real tokens only reads `padding_mask` (B,L) for it.
+        """
         for number, scheme in enumerate(self.schemes):
             assert isinstance(scheme, Learned | Sinusoidal)
-            added = scheme.vectors(x.shape[1], offset, position_ids).to(x.dtype)
+            places = position_ids
+            if places is None and self.real_only[number] and padding_mask is not None:
+                places = real_positions(padding_mask)
+            added = scheme.vectors(x.shape[1], offset, places).to(x.dtype)
             if str(number) in self.gates:
                 added = added * self.gates[str(number)].to(x.dtype)
             x = x + added
         return x
+
+
+def real_positions(padding_mask: Tensor) -> Tensor:
+    """Where tokens stand when only real ones count: (B,L) True = real -> (B,L); padding before them stands at 0."""
+    return (padding_mask.long().cumsum(dim=1) - 1).clamp_min_(0)
 
 
 def input_positions(config: NetworkConfig) -> AddedPositions:
@@ -78,7 +96,7 @@ class LayerPositions(nn.Module):
                     self.sparse[str(layer)] = _sparse(config.sparse, config.n_heads, kind)
                 elif kind == "encoder":
                     size, n = config.sparse.block_size, config.sparse.blocks
-                    self.sparse[str(layer)] = BlockChoice(config.n_heads, config.d_head, size=size, n=n)
+                    self.sparse[str(layer)] = BlockChoice(config.n_heads, config.head_width, size=size, n=n)
         for layer in range(n_layers):
             here = [one for one in config.schemes if one.kind in ADDED and one.layers and layer in one.layers]
             if here:
@@ -139,9 +157,9 @@ def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module
     far = {"shaw": 16}.get(scheme.kind, 128) if scheme.max_distance is None else scheme.max_distance
     made: nn.Module
     if scheme.kind == "rotary":
-        return Rotary(config.d_head, scheme.base, interleaved=scheme.interleaved, fraction=scheme.fraction)
+        return Rotary(config.head_width, scheme.base, interleaved=bool(scheme.interleaved), fraction=scheme.fraction)
     if scheme.kind == "shaw":
-        made = Shaw(config.d_head, far, values=scheme.values)
+        made = Shaw(config.head_width, far, values=scheme.values)
     elif scheme.kind == "t5":
         made = T5Bias(config.n_heads, scheme.n_buckets, far, bidirectional=kind == "encoder")
     elif scheme.kind == "alibi":

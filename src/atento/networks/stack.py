@@ -14,6 +14,7 @@ from atento.attention.relative import Places
 from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError
 from atento.networks.block import BlockState, make_block
+from atento.networks.layers import make_norm
 from atento.networks.positions import LayerPositions
 
 _LONG = 512  # keys from which on it is worth the while to skip some
@@ -42,11 +43,15 @@ class StackState:
 class Stack(nn.Module):
     """N blocks, one after the other; (B,L,D) -> (B,L,D)."""
 
-    def __init__(self, config: NetworkConfig, *, kind: str, n_layers: int, own_mask: Mask) -> None:
+    def __init__(
+        self, config: NetworkConfig, *, kind: str, n_layers: int, own_mask: Mask, reads_source: bool = False
+    ) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(make_block(config, kind=kind, layer=layer) for layer in range(n_layers))
+        self.blocks = nn.ModuleList(
+            make_block(config, kind=kind, layer=layer, reads_source=reads_source) for layer in range(n_layers)
+        )
         self.positions = LayerPositions(config, kind=kind, n_layers=n_layers)
-        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else None
+        self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps) if config.norm == "pre" else None
         self.own_mask = own_mask
 
     def forward(

@@ -18,6 +18,7 @@ from atento.notes.checks import (
     cost,
     decoding,
     examples,
+    families,
     figures,
     heads,
     learned,
@@ -53,7 +54,7 @@ ROWS: dict[str, Row] = {
         Row("A7", "causal attention sees the past only", attention.sees_the_past),
         Row("A8", "many heads", attention.many_heads),
         Row("A9", "cross-attention", attention.cross),
-        Row("A10", "attention of a recurrent decoder", scores.recurrent_attention, "the recurrent network itself"),
+        Row("A10", "attention of a recurrent decoder", scores.recurrent_attention),
         Row("A11", "three uses of attention in one model", attention.three_uses),
         Row("A12", "all at once equals token by token", attention.vectorised),
         Row("A13", "attention alone knows no order", attention.order_blind),
@@ -80,10 +81,20 @@ ROWS: dict[str, Row] = {
         Row("C3", "a stack of equal blocks", blocks.equal_blocks),
         Row("C4", "input: token + position", blocks.input_sum, "BERT's segment vectors"),
         Row("C5", "output: linear and softmax", blocks.output_probabilities),
-        Row("C6", "Transformer encoder", blocks.encoder, "BERT by itself"),
+        Row("C6", "Transformer encoder", blocks.encoder),
         Row("C7", "Transformer decoder", blocks.decoder),
-        Row("C8", "encoder-decoder", blocks.encoder_decoder, "T5 and Marian"),
-        Row("C10", "prefix mask", modes.prefix_mask, "the prefix language model and its loss"),
+        Row("C8", "encoder-decoder", blocks.encoder_decoder),
+        Row("C9", "decoder-only language model", families.decoder_only),
+        Row("C10", "prefix mask", modes.prefix_mask, "its loss, on the target alone"),
+        Row("C11", "recurrent encoder", families.recurrent_encoder),
+        Row("C12", "recurrent decoder", families.recurrent_decoder),
+        Row("C13", "with and without attention", families.with_and_without_attention),
+        Row("C14", "ELMo", families.elmo),
+        Row("C15", "word vectors by CBOW and skip-gram", families.word_vectors),
+        Row("C16", "published sizes", families.published_sizes),
+        Row("C17", "RNN against Transformer", families.gradient_against_distance, "six of the aspects: a bench"),
+        Row("C17b", "recurrent language model", families.recurrent_language_model),
+        Row("C18", "three arrangements", families.three_arrangements, "training them side by side"),
         Row("D1", "WordPiece", tokens.word_piece),
         Row("D2", "Unigram language model", tokens.unigram),
         Row("D3", "a vocabulary of whole words", tokens.word_level),
@@ -174,7 +185,8 @@ def rows_named(names: Iterable[str]) -> list[Row]:
     Raises:
         UsageError: no such row; the message lists the known ones.
     """
-    wanted = [name.upper() for name in names] or list(ROWS)
+    known = {name.upper(): name for name in ROWS}
+    wanted = [known.get(name.upper(), name.upper()) for name in names] or list(ROWS)
     for name in wanted:
         if name not in ROWS:
             raise UsageError(f"unknown row {name!r}{nearest(name, list(ROWS))}")

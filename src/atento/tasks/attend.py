@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from atento.attention import observe
-from atento.errors import UsageError
+from atento.errors import CapabilityError, UsageError
 from atento.inspection import AttentionRecord
+from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentSeq2Seq
 from atento.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -25,6 +26,12 @@ def attention_record(model: Model, text: str, target: str | None) -> AttentionRe
     tokenizer, network = model._tokenizer(), model.network
     if not text.strip():
         raise UsageError("give a text to look at: got an empty one")
+    if isinstance(network, Encoder | Decoder):
+        if target is not None:
+            raise CapabilityError("this model reads one text: `target` is for an encoder-decoder")
+        return _one_text(model, network, tokenizer, text)
+    if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq):
+        raise CapabilityError(f"there is no attention to look at in {type(network).__name__}")
     if target is None:
         target = model.translate(text)
     config = network.config
@@ -51,6 +58,24 @@ def attention_record(model: Model, text: str, target: str | None) -> AttentionRe
         kinds=kinds,
         masks={"encoder": "bidirectional", "decoder": "causal", "cross": "bidirectional over the source"},
         title=f"{text} → {target}",
+        model=str(model.config.get("name", "")),
+    )
+
+
+def _one_text(model: Model, network: Encoder | Decoder, tokenizer: Tokenizer, text: str) -> AttentionRecord:
+    """Self-attention over one text, special tokens and all."""
+    ids, _ = tokenizer.with_specials(tokenizer.encode(text))
+    with observe(network) as seen:
+        network(torch.tensor([ids], device=next(network.parameters()).device), project=False)
+    kind = "encoder" if isinstance(network, Encoder) else "decoder"
+    special = set(tokenizer.specials.ids.values())
+    return AttentionRecord(
+        tokens=tokenizer.tokens(ids),
+        words=_words(tokenizer, ids),
+        special=[one in special for one in ids],
+        kinds={kind: [seen[kind, layer][0].cpu().numpy() for layer in range(seen.n_layers[kind])]},
+        masks={kind: "bidirectional" if kind == "encoder" else "causal"},
+        title=text,
         model=str(model.config.get("name", "")),
     )
 

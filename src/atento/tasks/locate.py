@@ -15,10 +15,13 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from atento.attention.positions import Learned
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import DecodingConfig
 from atento.config.schema import Reading, as_written
 from atento.errors import AtentoError, CheckpointError, ModelError, RecipeError, TokenizerError, UsageError
+from atento.networks.families import read_released, release
+from atento.networks.ledger import Ledger
+from atento.tasks.embedding import sentence_folder
 from atento.text.tokenizer import Tokenizer
 from atento.training.catalogue import best, newest
 from atento.training.checkpoint import load_checkpoint
@@ -31,20 +34,29 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True)
 class FoundModel:
-    """A model's files, read and verified: config.json as data, tensors on the CPU, the folder they stand in."""
+    """A model's files, read and verified: config.json as data, tensors on the CPU, the folder they stand in.
+
+    Of another project's layout both are translated to ours; the ledger then says what became of the weights.
+    """
 
     path: Path
     config: dict[str, Any]
     weights: dict[str, Tensor]
+    ledger: Ledger | None = None
 
 
-def read_model(model: str | Path) -> FoundModel:
+def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: bool = False) -> FoundModel:
     """Find and read a model.
+
+    `allow_missing` and `allow_unused` let another project's file lack weights, or hold some that have no place here.
 
     Raises:
         UsageError, ModelError: nothing loadable is there. CheckpointError: truncated or altered; names the file.
     """
     path = locate(model)
+    sentences = sentence_folder(path)
+    if sentences is not None:
+        path = sentences[0]
     if (path / "state.json").exists():
         checkpoint = load_checkpoint(path)
         return FoundModel(path, checkpoint.config, checkpoint.weights)
@@ -52,7 +64,32 @@ def read_model(model: str | Path) -> FoundModel:
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
     if (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():  # the hub's cache is made of links
         verify(path)
-    return FoundModel(path, _config(path / "config.json"), _weights(path / "model.safetensors"))
+    config = _config(path / "config.json")
+    if config.get("model_type", "atento") != "atento":
+        network, weights, ledger = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
+        ours = {"model_type": "atento", "name": path.name, "task": _task(network), "network": network_to_dict(network)}
+        if sentences is not None:
+            ours |= {"task": "embedding", "embedding": sentences[1]}
+        return FoundModel(path, ours, weights, ledger)
+    return FoundModel(path, config, _weights(path / "model.safetensors"))
+
+
+def _task(network: NetworkConfig) -> str:
+    """What a released model is for, as its network tells."""
+    if network.architecture == "encoder":
+        return next((_TASK_OF_HEAD[head.kind] for head in network.heads if head.kind in _TASK_OF_HEAD), "embedding")
+    if network.architecture == "decoder":
+        return "language-modeling"
+    return "translation" if network.family == "marian" else "text-to-text"
+
+
+_TASK_OF_HEAD = {
+    "masked-language-model": "masked-language-modeling",
+    "classification": "classification",
+    "regression": "regression",
+    "tagging": "tagging",
+    "answer": "question-answering",
+}
 
 
 def _config(file: Path) -> dict[str, Any]:
@@ -125,7 +162,14 @@ def _fetched(name: str) -> Path:
         OfflineModeIsEnabled,
     )
 
-    patterns = ["config.json", "*.safetensors", "tokenizer*"]  # the hub's own hashes stand in for the manifest
+    patterns = [
+        "*.json",
+        "*.safetensors",
+        "vocab.txt",
+        "merges.txt",
+        "*.model",
+        "*.spm",
+    ]  # the hub's own hashes stand in for the manifest
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, HFValidationError, OSError) as error:
@@ -236,13 +280,23 @@ def lengthened(start: FoundModel, network: nn.Module, wanted: NetworkConfig) -> 
 
 
 def write_model(
-    directory: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor], files: Mapping[str, bytes]
+    directory: Path,
+    config: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    files: Mapping[str, bytes],
+    *,
+    layout: str = "atento",
 ) -> Path:
-    """A model folder, written beside its place and renamed into it.
+    """A model folder, written beside its place and renamed into it. `config` is ours whatever the layout.
 
     Raises:
-        UsageError: something stands there already. AtentoError: it cannot be written; nothing is left of it.
+        UsageError: something stands there already. CapabilityError: the layout cannot hold this network.
+        AtentoError: it cannot be written; nothing is left of it.
     """
+    card = model_card(config)
+    if layout == "huggingface":
+        released, weights = release(network_config(config, directory), weights)
+        config = released | {"torch_dtype": str(next(iter(weights.values())).dtype).removeprefix("torch.")}
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} exists already; give another folder")
     partial = directory.with_name(f".{directory.name}-{os.getpid()}")
@@ -251,7 +305,7 @@ def write_model(
         "model.safetensors": save(
             {name: value.contiguous().cpu() for name, value in weights.items()}, {"format": "pt"}
         ),
-        "README.md": model_card(config).encode(),
+        "README.md": card.encode(),
         **files,
     }
     try:
@@ -274,9 +328,20 @@ def model_card(config: Mapping[str, Any]) -> str:
     network = config["network"]
     return (
         f"---\nlibrary_name: atento\n---\n\n# {config.get('name')}\n\n"
-        f"Task: {config.get('task')}. An {network['architecture']} Transformer, {network['d_model']} wide, "
-        f"{network['n_layers']} + {network['n_decoder_layers'] or network['n_layers']} layers, "
-        f"vocabulary {network['vocab_size']}, written by Atento {config.get('atento_version')}.\n\n"
-        "```python\nimport atento\n\nmodel = atento.load('.')\nmodel.translate('Hello.')\n```\n\n"
+        f"Task: {config.get('task')}. An {network['architecture']} Transformer"
+        f"{' of the family ' + network['family'] if network.get('family') else ''}, {network['d_model']} wide, "
+        f"{_depth(network)} layers, vocabulary {network['vocab_size']}, written by Atento "
+        f"{config.get('atento_version')}.\n\n"
+        f"```python\nimport atento\n\nmodel = atento.load('.')\n{_USE.get(str(config.get('task')), '')}```\n\n"
         "The training data, and so what the model may be used for, are known to whoever trained it.\n"
     )
+
+
+_USE = {"translation": "model.translate('Hello.')\n", "embedding": "model.embed(['Olá.'])\n"}
+
+
+def _depth(network: Mapping[str, Any]) -> str:
+    """How many layers, of either side where there are two."""
+    if network["architecture"] != "encoder-decoder":
+        return str(network["n_layers"])
+    return f"{network['n_layers']} + {network['n_decoder_layers'] or network['n_layers']}"

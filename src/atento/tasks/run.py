@@ -17,9 +17,10 @@ import torch
 
 import atento
 from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe
+from atento.config.network import network_to_dict
 from atento.config.recipe import Recipe
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError
-from atento.networks import build_network, parameter_count
+from atento.networks import Seq2Seq, build_seq2seq, parameter_count
 from atento.precision import resolve_device, threads
 from atento.tasks.identity import has_begun, identity_of, write_whole
 from atento.tasks.locate import FoundModel, check_weights, fine_tuned, initial_model, lengthened, read_model
@@ -139,7 +140,7 @@ def _train(
         steps = max(1, round(recipe.training.epochs * batches.updates_per_epoch))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
-        network = build_network(config)
+        network = build_seq2seq(config)
         start = None if start is None else lengthened(start, network, recipe.network)
     if start is not None:
         check_weights(network, start)
@@ -154,7 +155,7 @@ def _train(
         batches=batches,
         validate=None if valid is None else lambda: validate(network, tokenizer, valid, recipe),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
-        model_config=model_config(recipe, asdict(config)),
+        model_config=model_config(recipe, network_to_dict(config)),
         model_files=tokenizer.files(),
         identity={**identity, "tokenizer": tokenizer.fingerprint},
         journal=files.enter_context(Journal(folder / "metrics.jsonl")),
@@ -276,6 +277,7 @@ def model_config(recipe: Recipe, network: dict[str, Any]) -> dict[str, Any]:
 def _finish(run: Run, recipe: Recipe, data: Data, tokenizer: Tokenizer) -> TrainedRun:
     """Average, score on the test data with the best weights, and write the event that says that all is done."""
     progress, network, say = run.progress, run.stepper.network, run.reporter.line
+    assert isinstance(network, Seq2Seq)  # that is what `_train` made
     if recipe.training.average > 1:
         averaged = average_run(
             run.folder,

@@ -1,13 +1,14 @@
 """Translation: text in, text out, in batches of like length, line N of the output answering line N of the input."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from atento.config.recipe import DecodingConfig
 from atento.decoding import Beam, Greedy, Hypothesis, generate
-from atento.networks.encoder_decoder import EncoderDecoder
+from atento.networks import Seq2Seq
+from atento.tasks.grouping import by_length
 from atento.text.tokenizer import Tokenizer
 
 
@@ -27,7 +28,7 @@ def strategy_of(config: DecodingConfig) -> Greedy | Beam:
 
 
 def translate(
-    network: EncoderDecoder,
+    network: Seq2Seq,
     tokenizer: Tokenizer,
     texts: Sequence[str],
     config: DecodingConfig,
@@ -40,16 +41,16 @@ def translate(
     ids = tokenizer.encode_batch(list(texts))
     results: list[list[Translation]] = [[] for _ in texts]
     strategy = strategy_of(config)
-    for rows in _batches([len(row) for row in ids], config.batch_tokens // config.beam):
+    for rows in by_length([len(row) for row in ids], config.batch_tokens // config.beam, extra=1):
         hypotheses = decode_ids(network, [ids[row] for row in rows], strategy, config.max_new_tokens)
         for row, found in zip(rows, hypotheses):
-            results[row] = [Translation(tokenizer.decode(h.ids), h) for h in found]
+            results[row] = [Translation(tokenizer.target.decode(h.ids), h) for h in found]
     blank = [Translation("", Hypothesis([], 0.0, 0.0, []))]
     return [found or blank for found in results]
 
 
 def decode_ids(
-    network: EncoderDecoder, sources: Sequence[Sequence[int]], strategy: Greedy | Beam, max_new_tokens: int | None
+    network: Seq2Seq, sources: Sequence[Sequence[int]], strategy: Greedy | Beam, max_new_tokens: int | None
 ) -> list[list[Hypothesis]]:
     """One batch of sources (without EOS) through the search."""
     config = network.config
@@ -61,13 +62,3 @@ def decode_ids(
     padding_mask = torch.arange(ids.shape[1]) < lengths[:, None]
     most = [2 * len(source) + 16 for source in sources] if max_new_tokens is None else max_new_tokens
     return generate(network, ids.to(device), strategy, max_new_tokens=most, padding_mask=padding_mask.to(device))
-
-
-def _batches(lengths: list[int], budget: int) -> Iterator[list[int]]:
-    """Rows of like length together, the longest first; empty rows in none."""
-    order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: (-lengths[row], row))
-    start = 0
-    while start < len(order):
-        size = max(1, budget // (lengths[order[start]] + 1))
-        yield order[start : start + size]
-        start += size

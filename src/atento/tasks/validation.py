@@ -6,7 +6,7 @@ import torch
 from atento.config.recipe import Recipe
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.metrics import METRICS
-from atento.networks.encoder_decoder import EncoderDecoder
+from atento.networks import Seq2Seq
 from atento.tasks.prepare import Pairs, in_order
 from atento.tasks.translation import translate
 from atento.text.tokenizer import Tokenizer
@@ -14,7 +14,7 @@ from atento.training.step import Sums, seq2seq_loss
 
 
 @torch.inference_mode()
-def held_out_loss(network: EncoderDecoder, tokenizer: Tokenizer, pairs: Pairs) -> Sums:
+def held_out_loss(network: Seq2Seq, tokenizer: Tokenizer, pairs: Pairs) -> Sums:
     """Sums of -log p over the real targets of `pairs`, gold prefixes given, no dropout, no smoothing."""
     source, target = tokenizer.encode_batch(pairs.source), tokenizer.encode_batch(pairs.target)
     config = network.config
@@ -36,7 +36,7 @@ def held_out_loss(network: EncoderDecoder, tokenizer: Tokenizer, pairs: Pairs) -
     return sums
 
 
-def validate(network: EncoderDecoder, tokenizer: Tokenizer, pairs: Pairs, recipe: Recipe) -> dict[str, float]:
+def validate(network: Seq2Seq, tokenizer: Tokenizer, pairs: Pairs, recipe: Recipe) -> dict[str, float]:
     """The scores of a valid event: loss and nll (nats a target), then each metric by name."""
     was_training = network.training
     network.eval()

@@ -1,9 +1,11 @@
 """Strings and ids: normalisation, tokenizers of six kinds, words and sentences. Needs no torch."""
 
+from atento.text.encoded import Encoded
+from atento.text.loading import has_tokenizer
 from atento.text.normalization import Normalized, normalize_with_spans
 from atento.text.sentences import split_sentences
 from atento.text.specials import STANDARD, SpecialTokens, sentinels, standard_specials
-from atento.text.tokenizer import Encoded, Tokenizer
+from atento.text.tokenizer import Tokenizer
 from atento.text.training import TokenizerSettings, train_tokenizer
 from atento.text.words import Words, align_words, merge_labels, spread_labels, word_spans
 
@@ -16,6 +18,7 @@ __all__ = [
     "TokenizerSettings",
     "Words",
     "align_words",
+    "has_tokenizer",
     "merge_labels",
     "normalize_with_spans",
     "sentinels",

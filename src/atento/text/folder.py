@@ -1,6 +1,7 @@
-"""A tokenizer as files, in the Hugging Face layout: `tokenizer.json` and `tokenizer_config.json`."""
+"""A tokenizer's files: ours as they are written, anybody's as they are read, and the special tokens they name."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from atento.text.specials import STANDARD, SpecialTokens
 
 DEFINITION = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
+MAP = "special_tokens_map.json"
 _MAX_BYTES = 256 * 2**20
 
 # Our role -> the keys other people's files give it, in order of preference.
@@ -21,8 +23,8 @@ _ROLE_KEYS = {
 }
 
 
-def folder_files(definition: str, kind: str | None, lowercase: bool, specials: SpecialTokens) -> dict[str, bytes]:
-    """Both files by name, as bytes. `kind` None: not a tokenizer of ours."""
+def folder_files(definition: str, kind: str, lowercase: bool, specials: SpecialTokens) -> dict[str, bytes]:
+    """Both files of a tokenizer of ours by name, as bytes."""
     config: dict[str, Any] = {f"{role}_token": text for role, text in specials.roles.items()}
     others = [text for text in specials.ids if text not in specials.roles.values()]
     if others:
@@ -31,14 +33,13 @@ def folder_files(definition: str, kind: str | None, lowercase: bool, specials: S
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # user text never makes special ids, there too
+        "atento": {"kind": kind, "lowercase": lowercase},
     }
-    if kind is not None:
-        config["atento"] = {"kind": kind, "lowercase": lowercase}
     text = json.dumps(config, ensure_ascii=False, indent=2) + "\n"
     return {DEFINITION: definition.encode("utf-8"), CONFIG: text.encode("utf-8")}
 
 
-def write_folder(directory: Path, files: dict[str, bytes]) -> None:
+def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
     """Writes the files; the folder is made if it is missing.
 
     Raises:
@@ -52,27 +53,71 @@ def write_folder(directory: Path, files: dict[str, bytes]) -> None:
         raise TokenizerError(f"cannot write the tokenizer to {directory}: {error.strerror or error}") from error
 
 
-def read_folder(directory: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """The text of `tokenizer.json`, the same as plain data, and `tokenizer_config.json` (empty where there is none).
+def read_file(path: Path) -> bytes:
+    """The bytes of one file of a tokenizer.
 
     Raises:
-        TokenizerError: no such folder or file, or one that is not what it should be; the message names it.
+        TokenizerError: it cannot be read, or is larger than any tokenizer; the message names it.
     """
-    path = directory / DEFINITION
-    if not directory.is_dir():
-        raise TokenizerError(f"no tokenizer at {directory}: there is no such folder")
-    if not path.is_file():
-        raise TokenizerError(f"no tokenizer in {directory}: it has no {DEFINITION}")
-    text = _read(path)
-    data = _object(text, path)
-    model = data.get("model")
-    if not isinstance(model, dict) or not model.get("vocab"):
-        raise TokenizerError(f"{path} must hold a model with a vocabulary")
-    config: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", CONFIG):
-        if (directory / name).is_file():
-            config |= _object(_read(directory / name), directory / name)
-    return text, data, config
+    try:
+        size = path.stat().st_size
+        if size > _MAX_BYTES:
+            raise TokenizerError(f"{path} must be at most {_MAX_BYTES // 2**20} MiB: got {size} bytes")
+        return path.read_bytes()
+    except OSError as error:
+        raise TokenizerError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def as_text(content: bytes, path: Path) -> str:
+    """A file's bytes as text, line ends as they are.
+
+    Raises:
+        TokenizerError: they are not UTF-8; the message names file and byte.
+    """
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TokenizerError(f"{path} must be UTF-8: byte {error.start} is not") from None
+
+
+def as_object(text: str, path: Path) -> dict[str, Any]:
+    """A file's text as a JSON object.
+
+    Raises:
+        TokenizerError: it is not JSON, or no object; the message names the file.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TokenizerError(f"{path} must be JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise TokenizerError(f"{path} must hold a JSON object: got {type(data).__name__}")
+    return data
+
+
+def read_settings(directory: Path, files: dict[str, bytes]) -> dict[str, Any]:
+    """What `special_tokens_map.json` and `tokenizer_config.json` say, empty where there is neither.
+
+    Args:
+        directory: the folder.
+        files: gets the bytes of what was read, by name.
+
+    Raises:
+        TokenizerError: one of them is malformed; the message names it.
+    """
+    settings: dict[str, Any] = {}
+    for name in (MAP, CONFIG):
+        path = directory / name
+        if path.is_file():
+            files[name] = read_file(path)
+            settings |= as_object(as_text(files[name], path), path)
+    return settings
+
+
+def token_text(named: object) -> str | None:
+    """The string of a token that a settings file names, bare or with its flags; None where it names none."""
+    text = named.get("content") if isinstance(named, dict) else named
+    return text if isinstance(text, str) else None
 
 
 def specials_of(data: dict[str, Any], config: dict[str, Any], where: Path) -> SpecialTokens:
@@ -92,9 +137,8 @@ def specials_of(data: dict[str, Any], config: dict[str, Any], where: Path) -> Sp
     roles: dict[str, str] = {}
     for role, keys in _ROLE_KEYS.items():
         for key in keys:
-            named = config.get(key)
-            text = named.get("content") if isinstance(named, dict) else named
-            if isinstance(text, str) and role not in roles:
+            text = token_text(config.get(key))
+            if text is not None and role not in roles:
                 if text not in ids and text not in vocabulary:
                     raise TokenizerError(f"the {role} token {text!r} of {where / CONFIG} is not in the vocabulary")
                 roles[role] = text
@@ -136,25 +180,3 @@ def _vocabulary(model: dict[str, Any]) -> dict[str, int]:
         return vocabulary
     entries = enumerate(vocabulary) if isinstance(vocabulary, list) else ()
     return {entry[0]: i for i, entry in entries if isinstance(entry, list) and entry and isinstance(entry[0], str)}
-
-
-def _read(path: Path) -> str:
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise TokenizerError(f"{path} must be at most {_MAX_BYTES // 2**20} MiB: got {path.stat().st_size} bytes")
-        with path.open(encoding="utf-8", newline="") as file:
-            return file.read()
-    except UnicodeDecodeError as error:
-        raise TokenizerError(f"{path} must be UTF-8: byte {error.start} is not") from None
-    except OSError as error:
-        raise TokenizerError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _object(text: str, path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise TokenizerError(f"{path} must be JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise TokenizerError(f"{path} must hold a JSON object: got {type(data).__name__}")
-    return data

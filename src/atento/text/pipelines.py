@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers
@@ -140,6 +141,40 @@ def build(
     return backend
 
 
+def library_backend(definition: str, specials: SpecialTokens) -> tokenizers.Tokenizer:
+    """The library's tokenizer of a `tokenizer.json`, guarded, which neither cuts nor pads.
+
+    Raises:
+        TokenizerError: the library cannot read it.
+    """
+    try:
+        backend = tokenizers.Tokenizer.from_str(definition)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises bare Exception, and its panics are no Exception
+        raise TokenizerError(f"tokenizer.json cannot be read as a tokenizer: {error}") from None
+    backend.no_truncation()
+    backend.no_padding()
+    guard(backend, specials)
+    return backend
+
+
+def mask_backend(definition: Mapping[str, Any], specials: SpecialTokens) -> tokenizers.Tokenizer:
+    """The same tokenizer, but that the mask's string in a text is the mask: an ordinary token that stands whole.
+
+    Args:
+        definition: the `tokenizer.json` as plain data.
+        specials: its table, which has a mask.
+    """
+    text, number = specials.roles["mask"], specials.id("mask")
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    added = definition.get("added_tokens") or []
+    stated = next((token for token in added if token["content"] == text), {"id": number, "content": text, **plain})
+    others = [token for token in added if token["content"] != text]
+    tokens = sorted([*others, {**stated, "special": False}], key=lambda token: int(token["id"]))
+    return library_backend(json.dumps({**definition, "added_tokens": tokens}), specials)
+
+
 def guard(backend: tokenizers.Tokenizer, specials: SpecialTokens) -> None:
     """Sees to it that no user text becomes a special id, whatever the vocabulary (contract: bad input).
 
@@ -151,12 +186,21 @@ def guard(backend: tokenizers.Tokenizer, specials: SpecialTokens) -> None:
     for text in specials.ids:
         if len(text) > 1:
             tails.setdefault(text[0], []).append(text[1:])
-    if not tails or json.loads(backend.to_str())["model"]["type"] not in ("Unigram", "WordLevel"):
+    if not tails or not _may_make(json.loads(backend.to_str())["model"], specials):
         return
     cuts = [f"{_quoted(head)}(?={'|'.join(map(_quoted, rest))})" for head, rest in tails.items()]
     cut = pre_tokenizers.Split(Regex("|".join(cuts)), "isolated")
     before = backend.pre_tokenizer
     backend.pre_tokenizer = cut if before is None else pre_tokenizers.Sequence([before, cut])
+
+
+def _may_make(model: Mapping[str, Any], specials: SpecialTokens) -> bool:
+    """Whether a model of that kind could spell a special string from text that was cut as usual."""
+    if model["type"] == "BPE":
+        return any("".join(merge).replace(" ", "") in specials.ids for merge in model["merges"])
+    if model["type"] == "WordPiece":  # other marks are cut off before it sees them
+        return any(text.isalnum() for text in specials.ids)
+    return True
 
 
 def _quoted(text: str) -> str:
@@ -167,8 +211,8 @@ def _quoted(text: str) -> str:
 def spellings(definition: Mapping[str, object]) -> Callable[[str], bytes | str]:
     """How the pieces of a `tokenizer.json` spell text: a function from a piece to its text, or its bytes.
 
-    Kinds that write no spaces get one before each piece that begins a word. Foreign files are read too: GPT-2's letters
-    that stand for bytes, and the byte pieces `<0x41>` of Llama and of ours.
+    Kinds that write no spaces get one before each piece that begins a word. Foreign files are read too: GPT-1's mark of
+    where a word ends, GPT-2's letters that stand for bytes, and the byte pieces `<0x41>` of Llama and of ours.
     """
     text = json.dumps([definition.get("pre_tokenizer"), definition.get("decoder")])
     model = definition.get("model")
@@ -178,6 +222,9 @@ def spellings(definition: Mapping[str, object]) -> Callable[[str], bytes | str]:
         return lambda piece: piece.removeprefix(prefix) if piece.startswith(prefix) else " " + piece
     if model_type == "WordLevel":
         return lambda piece: " " + piece
+    suffix = str(model.get("end_of_word_suffix") or "") if isinstance(model, dict) else ""
+    if suffix:
+        return lambda piece: piece.removesuffix(suffix) + " " if piece.endswith(suffix) else piece
     if '"ByteLevel"' in text:
         table = _byte_letters()
         return lambda piece: bytes(table[c] for c in piece) if all(c in table for c in piece) else piece

@@ -61,6 +61,7 @@ class Sampler:
         merges = [tuple(m.split(" ") if isinstance(m, str) else m) for m in model.get("merges") or ()]
         self._ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
         self._prefix = model.get("continuing_subword_prefix") or ""
+        self._suffix = model.get("end_of_word_suffix") or ""
         self._unk = self._ids.get(model.get("unk_token") or "", 0) if kind != "unigram" else int(model["unk_id"] or 0)
 
     def encode(self, text: str, rate: float, seed: int | str) -> list[int]:
@@ -75,7 +76,7 @@ class Sampler:
         for word in words:
             if len(word) <= _CHUNK:
                 ids += self._word(word, rate, chance)
-            elif self._prefix:
+            elif self._prefix or self._suffix:
                 ids += self._segment(word)
             else:
                 for start in range(0, len(word), _CHUNK):
@@ -103,6 +104,8 @@ class Sampler:
 
     def _bpe(self, word: str, rate: float, chance: random.Random) -> list[int] | None:
         parts = list(word)
+        if parts and self._suffix:
+            parts[-1] += self._suffix
         while True:
             best, where = inf, -1
             for i in range(len(parts) - 1):
@@ -114,7 +117,7 @@ class Sampler:
             parts[where : where + 2] = [parts[where] + parts[where + 1]]
         ids: list[int] = []
         for part in parts:
-            ids += [self._ids[part]] if part in self._ids else self._spell(part)
+            ids += [self._ids[part]] if part in self._ids else self._spell(part.removesuffix(self._suffix))
         return ids
 
     def _unigram(self, word: str, rate: float, chance: random.Random) -> list[int] | None:

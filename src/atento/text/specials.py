@@ -36,6 +36,13 @@ class SpecialTokens:
         """The id of that role or string, None where the tokenizer has none."""
         return self.ids.get(self.roles.get(role, role))
 
+    @property
+    def shown(self) -> frozenset[int]:
+        """The special ids that stay to be seen in text: the unknown, unless it is another token too, as GPT-2's is."""
+        unk = self.get("unk")
+        others = {self.ids[text] for role, text in self.roles.items() if role != "unk" and text in self.ids}
+        return frozenset() if unk is None or unk in others else frozenset([unk])
+
 
 def standard_specials(extra: Iterable[str] = ()) -> SpecialTokens:
     """The standard table, with further special strings (`sentinels(100)`, language tags) right behind it.

@@ -2,51 +2,34 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any, cast
 
-import tokenizers
-
-from atento.errors import TokenizerError
+from atento.errors import CapabilityError, TokenizerError
 from atento.text.detokenize import detokenize
-from atento.text.folder import DEFINITION, folder_files, read_folder, specials_of, write_folder
+from atento.text.encoded import Encoded, Span, trim, walk
+from atento.text.folder import folder_files, write_folder
+from atento.text.loading import read_tokenizer
 from atento.text.normalization import is_blank, normalize_with_spans, require_unicode
-from atento.text.pipelines import KINDS, SPACE, build, front, guard, kind_named, spellings
+from atento.text.parts import Backend, Parts
+from atento.text.pipelines import SPACE, build, front, kind_named, library_backend, mask_backend, spellings
 from atento.text.sampling import Sampler, parsed
 from atento.text.specials import SpecialTokens, standard_specials
-from atento.text.words import Words, align_words
+from atento.text.templates import Template, template_named
+from atento.text.words import Words, align_words, spelled_words
 
-Span = tuple[int, int]
-
-_KIND_OF_MODEL = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram", "WordLevel": "word"}
 _UNREADABLE = "\ufffd"
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """A text as ids, and where each came from.
-
-    `offsets[i]`: (start, end) in characters of the text as the user gave it, without the blank in front of a word; a
-    piece that is only such a blank has an empty span. `word_ids[i]`: the word it belongs to, None for bare spaces;
-    `words`: their strings. Pieces that share a character (its bytes, say) share its span.
-    """
-
-    ids: list[int]
-    tokens: list[str]
-    offsets: list[Span]
-    word_ids: list[int | None]
-    words: list[str]
 
 
 class Tokenizer:
     """A trained tokenizer; made by `train_tokenizer`, `Tokenizer.load` or `Tokenizer.from_vocabulary`.
 
-    Every text is normalised first (`atento.text.normalization` states the rule). `decode` gives back exactly the
-    normalised text for unigram, bpe and byte, and for character where no letter is unknown; word and wordpiece do not
-    store spaces, so they are put by rule. User text never makes a special id, except `unk` where the kind knows no
-    other way (spec error 12).
+    Every text is normalised first (`atento.text.normalization` states the rule; a released model has its own). `decode`
+    gives back exactly the normalised text for unigram, bpe and byte, and for character where no letter is unknown; word
+    and wordpiece do not store spaces, so they are put by rule. User text never makes a special id, except `unk` where
+    the kind knows no other way (spec error 12), and the mask in `encode_with_mask`.
     """
 
     def __init__(
@@ -57,7 +40,7 @@ class Tokenizer:
         *,
         lowercase: bool = False,
         notes: tuple[str, ...] = (),
-        own: bool = True,
+        parts: Parts | None = None,
     ) -> None:
         """Args:
         definition: the text of `tokenizer.json`.
@@ -65,7 +48,7 @@ class Tokenizer:
         specials: its table of special tokens.
         lowercase: whether it lower-cases text.
         notes: what training had to say.
-        own: False for files of other projects, whose normalisation is theirs.
+        parts: what it was read from, if it was.
 
         Raises:
             TokenizerError: the library cannot read the definition.
@@ -75,24 +58,22 @@ class Tokenizer:
         self.specials = specials
         self.lowercase = lowercase
         self.notes = notes
-        self._own = own
+        self._own = parts is None or parts.own
+        self._files: Mapping[str, bytes] = {} if parts is None else parts.files
+        self._template = Template() if parts is None else parts.template
+        self._target = None if parts is None or parts.target is None else Tokenizer._of(parts.target)
         self._definition = definition
         self._data = parsed(definition)
-        try:
-            self._backend = tokenizers.Tokenizer.from_str(definition)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # the library raises bare Exception, and its panics are no Exception
-            raise TokenizerError(f"{DEFINITION} cannot be read as a tokenizer: {error}") from None
-        self._backend.no_truncation()
-        self._backend.no_padding()
-        guard(self._backend, specials)
+        other = None if parts is None else parts.backend
+        self._library = library_backend(definition, specials) if other is None else None
+        self._backend: Any = self._library if other is None else other
         self._spell: Callable[[str], bytes | str] = spellings(self._data)
-        vocabulary = self._backend.get_vocab(with_added_tokens=True)
-        self.vocab_size: int = max(vocabulary.values(), default=-1) + 1  # rows an embedding needs
+        numbers = cast(Backend, self._backend).get_vocab(with_added_tokens=True).values()
+        self.vocab_size: int = max(numbers, default=-1) + 1  # rows an embedding needs
         self._special_ids = frozenset(specials.ids.values())
-        unk = specials.get("unk")
-        self._hidden = self._special_ids - {unk}
+        self._hidden = self._special_ids - specials.shown
+        if not self._template.fits(self.vocab_size):
+            raise TokenizerError(f"the template of special tokens must keep to ids below {self.vocab_size}")
 
     # Made from something
 
@@ -139,38 +120,32 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: str | Path) -> "Tokenizer":
-        """Reads a folder with `tokenizer.json`, ours or any in the Hugging Face layout.
+        """Reads a folder: `tokenizer.json`, ours or any in the Hugging Face layout, or else a released model's files.
+
+        Those are `vocab.txt` (BERT), `vocab.json` and `merges.txt` (GPT-1, GPT-2, RoBERTa, BART), `spiece.model` (T5),
+        `sentencepiece.bpe.model` (XLM-R), `tokenizer.model` (Llama), or Marian's `source.spm`, `target.spm` and
+        `vocab.json`.
 
         Raises:
             TokenizerError: nothing there, or not a tokenizer; the message names the file.
+            MissingPartError: Marian's files, and the package `sentencepiece` is not installed.
         """
-        directory = Path(directory)
-        text, data, config = read_folder(directory)
-        ours = config.get("atento")
-        specials = specials_of(data, config, directory)
-        model_type = data["model"].get("type")
+        parts = read_tokenizer(Path(directory))
         try:
-            if isinstance(ours, dict):
-                kind, lowercase = ours.get("kind"), ours.get("lowercase")
-                if not isinstance(kind, str) or kind not in KINDS or not isinstance(lowercase, bool):
-                    raise TokenizerError(f"`atento` must name a kind and `lowercase`: got {ours!r}")
-                if KINDS[kind].model != model_type:
-                    raise TokenizerError(
-                        f"a {kind} tokenizer must have a {KINDS[kind].model} model: got {model_type!r}"
-                    )
-                return cls(text, kind, specials, lowercase=lowercase)
-            if model_type not in _KIND_OF_MODEL:
-                raise TokenizerError(f"unknown model type {model_type!r}")
-            return cls(text, _KIND_OF_MODEL[model_type], specials, own=False)
+            return cls._of(parts)
         except TokenizerError as error:
             raise TokenizerError(f"{directory}: {error}") from None
 
+    @classmethod
+    def _of(cls, parts: Parts) -> "Tokenizer":
+        return cls(parts.definition, parts.kind, parts.specials, lowercase=parts.lowercase, parts=parts)
+
     def files(self) -> dict[str, bytes]:
-        """`tokenizer.json` and `tokenizer_config.json` as bytes, by name."""
-        return folder_files(self._definition, self.kind if self._own else None, self.lowercase, self.specials)
+        """Its files as bytes, by name: those it was read from as they were, else `tokenizer.json` and its settings."""
+        return dict(self._files) or folder_files(self._definition, self.kind, self.lowercase, self.specials)
 
     def save(self, directory: str | Path) -> None:
-        """Writes `tokenizer.json` and `tokenizer_config.json`; `transformers` reads them and gives the same ids.
+        """Writes `files()`; `transformers` reads them and gives the same ids.
 
         Raises:
             TokenizerError: the folder cannot be written.
@@ -204,6 +179,14 @@ class Tokenizer:
         """The id that stands for a hidden token."""
         return self.specials.id("mask")
 
+    @property
+    def target(self) -> "Tokenizer":
+        """What encodes and decodes the other side: itself, but for Marian's, whose two sides are cut differently.
+
+        A Marian tokenizer is its source side; its `target` encodes what is to be learnt and decodes what was written.
+        """
+        return self._target or self
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of all that decides ids and text: equal for equal tokenizers, kept by `save` and `load` (row D5)."""
@@ -216,7 +199,9 @@ class Tokenizer:
     def normalize(self, text: str) -> str:
         """The text as the model will see it; what `decode` gives back where spaces are kept."""
         require_unicode(text)
-        normalizer = self._backend.normalizer
+        if self._library is None:
+            return str(self._backend.normalize(text))
+        normalizer = self._library.normalizer
         return text if normalizer is None else str(normalizer.normalize_str(text))
 
     def encode(self, text: str) -> list[int]:
@@ -257,7 +242,47 @@ class Tokenizer:
 
     @cached_property
     def _sampler(self) -> Sampler:
-        return Sampler(self._backend, self._data, self.kind)
+        if self._library is None:
+            raise CapabilityError("subword dropout needs a tokenizer of the library: this one is cut by sentencepiece")
+        return Sampler(self._library, self._data, self.kind)
+
+    def encode_with_mask(self, text: str) -> list[int]:
+        """The ids of one text in which the mask's own string is the mask, and no other special string is special.
+
+        Raises:
+            TokenizerError: the tokenizer has no mask, or the text is not Unicode.
+        """
+        self.specials.id("mask")
+        require_unicode(text)
+        return list(self._mask_backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+
+    @cached_property
+    def _mask_backend(self) -> Any:
+        return mask_backend(self._data, self.specials)
+
+    def with_specials(
+        self, ids: Sequence[int], pair: Sequence[int] | None = None, *, template: str | None = None
+    ) -> tuple[list[int], list[int]]:
+        """One text or two with the special tokens the model wants around them, and the segment of each id (row D5).
+
+        Tokenizers that we trained add none unless a template is named.
+
+        Args:
+            ids, pair: the texts, as `encode` gives them.
+            template: a row of `atento.text.templates.TEMPLATES` instead of the model's own.
+
+        Raises:
+            TokenizerError: no such template, or one that needs a token this tokenizer has not.
+        """
+        return self._template_named(template).apply(ids, pair)
+
+    def added(self, pair: bool = False, *, template: str | None = None) -> int:
+        """How many ids `with_specials` adds to one text, or to a pair."""
+        return self._template_named(template).added(pair)
+
+    def _template_named(self, name: str | None) -> Template:
+        roles = {role: self.specials.ids[text] for role, text in self.specials.roles.items()}
+        return self._template if name is None else template_named(name, roles)
 
     def encode_with_offsets(self, text: str) -> Encoded:
         """The ids of one text with the place of each in it, exact where normalisation changes lengths too (row D4).
@@ -266,13 +291,18 @@ class Tokenizer:
             TokenizerError: the text is not Unicode.
         """
         require_unicode(text)
-        normal = normalize_with_spans(text, self.lowercase)
-        if not self._own or normal.text != self.normalize(text):
+        normal = normalize_with_spans(text, self.lowercase) if self._own else None
+        if normal is None or normal.text != self.normalize(text):
             # Another project's rules, or characters newer than one of the two Unicode tables: as the library counts.
             encoding = self._backend.encode(text, add_special_tokens=False)
-            return self._encoded(text, encoding.ids, encoding.tokens, [_trim(text, s) for s in encoding.offsets])
+            blank = [isinstance(s, str) and s.isspace() for s in map(self._spelling, encoding.ids)]
+            spans = [trim(text, span) for span in encoding.offsets]
+            spans = [(start, start if alone else end) for (start, end), alone in zip(spans, blank, strict=True)]
+            return self._encoded(text, encoding.ids, encoding.tokens, spans)
         encoding = self._backend.encode(normal.text, add_special_tokens=False)
-        inner = self._walk(encoding.ids, normal.text) if self._kind_row.spaces else None
+        spelt = map(self._spelling, encoding.ids)
+        prefixed = self.kind in ("unigram", "bpe")  # the first space is not in the text
+        inner = walk(spelt, normal.text, prefixed=prefixed) if self._kind_row.spaces else None
         if inner is None:
             last = len(normal.text)
             inner = [(min(start, last), min(end, last)) for start, end in encoding.offsets]
@@ -286,26 +316,6 @@ class Tokenizer:
     def _encoded(self, text: str, ids: list[int], tokens: list[str], offsets: list[Span]) -> Encoded:
         words = align_words(text, offsets)
         return Encoded(list(ids), list(tokens), offsets, words.index, words.words)
-
-    def _walk(self, ids: Sequence[int], text: str) -> list[Span] | None:
-        """The span of each piece in the normalised text, which they spell one after the other; None if they do not."""
-        spans: list[Span] = []
-        at = 0
-        owed = 0  # bytes of the character at `at` that are already written
-        prefixed = self.kind in ("unigram", "bpe")
-        for i, spelling in enumerate(map(self._spelling, ids)):
-            if isinstance(spelling, bytes):
-                if at >= len(text):
-                    return None
-                spans.append((at, at + 1))
-                owed += 1
-                if owed == len(text[at].encode("utf-8")):
-                    at, owed = at + 1, 0
-                continue
-            end = at + len(spelling) - (1 if prefixed and i == 0 else 0)  # the first space is not in the text
-            spans.append((at + 1 if prefixed and i and spelling.startswith(" ") else at, end))
-            at = end
-        return spans if at == len(text) else None
 
     def _spelling(self, i: int) -> bytes | str:
         if i == self.specials.get("unk"):
@@ -321,7 +331,7 @@ class Tokenizer:
             TokenizerError: an id outside the vocabulary.
         """
         kept = [i for i in self._checked(ids) if not (skip_special and i in self._hidden)]
-        if self._kind_row.spaces:
+        if self._kind_row.spaces or not self._own:
             return str(self._backend.decode(kept, skip_special_tokens=False))
         words: list[str] = []
         for i in kept:
@@ -350,25 +360,7 @@ class Tokenizer:
 
     def words(self, ids: Iterable[int]) -> Words:
         """Subwords grouped into words, from the ids alone (spec rows D4, E2); an unknown piece reads U+FFFD."""
-        spelt = bytearray()
-        cuts: list[Span | None] = []
-        for i in self._checked(ids):
-            if i in self._hidden:
-                cuts.append(None)
-                spelt += b" "
-                continue
-            spelling = self._spelling(i)
-            start = len(spelt)
-            spelt += spelling if isinstance(spelling, bytes) else spelling.encode("utf-8")
-            cuts.append((start, len(spelt)))
-        text = spelt.decode("utf-8", "surrogateescape")  # a byte that is no UTF-8 becomes one character
-        char_at: list[int] = []
-        for number, char in enumerate(text):
-            char_at += [number] * (1 if "\udc80" <= char <= "\udcff" else len(char.encode("utf-8")))
-        offsets = [None if c is None or c[0] == c[1] else (char_at[c[0]], char_at[c[1] - 1] + 1) for c in cuts]
-        words = align_words(text, offsets)
-        readable = [word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in words.words]
-        return Words(words.index, readable)
+        return spelled_words(None if i in self._hidden else self._spelling(i) for i in self._checked(ids))
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
         out = [int(i) for i in ids]
@@ -393,11 +385,3 @@ class Tokenizer:
             at += [None if is_blank(char) else i for char in word] + [None]
         index = [next((w for w in at[start:end] if w is not None), None) for start, end in encoded.offsets]
         return Encoded(encoded.ids, encoded.tokens, encoded.offsets, index, shown)
-
-
-def _trim(text: str, span: Span) -> Span:
-    """The span without the blanks in front."""
-    start, end = min(span[0], len(text)), min(span[1], len(text))
-    while start < end and is_blank(text[start]):
-        start += 1
-    return (start, end)

@@ -1,7 +1,7 @@
 """Words: where they stand in a text, which subword belongs to which, and labels carried over and back (spec row D4)."""
 
 import unicodedata
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
@@ -69,6 +69,33 @@ def align_words(text: str, offsets: Sequence[tuple[int, int] | None]) -> Words:
         inside = at[offset[0] : offset[1]] if offset is not None else []
         index.append(next((word for word in inside if word is not None), None))
     return Words(index, [text[start:end] for start, end in spans])
+
+
+def spelled_words(spellings: Iterable[bytes | str | None]) -> Words:
+    """The words that pieces spell one after the other, from their spellings alone.
+
+    Args:
+        spellings: the text of each token, or its bytes, which may be part of a character; None for special tokens.
+            Bytes that make no character read U+FFFD.
+    """
+    spelt = bytearray()
+    cuts: list[tuple[int, int] | None] = []
+    for spelling in spellings:
+        start = len(spelt)
+        if spelling is None:
+            cuts.append(None)
+            spelt += b" "
+            continue
+        spelt += spelling if isinstance(spelling, bytes) else spelling.encode("utf-8")
+        cuts.append((start, len(spelt)))
+    text = spelt.decode("utf-8", "surrogateescape")  # a byte that is no UTF-8 becomes one character
+    char_at: list[int] = []
+    for number, char in enumerate(text):
+        char_at += [number] * (1 if "\udc80" <= char <= "\udcff" else len(char.encode("utf-8")))
+    offsets = [None if c is None or c[0] == c[1] else (char_at[c[0]], char_at[c[1] - 1] + 1) for c in cuts]
+    words = align_words(text, offsets)
+    readable = [word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in words.words]
+    return Words(words.index, readable)
 
 
 def spread_labels(

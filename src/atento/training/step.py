@@ -1,20 +1,36 @@
 """One training step on one page: parts of a batch in, summed losses, gradients divided once, one update out."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.config.recipe import TrainingConfig
 from atento.data.batches import Seq2SeqBatch
 from atento.errors import TrainingError
-from atento.networks.encoder_decoder import EncoderDecoder
+from atento.networks import Seq2Seq
 from atento.training.loss import cross_entropy
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class Batch(Protocol):
+    """What an objective reads: it moves to a device, and knows how many real targets it holds."""
+
+    @property
+    def targets(self) -> int:
+        """Real targets."""
+
+    def to(self, device: torch.device | str) -> Any:
+        """The batch on another device."""
+
+
+# network, batch, label smoothing, dropout's randomness -> the summed loss and its part without smoothing
+Objective = Callable[[Any, Any, float, Randomness | None], tuple[Tensor, Tensor]]
 
 
 @dataclass
@@ -31,7 +47,7 @@ class Sums:
 
 
 def seq2seq_loss(
-    network: EncoderDecoder, batch: Seq2SeqBatch, smoothing: float, random: Randomness | None
+    network: Seq2Seq, batch: Seq2SeqBatch, smoothing: float, random: Randomness | None
 ) -> tuple[Tensor, Tensor]:
     """Teacher forcing (F1): -Σ log p(y_t | y_<t, x) over real targets, smoothed, and the plain sum beside it (E8)."""
     output = network(
@@ -42,7 +58,8 @@ def seq2seq_loss(
         project=False,
     )
     real = batch.labels >= 0  # only real targets are projected
-    loss, nll = cross_entropy(output.hidden[real], network.projection, batch.labels[real], smoothing)
+    hidden = network.output.read(output.hidden[real])
+    loss, nll = cross_entropy(hidden, network.projection, batch.labels[real], smoothing, network.output.bias)
     cost = network.cost()
     return loss if cost is None else loss + cost * int(real.sum()), nll
 
@@ -54,8 +71,11 @@ class Stepper:
     Micikevicius et al. 2018); bfloat16 has float32's range, so no loss scaling is needed.
     """
 
-    def __init__(self, network: EncoderDecoder, config: TrainingConfig, precision: str) -> None:
+    def __init__(
+        self, network: nn.Module, config: TrainingConfig, precision: str, loss: Objective | None = None
+    ) -> None:
         self.network, self.config = network, config
+        self.loss: Objective = loss or seq2seq_loss
         self.device = next(network.parameters()).device
         self.parameters = dict(network.named_parameters())
         self.working = network if precision == "float32" else deepcopy(network).to(DTYPES[precision])
@@ -70,7 +90,7 @@ class Stepper:
         rest = [p for p in self.parameters.values() if p.dim() <= 1]
         return [{"params": decayed}, {"params": rest, "weight_decay": 0.0}]
 
-    def update(self, parts: Iterable[Seq2SeqBatch], step: int, rate: float) -> tuple[Sums, float]:
+    def update(self, parts: Iterable[Batch], step: int, rate: float) -> tuple[Sums, float]:
         """One update from the parts of its batch; returns the sums and the gradient's norm before clipping.
 
         Raises:
@@ -81,7 +101,7 @@ class Stepper:
             module.zero_grad(set_to_none=True)
         for slot, part in enumerate(parts):
             random = Randomness(self.config.seed, step, slot)
-            loss, nll = seq2seq_loss(self.working, part.to(self.device), self.config.label_smoothing, random)
+            loss, nll = self.loss(self.working, part.to(self.device), self.config.label_smoothing, random)
             torch.autograd.backward(loss)
             self._collect()
             sums.add(Sums(float(loss.detach()), float(nll), part.targets))

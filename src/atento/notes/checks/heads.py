@@ -68,6 +68,7 @@ def heads_differ() -> Finding:
     """A15: the heads of a layer read differently: how spread, how far, and how much the loss rises without each."""
     model = trained().model
     network, record = model.network, model.attend(SENTENCE)
+    assert isinstance(network, EncoderDecoder)
     effects = ablation_effects(network, lambda: loss_of(network))
     whole, reports, away = loss_of(network), {}, {"entropy": 0.0, "distance": 0.0, "loss without": 0.0}
     for kind in ("encoder", "decoder", "cross"):

@@ -55,7 +55,7 @@ def trained_table(adam: bool) -> tuple[list[int], Tensor]:
     """Updates of each row of the encoder's table, and how far training moved it; texts are mostly short."""
     network = tiny_network(positions=PositionConfig(kind="learned"), max_len=ROWS, n_layers=1)
     network.reset_parameters()
-    table = network.source_positions.schemes[0]
+    table = network.source_inputs.positions.schemes[0]
     assert isinstance(table, Learned)
     before, updates = table.weight.detach().clone(), [0] * ROWS
     optimiser = Adam(network.parameters(), 3e-3)

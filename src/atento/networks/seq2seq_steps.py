@@ -1,23 +1,23 @@
-"""A network as a step function for decoding: encode once, then one position at a time with cached keys and values."""
+"""What reads a source and writes, as a step function: encode once, then a token at a time with a kept state."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from atento.attention.observe import observing, unobserved
-from atento.networks.stack import StackState
 
 if TYPE_CHECKING:
     from atento.networks.encoder_decoder import EncoderDecoder
+    from atento.networks.recurrent_seq2seq import RecurrentSeq2Seq
 
 
-class EncoderDecoderSteps:
+class Seq2SeqSteps:
     """begin (B,S) -> state of B rows; step (R,) tokens of R rows -> logits (R,V) and the state after them (H12)."""
 
-    def __init__(self, network: EncoderDecoder) -> None:
+    def __init__(self, network: EncoderDecoder | RecurrentSeq2Seq) -> None:
         self.network = network
         config = network.config
         self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
@@ -25,7 +25,7 @@ class EncoderDecoderSteps:
         self.source_padding_mask: Tensor | None = None
 
     @torch.inference_mode()
-    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> StackState:
+    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> Any:
         """Encodes the source and makes the cross-attention's keys and values, once for all steps."""
         self.source, self.source_padding_mask = ids, padding_mask
         with unobserved():
@@ -33,7 +33,7 @@ class EncoderDecoderSteps:
             return self.network.decoder.read(encoded, padding_mask)
 
     @torch.inference_mode()
-    def step(self, tokens: Tensor, state: StackState) -> tuple[Tensor, StackState]:
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """tokens (R,) or a prefix (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
         tokens = tokens.unsqueeze(1) if tokens.dim() == 1 else tokens
         with unobserved():

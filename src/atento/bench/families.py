@@ -1,0 +1,50 @@
+"""Each family beside `transformers`: forward and training step at equal size, precision and data; time and peak memory.
+
+Every side runs in a process of its own (`family_side`), so that neither inherits the other's memory.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from atento.bench.family_side import CASES, SHAPES
+from atento.errors import AtentoError
+from atento.precision import best_precision
+
+
+def measure_families(seconds: float) -> Iterator[dict[str, Any]]:
+    """Rows of seconds and peak MiB, ours and theirs; the last rows are the ratios, ours over theirs."""
+    for family in CASES:
+        for shape in SHAPES:
+            for work in ("forward", "training"):
+                for precision in dict.fromkeys(("float32", best_precision("cpu"))):
+                    yield from _pair(family, shape, work, precision, seconds / 6)
+
+
+def _pair(family: str, shape: str, work: str, precision: str, seconds: float) -> Iterator[dict[str, Any]]:
+    what = {"bench": "families", "family": family, "shape": shape, "work": work, "precision": precision}
+    found = {}
+    for who in ("atento", "transformers"):
+        found[who] = _side(who, family, shape, work, precision, seconds)
+        yield what | {"who": who} | found[who]
+    ours, theirs = found["atento"], found["transformers"]
+    yield what | {
+        "time_ratio": round(ours["milliseconds"] / theirs["milliseconds"], 3),
+        "memory_ratio": round(ours["peak_mib"] / theirs["peak_mib"], 3),
+    }
+
+
+def _side(who: str, family: str, shape: str, work: str, precision: str, seconds: float) -> dict[str, Any]:
+    import torch
+
+    arguments = [who, family, shape, work, precision, str(seconds), str(torch.get_num_threads())]
+    done = subprocess.run(
+        [sys.executable, "-m", "atento.bench.family_side", *arguments], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise AtentoError(f"{' '.join(arguments)}: {last}")
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return row

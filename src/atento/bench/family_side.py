@@ -1,0 +1,178 @@
+"""Run as a program by `families`: one side of one comparison, its time and peak memory as JSON on standard output."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from atento.config import presets
+from atento.config.network import HeadConfig, NetworkConfig
+from atento.config.recipe import TrainingConfig
+from atento.networks import build_network
+from atento.networks.families import FAMILIES
+from atento.training.loss import cross_entropy
+from atento.training.memory import keep_freed_memory
+from atento.training.step import Stepper
+
+_CLASSES = HeadConfig("classification", labels=("a", "b"))
+_QUIET: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}
+# the sizes of the released models, dropout the same everywhere; Llama's kind of block at GPT-2's size
+CASES: dict[str, NetworkConfig] = {
+    "bert": presets.bert_base(heads=(_CLASSES,)),
+    "roberta": presets.roberta_base(heads=(HeadConfig("masked-language-model"),), pooler=False),
+    "gpt2": presets.gpt2(),
+    "llama": presets.llama3_8b(
+        vocab_size=50257, d_model=768, d_ff=2048, n_heads=12, n_kv_heads=4, n_layers=12,
+        pad_id=0, bos_id=1, eos_id=2, unk_id=0, start_id=1, max_len=1024,
+    ),
+    "t5": presets.t5_small(),
+    "marian": presets.marian(attention_dropout=0.1),
+    "bart": presets.bart_base(attention_dropout=0.1),
+}  # fmt: skip
+SHAPES = {"natural": (24, 0.5), "dense": (128, 0.0)}  # median length and spread of 16 or 8 rows
+
+
+@dataclass
+class Batch:
+    """ids (B,L) with their padding mask; `inner` (B,T) is what a decoder reads; labels (B,), (B,L) or (B,T)."""
+
+    ids: Any
+    real: Any
+    inner: Any
+    labels: Any
+
+    @property
+    def targets(self) -> int:
+        """Real targets."""
+        return int((self.labels >= 0).sum())
+
+    def to(self, device: object) -> "Batch":
+        """The batch on another device."""
+        return Batch(*(getattr(self, part.name).to(device) for part in fields(self)))
+
+
+def batch_of(config: NetworkConfig, shape: str) -> Batch:
+    """The same random batch for both sides."""
+    median, spread = SHAPES[shape]
+    rng = np.random.default_rng(0)
+    count = 16 if spread else 8
+    lengths = np.clip(median * rng.lognormal(0, spread, count), 4, 128).astype(int)
+    ids = torch.from_numpy(rng.integers(300, config.vocab_size - 200, (count, lengths.max())))
+    real = torch.arange(lengths.max()) < torch.from_numpy(lengths)[:, None]
+    ids = torch.where(real, ids, torch.full_like(ids, config.pad_id))
+    inner = ids.roll(1, 1)
+    if config.architecture == "encoder" and config.heads[0].kind == "classification":
+        labels = torch.arange(count) % 2
+    elif config.architecture == "encoder":  # every seventh token is asked for, as when 15 % are hidden
+        labels = torch.where(real & (torch.arange(ids.shape[1]) % 7 == 0), ids, torch.full_like(ids, -1))
+    else:
+        labels = torch.where(real, ids, torch.full_like(ids, -1))
+    return Batch(ids, real, inner, labels)
+
+
+def our_loss(network: Any, batch: Batch, smoothing: float, random: Any) -> tuple[Any, Any]:
+    """The loss of our network, summed."""
+    kind = network.config.architecture
+    if kind == "encoder":
+        out = network(batch.ids, padding_mask=batch.real, random=random, project=batch.labels.dim() == 1)
+        if batch.labels.dim() == 1:
+            loss = F.cross_entropy(out.logits.float(), batch.labels, reduction="sum")
+            return loss, loss.detach()
+        head = network.heads["masked-language-model"]
+        asked = batch.labels >= 0
+        hidden = head.read(out.hidden[asked])
+        return cross_entropy(hidden, network.embedding.weight, batch.labels[asked], smoothing, head.output.bias)
+    if kind == "decoder":
+        out = network(batch.inner, padding_mask=batch.real, random=random, project=False)
+    else:
+        out = network(batch.ids, batch.inner, source_padding_mask=batch.real, random=random, project=False)
+    asked = batch.labels >= 0
+    hidden = network.output.read(out.hidden[asked])
+    return cross_entropy(hidden, network.projection, batch.labels[asked], smoothing, network.output.bias)
+
+
+def ours(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Callable[[], object]:
+    """One forward pass, or one update."""
+    keep_freed_memory()
+    network = build_network(config)
+    if work == "training":
+        stepper = Stepper(network, TrainingConfig(label_smoothing=0.0), precision, our_loss)
+        return lambda: stepper.update([batch], 1, 1e-5)
+    network = network.eval().requires_grad_(False).to(getattr(torch, precision))
+
+    def forward() -> object:
+        with torch.inference_mode():
+            if config.architecture == "encoder-decoder":
+                return network(batch.ids, batch.inner, source_padding_mask=batch.real)
+            return network(batch.ids, padding_mask=batch.real)
+
+    return forward
+
+
+def theirs(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Callable[[], object]:
+    """The same of `transformers`, of the configuration that we write for ours; bfloat16 by autocast in training."""
+    import torch
+    import transformers
+
+    data = FAMILIES[config.family].write(config)
+    made = transformers.AutoConfig.for_model(**data)
+    network = getattr(transformers, data["architectures"][0])(made)
+    given = {"input_ids": batch.ids, "attention_mask": batch.real.long()}
+    if config.architecture == "encoder-decoder":
+        given["decoder_input_ids"] = batch.inner
+    elif config.architecture == "decoder":
+        given["input_ids"] = batch.inner
+    if work == "forward":
+        network = network.eval().requires_grad_(False).to(getattr(torch, precision))
+
+        def forward() -> object:
+            with torch.inference_mode():
+                return network(**given)
+
+        return forward
+    network.train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5)
+
+    def update() -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            logits = network(**given, **({"use_cache": False} if config.architecture != "encoder" else {})).logits
+        F.cross_entropy(logits.float().flatten(0, -2), batch.labels.flatten(), ignore_index=-1).backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return update
+
+
+def main(who: str, family: str, shape: str, work: str, precision: str, seconds: float, threads: int) -> None:
+    """Print {"milliseconds": the median, "peak_mib": the process's}."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    config = replace(CASES[family], **_QUIET)
+    batch = batch_of(config, shape)
+    run = (ours if who == "atento" else theirs)(config, batch, work, precision)
+    times: list[float] = []
+    for _ in range(2):
+        run()
+    started = time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - started < seconds:
+        begun = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begun)
+    peak = next(
+        line for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if line.startswith("VmHWM")
+    )
+    row = {"milliseconds": round(1e3 * float(np.median(times)), 2), "peak_mib": int(peak.split()[1]) // 1024}
+    sys.stdout.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    who, family, shape, work, precision, seconds, threads = sys.argv[1:]
+    main(who, family, shape, work, precision, float(seconds), int(threads))

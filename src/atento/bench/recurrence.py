@@ -1,0 +1,184 @@
+"""RNN against Transformer, the notes' seven aspects measured (C17, C13): gradients, steps, time, memory, quality."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from atento.config.network import NetworkConfig
+from atento.config.recipe import DecodingConfig, TokenizerConfig, TrainingConfig
+from atento.config.recurrent import RecurrentConfig
+from atento.data.batches import Ragged, Seq2SeqBatches
+from atento.metrics import METRICS
+from atento.networks import build_network, build_seq2seq, parameter_count
+from atento.tasks.translation import translate
+from atento.text.tokenizer import Tokenizer
+from atento.text.training import train_tokenizer
+from atento.training.memory import keep_freed_memory
+from atento.training.step import Stepper
+from atento.world import write
+
+DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128)
+LENGTHS = (64, 128, 256, 512, 1024)
+_V = 64
+_WIDTH = 128
+_SEEDS = (0, 1, 2)
+
+
+def readers() -> dict[str, NetworkConfig]:
+    """Language models of about equal size: two layers of each recurrence, and a Transformer."""
+    base = NetworkConfig(vocab_size=_V, d_model=_WIDTH, n_heads=4, n_layers=2, dropout=0.0, norm="pre")
+    found = {
+        cell: replace(base, architecture="recurrent-lm", recurrent=RecurrentConfig(cell=cell))
+        for cell in ("rnn", "gru", "lstm")
+    }
+    return found | {"transformer": replace(base, architecture="decoder", d_ff=_WIDTH)}
+
+
+def translators() -> dict[str, NetworkConfig]:
+    """Encoder-decoders of about equal size, in the order in which the field found them."""
+    base = NetworkConfig(d_model=_WIDTH, n_heads=4, n_layers=2, norm="pre")
+    recurrent = replace(base, architecture="recurrent-seq2seq", n_layers=1)
+    return {
+        "lstm": replace(recurrent, n_layers=2, recurrent=RecurrentConfig(attention="none")),
+        "lstm, attention": replace(recurrent, recurrent=RecurrentConfig(attention="additive")),
+        "gru, attention": replace(recurrent, recurrent=RecurrentConfig(cell="gru", attention="dot")),
+        "transformer": replace(base, d_ff=2 * _WIDTH),
+    }
+
+
+def measure_recurrence(seconds: float) -> Iterator[dict[str, Any]]:
+    """Rows by aspect: size and steps, gradient against distance, time and memory against length, quality.
+
+    `seconds` is how long each encoder-decoder trains.
+    """
+    keep_freed_memory()
+    for name, config in readers().items():
+        torch.manual_seed(0)
+        network = build_network(config)
+        yield _row("parameters", name, value=parameter_count(network))
+        for length in LENGTHS:
+            steps = 1 if config.architecture == "decoder" else length
+            yield _row("steps a layer", name, length=length, value=steps)
+        norms = gradient_by_distance(config)
+        for distance in DISTANCES:
+            yield _row("gradient norm", name, distance=distance, value=norms[distance])
+        for length in LENGTHS:
+            yield _row("training seconds", name, length=length, value=training_seconds(network, length))
+            yield _row("bytes kept for backward", name, length=length, value=kept_bytes(network, length))
+    yield from _quality(seconds)
+
+
+def _row(aspect: str, network: str, **rest: Any) -> dict[str, Any]:
+    rest["value"] = float(f"{rest['value']:.4g}") if isinstance(rest["value"], float) else rest["value"]
+    return {"bench": "recurrence", "aspect": aspect, "network": network} | rest
+
+
+def gradient_by_distance(config: NetworkConfig) -> dict[int, float]:
+    """How much the last state moves with the token that stands so far before it: the norm of ∂(u·h_T)/∂x_(T-d).
+
+    u is a random direction; the mean over three fresh networks, in float64, over that at distance 0.
+    """
+    length = max(DISTANCES) + 1
+    total = dict.fromkeys((0, *DISTANCES), 0.0)
+    for seed in _SEEDS:
+        torch.manual_seed(seed)
+        network = build_network(config).double().eval()
+        ids = torch.randint(_V, (4, length))
+        found: dict[str, Tensor] = {}
+
+        def keep(module: nn.Module, inputs: Any, output: Tensor, found: dict[str, Tensor] = found) -> Tensor:
+            found["x"] = output.detach().requires_grad_()
+            return found["x"]
+
+        hook = network.get_submodule("embedding").register_forward_hook(keep)
+        hidden = network(ids, project=False).hidden[:, -1]
+        hook.remove()
+        direction = torch.nn.functional.normalize(torch.randn(hidden.shape[-1], dtype=torch.float64), dim=0)
+        (gradient,) = torch.autograd.grad((hidden @ direction).sum(), found["x"])
+        norms = gradient.norm(dim=-1).mean(dim=0)  # (T,)
+        for distance in total:
+            total[distance] += float(norms[length - 1 - distance])
+    return {distance: total[distance] / total[0] for distance in DISTANCES}
+
+
+def _loss(network: nn.Module, length: int) -> Tensor:
+    ids = torch.randint(_V, (8, length + 1), generator=torch.Generator().manual_seed(0))
+    logits = network(ids[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+
+
+def training_seconds(network: nn.Module, length: int) -> float:
+    """Forward and backward of 8 texts of that length: the best of three, after one to warm up."""
+    best = math.inf
+    for turn in range(4):
+        started = time.perf_counter()
+        torch.autograd.backward(_loss(network.train(), length))
+        best = best if turn == 0 else min(best, time.perf_counter() - started)
+        network.zero_grad()
+    return best
+
+
+def kept_bytes(network: nn.Module, length: int) -> int:
+    """What the forward pass of 8 texts keeps for the backward pass, weights apart."""
+    own = {parameter.data_ptr() for parameter in network.parameters()}
+    seen: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        place = tensor.untyped_storage().data_ptr()
+        if place not in own:
+            seen[place] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = _loss(network.train(), length)
+    del loss
+    return sum(seen.values())
+
+
+def _quality(seconds: float) -> Iterator[dict[str, Any]]:
+    """English to Portuguese in the micro-world, each trained for as long, on the same data."""
+    train, held_out = write("train", 10_000), write("combinations", 200)
+    texts = [text for pair in train for text in (pair.source, pair.target)]
+    tokenizer = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=1000), texts)
+    for name, config in translators().items():
+        ids = {f"{role}_id": getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk")}
+        sized = replace(config, vocab_size=tokenizer.vocab_size, start_id=tokenizer.bos_id, **ids)
+        torch.manual_seed(1)
+        network = build_seq2seq(sized)
+        updates = _train(network, tokenizer, [p.source for p in train], [p.target for p in train], seconds)
+        decoding = DecodingConfig(beam=1)
+        outputs = [
+            found[0].text
+            for found in translate(network.eval(), tokenizer, [pair.source for pair in held_out], decoding)
+        ]
+        references = [pair.target for pair in held_out]
+        yield _row("parameters", name, value=parameter_count(network))
+        yield _row("updates", name, seconds=seconds, value=updates)
+        for metric in ("bleu", "exact-match"):
+            yield _row(metric, name, seconds=seconds, value=METRICS[metric](outputs, references).value)
+
+
+def _train(network: Any, tokenizer: Tokenizer, source: list[str], target: list[str], seconds: float) -> int:
+    """Updates made in that time."""
+    config = network.config
+    batches = Seq2SeqBatches(
+        Ragged(tokenizer.encode_batch(source)),
+        Ragged(tokenizer.encode_batch(target)),
+        budget=2048,
+        seed=1,
+        pad_id=config.pad_id,
+        start_id=config.start_id,
+        eos_id=config.eos_id,
+    )
+    stepper = Stepper(network, TrainingConfig(), "float32")
+    rate: Callable[[int], float] = lambda step: 2e-3 * min(step / 100, (100 / step) ** 0.5)  # noqa: E731
+    started, step = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds:
+        step += 1
+        stepper.update(batches.parts(step - 1), step, rate(step))
+    return step

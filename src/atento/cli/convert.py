@@ -1,0 +1,32 @@
+"""`atento convert`: a model folder in another layout; older weight files in."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from atento.cli.options import ModelArgument
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    example = "Example:  atento convert bert-base-uncased --to atento --out bert"
+    app.command("convert", epilog=example)(convert)
+
+
+def convert(
+    model: ModelArgument,
+    to: Annotated[str, typer.Option("--to", help="atento or huggingface.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write; must not exist, or be empty.")],
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Weights that the file lacks begin anew.")
+    ] = False,
+    allow_unused: Annotated[
+        bool, typer.Option("--allow-unused", help="Weights that have no place here are left out.")
+    ] = False,
+) -> None:
+    """Write a model in another layout. Older weight files (.bin) are read for their weights alone."""
+    from atento.convert.layouts import convert as run
+
+    ledger = run(model, out, to, allow_missing=allow_missing, allow_unused=allow_unused)
+    typer.echo(f"wrote {out}{f': {ledger}' if ledger else ''}", err=True)

@@ -1,0 +1,114 @@
+"""`atento embed` and `atento similarity`: texts as vectors, and how near two of them are."""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, progress, running
+
+Layer = Annotated[int | None, typer.Option(help="0 is the first, -1 the last.")]
+Pooling = Annotated[str | None, typer.Option(help="mean, first, last or max; the model's own if not given.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.command("embed", epilog="Example:  atento embed MODEL texts.txt --out vectors.npy")(embed)
+    app.command("similarity", epilog="Example:  atento similarity MODEL pairs.tsv")(similarity)
+
+
+def embed(
+    model: ModelArgument,
+    file: Annotated[str, typer.Argument(metavar="[FILE]", help="One text a line; - is standard input.")] = "-",
+    out: Annotated[Path | None, typer.Option(metavar="FILE.npy", help="Write a NumPy file (N,D) instead.")] = None,
+    layer: Layer = None,
+    pooling: Pooling = None,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Texts as vectors: line N of the output, numbers with blanks between, is the vector of line N of the input."""
+    import numpy as np
+
+    from atento.data.sources import read_lines
+    from atento.errors import AtentoError
+
+    lines = read_lines(file)
+    vectors = _vectors(model, lines, layer, pooling, device, precision, seed, threads)
+    if out is not None:
+        try:
+            with out.open("wb") as written:
+                np.save(written, vectors)
+        except OSError as error:
+            raise AtentoError(f"{out} cannot be written: {error.strerror}") from None
+        typer.echo(f"wrote {out}: {vectors.shape[0]} x {vectors.shape[1]}", err=True)
+        return
+    for line, vector in zip(lines, vectors):
+        if as_json:
+            sys.stdout.write(json.dumps({"text": line, "vector": vector.tolist()}, ensure_ascii=False) + "\n")
+        else:
+            sys.stdout.write(" ".join(f"{number:.7g}" for number in vector.tolist()) + "\n")
+
+
+def similarity(
+    model: ModelArgument,
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="Two texts a line, a TAB between; - is standard input.")
+    ] = "-",
+    layer: Layer = None,
+    pooling: Pooling = None,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """How near the two texts of a line are: the cosine of their vectors, -1 to 1."""
+    import numpy as np
+
+    from atento.data.sources import read_lines
+    from atento.errors import DataError
+
+    pairs = []
+    for number, line in enumerate(read_lines(file), 1):
+        parts = line.split("\t")
+        if len(parts) != 2:
+            raise DataError(f"{file}:{number}: a line must hold two texts with a TAB between: got {len(parts)}")
+        pairs.append(parts)
+    flat = [text for pair in pairs for text in pair]
+    vectors = _vectors(model, flat, layer, pooling, device, precision, seed, threads).astype(np.float64)
+    for pair, (one, two) in zip(pairs, vectors.reshape(len(pairs), 2, -1)):
+        lengths = float(np.linalg.norm(one) * np.linalg.norm(two))
+        value = float(one @ two) / lengths if lengths else 0.0
+        if as_json:
+            sys.stdout.write(json.dumps({"texts": pair, "similarity": value}, ensure_ascii=False) + "\n")
+        else:
+            sys.stdout.write(f"{value:.6f}\n")
+
+
+def _vectors(
+    model: str,
+    texts: list[str],
+    layer: int | None,
+    pooling: str | None,
+    device: str,
+    precision: str,
+    seed: int,
+    threads: int | None,
+) -> Any:
+    """The texts' vectors; warnings as plain lines."""
+    from atento.model import load
+
+    given = {"layer": layer, "pooling": pooling}
+    options = {name: value for name, value in given.items() if value is not None}
+    with running(seed, threads), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        vectors = load(model, device=device, precision=precision).embed(texts, **options)
+    for warning in caught:
+        progress(f"warning: {warning.message}")
+    return vectors

@@ -1,0 +1,105 @@
+"""What ELMo and the networks of word vectors (CBOW, skip-gram) are made of, beside the width all networks have."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from atento.errors import RecipeError
+
+N_CHARACTERS = 262  # ELMo's alphabet: 0 for no word, the 256 bytes, five marks (`atento.text.characters`)
+
+
+@dataclass(frozen=True)
+class CharacterConfig:
+    """How a word is read from its characters (Peters et al. 2018; Kim et al. 2016; C14).
+
+    `d_char` is the width of one character; `filters` are (width, count) of each convolution, the largest width last
+    or not; `n_highway` layers follow; `max_characters` is the length of every word, padded or cut, marks included;
+    `projection` False leaves out the last matrix, for filters that add up to d_model.
+    """
+
+    d_char: int = 16
+    filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+    n_highway: int = 2
+    max_characters: int = 50
+    activation: Literal["relu", "tanh"] = "relu"
+    projection: bool = True
+
+    def __post_init__(self) -> None:
+        if self.d_char < 1:
+            raise RecipeError(f"`d_char` must be at least 1: got {self.d_char}")
+        if self.max_characters < 3:
+            raise RecipeError(
+                f"`max_characters` must be at least 3, a word's two marks and one byte: got {self.max_characters}"
+            )
+        if not self.filters:
+            raise RecipeError("`filters` must hold at least one (width, count): got none")
+        for pair in self.filters:
+            if len(pair) != 2 or min(pair) < 1:
+                raise RecipeError(f"`filters` must be pairs of width and count, both at least 1: got {tuple(pair)}")
+            if pair[0] > self.max_characters:
+                raise RecipeError(
+                    f"the width of `filters` must not exceed `max_characters`: got {pair[0]} and {self.max_characters}"
+                )
+        if self.n_highway < 0:
+            raise RecipeError(f"`n_highway` must not be negative: got {self.n_highway}")
+        if self.activation not in ("relu", "tanh"):
+            raise RecipeError(f"`activation` must be relu or tanh: got {self.activation!r}")
+
+    @property
+    def n_filters(self) -> int:
+        """Width of what the convolutions find: all counts together."""
+        return sum(count for _, count in self.filters)
+
+
+@dataclass(frozen=True)
+class ELMoConfig:
+    """The bidirectional LSTM language model (Peters et al. 2018; C14); `d_model` is the width of one direction.
+
+    `characters` None reads words by id instead; `d_cell` is the width of the memory cell, projected to d_model;
+    `cell_clip` and `projection_clip` bound both (None: not); `skip` adds a layer's input to its output, from the second
+    layer on; `mix_norm` normalises each layer before they are mixed.
+    """
+
+    characters: CharacterConfig | None = CharacterConfig()
+    d_cell: int = 4096
+    cell_clip: float | None = 3.0
+    projection_clip: float | None = 3.0
+    skip: bool = True
+    mix_norm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.d_cell < 1:
+            raise RecipeError(f"`d_cell` must be at least 1: got {self.d_cell}")
+        for name in ("cell_clip", "projection_clip"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise RecipeError(f"`{name}` must be above 0, or null for none: got {value}")
+
+
+@dataclass(frozen=True)
+class CBOWConfig:
+    """Word vectors from a window of `window` words on each side (Mikolov et al. 2013; C15).
+
+    `mode` cbow guesses the word in the middle from the mean of its neighbours, skip-gram each neighbour from the word;
+    `negatives` is how many wrong words stand against each right one (0: the softmax over all words), drawn with
+    probability proportional to count ** `exponent`; `subsample` is the share of the text above which a word is thinned
+    out (0: none is).
+    """
+
+    window: int = 5
+    mode: Literal["cbow", "skip-gram"] = "cbow"
+    negatives: int = 5
+    subsample: float = 1e-3
+    exponent: float = 0.75
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise RecipeError(f"`window` must be at least 1: got {self.window}")
+        if self.mode not in ("cbow", "skip-gram"):
+            raise RecipeError(f"`mode` must be cbow or skip-gram: got {self.mode!r}")
+        if self.negatives < 0:
+            raise RecipeError(f"`negatives` must not be negative: got {self.negatives}")
+        if not 0.0 <= self.subsample <= 1.0:
+            raise RecipeError(f"`subsample` must lie in [0, 1]: got {self.subsample}")
+        if not 0.0 <= self.exponent <= 1.0:
+            raise RecipeError(f"`exponent` must lie in [0, 1]: got {self.exponent}")

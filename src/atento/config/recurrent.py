@@ -1,0 +1,46 @@
+"""What a recurrent network is made of, beside the fields that all networks share."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from atento.errors import RecipeError
+
+CellName = Literal["lstm", "gru", "rnn"]
+ScoreName = Literal["none", "additive", "bilinear", "dot"]
+ASKED_BEFORE = ("none", "additive")  # the context enters the cell; with the other scores it is read after the cell
+
+
+@dataclass(frozen=True)
+class RecurrentConfig:
+    """Recurrent encoder-decoders and language models (A5, A10, C11 to C13, C17b); width and depth are the network's.
+
+    `cell` is the recurrence, "rnn" the plain tanh one. `bidirectional` lets the encoder read both ways, half of
+    `d_model` each way. `attention` is how the decoder's state and the source's states are compared: "additive" asks
+    with the state before the word (Bahdanau et al. 2015), "bilinear" and "dot" with the state after it (Luong et al.
+    2015), "none" reads the source's last state alone (Cho et al. 2014). `values` are the keys themselves, as in the
+    notes, or a learned projection of them. `input_feeding` hands the last attentional vector to the next step (Luong).
+    """
+
+    cell: CellName = "lstm"
+    bidirectional: bool = True
+    attention: ScoreName = "additive"
+    values: Literal["keys", "projected"] = "keys"
+    input_feeding: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("cell", self.cell, get_args(CellName))
+        _one_of("attention", self.attention, get_args(ScoreName))
+        _one_of("values", self.values, ("keys", "projected"))
+        if self.values == "projected" and self.attention == "none":
+            raise RecipeError("`recurrent.values` 'projected' needs attention: got `recurrent.attention` 'none'")
+        if self.input_feeding and self.attention in ASKED_BEFORE:
+            raise RecipeError(
+                "`recurrent.input_feeding` is for bilinear and dot attention (with additive the context enters the "
+                f"cell as it is): got `recurrent.attention` {self.attention!r}"
+            )
+
+
+def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    """Refuse a value that is none of the known ones."""
+    if value not in known:
+        raise RecipeError(f"`recurrent.{name}` must be one of {', '.join(known)}: got {value!r}")

@@ -1,0 +1,1 @@
+"""Other formats: older weight files in, other engines out."""

@@ -1,0 +1,57 @@
+"""A model folder written anew in a layout: Atento's own or Hugging Face's; older weight files are read on the way."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from atento.convert.unpickle import older_files
+from atento.errors import ModelError, UsageError
+from atento.model import load
+from atento.tasks.locate import locate
+
+LAYOUTS = ("atento", "huggingface")
+
+
+def convert(
+    model: str | Path, out: Path, layout: str, *, allow_missing: bool = False, allow_unused: bool = False
+) -> str:
+    """Write the model to `out`; returns what became of its weights.
+
+    Raises:
+        UsageError: no such layout, or something stands at `out`. ModelError: weights missing or left over, or a file
+            that holds more than weights. CapabilityError: the layout cannot hold the network.
+    """
+    if layout not in LAYOUTS:
+        raise UsageError(f"`--to` must be one of {', '.join(LAYOUTS)}: got {layout!r}")
+    folder = locate(model)
+    held = older_files(folder)
+    with tempfile.TemporaryDirectory(prefix="atento-") as space:
+        if held and not any(folder.glob("model*.safetensors")):
+            folder = _unpacked(folder, Path(space))
+        loaded = load(folder, device="cpu", allow_missing=allow_missing, allow_unused=allow_unused)
+        loaded.config["name"] = locate(model).name
+        loaded.save(out, layout=layout)
+    return "" if loaded.ledger is None else str(loaded.ledger)
+
+
+def _unpacked(folder: Path, space: Path) -> Path:
+    """A copy of the folder with safetensors in place of its older files, made by a process of its own."""
+    inside = space / folder.name
+    inside.mkdir()
+    for file in folder.iterdir():
+        if (
+            file.is_file()
+            and file.suffix in (".json", ".txt", ".model", ".spm")
+            and not file.name.endswith(".bin.index.json")
+        ):
+            shutil.copyfile(file, inside / file.name)
+    command = [sys.executable, "-m", "atento.convert.unpickle", str(folder), str(inside)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
+        unsafe = "Unsupported" in done.stderr or "WeightsUnpickler" in done.stderr or "weights_only" in done.stderr
+        why = "it holds more than weights, and is not loaded" if unsafe else last
+        raise ModelError(f"{folder}: {', '.join(file.name for file in older_files(folder))} cannot be read: {why}")
+    return inside

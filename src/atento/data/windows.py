@@ -1,0 +1,142 @@
+"""Sentences as windows of a fixed size, for CBOW and skip-gram: every epoch is a function of (seed, epoch) (C15)."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atento.config.elmo import CBOWConfig
+from atento.data.batches import Ragged
+from atento.data.order import hashes, permutation
+from atento.errors import DataError
+
+_KEPT, _ORDER, _NEGATIVES = 1, 2, 3  # what a hash is for
+
+
+@dataclass(frozen=True)
+class WindowBatch:
+    """Words in their windows.
+
+    centre (B,); context (B,2C), nearest to the left edge first, -1 where the sentence has no word; negatives (B,N) for
+    CBOW, (B,2C,N) for skip-gram, None where there are none.
+    """
+
+    centre: Tensor
+    context: Tensor
+    negatives: Tensor | None
+
+
+class Windows:
+    """Text as ids and, for each epoch, its windows in batches.
+
+    Words of more than a share t of the text are kept with probability √(t/f), and windows reach over those that are
+    not (Mikolov et al. 2013b, 2.3, for `subsample`); negatives follow count ** exponent (2.2). A window never leaves
+    its sentence, and always has its whole width (the published program draws a width for each word).
+    """
+
+    def __init__(
+        self,
+        sentences: Sequence[Sequence[int]],
+        vocab_size: int,
+        config: CBOWConfig,
+        *,
+        seed: int,
+        batch_size: int = 256,
+        words: Sequence[str] = (),
+    ) -> None:
+        """`sentences` are ids below `vocab_size`; `words` their strings, if anyone asks.
+
+        Raises:
+            DataError: an id out of range, or no sentence with two words.
+        """
+        self.config, self.seed, self.batch_size, self.words = config, seed, batch_size, tuple(words)
+        for number, sentence in enumerate(sentences):
+            for word in sentence:
+                if not 0 <= word < vocab_size:
+                    raise DataError(f"sentence {number}: ids must lie in [0, {vocab_size}): got {word}")
+        if max(map(len, sentences), default=0) < 2:
+            raise DataError("no sentence has two words, so there is no context to learn from")
+        rows = Ragged([list(sentence) for sentence in sentences])
+        self.flat = rows.flat.astype(np.int64)
+        self.sentence = np.repeat(np.arange(len(rows)), rows.lengths)  # which sentence each word is in
+        self.counts = np.bincount(self.flat, minlength=vocab_size)
+        weights = np.where(self.counts > 0, self.counts.astype(np.float64) ** config.exponent, 0.0)
+        summed = np.cumsum(weights)
+        self._cumulative = summed / summed[-1]  # ends in exactly 1, above every draw
+
+    @classmethod
+    def from_words(
+        cls,
+        sentences: Sequence[Sequence[str]],
+        config: CBOWConfig,
+        *,
+        seed: int,
+        batch_size: int = 256,
+        min_count: int = 1,
+    ) -> "Windows":
+        """The same out of words; ids follow falling count, then the alphabet. Rarer words are taken out of the text.
+
+        Raises:
+            DataError: as the constructor, or no word comes `min_count` times.
+        """
+        counts = Counter(word for sentence in sentences for word in sentence)
+        words = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+        if not words:
+            raise DataError(f"no word comes {min_count} times: the text has {len(counts)} different words")
+        ids = {word: number for number, word in enumerate(words)}
+        rows = [[ids[word] for word in sentence if word in ids] for sentence in sentences]
+        return cls(rows, len(words), config, seed=seed, batch_size=batch_size, words=words)
+
+    def kept(self, epoch: int) -> NDArray[np.bool_]:
+        """Which words of the text are left in that epoch, (words of the text,)."""
+        if self.config.subsample == 0:
+            return np.ones(len(self.flat), dtype=np.bool_)
+        share = self.counts[self.flat] / len(self.flat)
+        return _uniform(len(self.flat), self.seed, epoch, _KEPT) < np.sqrt(self.config.subsample / share)
+
+    def epoch(self, number: int) -> Iterator[WindowBatch]:
+        """The windows of that epoch, shuffled; words left without a neighbour have none."""
+        kept = self.kept(number)
+        words, sentence = self.flat[kept], self.sentence[kept]
+        context = _contexts(words, sentence, self.config.window)  # (n,2C)
+        some = (context >= 0).any(axis=1)
+        words, context = words[some], context[some]
+        order = permutation(len(words), self.seed, number, _ORDER)
+        for batch, start in enumerate(range(0, len(order), self.batch_size)):
+            rows = order[start : start + self.batch_size]
+            yield WindowBatch(
+                torch.from_numpy(words[rows]),
+                torch.from_numpy(context[rows]),
+                self._negatives(context[rows].shape, number, batch),
+            )
+
+    def _negatives(self, context: tuple[int, ...], epoch: int, batch: int) -> Tensor | None:
+        """Words drawn for that batch, whose context has that shape."""
+        if self.config.negatives == 0:
+            return None
+        targets = context if self.config.mode == "skip-gram" else context[:1]
+        shape = (*targets, self.config.negatives)
+        drawn = _uniform(int(np.prod(shape)), self.seed, epoch, _NEGATIVES, batch)
+        found = np.searchsorted(self._cumulative, drawn, side="right")
+        return torch.from_numpy(found.astype(np.int64).reshape(shape))
+
+
+def _contexts(words: NDArray[np.int64], sentence: NDArray[np.int64], window: int) -> NDArray[np.int64]:
+    """The `window` words on each side of every word, (n,2C), -1 beyond the sentence."""
+    out = np.full((len(words), 2 * window), -1, dtype=np.int64)
+    for column, offset in enumerate([*range(-window, 0), *range(1, window + 1)]):
+        if abs(offset) >= len(words):
+            continue
+        here = slice(max(0, -offset), len(words) - max(0, offset))
+        there = slice(max(0, offset), len(words) + min(0, offset))
+        out[here, column] = np.where(sentence[here] == sentence[there], words[there], -1)
+    return out
+
+
+def _uniform(count: int, *key: int) -> NDArray[np.float64]:
+    """Numbers in [0, 1) that depend on `key` alone."""
+    return (hashes(count, *key) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -1,0 +1,206 @@
+"""BERT and SpanBERT, RoBERTa and XLM-R: configuration and weight table (C6, C16)."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
+from atento.errors import ModelError
+from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
+from atento.networks.families.rows import Row, attention, linear, norm
+
+_CLASSES = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
+_HEADS = {
+    "masked-language-model": "ForMaskedLM",
+    "next-sentence": "ForNextSentencePrediction",
+    "classification": "ForSequenceClassification",
+    "regression": "ForSequenceClassification",
+    "tagging": "ForTokenClassification",
+    "answer": "ForQuestionAnswering",
+}
+
+
+def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
+    refuse(
+        data,
+        {
+            "position_embedding_type": ("absolute",),
+            "is_decoder": (False,),
+            "add_cross_attention": (False,),
+            "tie_word_embeddings": (True,),
+        },
+        model_type,
+    )
+    roberta = model_type != "bert"
+    shift = 2 if roberta else 0
+    pad = first_id(data.get("pad_token_id"), 1 if roberta else 0)
+    if roberta and pad + 1 != shift:
+        raise ModelError(f"{model_type}: positions begin behind `pad_token_id`, which must be 1: got {pad}")
+    vocab_size = data["vocab_size"]
+    bos = first_id(data.get("bos_token_id"), 0 if roberta else min(101, vocab_size - 1))
+    return NetworkConfig(
+        architecture="encoder",
+        family=model_type,
+        vocab_size=vocab_size,
+        d_model=data["hidden_size"],
+        d_ff=data["intermediate_size"],
+        n_heads=data["num_attention_heads"],
+        n_layers=data["num_hidden_layers"],
+        dropout=data.get("hidden_dropout_prob", 0.1),
+        attention_dropout=data.get("attention_probs_dropout_prob", 0.1),
+        activation=activation_of(data.get("hidden_act", "gelu"), model_type),
+        norm_eps=data.get("layer_norm_eps", 1e-12),
+        embedding_norm=True,
+        positions=PositionConfig("learned", shift=shift, real_only=roberta),
+        max_len=data["max_position_embeddings"] - shift,
+        n_segments=data.get("type_vocab_size", 2),
+        pooler="pooler.dense.weight" in names,
+        heads=_heads(data, names, roberta),
+        scale_embedding=False,
+        initializer="normal",
+        pad_id=pad,
+        bos_id=bos,
+        start_id=bos,
+        eos_id=first_id(data.get("eos_token_id"), 2 if roberta else min(102, vocab_size - 1)),
+        unk_id=3 if roberta else min(100, vocab_size - 1),
+        mask_id=(250001 if vocab_size == 250002 else vocab_size - 1) if roberta else min(103, vocab_size - 1),
+    )
+
+
+def _heads(data: Mapping[str, Any], names: frozenset[str], roberta: bool) -> tuple[HeadConfig, ...]:
+    """The heads that the file holds."""
+    rate = data.get("classifier_dropout")
+    rate = data.get("hidden_dropout_prob", 0.1) if rate is None else rate
+    given = data.get("id2label") or {}
+    count = len(given) or data.get("num_labels", 2)
+    labels = tuple(str(given.get(str(n), given.get(n, f"LABEL_{n}"))) for n in range(count))
+    heads = []
+    if ("lm_head.dense.weight" if roberta else "cls.predictions.transform.dense.weight") in names:
+        heads.append(HeadConfig("masked-language-model"))
+    if "cls.seq_relationship.weight" in names:
+        heads.append(HeadConfig("next-sentence", dropout=0.0))
+    if "qa_outputs.weight" in names:
+        heads.append(HeadConfig("answer", dropout=0.0))
+    dense = "classifier.dense.weight" in names
+    if dense or "classifier.weight" in names:
+        tags = any("TokenClassification" in str(name) for name in data.get("architectures") or ())
+        tags = tags or (not dense and "pooler.dense.weight" not in names)
+        one = HeadConfig("tagging", labels, dropout=rate) if tags else None
+        kind: Any = "regression" if count == 1 else "classification"
+        pooled = HeadConfig(
+            kind,
+            labels if count > 1 else (),
+            pooling="first" if dense else "pooler",
+            hidden=dense,
+            dropout=rate,
+        )
+        heads.append(one or pooled)
+    return tuple(heads)
+
+
+def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
+    scheme = config.schemes[0] if config.schemes else PositionConfig("none")
+    kinds = [head.kind for head in config.heads]
+    cls = _CLASSES[model_type]
+    if kinds == ["masked-language-model", "next-sentence"]:
+        name = f"{cls}ForPreTraining"
+    elif len(kinds) > 1 or any(kind not in _HEADS for kind in kinds):
+        raise ModelError(f"no {model_type} class of the Hugging Face layout holds the heads {', '.join(kinds)}")
+    else:
+        name = f"{cls}{_HEADS[kinds[0]] if kinds else 'Model'}"
+    labels = next((head.labels or ("LABEL_0",) for head in config.heads if head.kind in _LABELLED), ())
+    data = {
+        "architectures": [name],
+        "model_type": model_type,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.d_model,
+        "intermediate_size": config.d_ff,
+        "num_attention_heads": config.n_heads,
+        "num_hidden_layers": config.n_layers,
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "hidden_act": their_activation(config),
+        "layer_norm_eps": config.norm_eps,
+        "max_position_embeddings": config.max_len + scheme.shift,
+        "type_vocab_size": config.n_segments,
+        "pad_token_id": config.pad_id,
+        "bos_token_id": config.bos_id,
+        "eos_token_id": config.eos_id,
+    }
+    if labels:
+        data["id2label"] = {str(n): label for n, label in enumerate(labels)}
+        data["label2id"] = {label: n for n, label in enumerate(labels)}
+        rates = [head.dropout for head in config.heads if head.kind in _LABELLED]
+        data["classifier_dropout"] = rates[0]
+    if kinds == ["regression"]:
+        data["problem_type"] = "regression"
+    return data
+
+
+_LABELLED = ("classification", "regression", "tagging")
+
+
+def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
+    rows = [
+        Row("embedding.weight", ("embeddings.word_embeddings.weight",)),
+        Row("inputs.positions.schemes.0.weight", ("embeddings.position_embeddings.weight",)),
+        Row("inputs.segments", ("embeddings.token_type_embeddings.weight",)),
+        *norm("inputs.norm", "embeddings.LayerNorm"),
+    ]
+    for n in range(config.n_layers):
+        ours, theirs = f"stack.blocks.{n}", f"encoder.layer.{n}"
+        inside = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
+        rows += [
+            *attention(f"{ours}.self_attention", inside, f"{theirs}.attention.output.dense", config),
+            *norm(f"{ours}.own_residual.norm", f"{theirs}.attention.output.LayerNorm"),
+            *linear(f"{ours}.feed_forward.inner", f"{theirs}.intermediate.dense"),
+            *linear(f"{ours}.feed_forward.outer", f"{theirs}.output.dense"),
+            *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.output.LayerNorm"),
+        ]
+    if config.pooler:
+        rows += linear("pooler.dense", "pooler.dense")
+    for head in config.heads:
+        rows += _head_rows(model_type, head)
+    return rows
+
+
+def _head_rows(model_type: str, head: HeadConfig) -> list[Row]:
+    ours = f"heads.{head.kind}"
+    if head.kind == "masked-language-model":
+        theirs, between = ("cls.predictions", "cls.predictions.transform") if model_type == "bert" else ("lm_head",) * 2
+        end = "LayerNorm" if model_type == "bert" else "layer_norm"
+        return [
+            *linear(f"{ours}.dense", f"{between}.dense", head=True),
+            *norm(f"{ours}.norm", f"{between}.{end}", head=True),
+            Row(f"{ours}.output.bias", (f"{theirs}.bias",), head=True),
+        ]
+    if head.kind == "span-boundary":
+        raise ModelError(f"no {model_type} class of the Hugging Face layout holds a span-boundary head")
+    if head.hidden:
+        return [
+            *linear(f"{ours}.dense", "classifier.dense", head=True),
+            *linear(f"{ours}.out", "classifier.out_proj", head=True),
+        ]
+    place = {"next-sentence": "cls.seq_relationship", "answer": "qa_outputs"}.get(head.kind, "classifier")
+    return linear(f"{ours}.out", place, head=True)
+
+
+def _family(model_type: str) -> Family:
+    read: Callable[[Mapping[str, Any], frozenset[str]], NetworkConfig] = partial(_read, model_type)
+    return Family(
+        model_type,
+        prefix="bert." if model_type == "bert" else "roberta.",
+        read=read,
+        write=partial(_write, model_type),
+        rows=partial(_rows, model_type),
+        computed=("embeddings.position_ids", "embeddings.token_type_ids"),
+        tied=(
+            "cls.predictions.decoder.weight",
+            "cls.predictions.decoder.bias",
+            "lm_head.decoder.weight",
+            "lm_head.decoder.bias",
+        ),
+    )
+
+
+BERT, ROBERTA, XLM_ROBERTA = (_family(model_type) for model_type in _CLASSES)

@@ -1,0 +1,117 @@
+"""GPT-1 and GPT-2: configuration and weight table (C9, C16). Their linear maps are stored (in, out)."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from atento.config.network import NetworkConfig, PositionConfig
+from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
+from atento.networks.families.rows import Row, linear, norm
+
+
+def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
+    first = model_type == "openai-gpt"
+    refuse(
+        data,
+        {
+            "scale_attn_weights": (True,),
+            "scale_attn_by_inverse_layer_idx": (False,),
+            "add_cross_attention": (False,),
+            "tie_word_embeddings": (True,),
+        },
+        model_type,
+    )
+    activation = activation_of(
+        data.get("afn", "gelu") if first else data.get("activation_function", "gelu_new"), model_type
+    )
+    if first and activation == "gelu":
+        activation = "gelu-tanh"  # what GPT-1's files call gelu is the approximation by tanh
+    d_model = data["n_embd"]
+    end = first_id(data.get("eos_token_id"), 0 if first else data["vocab_size"] - 1)
+    start = first_id(data.get("bos_token_id"), end)
+    return NetworkConfig(
+        architecture="decoder",
+        family=model_type,
+        vocab_size=data["vocab_size"],
+        d_model=d_model,
+        d_ff=data.get("n_inner") or 4 * d_model,
+        n_heads=data["n_head"],
+        n_layers=data["n_layer"],
+        dropout=data.get("resid_pdrop", 0.1),
+        attention_dropout=data.get("attn_pdrop", 0.1),
+        activation=activation,
+        norm="post" if first else "pre",
+        norm_eps=data.get("layer_norm_epsilon", 1e-5),
+        positions=PositionConfig("learned"),
+        max_len=data["n_positions"],
+        scale_embedding=False,
+        initializer="normal",
+        pad_id=first_id(data.get("pad_token_id"), end),
+        bos_id=start,
+        eos_id=end,
+        unk_id=first_id(data.get("unk_token_id"), 0 if first else end),
+        start_id=start,
+    )
+
+
+def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
+    first = model_type == "openai-gpt"
+    data = {
+        "architectures": ["OpenAIGPTLMHeadModel" if first else "GPT2LMHeadModel"],
+        "model_type": model_type,
+        "vocab_size": config.vocab_size,
+        "n_positions": config.max_len,
+        "n_embd": config.d_model,
+        "n_layer": config.n_layers,
+        "n_head": config.n_heads,
+        "resid_pdrop": config.dropout,
+        "embd_pdrop": config.dropout,
+        "attn_pdrop": config.attention_dropout,
+        "layer_norm_epsilon": config.norm_eps,
+        "pad_token_id": config.pad_id,
+        "bos_token_id": config.start_id,
+        "eos_token_id": config.eos_id,
+    }
+    if first:
+        known = "gelu" if config.activation == "gelu-tanh" else their_activation(config)
+        return data | {"afn": known, "unk_token_id": config.unk_id}
+    return data | {
+        "activation_function": their_activation(config),
+        "n_inner": config.d_ff,
+        "unk_token_id": config.unk_id,
+    }
+
+
+def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
+    first = model_type == "openai-gpt"
+    table, places = ("tokens_embed", "positions_embed") if first else ("wte", "wpe")
+    rows = [
+        Row("embedding.weight", (f"{table}.weight",)),
+        Row("inputs.positions.schemes.0.weight", (f"{places}.weight",)),
+    ]
+    for n in range(config.n_layers):
+        ours, theirs = f"stack.blocks.{n}", f"h.{n}"
+        rows += [
+            *linear(f"{ours}.self_attention.input", f"{theirs}.attn.c_attn", transposed=True),
+            *linear(f"{ours}.self_attention.output", f"{theirs}.attn.c_proj", transposed=True),
+            *norm(f"{ours}.own_residual.norm", f"{theirs}.ln_1"),
+            *linear(f"{ours}.feed_forward.inner", f"{theirs}.mlp.c_fc", transposed=True),
+            *linear(f"{ours}.feed_forward.outer", f"{theirs}.mlp.c_proj", transposed=True),
+            *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2"),
+        ]
+    return rows if first else [*rows, *norm("stack.norm", "ln_f")]
+
+
+def _family(model_type: str) -> Family:
+    return Family(
+        model_type,
+        prefix="transformer.",
+        read=partial(_read, model_type),
+        write=partial(_write, model_type),
+        rows=partial(_rows, model_type),
+        computed=(".attn.bias", ".attn.masked_bias", "position_ids"),
+        tied=("lm_head.weight",),
+    )
+
+
+GPT1, GPT2 = _family("openai-gpt"), _family("gpt2")

@@ -1,0 +1,105 @@
+"""Llama: configuration and weight table (C16). Rotary positions over halves, shared heads, a gated feed-forward."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from atento.config.network import NetworkConfig, PositionConfig
+from atento.errors import ModelError
+from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
+from atento.networks.families.rows import Row, attention, linear, norm
+
+
+def _read(data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
+    refuse(data, {"attention_bias": (False,), "mlp_bias": (False,), "pretraining_tp": (1, None)}, "llama")
+    rope = dict(data.get("rope_parameters") or data.get("rope_scaling") or {})
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind != "default":
+        raise ModelError(f"llama: rotary positions of type {kind!r} are not built here; known: 'default'")
+    n_heads = data["num_attention_heads"]
+    shared = data.get("num_key_value_heads")
+    width = data.get("head_dim")
+    end = first_id(data.get("eos_token_id"), 2)
+    start = first_id(data.get("bos_token_id"), 1)
+    return NetworkConfig(
+        architecture="decoder",
+        family="llama",
+        vocab_size=data["vocab_size"],
+        d_model=data["hidden_size"],
+        d_ff=data["intermediate_size"],
+        n_heads=n_heads,
+        n_kv_heads=None if shared in (None, n_heads) else shared,
+        d_head=None if width in (None, data["hidden_size"] // n_heads) else width,
+        n_layers=data["num_hidden_layers"],
+        dropout=0.0,
+        attention_dropout=data.get("attention_dropout") or 0.0,
+        activation=activation_of(data.get("hidden_act", "silu"), "llama"),
+        gated=True,
+        bias=False,
+        norm="pre",
+        norm_kind="rms",
+        norm_eps=data.get("rms_norm_eps", 1e-6),
+        positions=PositionConfig("rotary", base=float(rope.get("rope_theta", data.get("rope_theta", 10000.0)))),
+        max_len=data.get("max_position_embeddings", 2048),
+        scale_embedding=False,
+        tied_embeddings=data.get("tie_word_embeddings", False),
+        initializer="normal",
+        pad_id=first_id(data.get("pad_token_id"), end),
+        bos_id=start,
+        eos_id=end,
+        unk_id=first_id(data.get("unk_token_id"), end),
+        start_id=start,
+    )
+
+
+def _write(config: NetworkConfig) -> dict[str, Any]:
+    base = config.schemes[0].base if config.schemes else 10000.0
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.d_model,
+        "intermediate_size": config.d_ff,
+        "num_attention_heads": config.n_heads,
+        "num_key_value_heads": config.n_kv_heads or config.n_heads,
+        "head_dim": config.head_width,
+        "num_hidden_layers": config.n_layers,
+        "attention_dropout": config.attention_dropout,
+        "hidden_act": their_activation(config),
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": base,
+        "rope_parameters": {"rope_type": "default", "rope_theta": base},
+        "max_position_embeddings": config.max_len,
+        "tie_word_embeddings": config.tied_embeddings,
+        "pad_token_id": config.pad_id,
+        "bos_token_id": config.start_id,
+        "eos_token_id": config.eos_id,
+        "unk_token_id": config.unk_id,
+    }
+
+
+def _rows(config: NetworkConfig) -> list[Row]:
+    rows = [Row("embedding.weight", ("embed_tokens.weight",))]
+    for n in range(config.n_layers):
+        ours, theirs = f"stack.blocks.{n}", f"layers.{n}"
+        inside = [f"{theirs}.self_attn.{part}_proj" for part in "qkv"]
+        gated = (f"{theirs}.mlp.gate_proj", f"{theirs}.mlp.up_proj")
+        rows += [
+            *attention(f"{ours}.self_attention", inside, f"{theirs}.self_attn.o_proj", config),
+            *norm(f"{ours}.own_residual.norm", f"{theirs}.input_layernorm", bias=False),
+            *linear(f"{ours}.feed_forward.inner", *gated, sizes=(config.d_ff, config.d_ff), bias=False),
+            *linear(f"{ours}.feed_forward.outer", f"{theirs}.mlp.down_proj", bias=False),
+            *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.post_attention_layernorm", bias=False),
+        ]
+    rows += norm("stack.norm", "norm", bias=False)
+    return rows if config.tied_embeddings else [*rows, Row("output.weight", ("lm_head.weight",), head=True)]
+
+
+LLAMA = Family(
+    "llama",
+    prefix="model.",
+    read=_read,
+    write=_write,
+    rows=_rows,
+    computed=(".rotary_emb.inv_freq",),
+    tied=("lm_head.weight",),
+)

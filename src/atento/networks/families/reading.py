@@ -1,0 +1,99 @@
+"""A folder in the Hugging Face layout to our configuration and weights, with a ledger of what went where."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atento.config.network import NetworkConfig
+from atento.errors import CheckpointError, ModelError, RecipeError, nearest
+from atento.networks.families.bart import BART, MARIAN
+from atento.networks.families.bert import BERT, ROBERTA, XLM_ROBERTA
+from atento.networks.families.family import Family
+from atento.networks.families.gpt import GPT1, GPT2
+from atento.networks.families.llama import LLAMA
+from atento.networks.families.rows import Row
+from atento.networks.families.t5 import MT5, T5
+from atento.networks.families.tensors import TensorFiles
+from atento.networks.ledger import Ledger
+
+FAMILIES: dict[str, Family] = {
+    family.model_type: family for family in (BERT, ROBERTA, XLM_ROBERTA, GPT1, GPT2, LLAMA, T5, MT5, MARIAN, BART)
+}
+
+
+def family_of(data: Mapping[str, Any], place: str) -> Family:
+    """The family that a `config.json` names.
+
+    Raises:
+        ModelError: none of ours; lists them.
+    """
+    name = data.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise ModelError(f"{place}: model_type {name!r} is not known here{nearest(str(name), list(FAMILIES))}")
+    return FAMILIES[name]
+
+
+def read_released(
+    folder: Path, data: Mapping[str, Any], *, allow_missing: bool = False, allow_unused: bool = False
+) -> tuple[NetworkConfig, dict[str, Tensor], Ledger]:
+    """Configuration, weights under our names, and the ledger.
+
+    Args:
+        data: the folder's `config.json`.
+        allow_missing: weights that the file lacks are left out (and begin anew). allow_unused: those that have no
+            place here are passed over. Both are errors otherwise.
+
+    Raises:
+        ModelError: another family, a configuration that is not built here, weights missing or left over.
+        CheckpointError: a damaged file.
+    """
+    family = family_of(data, str(folder / "config.json"))
+    with TensorFiles(folder) as files:
+        theirs = files.places.keys()
+        prefix = family.prefix if any(name.startswith(family.prefix) for name in theirs) else ""
+        plain = frozenset(name.removeprefix(prefix) for name in theirs)
+        try:
+            config = family.read(data, plain)
+        except KeyError as error:
+            raise ModelError(f"{folder / 'config.json'}: {error.args[0]!r} is missing") from None
+        except (TypeError, ValueError, AttributeError, RecipeError) as error:
+            raise ModelError(f"{folder / 'config.json'}: {error}") from None
+        weights, ledger = _take(files, config, family.rows(config), prefix)
+        taken = {name for names in ledger.loaded.values() for name in names}
+        for name in sorted(theirs - taken):
+            bare = name.removeprefix(prefix)
+            kind = "computed" if bare.endswith(family.computed) else "tied" if bare in family.tied else "unused"
+            getattr(ledger, kind).append(name)
+    if ledger.new and not allow_missing:
+        raise ModelError(f"{folder}: {len(ledger.new)} weights are missing: {', '.join(ledger.new[:5])}")
+    if ledger.unused and not allow_unused:
+        raise ModelError(
+            f"{folder}: {len(ledger.unused)} weights have no place in this network: {', '.join(ledger.unused[:5])}"
+        )
+    return config, weights, ledger
+
+
+def _take(files: TensorFiles, config: NetworkConfig, rows: list[Row], prefix: str) -> tuple[dict[str, Tensor], Ledger]:
+    weights: dict[str, Tensor] = {}
+    ledger = Ledger()
+    for row in rows:
+        names = row.theirs if row.head else tuple(prefix + name for name in row.theirs)
+        if not all(name in files.places for name in names):
+            if row.optional:  # a bias that some files leave out is zero
+                weights[row.ours] = torch.zeros(config.vocab_size)
+                continue
+            ledger.new.append(row.ours)
+            continue
+        if len(names) > 1:
+            tensor = files.joined(names)
+        else:
+            tensor = files.transposed(names[0]) if row.transposed else files.read(names[0])
+        tensor = tensor.flatten() if row.flat else tensor
+        if tensor.numel() and not all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor)):  # NaN goes through
+            raise CheckpointError(f"{files.folder}: tensor {', '.join(names)} is not finite")
+        weights[row.ours] = tensor
+        ledger.loaded[row.ours] = names
+    return weights, ledger

@@ -1,0 +1,75 @@
+"""Weight tables: rows of (our tensor, theirs, what is done on the way), which read in both directions."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from atento.config.network import NetworkConfig
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tensor of ours and the one, or the several, that it is made of.
+
+    Several stand under one another in ours, `sizes` rows each. `transposed`: theirs is (in, out). `flat`: theirs is
+    (1, N) where ours is (N,). `head`: theirs stands outside the part that a base model has, so it takes no prefix.
+    `optional`: ours is zero where their file leaves it out.
+    """
+
+    ours: str
+    theirs: tuple[str, ...]
+    sizes: tuple[int, ...] = ()
+    transposed: bool = False
+    flat: bool = False
+    head: bool = False
+    optional: bool = False
+
+    def split(self, tensor: Tensor) -> list[Tensor]:
+        """Our tensor as theirs."""
+        parts = tensor.split(list(self.sizes)) if self.sizes else (tensor,)
+        parts = [part.t() if self.transposed else part for part in parts]
+        return [(part.unsqueeze(0) if self.flat else part).contiguous() for part in parts]
+
+
+def linear(
+    ours: str,
+    *theirs: str,
+    sizes: tuple[int, ...] = (),
+    bias: bool = True,
+    transposed: bool = False,
+    head: bool = False,
+) -> list[Row]:
+    """The rows of a linear map, weight and bias; several of theirs make one of ours."""
+    rows = [Row(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), sizes, transposed, head=head)]
+    if bias:
+        rows.append(Row(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs), sizes, head=head))
+    return rows
+
+
+def norm(ours: str, theirs: str, *, bias: bool = True, head: bool = False) -> list[Row]:
+    """The rows of a norm: weight, and bias where it has one."""
+    return [Row(f"{ours}.{part}", (f"{theirs}.{part}",), head=head) for part in ("weight", "bias")[: 1 + bias]]
+
+
+def attention_sizes(config: NetworkConfig) -> tuple[int, int, int]:
+    """Rows of queries, keys and values in our stacked matrix."""
+    shared = config.n_heads if config.n_kv_heads is None else config.n_kv_heads
+    return config.n_heads * config.head_width, shared * config.head_width, shared * config.head_width
+
+
+def attention(ours: str, theirs: Iterable[str], output: str, config: NetworkConfig) -> list[Row]:
+    """The rows of an attention from their query, key and value maps, and their output map."""
+    return [
+        *linear(f"{ours}.input", *theirs, sizes=attention_sizes(config), bias=config.bias),
+        *linear(f"{ours}.output", output, bias=config.bias),
+    ]
+
+
+def convert(rows: Iterable[Row], prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Our weights under their names; `prefix` stands before what is not a head's."""
+    found: dict[str, Tensor] = {}
+    for row in rows:
+        names = row.theirs if row.head else tuple(prefix + name for name in row.theirs)
+        found |= zip(names, row.split(weights[row.ours]), strict=True)
+    return found

@@ -1,0 +1,135 @@
+"""T5, T5 1.1 and mT5, whole or the encoder alone: configuration and weight table (C8, C16)."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from atento.config.network import NetworkConfig, PositionConfig
+from atento.errors import ModelError
+from atento.networks.families.family import Family, activation_of, first_id, their_activation
+from atento.networks.families.rows import Row, attention, linear, norm
+
+
+def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
+    gate, _, kind = str(data.get("feed_forward_proj", "relu")).rpartition("-")
+    if gate not in ("", "gated"):
+        raise ModelError(f"{model_type}: `feed_forward_proj` {data['feed_forward_proj']!r} is not known here")
+    activation = activation_of(kind, model_type)
+    if gate and activation == "gelu":
+        activation = "gelu-tanh"  # what T5 1.1's files call gated-gelu is the approximation by tanh
+    whole = any(name.startswith("decoder.") for name in names)
+    scaled = data.get("scale_decoder_outputs", data.get("tie_word_embeddings") is not False)
+    depth, rate = data["num_layers"], data.get("dropout_rate", 0.1)
+    pad = first_id(data.get("pad_token_id"), 0)
+    return NetworkConfig(
+        architecture="encoder-decoder" if whole else "encoder",
+        family=model_type,
+        vocab_size=data["vocab_size"],
+        d_model=data["d_model"],
+        d_ff=data["d_ff"],
+        n_heads=data["num_heads"],
+        d_head=data["d_kv"],
+        n_layers=depth,
+        n_decoder_layers=None
+        if not whole or data.get("num_decoder_layers") in (None, depth)
+        else data["num_decoder_layers"],
+        dropout=rate,
+        attention_dropout=rate,
+        activation_dropout=rate,
+        activation=activation,
+        gated=bool(gate),
+        bias=False,
+        attention_scale=1.0,
+        norm="pre",
+        norm_kind="rms",
+        norm_eps=data.get("layer_norm_epsilon", 1e-6),
+        positions=PositionConfig(
+            "t5",
+            n_buckets=data.get("relative_attention_num_buckets", 32),
+            max_distance=data.get("relative_attention_max_distance", 128),
+        ),
+        scale_embedding=False,
+        tied_embeddings="lm_head.weight" not in names,
+        scale_output=whole and model_type == "t5" and bool(scaled),
+        pad_id=pad,
+        bos_id=pad,
+        eos_id=first_id(data.get("eos_token_id"), 1),
+        unk_id=2,
+        start_id=first_id(data.get("decoder_start_token_id"), pad),
+    )
+
+
+def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
+    scheme = config.schemes[0] if config.schemes else PositionConfig("t5")
+    kind = "gelu" if config.gated and config.activation == "gelu-tanh" else their_activation(config)
+    whole = config.architecture == "encoder-decoder"
+    cls = {"t5": "T5", "mt5": "MT5"}[model_type]
+    return {
+        "architectures": [f"{cls}ForConditionalGeneration" if whole else f"{cls}EncoderModel"],
+        "model_type": model_type,
+        "vocab_size": config.vocab_size,
+        "d_model": config.d_model,
+        "d_kv": config.head_width,
+        "d_ff": config.d_ff,
+        "num_heads": config.n_heads,
+        "num_layers": config.n_layers,
+        "num_decoder_layers": config.decoder_layers,
+        "dropout_rate": config.dropout,
+        "feed_forward_proj": f"gated-{kind}" if config.gated else kind,
+        "layer_norm_epsilon": config.norm_eps,
+        "relative_attention_num_buckets": scheme.n_buckets,
+        "relative_attention_max_distance": scheme.max_distance or 128,
+        "is_encoder_decoder": whole,
+        "tie_word_embeddings": config.scale_output,
+        "scale_decoder_outputs": config.scale_output,
+        "pad_token_id": config.pad_id,
+        "eos_token_id": config.eos_id,
+        "decoder_start_token_id": config.start_id,
+    }
+
+
+def _rows(config: NetworkConfig) -> list[Row]:
+    rows = [Row("embedding.weight", ("shared.weight",))]
+    if config.architecture == "encoder":
+        return [*rows, *_stack("stack", "encoder", config.n_layers, False, config)]
+    rows += _stack("encoder", "encoder", config.n_layers, False, config)
+    rows += _stack("decoder", "decoder", config.decoder_layers, True, config)
+    return rows if config.tied_embeddings else [*rows, Row("output.weight", ("lm_head.weight",), head=True)]
+
+
+def _stack(ours: str, theirs: str, n_layers: int, reads_source: bool, config: NetworkConfig) -> list[Row]:
+    bias = f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    rows = [Row(f"{ours}.positions.schemes.0.weight", (bias,))]
+    for n in range(n_layers):
+        block, layer = f"{ours}.blocks.{n}", f"{theirs}.block.{n}.layer"
+        parts = [("self_attention", "own_residual", "SelfAttention")]
+        parts += [("cross_attention", "cross_residual", "EncDecAttention")] if reads_source else []
+        for number, (part, residual, name) in enumerate(parts):
+            inside = [f"{layer}.{number}.{name}.{letter}" for letter in "qkv"]
+            rows += attention(f"{block}.{part}", inside, f"{layer}.{number}.{name}.o", config)
+            rows += norm(f"{block}.{residual}.norm", f"{layer}.{number}.layer_norm", bias=False)
+        last = f"{layer}.{len(parts)}"
+        dense = f"{last}.DenseReluDense"
+        inner = (f"{dense}.wi_0", f"{dense}.wi_1") if config.gated else (f"{dense}.wi",)
+        sizes = (config.d_ff, config.d_ff) if config.gated else ()
+        rows += [
+            *linear(f"{block}.feed_forward.inner", *inner, sizes=sizes, bias=False),
+            *linear(f"{block}.feed_forward.outer", f"{dense}.wo", bias=False),
+            *norm(f"{block}.feed_forward_residual.norm", f"{last}.layer_norm", bias=False),
+        ]
+    return [*rows, *norm(f"{ours}.norm", f"{theirs}.final_layer_norm", bias=False)]
+
+
+def _family(model_type: str) -> Family:
+    return Family(
+        model_type,
+        prefix="",
+        read=partial(_read, model_type),
+        write=partial(_write, model_type),
+        rows=_rows,
+        computed=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
+        tied=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
+    )
+
+
+T5, MT5 = _family("t5"), _family("mt5")

@@ -1,0 +1,58 @@
+"""Our configuration and weights in the Hugging Face layout, where the family has one that holds them."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from torch import Tensor
+
+from atento.config.network import NetworkConfig
+from atento.errors import CapabilityError, ModelError, RecipeError
+from atento.networks.families.reading import FAMILIES
+from atento.networks.families.rows import convert
+
+# What says how a network begins or is trained, not what it computes: their files need not hold it.
+_FREE = {
+    "family",
+    "initializer",
+    "tokenizer_fingerprint",
+    "unk_id",
+    "mask_id",
+    "bos_id",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "max_len",
+}
+
+
+def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """`config.json` and the tensors, as `transformers` reads them.
+
+    Raises:
+        CapabilityError: the family has no layout there, or one that cannot say what this network is; names the fields.
+    """
+    if config.family not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise CapabilityError(
+            f"only networks of a released family have the Hugging Face layout ({known}): got family {config.family!r}"
+        )
+    family = FAMILIES[config.family]
+    try:
+        data, rows = family.write(config), family.rows(config)
+        again = family.read(data, frozenset(name for row in rows for name in row.theirs))
+    except (ModelError, RecipeError) as error:
+        raise CapabilityError(f"the layout of {config.family} cannot hold this network: {error}") from None
+    one, two = _stated(config), _stated(again)
+    lost = [name for name in one if one[name] != two[name]]
+    lost += sorted(weights.keys() - {row.ours for row in rows})
+    if lost:
+        raise CapabilityError(f"the layout of {config.family} cannot hold this network's {', '.join(lost)}")
+    bare = bool(data["architectures"][0].endswith(("Model",))) and not data["architectures"][0].endswith("LMHeadModel")
+    return data, convert(rows, "" if bare else family.prefix, weights)
+
+
+def _stated(config: NetworkConfig) -> dict[str, Any]:
+    """What decides what a network computes, field by field."""
+    plain = replace(config, heads=tuple(replace(head, dropout=0.0) for head in config.heads))
+    return {part.name: getattr(plain, part.name) for part in fields(NetworkConfig) if part.name not in _FREE}

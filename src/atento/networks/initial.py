@@ -1,0 +1,46 @@
+"""How the weights of a Transformer begin."""
+
+import torch
+from torch import nn
+
+from atento.config.network import NetworkConfig
+
+
+@torch.no_grad()
+def initialise(network: nn.Module, config: NetworkConfig) -> None:
+    """Draws from PyTorch's global generator, biases zero.
+
+    "xavier": matrices Xavier-uniform, embeddings normal with deviation 1/√D, as the code of Vaswani et al. 2017 has
+    it. "normal": deviation 0.02 throughout, as BERT and GPT have it (Devlin et al. 2019).
+    """
+    for name, parameter in network.named_parameters():
+        if ".schemes." in name or ".gates." in name or ".sparse." in name:
+            continue  # a position scheme or a learned sparsity begins as its paper has it
+        if parameter.dim() < 2:
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+        elif config.initializer == "normal":
+            nn.init.normal_(parameter, std=0.02)
+        elif "embedding" in name or name.startswith("output.") or name.endswith(".segments"):
+            # scaled by √D, or matched with normed vectors as the output matrix: √D of them add up to about 1
+            matched = (
+                "embedding" not in name
+                or config.scale_embedding
+                or (config.tied_embeddings and not config.scale_output)
+            )
+            nn.init.normal_(parameter, std=config.d_model**-0.5 if matched else 1.0)
+        elif name.endswith("attention.input.weight"):
+            _attention(parameter, config)
+        else:
+            nn.init.xavier_uniform_(parameter)
+
+
+def _attention(stacked: nn.Parameter, config: NetworkConfig) -> None:
+    """The stacked matrix is three: each gets the bound of its own; queries make up for a scale that is left out."""
+    shared = config.n_heads if config.n_kv_heads is None else config.n_kv_heads
+    width = config.head_width
+    queries, *rest = stacked.split([config.n_heads * width, shared * width, shared * width])
+    for part in (queries, *rest):
+        nn.init.xavier_uniform_(part)
+    if config.attention_scale is not None:
+        queries.mul_(width**-0.5 / config.attention_scale)

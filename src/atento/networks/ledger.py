@@ -1,0 +1,25 @@
+"""The ledger of weights: what was taken from where, what is new, what was left."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Ledger:
+    """What became of the weights: `loaded` ours -> theirs; `new`: ours, not there; `unused`: theirs, not taken.
+
+    `tied` repeat another tensor of theirs, `computed` hold nothing learned: neither is needed.
+    """
+
+    loaded: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    new: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    tied: list[str] = field(default_factory=list)
+    computed: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        parts = [f"{len(self.loaded)} tensors loaded"]
+        for name in ("new", "unused", "tied", "computed"):
+            found = getattr(self, name)
+            if found:
+                parts.append(f"{len(found)} {name} ({', '.join(found[:3])}{', ...' if len(found) > 3 else ''})")
+        return "; ".join(parts)

@@ -1,0 +1,203 @@
+"""Recurrent layers: the cells as equations, whole sequences by torch.nn, padding that never changes a state (C11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from atento.attention.dropout import Randomness, dropout, fresh
+
+LayerState = tuple[Tensor, ...]  # (h,) or, for an LSTM, (h, c), each (B,D)
+Weights = list[Tensor]  # input (G·D,Din), recurrent (G·D,D) and their biases, the G gates one after the other
+
+
+def lstm_cell(weights: Weights, x: Tensor, state: LayerState) -> LayerState:
+    """c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c), gates affine in x and h (Hochreiter & Schmidhuber 1997)."""
+    h, c = state
+    i, f, g, o = (F.linear(x, weights[0], weights[2]) + F.linear(h, weights[1], weights[3])).chunk(4, dim=-1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def gru_cell(weights: Weights, x: Tensor, state: LayerState) -> LayerState:
+    """h = (1 - σ(z)) n + σ(z) h with n = tanh(W x + σ(r) (U h)) (Cho et al. 2014; r after the product U h)."""
+    (h,) = state
+    r, z, n = F.linear(x, weights[0], weights[2]).chunk(3, dim=-1)
+    r_h, z_h, n_h = F.linear(h, weights[1], weights[3]).chunk(3, dim=-1)
+    new = torch.tanh(n + torch.sigmoid(r + r_h) * n_h)
+    update = torch.sigmoid(z + z_h)
+    return ((1 - update) * new + update * h,)
+
+
+def rnn_cell(weights: Weights, x: Tensor, state: LayerState) -> LayerState:
+    """h = tanh(W x + U h + b) (Elman 1990)."""
+    (h,) = state
+    return (torch.tanh(F.linear(x, weights[0], weights[2]) + F.linear(h, weights[1], weights[3])),)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One recurrence: its equation, torch.nn's layer for whole sequences, how many vectors its state is."""
+
+    step: Callable[[Weights, Tensor, LayerState], LayerState]
+    layer: Callable[..., nn.RNNBase]
+    parts: int = 1
+
+
+CELLS = {"lstm": Cell(lstm_cell, nn.LSTM, 2), "gru": Cell(gru_cell, nn.GRU), "rnn": Cell(rnn_cell, nn.RNN)}
+
+
+@dataclass(frozen=True)
+class Together:
+    """The real tokens of padded rows, moved to the left to be run without gaps, and put back afterwards.
+
+    So padding may stand on either side, or between: no state ever sees it. `lengths` (B,) stand on the CPU, where
+    packing wants them; `order` (B,L) says which place comes first, second ..., None where rows are padded on the right.
+    """
+
+    real: Tensor
+    lengths: Tensor
+    order: Tensor | None
+
+    @staticmethod
+    def of(real: Tensor | None) -> Together | None:
+        """From a padding mask (B,L), True = a real token; None where nothing is padded."""
+        if real is None or bool(real.all()):
+            return None
+        on_the_right = bool((real[:, 1:] <= real[:, :-1]).all())
+        order = None if on_the_right else (~real).to(torch.uint8).argsort(dim=1, stable=True)
+        return Together(real, real.sum(dim=1).cpu(), order)
+
+    def move(self, x: Tensor) -> Tensor:
+        """(B,L,D), real tokens first, in their order."""
+        return x if self.order is None else x.gather(1, self.order.unsqueeze(-1).expand_as(x))
+
+    def put_back(self, x: Tensor) -> Tensor:
+        """The inverse of `move`, with zeros at padded places."""
+        if self.order is not None:
+            x = x.gather(1, self.order.argsort(dim=1).unsqueeze(-1).expand_as(x))
+        return x.masked_fill(~self.real.unsqueeze(-1), 0.0)
+
+
+class RecurrentStack(nn.Module):
+    """Recurrent layers, each reading the states of the one below; dropout between them (Zaremba et al. 2014).
+
+    A bidirectional layer has D/2 units a direction; its state at a place is [forward; backward], D wide.
+    """
+
+    def __init__(
+        self,
+        cell: str,
+        d_input: int,
+        d_model: int,
+        n_layers: int,
+        *,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.cell, self.d_model, self.dropout = CELLS[cell], d_model, dropout
+        width = d_model // 2 if bidirectional else d_model
+        self.layers = nn.ModuleList(
+            self.cell.layer(d_model if index else d_input, width, batch_first=True, bidirectional=bidirectional)
+            for index in range(n_layers)
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        states: list[LayerState] | None = None,
+        *,
+        real: Tensor | None = None,
+        random: Randomness | None = None,
+    ) -> tuple[Tensor, list[LayerState]]:
+        """The whole sequence at once: x (B,L,Din) -> the top layer's states (B,L,D) and every layer's last state.
+
+        `states` are where the layers begin (None: zeros, and so always if bidirectional); `real` (B,L) is the padding
+        mask. Padded places give zeros; a row of nothing but padding leaves its state as it was.
+        """
+        begun = [None] * len(self.layers) if states is None else states
+        if x.shape[1] == 0:
+            return x.new_zeros(x.shape[0], 0, self.d_model), [before or self.zeros(x) for before in begun]
+        together = Together.of(real)
+        x = x if together is None else together.move(x)
+        lengths = None if together is None else together.lengths
+        ends = []
+        for index, (layer, before) in enumerate(zip(self.layers, begun)):
+            x, end = self._run(layer, self._between(index, x, random), before, lengths)
+            ends.append(end)
+        return x if together is None else together.put_back(x), ends
+
+    def step(self, x: Tensor, states: list[LayerState], random: Randomness | None = None) -> list[LayerState]:
+        """One token by the equations: x (B,Din) and every layer's state -> every layer's next state."""
+        after: list[LayerState] = []
+        for index, (layer, before) in enumerate(zip(self.layers, states)):
+            assert isinstance(layer, nn.RNNBase)
+            after.append(self.cell.step(list(layer.all_weights[0]), self._between(index, x, random), before))
+            x = after[-1][0]
+        return after
+
+    def zeros(self, like: Tensor) -> LayerState:
+        """A layer's state before anything was read, for like's rows, dtype and device."""
+        return tuple(like.new_zeros(like.shape[0], self.d_model) for _ in range(self.cell.parts))
+
+    def _between(self, index: int, x: Tensor, random: Randomness | None) -> Tensor:
+        """What layer `index` reads, dropped out if it comes from another layer."""
+        return dropout(x, self.dropout, fresh(random)) if index and self.training and self.dropout else x
+
+    def _run(
+        self, layer: nn.Module, x: Tensor, before: LayerState | None, lengths: Tensor | None
+    ) -> tuple[Tensor, LayerState]:
+        """One layer over rows whose real tokens stand on the left: (B,L,D) -> (B,L,D) and its last state."""
+        begin: LayerState | Tensor | None = None
+        if before is not None:
+            begin = tuple(part.unsqueeze(0).contiguous() for part in before)  # (1,B,D)
+            begin = begin if len(begin) == 2 else begin[0]  # torch.nn takes a pair for an LSTM, else a tensor
+        if lengths is None:
+            x, last = layer(x, begin)
+        else:
+            length = x.shape[1]
+            packed = pack_padded_sequence(x, lengths.clamp(min=1), batch_first=True, enforce_sorted=False)
+            packed, last = layer(packed, begin)
+            x, _ = pad_packed_sequence(packed, batch_first=True, total_length=length)
+        parts = last if isinstance(last, tuple) else (last,)
+        after = tuple(part.transpose(0, 1).flatten(1) for part in parts)  # (directions,B,D/directions) -> (B,D)
+        if lengths is not None and bool((lengths == 0).any()):
+            some = (lengths > 0).to(x.device).unsqueeze(1)  # packing wants a token of every row: an empty one is undone
+            after = tuple(torch.where(some, new, old) for new, old in zip(after, before or self.zeros(x)))
+        return x, after
+
+
+def keep_real(real: Tensor, new: list[LayerState], old: list[LayerState]) -> list[LayerState]:
+    """The new states of rows whose token is real (B,), the old ones of the others."""
+    some = real.unsqueeze(1)
+    return [tuple(torch.where(some, n, o) for n, o in zip(after, before)) for after, before in zip(new, old)]
+
+
+@torch.no_grad()
+def reset_recurrent(network: nn.Module, d_model: int) -> None:
+    """Fresh weights from PyTorch's global generator.
+
+    Embeddings are normal with deviation 1/√D; recurrent matrices orthogonal gate by gate, so that a state neither
+    grows nor fades at first (Saxe et al. 2014; Bahdanau et al. 2015, B.1); other matrices uniform within ±1/√D; biases
+    zero, but 1 for an LSTM's forget gate (Jozefowicz et al. 2015).
+    """
+    for name, parameter in network.named_parameters():
+        if "embedding" in name or name == "output.weight":
+            nn.init.normal_(parameter, std=d_model**-0.5)
+        elif ".weight_hh_" in name:
+            for gate in parameter.split(parameter.shape[1]):
+                nn.init.orthogonal_(gate)
+        elif parameter.dim() > 1:
+            nn.init.uniform_(parameter, -(d_model**-0.5), d_model**-0.5)
+        else:
+            nn.init.zeros_(parameter)
+    for layer in network.modules():
+        if isinstance(layer, nn.LSTM):
+            for weights in layer.all_weights:
+                weights[2][layer.hidden_size : 2 * layer.hidden_size] = 1.0

@@ -1,0 +1,52 @@
+"""The recurrent language model as a step function: the prompt once, then a token at a time (H12)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from atento.networks.recurrent_lm import LanguageModelState, RecurrentLM
+
+
+class RecurrentLMSteps:
+    """begin reads a prompt (B,T) but for each row's last token, which `first_tokens` names as the first step's."""
+
+    def __init__(self, network: RecurrentLM) -> None:
+        self.network = network
+        config = network.config
+        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+
+    @torch.inference_mode()
+    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> LanguageModelState:
+        """The state after all of each row's real tokens but the last; padding may stand on either side."""
+        real = torch.ones_like(ids, dtype=torch.bool) if padding_mask is None else padding_mask
+        after = real.flip(1).cumsum(dim=1).flip(1)  # how many real tokens stand here and to the right
+        state: LanguageModelState = self.network(
+            ids, padding_mask=real & (after > 1), state=self.network.begin(), project=False
+        ).state
+        return state
+
+    def first_tokens(self, ids: Tensor, padding_mask: Tensor | None) -> Tensor:
+        """Each row's last real token, (B,); the start token for an empty prompt."""
+        known = F.pad(ids, (1, 0), value=self.start_id)  # (B,1+T)
+        if padding_mask is None:
+            return known[:, -1]
+        places = torch.arange(known.shape[1], device=ids.device)
+        last = torch.where(F.pad(padding_mask, (1, 0), value=True), places, 0).amax(dim=1)
+        return known.gather(1, last.unsqueeze(1)).squeeze(1)
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
+        """tokens (R,) or a prefix (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
+        tokens = tokens.unsqueeze(1) if tokens.dim() == 1 else tokens
+        output = self.network(tokens, state=state, project=False)
+        return _exact(self.network.project(output.hidden[:, -1])), output.state
+
+
+def _exact(logits: Tensor) -> Tensor:
+    """Half precisions as float32: sums of log-probabilities are made of them."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

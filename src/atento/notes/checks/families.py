@@ -1,0 +1,316 @@
+"""Rows C9, C11 to C18 and C17b: the families of networks, each as small as shows what the notes say of it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from atento.attention.masks import bidirectional, causal, prefix
+from atento.config.elmo import CBOWConfig, ELMoConfig
+from atento.config.network import NetworkConfig
+from atento.config.recurrent import RecurrentConfig
+from atento.data.windows import Windows
+from atento.inspection import mask_text
+from atento.networks import (
+    Decoder,
+    ELMo,
+    RecurrentLM,
+    RecurrentSeq2Seq,
+    build_network,
+    parameter_count,
+    presets,
+)
+from atento.networks.cbow import train_vectors
+from atento.notes.checks.attention import EXACT, apart, random
+from atento.notes.checks.tiny import Adam, derivatives, some_ids
+from atento.notes.finding import AtLeast, AtMost, Finding, compare
+
+COUNTS = {  # section 3 of the specification
+    "bert_base": 109_482_240,
+    "bert_large": 335_141_888,
+    "roberta_base": 124_645_632,
+    "spanbert_base": 108_310_272,
+    "xlm_roberta_large": 559_890_432,
+    "gpt1": 116_534_784,
+    "gpt2": 124_439_808,
+    "t5_small": 60_506_624,
+}
+_FAR = 40  # places between what a recurrent network reads and where it is asked
+
+
+def tiny(architecture: str, **changes: Any) -> Any:
+    """A small network of that arrangement, every weight random, float64."""
+    sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "dropout": 0.0}
+    config = NetworkConfig(**sizes | changes | {"architecture": architecture})
+    network = build_network(config).double().eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(std=0.3)
+    return network
+
+
+def layer_parameters(config: NetworkConfig) -> int:
+    """How many numbers one layer learns."""
+    with torch.device("meta"):
+        sizes = [parameter_count(build_network(replace(config, n_layers=n))) for n in (1, 2)]
+    return sizes[1] - sizes[0]
+
+
+@torch.no_grad()
+def decoder_only() -> Finding:
+    """C9: each logit depends on the tokens up to its own; the output matrix is the embedding's, where they are tied."""
+    network: Decoder = tiny("decoder", vocab_size=7)
+    with torch.enable_grad():
+        moved = derivatives(network.stack, random(5, 12))
+    ids = some_ids(1, 6, 7)
+    out = network(ids)
+    steps, written = network.begin(), []
+    for place in range(6):
+        written.append(network(ids[:, place : place + 1], state=steps).logits)
+    return compare(
+        {
+            "sees": (moved > 1e-12).int().tolist(),
+            "tied output away": apart(out.logits, out.hidden @ network.embedding.weight.T),
+            "cached away": apart(torch.cat(written, dim=1), out.logits),
+        },
+        {
+            "sees": torch.ones(5, 5).tril().int().tolist(),
+            "tied output away": EXACT,
+            "cached away": EXACT,
+        },
+    )
+
+
+@torch.no_grad()
+def recurrent_encoder() -> Finding:
+    """C11: the states h_t equal cell after cell; padding, on either side, changes none; C is the last of them."""
+    away: dict[str, float] = {}
+    for cell in ("lstm", "gru"):
+        network: RecurrentSeq2Seq = tiny(
+            "recurrent-seq2seq",
+            recurrent=RecurrentConfig(cell=cell, bidirectional=False),
+        )
+        ids = some_ids(1, 5)
+        states = network.encode(ids)
+        x, layers = network.embedding(ids), None
+        by_step = []
+        layers = [network.encoder.zeros(x[:, 0]) for _ in network.encoder.layers]
+        for place in range(5):
+            layers = network.encoder.step(x[:, place], layers)
+            by_step.append(layers[-1][0])
+        away[f"{cell}: cell after cell away"] = apart(states, torch.stack(by_step, dim=1))
+        for side in (0, 1):
+            pad = torch.full((1, 3), 9)
+            longer = torch.cat([ids, pad] if side else [pad, ids], dim=1)
+            real = torch.cat([ids > -1, pad < 0] if side else [pad < 0, ids > -1], dim=1)
+            padded = network.encode(longer, source_padding_mask=real)
+            away[f"{cell}: padded {'right' if side else 'left'} away"] = apart(padded[real], states[0])
+    return compare(away, dict.fromkeys(away, EXACT))
+
+
+@torch.no_grad()
+def recurrent_decoder() -> Finding:
+    """C12: it starts at the start token; step by step it writes what one pass over the whole gives."""
+    away = {}
+    for attention in ("none", "additive", "dot"):
+        network: RecurrentSeq2Seq = tiny(
+            "recurrent-seq2seq",
+            recurrent=RecurrentConfig(attention=attention),
+        )
+        source, target = some_ids(1, 5), torch.cat([torch.full((1, 1), 2), some_ids(1, 4)], dim=1)
+        whole = network(source, target).logits
+        state = network.begin()
+        steps = [network(source, target[:, t : t + 1], state=state).logits for t in range(5)]
+        away[attention] = apart(torch.cat(steps, dim=1), whole)
+    return compare(away, dict.fromkeys(away, EXACT))
+
+
+def with_and_without_attention() -> Finding:
+    """C13: after the same updates, reversing eight letters: the loss a letter, with attention and without."""
+    losses = {}
+    for attention in ("none", "additive"):
+        torch.manual_seed(1)
+        config = NetworkConfig(
+            architecture="recurrent-seq2seq",
+            vocab_size=10,
+            d_model=32,
+            n_heads=1,
+            n_layers=1,
+            dropout=0.0,
+            recurrent=RecurrentConfig(cell="gru", attention=attention),
+        )
+        network = build_network(config)
+        adam = Adam(network.parameters(), 5e-3)
+        recent: list[float] = []
+        for _ in range(250):
+            source = torch.randint(4, 10, (24, 8))
+            target = torch.cat([torch.full((24, 1), 2), source.flip(1)], dim=1)
+            logits = network(source, target[:, :-1]).logits
+            loss = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
+            torch.autograd.backward(loss)
+            adam.step()
+            recent = [*recent[-19:], float(loss.detach())]
+        losses[attention] = sum(recent) / len(recent)
+    return compare(
+        {"loss with attention over without": losses["additive"] / losses["none"]},
+        {"loss with attention over without": AtMost(0.8)},
+        remark=f"nats a letter: {losses['none']:.2f} through one vector, {losses['additive']:.2f} with attention",
+    )
+
+
+@torch.no_grad()
+def elmo() -> Finding:
+    """C14: a word's vector is γ Σ softmax(w)_j h_j over all layers; forward states know nothing of what comes."""
+    config = NetworkConfig(
+        architecture="elmo",
+        vocab_size=11,
+        d_model=6,
+        n_heads=1,
+        n_layers=2,
+        dropout=0.0,
+        elmo=ELMoConfig(characters=None, d_cell=8),
+    )
+    network = ELMo(config).double().eval()
+    for parameter in network.parameters():
+        parameter.normal_(std=0.5)
+    ids = some_ids(1, 5)
+    layers = network.layers(ids)
+    mix = torch.softmax(network.mix.weights, dim=0)
+    by_hand = network.mix.gamma * sum(share * layer for share, layer in zip(mix, layers))
+    other = ids.clone()
+    other[0, 3] = (int(ids[0, 3]) + 1) % 11
+    ahead, behind = zip(*network.directions(ids))
+    ahead_too, behind_too = zip(*network.directions(other))
+    return compare(
+        {
+            "mix away": apart(network(ids).hidden, by_hand),
+            "forward states before a change away": max(apart(a[:, :3], b[:, :3]) for a, b in zip(ahead, ahead_too)),
+            "backward states behind it away": max(apart(a[:, 4:], b[:, 4:]) for a, b in zip(behind, behind_too)),
+            "its own vector moves by": apart(layers[:, :, 3], network.layers(other)[:, :, 3]),
+        },
+        {
+            "mix away": EXACT,
+            "forward states before a change away": EXACT,
+            "backward states behind it away": EXACT,
+            "its own vector moves by": AtLeast(1e-3),
+        },
+    )
+
+
+def word_vectors() -> Finding:
+    """C15: two words that stand in the same places are each other's first neighbour, by CBOW and by skip-gram."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(words: tuple[str, ...]) -> str:
+        return words[int(torch.randint(len(words), (1,), generator=generator))]
+
+    animals, places, verbs = ("gato", "felino"), ("casa", "rua", "escola"), ("dorme", "corre", "come")
+    other = ("carro", "trem"), ("para", "parte", "chega"), ("cedo", "tarde", "agora")
+    sentences = []
+    for _ in range(600):
+        kinds = (animals, verbs, places) if int(torch.randint(2, (1,), generator=generator)) else other
+        sentences.append([draw(kind) for kind in kinds])
+    first = {}
+    for mode in ("cbow", "skip-gram"):
+        own = CBOWConfig(window=2, mode=mode, negatives=4, subsample=0.0)
+        windows = Windows.from_words(sentences, own, seed=1)
+        config = NetworkConfig(
+            architecture="cbow", vocab_size=len(windows.words), d_model=16, n_heads=1, dropout=0.0, cbow=own
+        )
+        vectors = F.normalize(train_vectors(windows, config, 1, epochs=8).vectors, dim=-1)
+        place = windows.words.index("gato")
+        near = (vectors @ vectors[place]).tolist()
+        near[place] = -2.0
+        first[mode] = windows.words[near.index(max(near))]
+    return compare(first, dict.fromkeys(first, "felino"))
+
+
+def published_sizes() -> Finding:
+    """C16: presets have the published numbers of parameters; a layer of BERT, GPT-1 and GPT-2 is of one size."""
+    counts = {}
+    with torch.device("meta"):
+        for name in COUNTS:
+            counts[name] = parameter_count(build_network(getattr(presets, name)()))
+    layers = [layer_parameters(presets.bert_base()), layer_parameters(presets.gpt1()), layer_parameters(presets.gpt2())]
+    return compare(
+        {"parameters": counts, "one layer": layers},
+        {"parameters": COUNTS, "one layer": [7_087_872] * 3},
+        notes={"BERT": "about 100 million", "XLM-R": "about 550 million", "a decoder": "needs more than an encoder"},
+        remark="a layer is a layer: what differs is the vocabulary and what is read off (errors 7, 8 and 9)",
+    )
+
+
+def gradient_against_distance() -> Finding:
+    """C17: how much the last state moves with a token 40 places back, over one place back: RNN, LSTM, Transformer."""
+    shares = {}
+    for name, config in _readers().items():
+        torch.manual_seed(0)
+        network = build_network(config).double().eval()
+        ids = torch.randint(11, (4, _FAR + 1))
+        found: list[Tensor] = []
+
+        def keep(module: object, inputs: object, output: Tensor, found: list[Tensor] = found) -> Tensor:
+            found.append(output.detach().requires_grad_())
+            return found[-1]
+
+        hook = network.get_submodule("embedding").register_forward_hook(keep)
+        last = network(ids, project=False).hidden[:, -1]
+        hook.remove()
+        (gradient,) = torch.autograd.grad(last.square().sum(), found[0])
+        norms = gradient.norm(dim=-1).mean(dim=0)
+        shares[name] = float(norms[0] / norms[_FAR - 1])
+    return compare(
+        {"rnn": shares["rnn"], "Transformer": shares["transformer"], "rnn below lstm": shares["rnn"] < shares["lstm"]},
+        {"rnn": AtMost(1e-3), "Transformer": AtLeast(0.1), "rnn below lstm": True},
+        remark=f"lstm: {shares['lstm']:.1e}; a Transformer's path is one layer long at any distance, its depth remains "
+        "(error 33); `atento bench recurrence` measures all seven aspects",
+    )
+
+
+def _readers() -> Mapping[str, NetworkConfig]:
+    base = NetworkConfig(vocab_size=11, d_model=32, d_ff=32, n_heads=2, n_layers=1, dropout=0.0, norm="pre")
+    return {
+        "rnn": replace(base, architecture="recurrent-lm", recurrent=RecurrentConfig(cell="rnn")),
+        "lstm": replace(base, architecture="recurrent-lm", recurrent=RecurrentConfig(cell="lstm")),
+        "transformer": replace(base, architecture="decoder"),
+    }
+
+
+@torch.no_grad()
+def recurrent_language_model() -> Finding:
+    """C17b: perplexity is that of PyTorch's own LSTM with the same weights."""
+    network: RecurrentLM = tiny("recurrent-lm", n_layers=1, recurrent=RecurrentConfig(cell="lstm"))
+    (layer,) = network.stack.layers
+    reference = torch.nn.LSTM(12, 12, batch_first=True).double()
+    reference.load_state_dict(layer.state_dict())
+    ids = some_ids(2, 7)
+    states, _ = reference(F.embedding(ids[:, :-1], network.embedding.weight) * network.embedding.scale)
+    wanted = F.cross_entropy((states @ network.embedding.weight.T).flatten(0, 1), ids[:, 1:].flatten())
+    got = F.cross_entropy(network(ids[:, :-1]).logits.flatten(0, 1), ids[:, 1:].flatten())
+    return compare({"perplexity": float(got.exp())}, {"perplexity": float(wanted.exp())}, within=1e-9)
+
+
+def three_arrangements() -> Finding:
+    """C18: encoder-decoder, language model and prefix LM of about one size; what a position of each may see."""
+    with torch.device("meta"):
+        sizes = {
+            "encoder-decoder": parameter_count(build_network(NetworkConfig(vocab_size=100, d_model=64, n_layers=3))),
+            "language model": parameter_count(
+                build_network(NetworkConfig(architecture="decoder", vocab_size=100, d_model=64, n_layers=6))
+            ),
+        }
+    sizes["prefix LM"] = sizes["language model"]  # the same network under another mask
+    masks = {"encoder": bidirectional(), "language model": causal(), "prefix LM": prefix(2)}
+    seen = {name: mask.dense(4)[0, 0].sum(dim=-1).tolist() for name, mask in masks.items()}
+    drawing = "\n".join(f"{name}:\n{mask_text(mask.dense(4))}" for name, mask in masks.items())
+    return compare(
+        {"seen": seen, "largest over smallest": max(sizes.values()) / min(sizes.values())},
+        {
+            "seen": {"encoder": [4, 4, 4, 4], "language model": [1, 2, 3, 4], "prefix LM": [2, 2, 3, 4]},
+            "largest over smallest": AtMost(1.1),
+        },
+        drawing=drawing,
+    )

@@ -1,0 +1,84 @@
+"""Words as rows of character ids, laid out as the published ELMo reads them. No torch.
+
+The alphabet has 262 symbols: 0 stands where there is no word at all (padding of a batch), byte b of a word's UTF-8 is
+b + 1, and five marks follow. A word is `BEGIN_WORD bytes END_WORD PADDING ...`, 50 symbols long; a sentence begins and
+ends with a word that holds one mark of its own.
+
+    "ab" -> 259  98  99 260 261 261 ... 261
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atento.errors import DataError
+
+BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = 257, 258, 259, 260, 261
+N_CHARACTERS = 262
+MAX_CHARACTERS = 50
+
+
+def word_characters(word: str, max_characters: int = MAX_CHARACTERS) -> list[int]:
+    """A word as `max_characters` ids; bytes beyond max_characters - 2 are cut, as the published model does.
+
+    Raises:
+        DataError: the word is empty or has half of a surrogate pair, which no UTF-8 text can hold.
+    """
+    if not word:
+        raise DataError("a word must have at least one character: got ''")
+    try:
+        data = word.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(f"a word must be Unicode text: {word!r} has half a surrogate pair at {error.start}") from None
+    return _framed([byte + 1 for byte in data[: max_characters - 2]], max_characters)
+
+
+def sentence_characters(
+    words: Sequence[str], *, boundaries: bool = True, max_characters: int = MAX_CHARACTERS
+) -> NDArray[np.int64]:
+    """A sentence as ids (L,C), with its begin and end as words of their own (L = len(words) + 2) unless told not to.
+
+    Text that looks like a mark (`<S>`, say) is spelled byte by byte like any other.
+
+    Raises:
+        DataError: as `word_characters`, with the number of the word.
+    """
+    rows: list[list[int]] = []
+    for number, word in enumerate(words):
+        try:
+            rows.append(word_characters(word, max_characters))
+        except DataError as error:
+            raise DataError(f"word {number}: {error}") from None
+    if boundaries:
+        rows = [_framed([BEGIN_SENTENCE], max_characters), *rows, _framed([END_SENTENCE], max_characters)]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), max_characters)
+
+
+def character_batch(
+    sentences: Sequence[Sequence[str]], *, boundaries: bool = True, max_characters: int = MAX_CHARACTERS
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Sentences as ids (B,L,C), padded with words of zeros, and the padding mask (B,L), True = a real word.
+
+    Raises:
+        DataError: as `word_characters`, with the numbers of sentence and word.
+    """
+    rows: list[NDArray[np.int64]] = []
+    for number, words in enumerate(sentences):
+        try:
+            rows.append(sentence_characters(words, boundaries=boundaries, max_characters=max_characters))
+        except DataError as error:
+            raise DataError(f"sentence {number}, {error}") from None
+    longest = max((len(row) for row in rows), default=0)
+    ids = np.zeros((len(rows), longest, max_characters), dtype=np.int64)
+    real = np.zeros((len(rows), longest), dtype=np.bool_)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = row
+        real[number, : len(row)] = True
+    return ids, real
+
+
+def _framed(symbols: list[int], max_characters: int) -> list[int]:
+    """Symbols between a word's two marks, padded."""
+    framed = [BEGIN_WORD, *symbols, END_WORD]
+    return framed + [PADDING] * (max_characters - len(framed))

@@ -1,0 +1,299 @@
+"""How the families of released models cut text, each put together from its own files as the library runs it.
+
+BERT's WordPiece, the byte-level BPE of GPT-2 and RoBERTa, GPT-1's lower-cased BPE, and the SentencePiece models of T5,
+XLM-R and Llama (spec rows D1, D2).
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+
+from atento.errors import TokenizerError
+from atento.text.folder import as_object, as_text, token_text
+from atento.text.pipelines import SPACE
+from atento.text.specials import sentinels
+from atento.text.spm import CONTROL, USER_DEFINED, SentencePieceModel, merges_of, read_model
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The folder, its settings, and the bytes of its files by name."""
+
+    directory: Path
+    config: Mapping[str, Any]
+    files: Mapping[str, bytes]
+
+    def flag(self, name: str, default: bool | None) -> bool | None:
+        """A yes or no of the settings.
+
+        Raises:
+            TokenizerError: it is neither.
+        """
+        value = self.config.get(name, default)
+        if value is not None and not isinstance(value, bool):
+            raise TokenizerError(f"`{name}` in {self.directory} must be true or false: got {value!r}")
+        return value
+
+
+@dataclass(frozen=True)
+class Built:
+    """The library's tokenizer and its kind; `specials`: special strings that the files themselves declare."""
+
+    backend: tokenizers.Tokenizer
+    kind: str
+    lowercase: bool = False
+    specials: tuple[str, ...] = ()
+
+
+def digest(content: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+# Vocabulary files
+
+
+def numbered(content: bytes, path: Path) -> dict[str, int]:
+    """A JSON object that gives each piece its id.
+
+    Raises:
+        TokenizerError: not JSON, empty, an id that is no whole number from 0 on, or an id twice.
+    """
+    data = as_object(as_text(content, path), path)
+    if not data:
+        raise TokenizerError(f"{path} must hold a vocabulary: it is empty")
+    seen: dict[int, str] = {}
+    for piece, number in data.items():
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**31:
+            raise TokenizerError(f"{path} must give each piece an id: got {number!r} for {piece!r}")
+        if number in seen:
+            raise TokenizerError(
+                f"{path} must give each piece its own id: {seen[number]!r} and {piece!r} have {number}"
+            )
+        seen[number] = piece
+    return data
+
+
+def listed(content: bytes, path: Path) -> dict[str, int]:
+    """One piece a line, the first with id 0.
+
+    Raises:
+        TokenizerError: empty, an empty line between others, or a piece twice; the message names the line.
+    """
+    lines = as_text(content, path).split("\n")
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if not lines:
+        raise TokenizerError(f"{path} must hold a vocabulary: it is empty")
+    vocabulary: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        piece = line.rstrip() or line.rstrip("\r")
+        if not piece:
+            raise TokenizerError(
+                f"{path}, line {number + 1}: a vocabulary must have one piece a line: got an empty line"
+            )
+        if piece in vocabulary:
+            raise TokenizerError(
+                f"{path}, line {number + 1}: the pieces of a vocabulary must differ from one another: "
+                f"got {piece!r}, which is on line {vocabulary[piece] + 1} too"
+            )
+        vocabulary[piece] = number
+    return vocabulary
+
+
+def merged(content: bytes, path: Path, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The merges of a `merges.txt`, the first first.
+
+    Raises:
+        TokenizerError: a line that is not two pieces, or one whose pieces or result the vocabulary lacks.
+    """
+    merges: list[tuple[str, str]] = []
+    for number, line in enumerate(as_text(content, path).split("\n"), 1):
+        line = line.rstrip("\r")
+        if not line or line.startswith("#version"):
+            continue
+        parts = line.split(" ")
+        if len(parts) != 2 or not all(parts):
+            raise TokenizerError(f"{path}, line {number}: a merge must be two pieces and a space between: got {line!r}")
+        for piece in (parts[0], parts[1], parts[0] + parts[1]):
+            if piece not in vocabulary:
+                raise TokenizerError(f"{path}, line {number}: the vocabulary has no piece {piece!r}")
+        merges.append((parts[0], parts[1]))
+    return merges
+
+
+def unknown(config: Mapping[str, Any], default: str, vocabulary: Mapping[str, int], path: Path) -> str:
+    """The piece for what is not in the vocabulary, as the settings or the family name it.
+
+    Raises:
+        TokenizerError: the vocabulary does not hold it.
+    """
+    unk = token_text(config.get("unk_token")) or default
+    if unk not in vocabulary:
+        raise TokenizerError(f"{path} must hold {unk!r}, the piece for what is unknown")
+    return unk
+
+
+# Families
+
+
+def bert(sources: Sources) -> Built:
+    """WordPiece behind BERT's own splitting (Devlin et al. 2019), from `vocab.txt`.
+
+    Settings: `do_lower_case` (true unless said otherwise), `strip_accents` (with lower case, unless said otherwise),
+    `tokenize_chinese_chars` (true).
+    """
+    path = sources.directory / "vocab.txt"
+    vocabulary = listed(sources.files["vocab.txt"], path)
+    lowercase = bool(sources.flag("do_lower_case", True))
+    unk = unknown(sources.config, "[UNK]", vocabulary, path)
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unk, max_input_chars_per_word=100))
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=bool(sources.flag("tokenize_chinese_chars", True)),
+        strip_accents=sources.flag("strip_accents", None),
+        lowercase=lowercase,
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    return Built(backend, "wordpiece", lowercase)
+
+
+def _vocabulary_and_merges(sources: Sources) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    vocabulary = numbered(sources.files["vocab.json"], sources.directory / "vocab.json")
+    return vocabulary, merged(sources.files["merges.txt"], sources.directory / "merges.txt", vocabulary)
+
+
+def byte_level(sources: Sources) -> Built:
+    """BPE over bytes written as letters (Radford et al. 2019), for GPT-2, RoBERTa and BART.
+
+    Setting: `add_prefix_space` (false): whether the first word is written like the others, with a space.
+    """
+    vocabulary, merges = _vocabulary_and_merges(sources)
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges, fuse_unk=False))
+    prefix = bool(sources.flag("add_prefix_space", False))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    backend.decoder = decoders.ByteLevel()
+    return Built(backend, "bpe")
+
+
+def gpt1(sources: Sources) -> Built:
+    """Lower-cased BPE whose pieces say where a word ends, `</w>` (Radford et al. 2018), split like BERT's."""
+    vocabulary, merges = _vocabulary_and_merges(sources)
+    unk = unknown(sources.config, "<unk>", vocabulary, sources.directory / "vocab.json")
+    model = models.BPE(vocabulary, merges, unk_token=unk, end_of_word_suffix="</w>", fuse_unk=False)
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.BPEDecoder(suffix="</w>")
+    return Built(backend, "bpe", True)
+
+
+def _read(sources: Sources, name: str, family: str, *kinds: str) -> SentencePieceModel:
+    model = read_model(sources.files[name], sources.directory / name)
+    if model.kind not in kinds:
+        raise TokenizerError(f"{sources.directory / name}: a {family} tokenizer must be unigram: got {model.kind}")
+    return model
+
+
+def _unigram(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id: int, prefix: str) -> Built:
+    """Unigram behind the model's own normalisation, words told apart by `▁`; one `▁` in front if `prefix` is "always".
+
+    The library reads SentencePiece's table of replacements; it takes a letter with its marks as one, where
+    SentencePiece takes the longest entry, so that some rare piles of marks come out differently; `transformers` does as
+    we do.
+    """
+    backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, model.byte_fallback))
+    if model.charsmap:
+        try:
+            backend.normalizer = normalizers.Precompiled(model.charsmap)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library raises bare Exception, and its panics are no Exception
+            raise TokenizerError(f"the table of replacements of the model cannot be read: {error}") from None
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prefix, split=True),
+        ]
+    )
+    if model.byte_fallback:
+        backend.decoder = _spelt(strip=prefix == "always")
+    else:
+        backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme=prefix, split=True)
+    backend.add_tokens(
+        [
+            AddedToken(piece.text, normalized=False, special=False)
+            for piece in model.pieces
+            if piece.type == USER_DEFINED and "<extra_id_" not in piece.text
+        ]
+    )
+    known = {text for text, _ in pieces}
+    specials = [p.text for p in model.pieces if p.text in known and (p.type == CONTROL or "<extra_id_" in p.text)]
+    return Built(backend, "unigram", specials=tuple(specials))
+
+
+def _spelt(strip: bool) -> decoders.Decoder:
+    """`▁` read as a space, byte pieces as bytes; the space in front goes if `strip`."""
+    steps: list[decoders.Decoder] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    return decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if strip else steps)
+
+
+def t5(sources: Sources) -> Built:
+    """T5 and mT5 (Raffel et al. 2020), from `spiece.model`; behind its pieces the sentinels, the last one first.
+
+    Setting: `extra_ids` (100, or 0 where the model has sentinels of its own): how many sentinels.
+    """
+    model = _read(sources, "spiece.model", "t5", "unigram")
+    own = any("<extra_id_" in piece.text for piece in model.pieces)
+    count = sources.config.get("extra_ids", 0 if own else 100)
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 10_000:
+        raise TokenizerError(f"`extra_ids` in {sources.directory} must lie in 0 ... 10000: got {count!r}")
+    pieces = [(piece.text, piece.score) for piece in model.pieces]
+    extra = sentinels(count)
+    built = _unigram(model, [*pieces, *((text, 0.0) for text in reversed(extra))], model.unk_id, "always")
+    return Built(built.backend, built.kind, specials=(*built.specials, *extra))
+
+
+def xlm_roberta(sources: Sources) -> Built:
+    """XLM-R (Conneau et al. 2020), from `sentencepiece.bpe.model`, with fairseq's ids.
+
+    fairseq put its own four tokens first, `<s> <pad> </s> <unk>`, in place of the model's three, and the mask last.
+    """
+    model = _read(sources, "sentencepiece.bpe.model", "xlm-roberta", "unigram")
+    if [piece.text for piece in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
+        path = sources.directory / "sentencepiece.bpe.model"
+        raise TokenizerError(f"{path} must begin with <unk>, <s> and </s>, which fairseq's ids count on")
+    front = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    pieces = [(piece.text, piece.score) for piece in model.pieces[3:]]
+    prefix = "always" if sources.flag("add_prefix_space", True) else "never"
+    return _unigram(model, [*front, *pieces, ("<mask>", 0.0)], 3, prefix)
+
+
+def llama(sources: Sources) -> Built:
+    """Llama 1 and 2 (Touvron et al. 2023), from `tokenizer.model`: no normalisation, unknown letters as bytes.
+
+    Setting: `add_prefix_space` (true).
+    """
+    model = _read(sources, "tokenizer.model", "llama", "bpe", "unigram")
+    vocabulary = {piece.text: i for i, piece in enumerate(model.pieces)}
+    prefix = "never" if sources.flag("add_prefix_space", None) is False else "always"
+    unk = model.pieces[model.unk_id].text
+    library: models.Model
+    if model.kind == "bpe":
+        library = models.BPE(vocabulary, merges_of(model), unk_token=unk, fuse_unk=True, byte_fallback=True)
+    else:
+        scored = [(piece.text, piece.score) for piece in model.pieces]
+        library = models.Unigram(scored, model.unk_id, model.byte_fallback)
+    backend = tokenizers.Tokenizer(library)
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prefix, split=False)
+    backend.decoder = _spelt(strip=prefix == "always")
+    backend.add_tokens(
+        [AddedToken(p.text, normalized=False, special=False) for p in model.pieces if p.type == USER_DEFINED]
+    )
+    return Built(backend, model.kind, specials=tuple(p.text for p in model.pieces if p.type == CONTROL))

@@ -1,0 +1,79 @@
+"""A folder -> the parts of its tokenizer, whichever files it holds."""
+
+from pathlib import Path
+from typing import Any
+
+from atento.errors import TokenizerError
+from atento.text.folder import DEFINITION, as_object, as_text, read_file, read_settings, specials_of
+from atento.text.parts import Parts
+from atento.text.pipelines import KINDS
+from atento.text.released import FAMILIES, family_named, read_released, template_for
+from atento.text.specials import SpecialTokens
+from atento.text.templates import Template, template_of
+
+_KIND_OF_MODEL = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram", "WordLevel": "word"}
+
+
+def has_tokenizer(directory: Path) -> bool:
+    """Whether the folder holds a file that a tokenizer can be read from."""
+    names = {DEFINITION} | {name for family in FAMILIES.values() for name in family.files}
+    return any((directory / name).is_file() for name in names)
+
+
+def read_tokenizer(directory: Path) -> Parts:
+    """Reads `tokenizer.json`, ours or any in the Hugging Face layout; without one, the files of a released model.
+
+    Raises:
+        TokenizerError: nothing there, or not a tokenizer; the message names the file.
+        MissingPartError: Marian's files, and the package `sentencepiece` is not installed.
+    """
+    if not directory.is_dir():
+        raise TokenizerError(f"no tokenizer at {directory}: there is no such folder")
+    if not has_tokenizer(directory):
+        raise TokenizerError(f"no tokenizer in {directory}: it has no {DEFINITION}")
+    files: dict[str, bytes] = {}
+    path = directory / DEFINITION
+    if not path.is_file():
+        return read_released(directory, read_settings(directory, files), files)
+    files[DEFINITION] = read_file(path)
+    text = as_text(files[DEFINITION], path)
+    data = as_object(text, path)
+    model = data.get("model")
+    if not isinstance(model, dict) or not model.get("vocab"):
+        raise TokenizerError(f"{path} must hold a model with a vocabulary")
+    config = read_settings(directory, files)
+    specials = specials_of(data, config, directory)
+    try:
+        kind, lowercase = _kind(config.get("atento"), model.get("type"))
+        template = template_of(data.get("post_processor"))
+        own = isinstance(config.get("atento"), dict)
+        if template is None:
+            template = Template() if own else _usual(directory, config, specials)
+    except TokenizerError as error:
+        raise TokenizerError(f"{directory}: {error}") from None
+    return Parts(text, kind, specials, lowercase, own, files, template)
+
+
+def _kind(ours: object, model_type: object) -> tuple[str, bool]:
+    """The kind, and whether text is lower-cased; of files of ours, as they say."""
+    if not isinstance(ours, dict):
+        if not isinstance(model_type, str) or model_type not in _KIND_OF_MODEL:
+            raise TokenizerError(f"unknown model type {model_type!r}")
+        return _KIND_OF_MODEL[model_type], False
+    kind, lowercase = ours.get("kind"), ours.get("lowercase")
+    if not isinstance(kind, str) or kind not in KINDS or not isinstance(lowercase, bool):
+        raise TokenizerError(f"`atento` must name a kind and `lowercase`: got {ours!r}")
+    if KINDS[kind].model != model_type:
+        raise TokenizerError(f"a {kind} tokenizer must have a {KINDS[kind].model} model: got {model_type!r}")
+    return kind, lowercase
+
+
+def _usual(directory: Path, config: dict[str, Any], specials: SpecialTokens) -> Template:
+    """What models of its family do, where `tokenizer.json` states no template; bare texts in an unknown family."""
+    name = family_named(directory, config)
+    if name is None:
+        return Template()
+    try:
+        return template_for(name, config, specials)
+    except TokenizerError:  # it has no such tokens
+        return Template()

@@ -1,0 +1,110 @@
+"""One side of a Marian model: SentencePiece cuts the text, and a table of its own gives the pieces their ids.
+
+The table, `vocab.json`, serves both languages, so a piece of one side's `.spm` file may have no id, and an id no piece;
+what has no id is unknown. SentencePiece itself does the cutting, so that its normalisation is exact.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atento.errors import MissingPartError, TokenizerError
+from atento.text.pipelines import SPACE
+from atento.text.spm import fields, read_model
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One text cut into pieces; `offsets` count characters."""
+
+    ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+
+
+class MarianSide:
+    """The backend of one side: a `.spm` file and the table of ids."""
+
+    def __init__(self, model: bytes, vocabulary: Mapping[str, int], specials: Mapping[str, int], unk: str, path: Path):
+        """Args:
+            model: the bytes of `source.spm` or `target.spm`.
+            vocabulary: piece -> id.
+            specials: the pieces that no text may make, with their ids.
+            unk: the one of them that stands for the unknown.
+            path: the `.spm` file, for messages.
+
+        Raises:
+            TokenizerError: the file is truncated or no SentencePiece model.
+            MissingPartError: the package `sentencepiece` is not installed.
+        """
+        self.kind = read_model(model, path).kind
+        try:
+            import sentencepiece
+        except ImportError:
+            raise MissingPartError(f"reading {path.name} needs sentencepiece: pip install 'atento[spm]'") from None
+        self._processor: Any = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(model)
+        except (RuntimeError, ValueError, OSError, TypeError) as error:
+            raise TokenizerError(f"{path} must be a whole SentencePiece model: {error}") from None
+        self._ids = vocabulary
+        self._pieces = {i: piece for piece, i in vocabulary.items()}
+        self._specials = specials
+        self._unk_id = vocabulary[unk]
+
+    def _id(self, piece: str) -> int:
+        """The id of a piece of user text, which is never that of a special token but the unknown."""
+        return self._unk_id if piece in self._specials else self._ids.get(piece, self._unk_id)
+
+    def encode_batch_fast(self, input: Sequence[str], *, add_special_tokens: bool = False) -> list[Cut]:
+        """The pieces of many texts, without offsets; special tokens are never added here."""
+        cut = self._processor.Encode(list(input), out_type=str, num_threads=1)
+        return [Cut([self._id(piece) for piece in pieces], list(pieces), []) for pieces in cut]
+
+    def encode(self, sequence: str, *, add_special_tokens: bool = False) -> Cut:
+        """The pieces of one text and the characters of it that each stands for."""
+        serialized = self._processor.Encode(sequence, out_type="serialized_proto")
+        places = [
+            dict(fields(value)) for number, value in fields(serialized) if number == 2 and isinstance(value, bytes)
+        ]
+        pieces = [bytes(place.get(1, b"")).decode("utf-8", "replace") for place in places]
+        char_at: list[int] = []  # of each byte of the text, and of its end
+        for i, char in enumerate(sequence):
+            char_at += [i] * len(char.encode("utf-8"))
+        char_at.append(len(sequence))
+        offsets = [(char_at[int(place.get(4, 0))], char_at[int(place.get(5, 0))]) for place in places]
+        return Cut([self._id(piece) for piece in pieces], pieces, offsets)
+
+    def normalize(self, text: str) -> str:
+        """The text as the pieces spell it."""
+        return str(self._processor.Normalize(text)).replace(SPACE, " ").strip(" ")
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The text the pieces spell; special tokens among them stand apart, by a space on either side."""
+        out: list[str] = []
+        run = ""
+        for i in ids:
+            piece = self._pieces.get(i, "")
+            if piece not in self._specials:
+                run += piece
+            elif not skip_special_tokens:
+                out += [self._spelled(run), piece, " "]
+                run = ""
+        return ("".join(out) + self._spelled(run)).strip()
+
+    @staticmethod
+    def _spelled(run: str) -> str:
+        return run.replace(SPACE, " ").removeprefix(" ")
+
+    def id_to_token(self, id: int) -> str | None:
+        """The piece of an id, None where the table has a gap."""
+        return self._pieces.get(id)
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a piece, None where it has none."""
+        return self._ids.get(token)
+
+    def get_vocab(self, *, with_added_tokens: bool = True) -> Mapping[str, int]:
+        """Piece -> id."""
+        return self._ids

@@ -1,0 +1,312 @@
+"""The tokenizers of released models that come without `tokenizer.json`: which family a folder is of, and its parts.
+
+Marian's files are read in `marian.py`; how each other family cuts text stands in `families.py`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken
+
+from atento.errors import TokenizerError
+from atento.text import families
+from atento.text.folder import as_object, as_text, read_file, specials_of, token_text
+from atento.text.marian import MarianSide
+from atento.text.parts import Parts
+from atento.text.pipelines import SPACE
+from atento.text.specials import SpecialTokens
+from atento.text.templates import Template, template_named
+
+Build = Callable[[families.Sources], families.Built]
+
+_ANGLES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+_FAIRSEQ = _ANGLES | {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one family of models lays its tokenizer out.
+
+    `files`: what the folder must hold. `tokens`: what its special tokens are called where no settings say otherwise.
+    `template`: its row of `TEMPLATES`, or "flags" where the settings `add_bos_token` and `add_eos_token` decide.
+    """
+
+    files: tuple[str, ...]
+    tokens: Mapping[str, str]
+    template: str
+    build: Build | None  # None: Marian
+    flags: Mapping[str, bool] = field(default_factory=dict)
+
+
+FAMILIES: Mapping[str, Family] = {
+    "bert": Family(
+        ("vocab.txt",),
+        {
+            "pad_token": "[PAD]",
+            "unk_token": "[UNK]",
+            "cls_token": "[CLS]",
+            "sep_token": "[SEP]",
+            "mask_token": "[MASK]",
+        },
+        "bert",
+        families.bert,
+    ),
+    "gpt2": Family(
+        ("vocab.json", "merges.txt"),
+        dict.fromkeys(("unk_token", "bos_token", "eos_token"), "<|endoftext|>"),
+        "flags",
+        families.byte_level,
+    ),
+    "roberta": Family(("vocab.json", "merges.txt"), _FAIRSEQ, "roberta", families.byte_level),
+    "openai-gpt": Family(("vocab.json", "merges.txt"), {"unk_token": "<unk>"}, "none", families.gpt1),
+    "t5": Family(
+        ("spiece.model",),
+        {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
+        "t5",
+        families.t5,
+    ),
+    "xlm-roberta": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "roberta", families.xlm_roberta),
+    "llama": Family(("tokenizer.model",), _ANGLES, "flags", families.llama, {"add_bos_token": True}),
+    "marian": Family(
+        ("source.spm", "target.spm", "vocab.json"),
+        {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
+        "marian",
+        None,
+    ),
+}
+
+# `tokenizer_class` without Tokenizer and Fast -> family; `model_type` -> family.
+_CLASSES = {
+    **dict.fromkeys(("Bert", "DistilBert", "Electra", "MobileBert"), "bert"),
+    **dict.fromkeys(("Roberta", "Bart", "Longformer"), "roberta"),
+    **dict.fromkeys(("T5", "MT5"), "t5"),
+    "GPT2": "gpt2",
+    "OpenAIGPT": "openai-gpt",
+    "XLMRoberta": "xlm-roberta",
+    "Llama": "llama",
+    "Marian": "marian",
+}
+_MODEL_TYPES = {
+    **dict.fromkeys(("bert", "distilbert", "electra", "mobilebert"), "bert"),
+    **dict.fromkeys(("roberta", "bart", "longformer"), "roberta"),
+    **dict.fromkeys(("t5", "mt5", "umt5"), "t5"),
+    **{name: name for name in ("gpt2", "openai-gpt", "xlm-roberta", "llama", "marian")},
+}
+_GENERIC = ("", "PreTrained", "TokenizersBackend", "SentencePieceBackend")
+
+
+def family_named(directory: Path, config: Mapping[str, Any]) -> str | None:
+    """The family that the settings name, by `tokenizer_class`, else `config.json` by `model_type`; None if unknown."""
+    label, family = _label(directory, config)
+    return family if label else None
+
+
+def _label(directory: Path, config: Mapping[str, Any]) -> tuple[str, str | None]:
+    """What the folder calls itself, empty if nothing, and the family of that name."""
+    named = config.get("tokenizer_class")
+    name = named.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(named, str) else ""
+    if name not in _GENERIC:
+        return name, _CLASSES.get(name)
+    path = directory / "config.json"
+    if path.is_file():
+        model_type = as_object(as_text(read_file(path), path), path).get("model_type")
+        if isinstance(model_type, str):
+            return model_type, _MODEL_TYPES.get(model_type)
+    return "", None
+
+
+def family_of(directory: Path, config: Mapping[str, Any]) -> str:
+    """The family a folder without `tokenizer.json` is of: as it is named, else as its files look.
+
+    Raises:
+        TokenizerError: it names a family that is not known here, or lacks a file of its family.
+    """
+    label, family = _label(directory, config)
+    if label and family is None:
+        known = ", ".join(FAMILIES)
+        raise TokenizerError(
+            f"{directory}: without tokenizer.json, {label!r} tokenizers cannot be read. Known: {known}"
+        )
+    if family is None:
+        family = _by_files(directory)
+    for name in FAMILIES[family].files:
+        if not (directory / name).is_file():
+            raise TokenizerError(f"no {family} tokenizer in {directory}: it has no {name}")
+    return family
+
+
+def _by_files(directory: Path) -> str:
+    """The family whose files these are; GPT-1, GPT-2 and RoBERTa are told apart by what their vocabularies hold."""
+    for name in ("marian", "t5", "xlm-roberta", "llama", "bert"):
+        if (directory / FAMILIES[name].files[0]).is_file():
+            return name
+    path = directory / "vocab.json"
+    if path.is_file():
+        vocabulary = as_object(as_text(read_file(path), path), path)
+        if any(piece.endswith("</w>") for piece in vocabulary):
+            return "openai-gpt"
+        if "<s>" in vocabulary and "</s>" in vocabulary:
+            return "roberta"
+    return "gpt2"
+
+
+def template_for(name: str, config: Mapping[str, Any], specials: SpecialTokens) -> Template:
+    """Where models of that family want their special tokens.
+
+    Raises:
+        TokenizerError: this tokenizer lacks one of them.
+    """
+    family = FAMILIES[name]
+    ids = {role: specials.ids[text] for role, text in specials.roles.items()}
+    for role in ("cls", "sep"):
+        number = specials.ids.get(token_text(config.get(f"{role}_token")) or "")
+        if number is not None:
+            ids[role] = number
+    row = family.template
+    if row == "flags":
+        bos, eos = (bool(config.get(key, family.flags.get(key))) for key in ("add_bos_token", "add_eos_token"))
+        row = "bos-eos" if bos and eos else "bos" if bos else "eos" if eos else "none"
+    return template_named(row, ids)
+
+
+def read_released(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> Parts:
+    """The parts of a tokenizer whose folder has no `tokenizer.json`.
+
+    Args:
+        directory: the folder.
+        config: its settings.
+        files: the bytes of what was read so far; the rest is added.
+
+    Raises:
+        TokenizerError: unknown family, or files that are missing or damaged; the message names file and rule.
+        MissingPartError: Marian's files, and the package `sentencepiece` is not installed.
+    """
+    name = family_of(directory, config)
+    family = FAMILIES[name]
+    for file in (*family.files, "added_tokens.json"):
+        if (directory / file).is_file():
+            files[file] = read_file(directory / file)
+    if family.build is None:
+        return _marian(directory, config, files)
+    built = family.build(families.Sources(directory, config, files))
+    held = {key: text for key, text in family.tokens.items() if built.backend.token_to_id(text) is not None}
+    settings = held | config
+    _add_tokens(built, settings, _stated_tokens(directory, config, files), directory)
+    definition = built.backend.to_str()
+    data = json.loads(definition)
+    specials = _with_short_sentinels(specials_of(data, settings, directory))
+    try:
+        template = template_for(name, settings, specials)
+    except TokenizerError as error:
+        raise TokenizerError(f"{directory}: {error}") from None
+    return Parts(definition, built.kind, specials, built.lowercase, False, files, template)
+
+
+def _stated_tokens(directory: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[int, AddedToken]:
+    """The tokens that the settings and `added_tokens.json` put behind the vocabulary, or mark within it, by id."""
+    stated: dict[int, AddedToken] = {}
+    decoder = config.get("added_tokens_decoder")
+    for key, token in decoder.items() if isinstance(decoder, dict) else ():
+        text = token_text(token)
+        if text is None or not key.isdecimal():
+            raise TokenizerError(
+                f"`added_tokens_decoder` in {directory} must map ids to tokens: got {key!r}: {token!r}"
+            )
+        stated[int(key)] = _token(text, token, special=bool(isinstance(token, dict) and token.get("special")))
+    if "added_tokens.json" in files:
+        path = directory / "added_tokens.json"
+        for text, number in families.numbered(files["added_tokens.json"], path).items():
+            stated.setdefault(number, AddedToken(text, normalized=False, special=False))
+    return stated
+
+
+def _add_tokens(
+    built: families.Built, settings: Mapping[str, Any], stated: Mapping[int, AddedToken], directory: Path
+) -> None:
+    """Tells the library which strings are tokens whole; strings that are in no vocabulary get the next ids."""
+    backend = built.backend
+    for number, token in sorted(stated.items()):
+        backend.add_tokens([token])
+        found = backend.token_to_id(token.content)
+        if found != number:
+            raise TokenizerError(
+                f"the added token {token.content!r} of {directory} must have the next free id {found}: got {number}"
+            )
+    known = {token.content for token in stated.values() if token.special}
+    for key, named in settings.items():
+        text = token_text(named) if key.endswith("_token") else None
+        if text is not None and text not in known and backend.token_to_id(text) is not None:
+            # A mask takes the blank before it along: models that write blanks with words saw it so in training.
+            flags = named if isinstance(named, dict) else {"lstrip": key == "mask_token" and built.kind != "wordpiece"}
+            backend.add_special_tokens([_token(text, flags, special=True)])
+            known.add(text)
+    for one in [*_listed(settings, "additional_special_tokens"), *_listed(settings, "extra_special_tokens")]:
+        text = token_text(one)
+        if text is not None and text not in known:
+            backend.add_special_tokens([_token(text, one, special=True)])
+            known.add(text)
+    backend.add_special_tokens([_token(text, None, special=True) for text in built.specials if text not in known])
+
+
+def _listed(settings: Mapping[str, Any], key: str) -> list[Any]:
+    """The tokens a setting lists, with or without names for them."""
+    tokens = settings.get(key) or []
+    if not isinstance(tokens, list | dict):
+        raise TokenizerError(f"`{key}` must be a list of tokens: got {tokens!r}")
+    return list(tokens.values() if isinstance(tokens, dict) else tokens)
+
+
+def _token(text: str, flags: object, *, special: bool) -> AddedToken:
+    """A token as the library knows it; `flags`: how the settings describe it."""
+    names = ("lstrip", "rstrip", "single_word", "normalized")
+    said = {name: bool(flags.get(name, False)) for name in names} if isinstance(flags, dict) else {"normalized": False}
+    return AddedToken(text, special=special, **said)
+
+
+def _with_short_sentinels(specials: SpecialTokens) -> SpecialTokens:
+    """mT5 writes its sentinels with the sign for a space in front; here they are found without it too."""
+    pattern = re.compile(f"{SPACE}(<extra_id_[0-9]+>)")
+    found = {text: pattern.fullmatch(text) for text in specials.ids}
+    short = {match[1]: specials.ids[text] for text, match in found.items() if match is not None}
+    return SpecialTokens(specials.roles, short | specials.ids)
+
+
+def _marian(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> Parts:
+    """Both sides of a Marian model; tokens `>>fra<<` in its table, which choose a target language, are special."""
+    tables = {"source": "vocab.json", "target": "vocab.json"}
+    if config.get("separate_vocabs"):
+        tables["target"] = "target_vocab.json"
+        files[tables["target"]] = read_file(directory / tables["target"])
+    settings: dict[str, Any] = {**FAMILIES["marian"].tokens, **config}
+    settings = {key: value for key, value in settings.items() if key not in ("bos_token", "cls_token", "sep_token")}
+    sides: dict[str, Parts] = {}
+    for side in ("target", "source"):
+        path = directory / tables[side]
+        vocabulary = families.numbered(files[tables[side]], path)
+        unk = families.unknown(settings, "<unk>", vocabulary, path)
+        codes = [piece for piece in vocabulary if piece.startswith(">>") and piece.endswith("<<")]
+        data = {
+            "model": {"type": "Marian", "unk_token": unk, "vocab": vocabulary},
+            "added_tokens": [{"content": text, "id": vocabulary[text], "special": True} for text in codes],
+            "side": side,
+            "models": [families.digest(files[name]) for name in ("source.spm", "target.spm")],
+        }
+        specials = specials_of(data, settings, directory)
+        spm = directory / f"{side}.spm"
+        backend = MarianSide(files[spm.name], vocabulary, specials.ids, unk, spm)
+        sides[side] = Parts(
+            json.dumps(data, ensure_ascii=False),
+            backend.kind,
+            specials,
+            False,
+            False,
+            files,
+            template_for("marian", settings, specials),
+            backend,
+            sides.get("target"),
+        )
+    return sides["source"]

@@ -1,0 +1,153 @@
+"""SentencePiece `.model` files as plain data: pieces with scores, the kind of model, the normalisation table.
+
+The files are protocol buffers: a run of fields, each a number (number * 8 + type of coding) and a value. Only the
+fields that decide ids are read; the rest is stepped over. Field numbers are those of `sentencepiece_model.proto`.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from atento.errors import TokenizerError
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+"""What a piece is."""
+
+_KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One entry of the vocabulary; `type` is one of NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE."""
+
+    text: str
+    score: float
+    type: int
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """What a `.model` file says. `charsmap`: its compiled table of replacements, empty where it has none."""
+
+    pieces: tuple[Piece, ...]
+    kind: str
+    byte_fallback: bool
+    charsmap: bytes
+
+    @property
+    def unk_id(self) -> int:
+        """The id of the piece for what no other piece spells."""
+        return next(i for i, piece in enumerate(self.pieces) if piece.type == UNKNOWN)
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a protocol buffer: number and value; packed, nested and text values are bytes.
+
+    Raises:
+        ValueError: the bytes end inside a field, or are no protocol buffer.
+    """
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        coding = key & 7
+        if coding == 0:
+            value: int | bytes
+            value, at = _varint(data, at)
+        else:
+            if coding == 2:
+                size, at = _varint(data, at)
+            elif coding in (1, 5):
+                size = 8 if coding == 1 else 4
+            else:
+                raise ValueError(f"byte {at} begins no field")
+            value, at = data[at : at + size], at + size
+            if at > len(data):
+                raise ValueError("it ends inside a field")
+        yield key >> 3, value
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte, the last byte below 128, and where it ends."""
+    number = shift = 0
+    while True:
+        if at >= len(data):
+            raise ValueError("it ends inside a field")
+        if shift > 63:
+            raise ValueError(f"byte {at} is in no number")
+        number |= (data[at] & 127) << shift
+        at += 1
+        if data[at - 1] < 128:
+            return number, at
+        shift += 7
+
+
+def read_model(data: bytes, path: Path) -> SentencePieceModel:
+    """A `.model` file's bytes as plain data.
+
+    Args:
+        data: the bytes.
+        path: where they came from, for messages.
+
+    Raises:
+        TokenizerError: truncated, not SentencePiece, of a kind that is not unigram or bpe, or with a piece twice; the
+            message names the file and the rule.
+    """
+    pieces: list[Piece] = []
+    trainer: dict[int, int | bytes] | None = None
+    normalizer: dict[int, int | bytes] | None = None
+    try:
+        for number, value in fields(data):
+            if number == 1:
+                pieces.append(_piece(value))
+            elif number == 2:
+                trainer = dict(fields(_bytes(value)))
+            elif number == 3:
+                normalizer = dict(fields(_bytes(value)))
+        kind = _KINDS.get(int((trainer or {}).get(3, 1)), "unknown")
+        charsmap = _bytes((normalizer or {}).get(2, b""))
+    except (ValueError, struct.error) as error:
+        raise TokenizerError(f"{path} must be a whole SentencePiece model: {error}") from None
+    if trainer is None or normalizer is None or not pieces:
+        # These come last in the file, so a cut between two fields is seen here.
+        missing = "pieces" if not pieces else "training settings" if trainer is None else "normaliser settings"
+        raise TokenizerError(f"{path} must be a whole SentencePiece model: it has no {missing}")
+    if kind not in ("unigram", "bpe"):
+        raise TokenizerError(f"{path} must be a unigram or bpe model: got {kind}")
+    if sum(piece.type == UNKNOWN for piece in pieces) != 1:
+        raise TokenizerError(f"{path} must have one piece for the unknown")
+    seen: set[str] = set()
+    for i, piece in enumerate(pieces):
+        if piece.text in seen:
+            raise TokenizerError(f"the pieces of {path} must differ from one another: got {piece.text!r} again at {i}")
+        seen.add(piece.text)
+    return SentencePieceModel(tuple(pieces), kind, bool(trainer.get(35, 0)), charsmap)
+
+
+def _piece(value: int | bytes) -> Piece:
+    content = dict(fields(_bytes(value)))
+    score: float = struct.unpack("<f", _bytes(content.get(2, b"\0\0\0\0")))[0]
+    kind = content.get(3, NORMAL)
+    if not isinstance(kind, int) or not NORMAL <= kind <= BYTE or score != score:
+        raise ValueError("a piece has a type or score that cannot be")
+    return Piece(_bytes(content.get(1, b"")).decode("utf-8"), score, kind)
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("a number stands where text or a table must be")
+    return value
+
+
+def merges_of(model: SentencePieceModel) -> list[tuple[str, str]]:
+    """The merges a bpe model stands for: every way two pieces make a third, the third's id first, then lengths.
+
+    Pieces that no text may make (control, unknown, byte) take no part.
+    """
+    ids = {piece.text: i for i, piece in enumerate(model.pieces) if piece.type in (NORMAL, USER_DEFINED)}
+    merges: list[tuple[str, str]] = []
+    for text in ids:  # in the order of the ids
+        splits = [(text[:cut], text[cut:]) for cut in range(1, len(text))]
+        known = [(left, right) for left, right in splits if left in ids and right in ids]
+        merges += sorted(known, key=lambda pair: (len(pair[0]), len(pair[1])))
+    return merges

@@ -1,0 +1,134 @@
+"""Where a model wants its special tokens around one text or two: `[CLS] a [SEP] b [SEP]` and its kin (spec row D5)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atento.errors import TokenizerError, nearest
+
+Slot = tuple[str | int, int]
+"""A place in a sequence: "A" (the first text), "B" (the second) or the id of a special token; and its segment."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """The slots of one text, and of two; bare texts unless said otherwise."""
+
+    single: tuple[Slot, ...] = (("A", 0),)
+    pair: tuple[Slot, ...] = (("A", 0), ("B", 1))
+
+    def added(self, pair: bool) -> int:
+        """How many ids it adds to one text, or to two."""
+        return sum(isinstance(content, int) for content, _ in (self.pair if pair else self.single))
+
+    def fits(self, vocab_size: int) -> bool:
+        """Whether all its tokens are ids of a vocabulary of that size."""
+        return all(isinstance(content, str) or content < vocab_size for content, _ in self.single + self.pair)
+
+    def apply(self, ids: Sequence[int], pair: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+        """The whole sequence and the segment of each of its ids, two lists of one length.
+
+        Args:
+            ids: the first text.
+            pair: the second, if there is one.
+        """
+        texts = {"A": ids, "B": () if pair is None else pair}
+        out: list[int] = []
+        segments: list[int] = []
+        for content, segment in self.single if pair is None else self.pair:
+            new = [content] if isinstance(content, int) else texts[content]
+            out += new
+            segments += [segment] * len(new)
+        return out, segments
+
+
+# name -> one text, two texts. A slot is `A`, `B` or a role, with its segment behind a colon if that is not 0.
+TEMPLATES = {
+    "none": ("A", "A B:1"),
+    "bert": ("cls A sep", "cls A sep B:1 sep:1"),
+    "roberta": ("cls A sep", "cls A sep sep B sep"),
+    "t5": ("A eos", "A eos B eos"),
+    "marian": ("A eos", "A B eos"),
+    "bos": ("bos A", "bos A bos:1 B:1"),
+    "eos": ("A eos", "A eos B:1 eos:1"),
+    "bos-eos": ("bos A eos", "bos A eos bos:1 B:1 eos:1"),
+}
+_INSTEAD = {"cls": "bos", "sep": "eos"}  # the roles that a table without a token for classifying has for it
+
+
+def template_named(name: str, ids: Mapping[str, int]) -> Template:
+    """A row of the table, with the ids of one tokenizer.
+
+    Args:
+        name: bert (`[CLS] a [SEP] b [SEP]`), roberta (`<s> a </s></s> b </s>`, also BART and XLM-R), t5, marian
+            (`a </s>`; they differ on pairs), bos (Llama), eos, bos-eos, or none (GPT-1, GPT-2).
+        ids: role -> id; `cls` and `sep` may be missing where `bos` and `eos` are there.
+
+    Raises:
+        TokenizerError: no such row, or a role that has no id.
+    """
+    if name not in TEMPLATES:
+        raise TokenizerError(f"unknown template of special tokens {name!r}{nearest(name, list(TEMPLATES))}")
+
+    def slot(text: str) -> Slot:
+        content, _, segment = text.partition(":")
+        if content in ("A", "B"):
+            return content, int(segment or 0)
+        found = ids.get(content, ids.get(_INSTEAD.get(content, content)))
+        if found is None:
+            raise TokenizerError(f"the {name} template needs a token for {content!r}: this tokenizer has none")
+        return found, int(segment or 0)
+
+    single, pair = TEMPLATES[name]
+    return Template(tuple(map(slot, single.split(" "))), tuple(map(slot, pair.split(" "))))
+
+
+def template_of(post_processor: object) -> Template | None:
+    """The template that a `tokenizer.json` states as its `post_processor`, None where it states none.
+
+    Raises:
+        TokenizerError: it is not one of the forms that add tokens in front, between and behind.
+    """
+    if post_processor is None:
+        return None
+    try:
+        return _read(post_processor)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+        raise TokenizerError("the `post_processor` must say which tokens stand around a text") from None
+
+
+def _read(data: Any) -> Template | None:
+    kind = data["type"]
+    if kind == "Sequence":
+        found = [template for template in map(_read, data["processors"]) if template is not None]
+        return found[-1] if found else None
+    if kind == "ByteLevel":
+        return None
+    if kind == "TemplateProcessing":
+        named = {name: [_number(i) for i in token["ids"]] for name, token in data["special_tokens"].items()}
+        return Template(_slots(data["single"], named), _slots(data["pair"], named))
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        return template_named(
+            "bert" if kind == "BertProcessing" else "roberta",
+            {"cls": _number(data["cls"][1]), "sep": _number(data["sep"][1])},
+        )
+    raise ValueError(kind)
+
+
+def _slots(pieces: Any, named: Mapping[str, list[int]]) -> tuple[Slot, ...]:
+    slots: list[Slot] = []
+    for piece in pieces:
+        if "Sequence" in piece:
+            if piece["Sequence"]["id"] not in ("A", "B"):
+                raise ValueError(piece)
+            slots.append((piece["Sequence"]["id"], _number(piece["Sequence"]["type_id"])))
+        else:
+            token = piece["SpecialToken"]
+            slots += [(i, _number(token["type_id"])) for i in named[token["id"]]]
+    return tuple(slots)
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(value)
+    return value

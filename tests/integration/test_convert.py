@@ -1,0 +1,121 @@
+"""`atento convert`, `embed` and `similarity` as a user runs them; older weight files give weights and nothing else."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import atento
+from atento.config import presets
+from atento.model import Model
+from atento.networks import build_network
+from atento.text import Tokenizer
+
+pytestmark = pytest.mark.integration
+WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
+
+
+def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from atento.cli.main import main; main()", *arguments]
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> Path:
+    """A tiny BERT in the Hugging Face layout, tokenizer and all."""
+    tokenizer = Tokenizer.from_vocabulary("word", WORDS)
+    ids = {f"{role}_id": getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
+    sizes = {"vocab_size": tokenizer.vocab_size, "d_model": 8, "d_ff": 12, "n_layers": 2, "max_len": 16}
+    config = presets.bert_tiny(start_id=tokenizer.bos_id, **sizes, **ids)
+    torch.manual_seed(0)
+    model = Model(build_network(config).eval(), tokenizer, {"name": "tiny", "task": "embedding"}, None)
+    return model.save(tmp_path / "tiny", layout="huggingface")
+
+
+def older(folder: Path, out: Path, shards: int = 1) -> Path:
+    """The same folder with the older kind of weight file, norms named as files converted from TensorFlow have them."""
+    weights = load_file(folder / "model.safetensors")
+    named = {
+        n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): w
+        for n, w in weights.items()
+    }
+    out.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (out / name).write_bytes((folder / name).read_bytes())
+    if shards == 1:
+        torch.save(named, out / "pytorch_model.bin")
+        return out
+    table = {}
+    for shard in range(shards):
+        part = {name: named[name] for name in sorted(named)[shard::shards]}
+        torch.save(part, out / f"pytorch_model-{shard}.bin")
+        table |= dict.fromkeys(part, f"pytorch_model-{shard}.bin")
+    (out / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": table}))
+    return out
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_c16_older_weights_in(released: Path, tmp_path: Path, shards: int) -> None:
+    folder = older(released, tmp_path / "older", shards)
+    done = run("convert", str(folder), "--to", "atento", "--out", str(tmp_path / "ours"))
+    assert done.returncode == 0 and "tensors loaded" in done.stderr and not done.stdout
+    found, wanted = atento.load(tmp_path / "ours"), atento.load(released)
+    for name, value in wanted.network.state_dict().items():
+        assert torch.equal(found.network.state_dict()[name], value)
+    np.testing.assert_array_equal(found.embed("o gato"), wanted.embed("o gato"))
+    back = run("convert", str(tmp_path / "ours"), "--to", "huggingface", "--out", str(tmp_path / "back"))
+    assert back.returncode == 0
+    again = load_file(tmp_path / "back" / "model.safetensors")
+    assert all(torch.equal(again[name], value) for name, value in load_file(released / "model.safetensors").items())
+
+
+class Evil:
+    """What a hostile file does when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.mark}",)
+
+
+def test_c16_a_hostile_file_runs_nothing(released: Path, tmp_path: Path) -> None:
+    folder, mark = older(released, tmp_path / "older"), tmp_path / "mark"
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(mark)))
+    done = run("convert", str(folder), "--to", "atento", "--out", str(tmp_path / "ours"))
+    assert done.returncode != 0 and not mark.exists() and not (tmp_path / "ours").exists()
+    assert "pytorch_model.bin cannot be read" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_c16_convert_refuses_what_it_must(released: Path, tmp_path: Path) -> None:
+    done = run("convert", str(released), "--to", "onyx", "--out", str(tmp_path / "out"))
+    assert done.returncode == 2 and "`--to` must be one of atento, huggingface: got 'onyx'" in done.stderr
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "kept.txt").write_text("kept")
+    done = run("convert", str(released), "--to", "atento", "--out", str(tmp_path / "out"))
+    assert done.returncode == 2 and "exists already" in done.stderr and (tmp_path / "out" / "kept.txt").exists()
+
+
+def test_g8_embed_and_similarity(released: Path, tmp_path: Path) -> None:
+    """Line N answers line N; the file holds the same numbers; the cosine is that of the vectors."""
+    wanted = atento.load(released).embed(["o gato pulou", "casa"])
+    done = run("embed", str(released), given="o gato pulou\ncasa\n")
+    assert done.returncode == 0
+    np.testing.assert_allclose(
+        [[float(n) for n in line.split()] for line in done.stdout.splitlines()], wanted, rtol=1e-5
+    )
+    done = run("embed", str(released), "--out", str(tmp_path / "v.npy"), given="o gato pulou\ncasa\n")
+    assert done.returncode == 0 and not done.stdout
+    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), wanted, rtol=1e-6)
+    done = run("similarity", str(released), "--json", given="o gato pulou\tcasa\n")
+    cosine = wanted[0] @ wanted[1] / np.linalg.norm(wanted[0]) / np.linalg.norm(wanted[1])
+    assert json.loads(done.stdout)["similarity"] == pytest.approx(float(cosine), abs=1e-6)
+    done = run("similarity", str(released), given="o gato\n")
+    assert done.returncode == 2 and "-:1: a line must hold two texts with a TAB between: got 1" in done.stderr

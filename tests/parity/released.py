@@ -1,0 +1,157 @@
+"""Tiny networks of every released family at random weights, for parity tests: theirs made, saved and run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers as hf
+from torch import Tensor, nn
+
+_SMALL = {
+    "vocab_size": 37,
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+}
+_QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_BERT = _SMALL | _QUIET | {"max_position_embeddings": 20, "bos_token_id": 3, "eos_token_id": 4}
+_ROBERTA = _BERT | {"type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+_GPT = {
+    "vocab_size": 37,
+    "n_positions": 20,
+    "n_embd": 16,
+    "n_layer": 3,
+    "n_head": 4,
+    "resid_pdrop": 0.0,
+    "embd_pdrop": 0.0,
+    "attn_pdrop": 0.0,
+    "bos_token_id": 3,
+    "eos_token_id": 4,
+    "pad_token_id": 0,
+}
+_LLAMA = _SMALL | {"num_key_value_heads": 2, "max_position_embeddings": 32, "bos_token_id": 3, "eos_token_id": 4}
+_T5 = {
+    "vocab_size": 37,
+    "d_model": 16,
+    "d_kv": 5,
+    "d_ff": 24,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "dropout_rate": 0.0,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 16,
+    "decoder_start_token_id": 0,
+}
+_BART = {
+    "vocab_size": 37,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 20,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": 2,
+}
+_MARIAN = _BART | {"scale_embedding": True, "activation_function": "swish", "decoder_start_token_id": 1}
+_TAGS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
+
+# name -> (their class, their configuration)
+CASES: dict[str, tuple[Callable[..., Any], Any]] = {
+    "bert": (hf.BertModel, hf.BertConfig(**_BERT)),
+    "bert without pooler": (lambda c: hf.BertModel(c, add_pooling_layer=False), hf.BertConfig(**_BERT)),
+    "bert gelu_new": (hf.BertModel, hf.BertConfig(**_BERT, hidden_act="gelu_new")),
+    "bert pretraining": (hf.BertForPreTraining, hf.BertConfig(**_BERT)),
+    "bert masked": (hf.BertForMaskedLM, hf.BertConfig(**_BERT)),
+    "bert next sentence": (hf.BertForNextSentencePrediction, hf.BertConfig(**_BERT)),
+    "bert classification": (hf.BertForSequenceClassification, hf.BertConfig(**_BERT, num_labels=3)),
+    "bert regression": (hf.BertForSequenceClassification, hf.BertConfig(**_BERT, num_labels=1)),
+    "bert tagging": (hf.BertForTokenClassification, hf.BertConfig(**_BERT, **_TAGS)),
+    "bert answer": (hf.BertForQuestionAnswering, hf.BertConfig(**_BERT)),
+    "roberta": (hf.RobertaModel, hf.RobertaConfig(**_ROBERTA)),
+    "roberta masked": (hf.RobertaForMaskedLM, hf.RobertaConfig(**_ROBERTA)),
+    "roberta classification": (hf.RobertaForSequenceClassification, hf.RobertaConfig(**_ROBERTA, num_labels=4)),
+    "roberta tagging": (hf.RobertaForTokenClassification, hf.RobertaConfig(**_ROBERTA, **_TAGS)),
+    "roberta answer": (hf.RobertaForQuestionAnswering, hf.RobertaConfig(**_ROBERTA)),
+    "xlm-roberta": (hf.XLMRobertaModel, hf.XLMRobertaConfig(**_ROBERTA)),
+    "xlm-roberta masked": (hf.XLMRobertaForMaskedLM, hf.XLMRobertaConfig(**_ROBERTA)),
+    "gpt1": (hf.OpenAIGPTLMHeadModel, hf.OpenAIGPTConfig(**_GPT)),
+    "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(**_GPT)),
+    "gpt2 base": (hf.GPT2Model, hf.GPT2Config(**_GPT, n_inner=20)),
+    "llama": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA)),
+    "llama tied, wide heads": (
+        hf.LlamaForCausalLM,
+        hf.LlamaConfig(**_LLAMA | {"head_dim": 6, "tie_word_embeddings": True}),
+    ),
+    "t5": (hf.T5ForConditionalGeneration, hf.T5Config(**_T5)),
+    "t5 gated": (
+        hf.T5ForConditionalGeneration,
+        hf.T5Config(**_T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+    ),
+    "t5 encoder": (hf.T5EncoderModel, hf.T5Config(**_T5)),
+    "mt5": (hf.MT5ForConditionalGeneration, hf.MT5Config(**_T5)),
+    "bart": (hf.BartForConditionalGeneration, hf.BartConfig(**_BART)),
+    "marian": (hf.MarianMTModel, hf.MarianConfig(**_MARIAN)),
+    "marian, two vocabularies": (
+        hf.MarianMTModel,
+        hf.MarianConfig(**_MARIAN | {"share_encoder_decoder_embeddings": False}),
+    ),
+}
+
+
+@dataclass
+class Inputs:
+    """Three rows of unequal length, padded on one side."""
+
+    ids: Tensor
+    real: Tensor
+    segments: Tensor
+
+    @classmethod
+    def padded(cls, side: str, pad_id: int, seed: int = 0) -> "Inputs":
+        """Rows of 9, 6 and 2 tokens, none of them a special one."""
+        generator = torch.Generator().manual_seed(seed)
+        ids = torch.randint(6, 36, (3, 9), generator=generator)
+        place = torch.arange(9).expand(3, -1)
+        lengths = torch.tensor([[9], [6], [2]])
+        real = place < lengths if side == "right" else place >= 9 - lengths
+        segments = torch.randint(0, 2, (3, 9), generator=generator)
+        return cls(torch.where(real, ids, torch.full_like(ids, pad_id)), real, segments * real)
+
+
+def theirs(name: str, seed: int = 0) -> Any:
+    """Their network of that case: every weight random, norms and biases too, in evaluation mode."""
+    make, config = CASES[name]
+    torch.manual_seed(seed)
+    network = make(config).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(std=0.25)
+            else:
+                parameter.normal_(std=0.2).add_(1.0 if bool(parameter.mean() > 0.5) else 0.0)
+        for key, buffer in network.named_buffers():
+            if key == "final_logits_bias":
+                buffer.normal_()
+        for module in network.modules():  # sinusoids are no weights
+            if type(module).__name__.endswith("SinusoidalPositionalEmbedding"):
+                module.weight.copy_(module.create_weight())
+    return network
+
+
+def saved(network: nn.Module, folder: Path) -> Path:
+    """Written as they write it."""
+    network.save_pretrained(folder)  # type: ignore[operator]
+    return folder

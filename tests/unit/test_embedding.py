@@ -1,0 +1,133 @@
+"""Texts as vectors (G8): poolings by hand, any layer, no neighbour's influence, sentence-transformers folders read."""
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from atento.errors import ModelError, UsageError
+from atento.model import Model
+from atento.networks import Encoder, presets
+from atento.tasks.embedding import POOLINGS, layer_vectors, sentence_folder
+from atento.text import Tokenizer
+
+WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
+
+
+@pytest.fixture
+def model() -> Model:
+    """A tiny encoder of three layers over six words."""
+    tokenizer = Tokenizer.from_vocabulary("word", WORDS)
+    torch.manual_seed(0)
+    ids = {f"{role}_id": getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
+    config = presets.bert_tiny(
+        vocab_size=tokenizer.vocab_size, d_model=8, d_ff=12, n_layers=3, max_len=6, start_id=tokenizer.bos_id, **ids
+    )
+    network = Encoder(config).double().eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(std=0.5)
+    return Model(network, tokenizer, {"task": "embedding", "name": "tiny"}, None)
+
+
+def test_g8_poolings_by_hand() -> None:
+    hidden = torch.tensor([[[1.0, 5.0], [3.0, -1.0], [9.0, 9.0]]])
+    real = torch.tensor([[True, True, False]])
+    found = {name: pool(hidden, real)[0].tolist() for name, pool in POOLINGS.items()}
+    assert found == {"mean": [2.0, 2.0], "first": [1.0, 5.0], "last": [3.0, -1.0], "max": [3.0, 5.0]}
+    left = torch.tensor([[False, True, True]])
+    found = {name: pool(hidden, left)[0].tolist() for name, pool in POOLINGS.items()}
+    assert found == {"mean": [6.0, 4.0], "first": [3.0, -1.0], "last": [9.0, 9.0], "max": [9.0, 9.0]}
+
+
+def test_g8_layers_and_the_mean_over_real_tokens(model: Model) -> None:
+    """Each layer's vectors are those a hook on its block sees; padding of a longer neighbour changes nothing."""
+    assert isinstance(model.network, Encoder) and model.tokenizer is not None
+    texts = ["o gato", "o gato pulou alto"]
+    together = model.embed(texts, layer=1)
+    ids, _ = model.tokenizer.with_specials(model.tokenizer.encode("o gato"))
+    seen: list[torch.Tensor] = []
+    hook = model.network.stack.blocks[1].register_forward_hook(lambda module, inputs, output: seen.append(output))
+    with torch.no_grad():
+        out = model.network(torch.tensor([ids]))
+    hook.remove()
+    np.testing.assert_allclose(together[0], seen[0][0].mean(dim=0).numpy(), atol=1e-6)
+    np.testing.assert_allclose(model.embed("o gato"), out.hidden[0].mean(dim=0).numpy(), atol=1e-6)
+    np.testing.assert_allclose(model.embed("o gato", layer=2), model.embed("o gato"), atol=0)
+    unit = model.embed("o gato", normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(unit), 1, atol=1e-6)
+
+
+def test_g8_a_word_has_another_vector_in_another_context(model: Model) -> None:
+    assert model.tokenizer is not None and isinstance(model.network, Encoder)
+    place = len(model.tokenizer.with_specials([])[0]) // 2 + 1  # of "gato" in both
+    found = []
+    for text in ("o gato pulou", "o gato corre"):
+        ids, _ = model.tokenizer.with_specials(model.tokenizer.encode(text))
+        found.append(
+            layer_vectors(model.network, torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool))[0, place]
+        )
+    assert float((found[0] - found[1]).abs().max()) > 1e-5
+
+
+def test_g8_long_texts_are_cut_with_one_warning_that_counts(model: Model) -> None:
+    long = " ".join(WORDS * 3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.embed([long, "o gato", long + " casa"])
+    assert [str(one.message) for one in caught] == ["2 of 3 texts were cut to 6 tokens"]
+
+
+def test_g8_similarity_is_the_cosine(model: Model) -> None:
+    a, b = model.embed(["o gato", "alto"]).astype(float)
+    assert model.similarity("o gato", "alto") == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-12)
+    assert model.similarity("o gato", "o gato") == pytest.approx(1)
+
+
+def test_g8_errors(model: Model) -> None:
+    with pytest.raises(UsageError, match="unknown pooling 'meen'"):
+        model.embed("o gato", pooling="meen")
+    with pytest.raises(UsageError, match="`layer` must lie between -3 and 2: got 3"):
+        model.embed("o gato", layer=3)
+    with pytest.raises(UsageError, match="unknown embedding option 'pool'"):
+        model.embed("o gato", pool="mean")
+    with pytest.raises(UsageError, match="a text must be a str: got int"):
+        model.embed([3])  # type: ignore[list-item]
+
+
+def modules(folder: Path, *kinds: str, **pooling: object) -> Path:
+    """A sentence-transformers folder without its network."""
+    rows = [
+        {"type": f"sentence_transformers.models.{kind}", "path": f"{n}_{kind}" if n else ""}
+        for n, kind in enumerate(kinds)
+    ]
+    folder.joinpath("modules.json").write_text(json.dumps(rows))
+    for row in rows[1:]:
+        folder.joinpath(row["path"]).mkdir()
+    if "Pooling" in kinds:
+        folder.joinpath(f"{kinds.index('Pooling')}_Pooling", "config.json").write_text(json.dumps(pooling))
+    return folder
+
+
+def test_g8_a_sentence_transformers_folder_says_how_it_pools(tmp_path: Path) -> None:
+    folder = modules(tmp_path, "Transformer", "Pooling", "Normalize", pooling_mode_cls_token=True)
+    folder.joinpath("sentence_bert_config.json").write_text('{"max_seq_length": 128}')
+    assert sentence_folder(folder) == (folder, {"pooling": "first", "normalize": True, "max_len": 128})
+    assert sentence_folder(tmp_path / "1_Pooling") is None
+
+
+def test_g8_a_pooling_that_is_not_built_is_refused(tmp_path: Path) -> None:
+    folder = modules(tmp_path, "Transformer", "Pooling", pooling_mode_weightedmean_tokens=True)
+    with pytest.raises(ModelError, match="must be true: got pooling_mode_weightedmean_tokens"):
+        sentence_folder(folder)
+
+
+def test_g8_a_module_that_is_not_built_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"models\.Dense' is not built here"):
+        sentence_folder(modules(tmp_path, "Transformer", "Dense"))
+    tmp_path.joinpath("modules.json").write_text("{")
+    with pytest.raises(ModelError, match=r"modules\.json is damaged"):
+        sentence_folder(tmp_path)

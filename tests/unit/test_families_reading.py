@@ -1,0 +1,206 @@
+"""Folders of other projects, read strictly: every damage, gap and leftover is named; a ledger of what went where."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import atento
+from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
+from atento.errors import AtentoError, CapabilityError, CheckpointError, ModelError
+from atento.model import Model
+from atento.networks import build_network, presets
+from atento.networks.families import FAMILIES, release
+from atento.networks.families.tensors import INDEX, SINGLE, TensorFiles
+
+SIZES = {"vocab_size": 11, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2, "max_len": 10}
+IDS = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "start_id": 1, "mask_id": 4}
+
+
+def tiny(config: NetworkConfig, **changes: Any) -> NetworkConfig:
+    return replace(config, **SIZES | IDS | changes)
+
+
+def written(folder: Path, config: NetworkConfig) -> Path:
+    """A folder in the released layout, of random weights."""
+    torch.manual_seed(0)
+    return Model(build_network(config), None, {"name": "x", "network": asdict(config)}, None).save(
+        folder, "huggingface"
+    )
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    folder = written(tmp_path / "bert", tiny(presets.bert_base()))
+    folder.joinpath("MANIFEST.json").unlink()  # what follows alters files; theirs have none
+    return folder
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Tensor]], None]) -> None:
+    weights = load_file(folder / SINGLE)
+    change(weights)
+    save_file(weights, folder / SINGLE)
+
+
+def configure(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    data = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({name: value for name, value in data.items() if value is not None}))
+
+
+def test_c16_the_ledger_names_what_was_loaded(bert: Path) -> None:
+    ledger = atento.load(bert).ledger
+    assert ledger is not None
+    assert ledger.loaded["stack.blocks.1.self_attention.input.weight"] == tuple(
+        f"encoder.layer.1.attention.self.{part}.weight" for part in ("query", "key", "value")
+    )
+    assert str(ledger) == f"{len(ledger.loaded)} tensors loaded"
+
+
+def test_c16_missing_weights_are_an_error_unless_allowed(bert: Path) -> None:
+    rewrite(bert, lambda weights: weights.pop("encoder.layer.1.output.dense.weight"))
+    with pytest.raises(ModelError, match=r"1 weights are missing: stack\.blocks\.1\.feed_forward\.outer\.weight"):
+        atento.load(bert)
+    model = atento.load(bert, allow_missing=True)
+    assert model.ledger is not None and model.ledger.new == ["stack.blocks.1.feed_forward.outer.weight"]
+    assert not model.network.state_dict()["stack.blocks.1.feed_forward.outer.weight"].is_meta
+
+
+def test_c16_weights_without_a_place_are_an_error_unless_allowed(bert: Path) -> None:
+    rewrite(bert, lambda weights: weights.update(strange=torch.ones(2), **{"embeddings.position_ids": torch.arange(3)}))
+    with pytest.raises(ModelError, match="1 weights have no place in this network: strange"):
+        atento.load(bert)
+    ledger = atento.load(bert, allow_unused=True).ledger
+    assert ledger is not None and ledger.unused == ["strange"] and ledger.computed == ["embeddings.position_ids"]
+
+
+def test_c16_shards_and_their_index(bert: Path) -> None:
+    """Two shards load to the same weights; a shard that is missing, lacks a tensor or stands elsewhere is named."""
+    before = atento.load(bert).network.state_dict()
+    weights = load_file(bert / SINGLE)
+    names = sorted(weights)
+    for number, part in enumerate((names[::2], names[1::2])):
+        save_file({name: weights[name] for name in part}, bert / f"part-{number}.safetensors")
+    table = {name: f"part-{n % 2}.safetensors" for n, name in enumerate(names)}
+    (bert / SINGLE).unlink()
+    (bert / INDEX).write_text(json.dumps({"weight_map": table}))
+    after = atento.load(bert).network.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    (bert / INDEX).write_text(json.dumps({"weight_map": table | {"ghost": "part-1.safetensors"}}))
+    with pytest.raises(CheckpointError, match=r"part-1\.safetensors lacks 1 tensors of the index: \['ghost'\]"):
+        atento.load(bert)
+    (bert / INDEX).write_text(json.dumps({"weight_map": table | {"x": "../part-1.safetensors"}}))
+    with pytest.raises(CheckpointError, match="must be a file of the same folder"):
+        atento.load(bert)
+    (bert / INDEX).write_text(json.dumps({"weight_map": table}))
+    (bert / "part-1.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"part-1\.safetensors is missing"):
+        atento.load(bert)
+    (bert / INDEX).write_text("[]")
+    with pytest.raises(CheckpointError, match=r"index\.json is damaged"):
+        atento.load(bert)
+
+
+def test_c16_a_file_cut_anywhere_is_damaged(bert: Path) -> None:
+    whole = (bert / SINGLE).read_bytes()
+    for length in (0, 5, 8, 100, len(whole) // 2, len(whole) - 1):
+        (bert / SINGLE).write_bytes(whole[:length])
+        with pytest.raises(CheckpointError, match="damaged"):
+            atento.load(bert)
+    (bert / SINGLE).write_bytes(whole + b"x")
+    with pytest.raises(CheckpointError, match="damaged"):
+        atento.load(bert)
+
+
+def header(entries: object, data: bytes) -> bytes:
+    text = json.dumps(entries).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}},
+        {"a": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}},
+        {"a": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}},
+        {"a": {"dtype": "F32", "shape": [2]}},
+        {"a": 5},
+        [],
+    ],
+)
+def test_c16_a_header_that_lies_is_damaged(entries: object, tmp_path: Path) -> None:
+    (tmp_path / SINGLE).write_bytes(header(entries, bytes(8)))
+    with pytest.raises(CheckpointError, match="damaged"):
+        TensorFiles(tmp_path)
+
+
+def test_c16_numbers_that_are_not_finite_are_refused(bert: Path) -> None:
+    def spoil(weights: dict[str, Tensor]) -> None:
+        weights["embeddings.LayerNorm.bias"][3] = float("nan")
+
+    rewrite(bert, spoil)
+    with pytest.raises(CheckpointError, match=r"embeddings\.LayerNorm\.bias is not finite"):
+        atento.load(bert)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "brt"}, "model_type 'brt' is not known here; did you mean 'bert'"),
+        ({"model_type": None}, "unknown network keys|is not Atento's own"),
+        ({"hidden_act": "gleu"}, "activation 'gleu' is not known here"),
+        ({"position_embedding_type": "relative_key"}, "`position_embedding_type` 'relative_key' is not built here"),
+        ({"is_decoder": True}, "`is_decoder` True is not built here"),
+        ({"hidden_size": None}, "'hidden_size' is missing"),
+        ({"num_attention_heads": 3}, "`n_heads` must divide `d_model`: got 3 and 8"),
+        ({"intermediate_size": 13}, r"feed_forward\.inner\.weight has shape \(12, 8\), config\.json says \(13, 8\)"),
+        ({"vocab_size": "many"}, "config.json"),
+    ],
+)
+def test_c16_a_configuration_that_is_wrong_or_not_built_is_named(
+    bert: Path, changes: dict[str, object], message: str
+) -> None:
+    configure(bert, **changes)
+    with pytest.raises(AtentoError, match=message):
+        atento.load(bert)
+
+
+def test_c16_older_weights_are_pointed_to_the_converter(bert: Path) -> None:
+    (bert / SINGLE).rename(bert / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin is an older format: `atento convert"):
+        atento.load(bert)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (tiny(presets.transformer_tiny()), "only networks of a released family"),
+        (tiny(presets.bert_base(), positions=PositionConfig("alibi")), "cannot hold this network"),
+        (tiny(presets.gpt2(), norm="post"), "cannot hold this network's norm"),
+        (tiny(presets.gpt2(), tied_embeddings=False), "cannot hold this network"),
+        (tiny(presets.llama3_8b(), n_kv_heads=1, activation="relu", gated=False), "cannot hold this network"),
+        (tiny(presets.bert_base(), heads=(HeadConfig("span-boundary"),)), "holds the heads span-boundary"),
+        (tiny(presets.t5_small(), positions=PositionConfig("t5", shared=False)), "cannot hold this network"),
+    ],
+)
+def test_c16_what_a_layout_cannot_say_is_refused(config: NetworkConfig, message: str) -> None:
+    with pytest.raises(CapabilityError, match=message):
+        release(config, build_network(config).state_dict())
+
+
+@pytest.mark.parametrize("name", sorted(presets.PRESETS))
+def test_c16_every_released_preset_survives_the_layout(name: str) -> None:
+    """Configuration out and in again is the same, tensor names of the full size included; nothing is allocated."""
+    config = presets.PRESETS[name]()
+    if config.family not in FAMILIES:
+        pytest.skip("of no released family")
+    with torch.device("meta"):
+        weights = build_network(config).state_dict()
+    data, names = release(config, weights)
+    assert data["model_type"] == config.family and len(names) >= len(weights)

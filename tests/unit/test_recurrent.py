@@ -1,0 +1,377 @@
+"""Recurrent networks: padding changes nothing, a step equals the whole, what is observed, weights and gradients."""
+
+import re
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from atento.attention import observe
+from atento.attention.dropout import Randomness
+from atento.attention.masks import causal
+from atento.config.network import NetworkConfig
+from atento.config.recurrent import CellName, RecurrentConfig
+from atento.decoding import Beam, generate
+from atento.errors import CapabilityError, RecipeError, UsageError
+from atento.networks.build import parameter_count
+from atento.networks.recurrent_lm import RecurrentLM
+from atento.networks.recurrent_seq2seq import RecurrentSeq2Seq
+
+CONFIG = NetworkConfig(
+    architecture="recurrent-seq2seq", vocab_size=13, d_model=6, n_heads=1, n_layers=2, dropout=0.0, pad_id=0
+)
+LM_CONFIG = replace(CONFIG, architecture="recurrent-lm", tied_embeddings=False)
+SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [0, 0, 7, 4, 3]])
+REAL = SOURCE > 0
+TARGET = torch.tensor([[2, 5, 6, 7, 1, 4], [2, 8, 9, 4, 6, 6], [2, 2, 5, 12, 7, 3]])
+FORMS = {
+    "lstm-none": RecurrentConfig("lstm", attention="none"),
+    "gru-none": RecurrentConfig("gru", attention="none", bidirectional=False),
+    "lstm-additive": RecurrentConfig("lstm"),
+    "gru-additive": RecurrentConfig("gru", values="projected", bidirectional=False),
+    "gru-bilinear": RecurrentConfig("gru", attention="bilinear"),
+    "lstm-bilinear-fed": RecurrentConfig("lstm", attention="bilinear", input_feeding=True),
+    "rnn-dot-fed": RecurrentConfig("rnn", attention="dot", input_feeding=True),
+    "lstm-dot": RecurrentConfig("lstm", attention="dot", values="projected"),
+}
+
+
+@torch.no_grad()
+def shaken(network: Any, seed: int = 0, size: float = 0.6) -> Any:
+    """All weights random, biases too, in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in network.double().eval().parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * size)
+    return network
+
+
+@cache
+def seq2seq(form: str) -> RecurrentSeq2Seq:
+    made: RecurrentSeq2Seq = shaken(RecurrentSeq2Seq(replace(CONFIG, recurrent=FORMS[form], n_decoder_layers=3)))
+    return made
+
+
+@cache
+def language_model(cell: CellName) -> RecurrentLM:
+    made: RecurrentLM = shaken(RecurrentLM(replace(LM_CONFIG, recurrent=replace(FORMS["lstm-none"], cell=cell))))
+    return made
+
+
+def close(one: Tensor, other: Tensor) -> None:
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+# configuration
+
+
+@pytest.mark.parametrize(
+    "keys, message",
+    [
+        ({"cell": "lstmm"}, "`recurrent.cell` must be one of lstm, gru, rnn: got 'lstmm'"),
+        ({"attention": "cosine"}, "`recurrent.attention` must be one of none, additive, bilinear, dot: got 'cosine'"),
+        ({"values": "other"}, "`recurrent.values` must be one of keys, projected: got 'other'"),
+        ({"attention": "none", "values": "projected"}, "needs attention: got `recurrent.attention` 'none'"),
+        ({"input_feeding": True}, "is for bilinear and dot attention"),
+        ({"input_feeding": True, "attention": "none"}, "got `recurrent.attention` 'none'"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        RecurrentConfig(**keys)
+
+
+def test_an_odd_width_cannot_be_halved() -> None:
+    with pytest.raises(RecipeError, match="`d_model` must be even for a bidirectional encoder: got 5"):
+        RecurrentSeq2Seq(replace(CONFIG, d_model=5, recurrent=FORMS["lstm-none"]))
+    one_way = RecurrentSeq2Seq(replace(CONFIG, d_model=5, recurrent=FORMS["gru-none"]))
+    assert one_way(SOURCE, TARGET).hidden.shape == (3, 6, 5)
+
+
+def test_what_no_recurrent_network_can_do_is_said() -> None:
+    network, model = seq2seq("lstm-additive"), language_model("lstm")
+    with pytest.raises(CapabilityError, match=r"takes no `mask`.*got a Tensor"):
+        network(SOURCE, TARGET, mask=torch.ones(6, 6, dtype=torch.bool))
+    with pytest.raises(CapabilityError, match=re.escape(f"takes no `mask`: got {causal()!r}")):
+        model(TARGET, mask=causal())
+    with pytest.raises(ValueError, match="give `source_ids`, or `encoded`"):
+        network(None, TARGET)
+    for family in (RecurrentSeq2Seq, RecurrentLM):
+        with pytest.raises(ValueError, match="`vocab_size` must be at least 1: got 0"):
+            family(replace(CONFIG, vocab_size=0))
+
+
+# padding
+
+
+places = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=3, max_size=3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(source=places, target=places, form=st.sampled_from(sorted(FORMS)), seed=st.integers(0, 1000))
+def test_c11_padding_changes_nothing_wherever_it_stands(
+    source: list[list[bool]], target: list[list[bool]], form: str, seed: int
+) -> None:
+    """Left, right and between: states and logits are those of each row's real tokens alone."""
+    network, real, real_target = seq2seq(form), torch.tensor(source), torch.tensor(target)
+    generator = torch.Generator().manual_seed(seed)
+    ids, target_ids = torch.randint(0, 13, (2, 3, 6), generator=generator)
+    encoded = network.encode(ids, source_padding_mask=real)
+    logits = network(ids, target_ids, source_padding_mask=real, target_padding_mask=real_target).logits
+    assert bool((encoded[~real] == 0).all())
+    for row in range(3):
+        own = ids[row : row + 1, real[row]]
+        close(encoded[row, real[row]], network.encode(own)[0])
+        alone = network(own, target_ids[row : row + 1, real_target[row]]).logits
+        close(logits[row, real_target[row]], alone[0])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_c11_what_stands_in_padding_is_never_read(form: str) -> None:
+    """Not by a single bit, nor by the gradient."""
+    network = seq2seq(form)
+    real_target = torch.tensor([[True] * 6, [True] * 4 + [False] * 2, [False] * 3 + [True] * 3])
+    results = []
+    for filler in (0, 11):
+        ids, target = SOURCE.masked_fill(~REAL, filler), TARGET.masked_fill(~real_target, filler)
+        out = network(ids, target, source_padding_mask=REAL, target_padding_mask=real_target)
+        (gradient,) = torch.autograd.grad(out.logits[real_target].square().sum(), network.embedding.weight)
+        results.append((out.encoded, out.logits[real_target], gradient))
+    for one, other in zip(*results):
+        assert torch.equal(one, other)
+
+
+def test_c11_a_source_of_nothing_gives_nothing() -> None:
+    """No state, a context of zeros, and no NaN, with attention and without."""
+    empty = torch.zeros_like(REAL)
+    for form in ("lstm-none", "lstm-additive", "gru-bilinear"):
+        out = seq2seq(form)(SOURCE, TARGET, source_padding_mask=empty)
+        assert bool((out.encoded == 0).all()) and bool(out.logits.isfinite().all())
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if "none" not in form])
+def test_a5_padded_source_positions_weigh_exactly_nothing(form: str) -> None:
+    with observe(seq2seq(form)) as seen:
+        seq2seq(form)(SOURCE, TARGET, source_padding_mask=REAL)
+    weights = seen["cross", 0]
+    assert weights.shape == (3, 1, 6, 5)
+    hidden = ~REAL[:, None, None].expand_as(weights)
+    assert bool((weights[hidden] == 0).all()) and bool((weights[~hidden] > 0).all())
+    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 1, 6), rtol=0, atol=1e-6)
+
+
+# one step and the whole
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    cuts=st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted),
+    form=st.sampled_from(sorted(FORMS)),
+    padded=st.booleans(),
+)
+def test_c12_steps_equal_the_whole_however_the_target_is_cut(cuts: list[int], form: str, padded: bool) -> None:
+    network, real = seq2seq(form), REAL if padded else None
+    whole = network(SOURCE, TARGET, source_padding_mask=real).logits
+    state, parts, start = network.begin(), [], 0
+    for end in [*cuts, 6]:
+        source = SOURCE if start == 0 else None
+        out = network(source, TARGET[:, start:end], source_padding_mask=real if start == 0 else None, state=state)
+        assert out.state is state and state.length == end
+        parts.append(out.logits)
+        start = end
+    close(torch.cat(parts, dim=1), whole)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_c12_given_states_serve_as_the_source(form: str) -> None:
+    """`encoded` and its padding mask are enough: C is read off it."""
+    network = seq2seq(form)
+    whole = network(SOURCE, TARGET, source_padding_mask=REAL)
+    again = network(None, TARGET, encoded=whole.encoded, source_padding_mask=REAL)
+    close(again.logits, whole.logits)
+    assert network(SOURCE, TARGET, project=False).logits is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_c12_a_padded_target_in_two_pieces(form: str) -> None:
+    """The mask of the second piece may cover that piece alone, or all that was seen."""
+    network = seq2seq(form)
+    real = torch.tensor([[False] * 2 + [True] * 4, [True] * 6, [True] * 3 + [False, True, False]])
+    whole = network(SOURCE, TARGET, source_padding_mask=REAL, target_padding_mask=real).logits
+    for second in (real, real[:, 3:]):
+        state = network.begin()
+        network(SOURCE, TARGET[:, :3], source_padding_mask=REAL, target_padding_mask=real[:, :3], state=state)
+        out = network(None, TARGET[:, 3:], target_padding_mask=second, state=state)
+        close(out.logits[real[:, 3:]], whole[:, 3:][real[:, 3:]])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_c12_rows_leave_and_change_places(form: str) -> None:
+    network, steps = seq2seq(form), seq2seq(form).steps()
+    expected = network(SOURCE, TARGET, source_padding_mask=REAL).logits.detach()
+    state = steps.begin(SOURCE, REAL)
+    logits, state = steps.step(TARGET[:, :2], state)
+    close(logits, expected[:, 1])
+    rows = torch.tensor([2, 0, 2])
+    logits, state = steps.step(TARGET[rows, 2], state.select(rows))
+    close(logits, expected[rows, 2])
+    logits, state = steps.step(TARGET[rows[1:], 3], state.select(torch.tensor([1, 2])))
+    close(logits, expected[rows[1:], 3])
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
+def test_c12_c17b_a_language_model_cut_in_pieces_or_padded(cell: CellName) -> None:
+    model = language_model(cell)
+    whole = model(TARGET).logits
+    state = model.begin()
+    pieces = [model(TARGET[:, at : at + 2], state=state).logits for at in (0, 2, 4)]
+    close(torch.cat(pieces, dim=1), whole)
+    assert state.length == 6
+    wide = torch.nn.functional.pad(TARGET, (2, 1), value=7)
+    real = torch.zeros_like(wide, dtype=torch.bool)
+    real[:, 2:-1] = True
+    close(model(wide, padding_mask=real).logits[:, 2:-1], whole)
+    state = model.begin()
+    model(wide[:, :4], padding_mask=real[:, :4], state=state)
+    close(model(wide[:, 4:], padding_mask=real, state=state).logits[:, :-1], whole[:, 2:])  # a mask of all of it
+
+
+# looking
+
+
+@pytest.mark.parametrize("form", ["lstm-additive", "gru-bilinear", "lstm-bilinear-fed"])
+def test_a10_observed_steps_join_and_rows_are_slices(form: str) -> None:
+    network = seq2seq(form)
+    with observe(network) as whole:
+        network(SOURCE, TARGET, source_padding_mask=REAL)
+    with observe(network) as stepped:
+        state = network.begin()
+        for t in range(6):
+            network(SOURCE, TARGET[:, t : t + 1], source_padding_mask=REAL, state=state)
+    torch.testing.assert_close(stepped["cross", 0], whole["cross", -1], rtol=0, atol=1e-6)
+    with observe(network, rows=[4, 1], layers=[-1], heads=[0]) as some:
+        network(SOURCE, TARGET, source_padding_mask=REAL)
+    assert torch.equal(some["cross", 0], whole["cross", 0][:, :, [4, 1]])
+    with pytest.raises(UsageError, match="no 'decoder' attention was observed; seen: cross"):
+        whole["decoder", 0]
+
+
+def test_a10_around_a_search_the_best_output_is_seen() -> None:
+    network = seq2seq("lstm-additive")
+    with observe(network) as seen:
+        ((best, _),) = generate(network, SOURCE[:1], Beam(3, 1.0, 2), max_new_tokens=7)
+    read = [CONFIG.start_id, *(best.ids if best.finished else best.ids[:-1])]
+    with observe(network) as forced:
+        network(SOURCE[:1], torch.tensor([read]))
+    torch.testing.assert_close(seen["cross", 0], forced["cross", 0], rtol=0, atol=1e-6)
+
+
+# weights, gradients, dropout, precision
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_are_those_of_finite_differences(form: str) -> None:
+    """Every parameter of a tiny network, the source padded on both sides, the target on the right."""
+    config = replace(CONFIG, vocab_size=5, d_model=2, n_layers=1, recurrent=FORMS[form])
+    network = shaken(RecurrentSeq2Seq(config))
+    source, target = torch.tensor([[4, 3, 2], [1, 4, 0]]), torch.tensor([[2, 1, 4], [2, 3, 0]])
+    real, real_target = torch.tensor([[False, True, True], [True, True, False]]), target > 0
+
+    def logits(*_: Tensor) -> Tensor:
+        out: Tensor = network(source, target, source_padding_mask=real, target_padding_mask=real_target).logits
+        return out[real_target]
+
+    assert torch.autograd.gradcheck(logits, tuple(network.parameters()))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
+def test_weights_begin_as_published(cell: CellName) -> None:
+    """Recurrent matrices orthogonal gate by gate, others within ±1/√D, biases 0 and 1 for the forget gate."""
+    torch.manual_seed(3)
+    config = replace(CONFIG, recurrent=replace(FORMS["lstm-additive"], cell=cell), d_model=16)
+    network = RecurrentSeq2Seq(config)
+    for name, parameter in network.named_parameters():
+        if "weight_hh" in name:
+            for gate in parameter.split(parameter.shape[1]):
+                torch.testing.assert_close(gate @ gate.t(), torch.eye(len(gate)), rtol=0, atol=1e-5)
+        elif parameter.dim() > 1 and "embedding" not in name:
+            assert 0.15 < float(parameter.detach().abs().max()) <= 0.25
+        elif "bias_ih" in name and cell == "lstm":
+            gates = parameter.view(4, -1)
+            assert bool((gates[1] == 1).all()) and bool((gates[[0, 2, 3]] == 0).all())
+        elif parameter.dim() == 1:
+            assert bool((parameter == 0).all())
+    torch.manual_seed(3)
+    again = RecurrentSeq2Seq(config).state_dict()
+    assert all(torch.equal(value, again[name]) for name, value in network.state_dict().items())
+    torch.manual_seed(4)
+    assert not torch.equal(RecurrentSeq2Seq(config).embedding.weight, network.embedding.weight)
+
+
+def test_on_the_meta_device_the_numbers_learned_are_counted() -> None:
+    """A published size: 512 wide, 4 + 4 layers of LSTM, a vocabulary of 32,000, all embeddings one matrix."""
+    width, vocabulary = 512, 32000
+    config = replace(CONFIG, d_model=width, vocab_size=vocabulary, n_layers=4, recurrent=FORMS["lstm-additive"])
+    with torch.device("meta"):
+        network, model = RecurrentSeq2Seq(config), RecurrentLM(config)
+    encoder = 4 * 2 * 4 * (width // 2) * (width + width // 2 + 2)
+    decoder = 4 * width * (2 * width + width + 2) + 3 * 4 * width * (width + width + 2)
+    bridge, join = (width + 1) * 4 * 2 * width, (3 * width + 1) * 2 * width
+    attention = width * width + (width + 1) * width + width
+    expected = vocabulary * width + encoder + decoder + bridge + join + attention
+    assert parameter_count(network) == expected
+    assert parameter_count(model) == vocabulary * width + 4 * 4 * width * (2 * width + 2)
+    assert all(parameter.is_meta for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_copy_in_bfloat16_runs_and_learns(form: str) -> None:
+    network = seq2seq(form)
+    copy = deepcopy(network).to(torch.bfloat16)
+    out = copy(SOURCE, TARGET, source_padding_mask=REAL)
+    assert out.logits.dtype == torch.bfloat16
+    exact = network(SOURCE, TARGET, source_padding_mask=REAL).logits
+    assert float(((out.logits.double() - exact).norm() / exact.norm()).detach()) < 0.05
+    out.logits.sum().backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in copy.parameters())
+    logits, _ = copy.steps().step(TARGET[:, 0], copy.steps().begin(SOURCE, REAL))
+    assert logits.dtype == torch.float32
+
+
+def test_dropout_is_drawn_from_what_is_given_and_only_while_training() -> None:
+    """In the language model of 3 layers: on the embedding, twice between layers, on what is projected."""
+    config = replace(LM_CONFIG, dropout=0.4, n_layers=3, recurrent=FORMS["lstm-none"])
+    model = shaken(RecurrentLM(config))
+    quiet = model(TARGET).logits
+    model.train()
+    random = Randomness(7)
+    one, other = model(TARGET, random=random).logits, model(TARGET, random=Randomness(7)).logits
+    assert random.use == 4 and torch.equal(one, other)
+    assert not torch.allclose(one, model(TARGET, random=Randomness(8)).logits)
+    assert not torch.allclose(one, quiet)
+    torch.manual_seed(0)
+    drawn = model(TARGET).logits  # nothing given: PyTorch's global generator
+    torch.manual_seed(0)
+    assert torch.equal(model(TARGET).logits, drawn) and not torch.allclose(model(TARGET).logits, drawn)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_dropout_of_an_encoder_decoder_is_reproducible(form: str) -> None:
+    """Both embeddings, between the 2 layers of either side (in some decoders at each of 6 steps), what is projected."""
+    network = shaken(RecurrentSeq2Seq(replace(CONFIG, dropout=0.3, recurrent=FORMS[form]))).train()
+
+    def logits(seed: int) -> Tensor:
+        found: Tensor = network(SOURCE, TARGET, source_padding_mask=REAL, random=Randomness(seed)).logits
+        return found
+
+    assert torch.equal(logits(1), logits(1)) and not torch.allclose(logits(1), logits(2))
+    assert not torch.allclose(logits(1), network.eval()(SOURCE, TARGET, source_padding_mask=REAL).logits)
+    random = Randomness(1)
+    network.train()(SOURCE, TARGET, random=random)
+    assert random.use == 3 + 1 + (6 if "additive" in form or "fed" in form else 1)
+    assert not any(isinstance(part, nn.RNNBase) and part.dropout for part in network.modules())  # torch's own is off

@@ -1,0 +1,161 @@
+"""Transplants (M14): what was carried over computes as before, what is new is named, and what cannot be is refused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from atento.attention.masks import bidirectional, causal, prefix
+from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
+from atento.decoding import Greedy, generate
+from atento.errors import CapabilityError
+from atento.networks import Decoder, Encoder, EncoderDecoder, build_network, presets
+from atento.networks.transplant import (
+    extended,
+    to_decoder,
+    to_encoder,
+    to_encoder_decoder,
+    trimmed,
+    with_positions,
+)
+
+SIZES = {"vocab_size": 23, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2}
+IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 12, 13, 0, 0, 0]])
+REAL = IDS != 0
+
+
+def tiny(config: NetworkConfig, seed: int = 0) -> Encoder | Decoder | EncoderDecoder:
+    """A network of that kind, small, every weight random, float64."""
+    torch.manual_seed(seed)
+    ids = dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id", "start_id"), 0)
+    network = build_network(
+        replace(config, **SIZES | ids | {"eos_id": 3, "start_id": 2, "mask_id": None, "dropout": 0.0})
+    )
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(std=0.4)
+    return network.double().eval()
+
+
+def bert(**changes: object) -> Encoder:
+    network = tiny(presets.bert_base(max_len=12, **changes))
+    assert isinstance(network, Encoder)
+    return network
+
+
+def hidden(network: Encoder | Decoder, **options: object) -> Tensor:
+    with torch.no_grad():
+        return network(IDS, padding_mask=REAL, **options).hidden[REAL]
+
+
+def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way() -> None:
+    """Bidirectional hidden vectors are the encoder's; causal ones are the encoder's under a causal mask; it writes."""
+    encoder = bert(heads=(HeadConfig("masked-language-model"),))
+    decoder, ledger = to_decoder(encoder)
+    torch.testing.assert_close(hidden(decoder, mask=bidirectional()), hidden(encoder), rtol=0, atol=1e-12)
+    torch.testing.assert_close(hidden(decoder), hidden(encoder, mask=causal()), rtol=0, atol=1e-12)
+    torch.testing.assert_close(hidden(decoder, mask=prefix(3)), hidden(encoder, mask=prefix(3)), rtol=0, atol=1e-12)
+    assert torch.equal(decoder.output.bias, encoder.heads["masked-language-model"].output.bias)
+    assert not ledger.new
+    assert sorted(ledger.unused) == [
+        "heads.masked-language-model.dense.bias",
+        "heads.masked-language-model.dense.weight",
+        "heads.masked-language-model.norm.bias",
+        "heads.masked-language-model.norm.weight",
+        "pooler.dense.bias",
+        "pooler.dense.weight",
+    ]
+    found = generate(decoder, IDS, Greedy(), max_new_tokens=4, padding_mask=REAL, eos_id=())
+    assert [len(row[0].ids) for row in found] == [4, 4]
+
+
+def test_m14_one_checkpoint_reads_both_ways_or_is_refused_the_cache() -> None:
+    decoder, _ = to_decoder(bert())
+    with pytest.raises(CapabilityError, match="looks ahead"):
+        decoder(IDS, mask=bidirectional(), state=decoder.begin())
+
+
+def test_m14_two_checkpoints_become_an_encoder_decoder() -> None:
+    """Both halves carry every weight; the reading half computes as before; cross-attention alone is new."""
+    reader, writer = bert(), bert()
+    with torch.no_grad():
+        for parameter in writer.parameters():
+            parameter.add_(0.1)
+    both, ledger = to_encoder_decoder(reader, writer)
+    assert ledger.new and all(".cross_" in name for name in ledger.new)
+    with torch.no_grad():
+        read = both.encode(IDS, source_padding_mask=REAL)[REAL]
+    torch.testing.assert_close(read, hidden(reader), rtol=0, atol=1e-12)
+    own = both.state_dict()
+    for name, value in writer.state_dict().items():
+        if name.startswith("stack."):
+            assert torch.equal(own[name.replace("stack.", "decoder.")], value)
+    assert torch.equal(both.target_embedding.weight, writer.embedding.weight)
+    alone, _ = to_encoder_decoder(reader, reader)
+    assert alone.target_embedding is None
+    found = generate(both, IDS, Greedy(), max_new_tokens=3, padding_mask=REAL)
+    assert all(len(row[0].ids) <= 3 for row in found)
+
+
+def test_m14_networks_of_different_blocks_are_refused() -> None:
+    with pytest.raises(CapabilityError, match="`activation`: got 'gelu' and 'gelu-tanh'"):
+        to_encoder_decoder(bert(), tiny(presets.gpt2(max_len=12)))
+
+
+def test_m14_the_reading_half_of_t5_classifies() -> None:
+    """T5's encoder computes as before; the head is new and reads the mean of real tokens."""
+    whole = tiny(presets.t5_small(d_head=4))
+    assert isinstance(whole, EncoderDecoder)
+    head = HeadConfig("classification", labels=("no", "yes"), pooling="mean")
+    encoder, ledger = to_encoder(whole, [head])
+    with torch.no_grad():
+        torch.testing.assert_close(
+            hidden(encoder), whole.encode(IDS, source_padding_mask=REAL)[REAL], rtol=0, atol=1e-12
+        )
+        out = encoder(IDS, padding_mask=REAL)
+        mean = torch.stack([out.hidden[0].mean(0), out.hidden[1, :3].mean(0)])
+        torch.testing.assert_close(out.logits, encoder.heads["classification"](mean), rtol=0, atol=1e-12)
+    assert sorted(ledger.new) == ["heads.classification.out.bias", "heads.classification.out.weight"]
+    assert all(name.startswith("decoder.") for name in ledger.unused)
+
+
+def test_m14_absolute_to_relative_positions() -> None:
+    encoder = bert()
+    changed, ledger = with_positions(encoder, (PositionConfig("t5"), PositionConfig("rotary")))
+    assert ledger.new == ["stack.positions.schemes.0.weight"]
+    assert ledger.unused == ["inputs.positions.schemes.0.weight"]
+    bare, _ = with_positions(encoder, PositionConfig("none"))
+    own = encoder.state_dict() | {"inputs.positions.schemes.0.weight": torch.zeros(12, 8).double()}
+    encoder.load_state_dict(own)
+    torch.testing.assert_close(hidden(bare), hidden(encoder), rtol=0, atol=1e-12)
+    assert isinstance(changed, Encoder) and hidden(changed).shape == (9, 8)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_m14_vocabulary_extended_then_trimmed_is_the_old_network(tied: bool) -> None:
+    """New tokens change no old logit; kept tokens keep theirs under their new ids."""
+    network = tiny(presets.gpt2(max_len=12, tied_embeddings=tied, output_bias=True))
+    longer, ledger = extended(network, 30)
+    assert not ledger.new and not ledger.unused and longer.config.vocab_size == 30
+    with torch.no_grad():
+        before = network(IDS).logits
+        after = longer(IDS).logits
+        torch.testing.assert_close(after[..., :23], before, rtol=0, atol=1e-12)
+        mean = network.embedding.weight.mean(0)
+        torch.testing.assert_close(longer.embedding.weight[25], mean, rtol=0, atol=1e-12)
+        kept = [3, 0, 2, 13, 12, 11, 10, 9, 8, 7, 6, 5]
+        shorter, _ = trimmed(network, kept)
+        place = torch.tensor([kept.index(i) if i in kept else -1 for i in range(23)])
+        torch.testing.assert_close(shorter(place[IDS]).logits, before[..., kept], rtol=0, atol=1e-12)
+    assert (shorter.config.eos_id, shorter.config.pad_id, shorter.config.start_id) == (0, 1, 2)
+
+
+def test_m14_vocabulary_errors() -> None:
+    network = tiny(presets.gpt2(max_len=12))
+    with pytest.raises(ValueError, match="at least the present 23: got 5"):
+        extended(network, 5)
+    with pytest.raises(ValueError, match="must hold `eos_id`: 3"):
+        trimmed(network, [0, 2, 5])
+    with pytest.raises(ValueError, match="different ids below 23"):
+        trimmed(network, [0, 2, 3, 3])
