@@ -205,6 +205,9 @@ def test_gpt2_by_hand(tmp_path: Path) -> None:
     assert Tokenizer.load(padded).pad_id == 9 and Tokenizer.load(padded).with_specials([1])[0] == [0, 1]
     put(padded, {"tokenizer_config.json": {"added_tokens_decoder": {"11": {"content": "[P]", "special": True}}}})
     assert message(padded) == f"the added token '[P]' of {padded} must have the next free id 9: got 11"
+    gaps = {"vocab.json": ROBERTA, "merges.txt": "", "tokenizer_config.json": {"extra_special_tokens": ["<x>"]}}
+    folder = put(tmp_path / "gaps", gaps)  # nine pieces, and the ids go up to 13
+    assert message(folder) == f"the vocabulary of {folder} must have no gaps: an added token has the id of another"
 
 
 def test_vocabularies_and_merges_that_are_damaged(tmp_path: Path) -> None:

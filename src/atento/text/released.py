@@ -250,6 +250,9 @@ def _add_tokens(
             backend.add_special_tokens([_token(text, one, special=True)])
             known.add(text)
     backend.add_special_tokens([_token(text, None, special=True) for text in built.specials if text not in known])
+    ids = backend.get_vocab(with_added_tokens=True)
+    if len(set(ids.values())) < len(ids):
+        raise TokenizerError(f"the vocabulary of {directory} must have no gaps: an added token has the id of another")
 
 
 def _listed(settings: Mapping[str, Any], key: str) -> list[Any]:

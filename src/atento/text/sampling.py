@@ -62,7 +62,8 @@ class Sampler:
         self._ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
         self._prefix = model.get("continuing_subword_prefix") or ""
         self._suffix = model.get("end_of_word_suffix") or ""
-        self._unk = self._ids.get(model.get("unk_token") or "", 0) if kind != "unigram" else int(model["unk_id"] or 0)
+        unk = self._ids.get(model.get("unk_token") or "") if kind != "unigram" else int(model["unk_id"] or 0)
+        self._unknown_ids = [] if unk is None else [unk]  # without one the library drops what it cannot spell
 
     def encode(self, text: str, rate: float, seed: int | str) -> list[int]:
         """The ids of one drawn segmentation of `text`; `rate` lies in [0, 1]."""
@@ -100,7 +101,7 @@ class Sampler:
         """A character that is no piece: its bytes where the vocabulary has them, else unknown."""
         ids = [self._ids.get(f"<0x{byte:02X}>") for byte in char.encode("utf-8")]
         known = [i for i in ids if i is not None]
-        return known if len(known) == len(ids) else [self._unk]
+        return known if len(known) == len(ids) else self._unknown_ids
 
     def _bpe(self, word: str, rate: float, chance: random.Random) -> list[int] | None:
         parts = list(word)

@@ -1,0 +1,120 @@
+"""A live network as a tree of named parts, in the order in which numbers pass them: what diagrams are drawn from."""
+
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from atento.attention.multihead import MultiHeadAttention
+from atento.networks.block import Block
+from atento.networks.build import Network
+from atento.networks.cbow import CBOW
+from atento.networks.elmo import ELMo
+from atento.networks.encoder import Encoder
+from atento.networks.encoder_decoder import EncoderDecoder
+from atento.networks.inputs import InputLayer
+from atento.networks.layers import Residual
+from atento.networks.recurrent_lm import RecurrentLM
+from atento.networks.recurrent_seq2seq import RecurrentSeq2Seq
+from atento.networks.stack import Stack
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box: its name, a few words on it, how many numbers it learns (None: it is no place for them).
+
+    `parts` are the boxes inside, from the first passed to the last; `times` says how many such stand in a row. `around`
+    marks where a residual sum takes up the stream again: how many boxes back it left.
+    """
+
+    name: str
+    detail: str = ""
+    parameters: int | None = None
+    parts: tuple["Part", ...] = field(default=())
+    times: int = 1
+    around: int = 0
+
+
+def describe(network: Network) -> list[Part]:
+    """The columns of a network's diagram: one, or a reader's and a writer's."""
+    if isinstance(network, EncoderDecoder):
+        reader = [_table(network.embedding, "source tokens"), *_inputs(network.source_inputs), *_stack(network.encoder)]
+        writer = [_table(network.table, "target tokens, shifted right"), *_inputs(network.target_inputs)]
+        writer += [*_stack(network.decoder), _output(network.output)]
+        return [Part("encoder", parts=tuple(reader)), Part("decoder", parts=tuple(writer))]
+    if isinstance(network, RecurrentSeq2Seq):
+        recurrent = network.config.recurrent
+        kind = "lstm" if recurrent is None else recurrent.cell
+        score = "additive" if recurrent is None else recurrent.attention
+        both = "both ways" if recurrent is None or recurrent.bidirectional else "one way"
+        reader = [_table(network.embedding, "source tokens"), Part(kind.upper(), both, _count(network.encoder))]
+        asked = Part("attention", score, None) if score != "none" else Part("context", "the last state")
+        writer = [_table(network.table, "target tokens, shifted right"), asked]
+        writer += [Part(kind.upper(), "step by step", _count(network.decoder)), _output(network.output)]
+        return [Part("encoder", parts=tuple(reader)), Part("decoder", parts=tuple(writer))]
+    if isinstance(network, RecurrentLM):
+        cells = Part("recurrent layers", "left to right", _count(network.stack))
+        parts = [_table(network.embedding, "tokens"), cells, _output(network.output)]
+        return [Part("language model", parts=tuple(parts))]
+    if isinstance(network, ELMo):
+        below = network.characters
+        first = Part("words", "one vector each") if below is None else Part("characters", "CNN, highway", _count(below))
+        parts = [first, Part("LSTM, forward", f"{network.config.n_layers} layers", _count(network.forward_layers))]
+        parts += [Part("LSTM, backward", f"{network.config.n_layers} layers", _count(network.backward_layers))]
+        return [Part("ELMo", parts=(*parts, Part("mix of all layers", "γ Σ softmax(w) h", _count(network.mix))))]
+    if isinstance(network, CBOW):
+        words = Part("words of the window", "no order", network.input_weight.numel())
+        return [Part("CBOW", parts=(words, Part("mean"), Part("the word between", "", network.output_weight.numel())))]
+    whole = [_table(network.embedding, "tokens"), *_inputs(network.inputs), *_stack(network.stack)]
+    if not isinstance(network, Encoder):
+        return [Part("decoder", parts=(*whole, _output(network.output)))]
+    if network.pooler is not None:
+        whole.append(Part("pooler", "tanh of the first token", _count(network.pooler)))
+    whole += [Part(f"{kind} head", "", _count(head)) for kind, head in network.heads.items()]
+    return [Part("encoder", parts=tuple(whole))]
+
+
+def _count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _table(embedding: nn.Module, what: str) -> Part:
+    return Part("embedding", what, _count(embedding))
+
+
+def _output(output: nn.Module) -> Part:
+    own = _count(output)
+    return Part("linear and softmax", "" if own else "the embedding's matrix", own)
+
+
+def _inputs(layer: InputLayer) -> list[Part]:
+    kinds = [type(scheme).__name__.lower() for scheme in layer.positions.schemes]
+    parts = [Part("+ positions", " + ".join(kinds), _count(layer.positions))] if kinds else []
+    if layer.segments is not None:
+        parts.append(Part("+ segments", f"{layer.segments.shape[0]} kinds", layer.segments.numel()))
+    return parts if layer.norm is None else [*parts, Part("norm", "", _count(layer.norm))]
+
+
+def _stack(stack: Stack) -> list[Part]:
+    first = next(iter(stack.blocks))
+    assert isinstance(first, Block)
+    inside = _sublayer(first.self_attention, first.own_residual, stack.own_mask.name)
+    if first.cross_attention is not None and first.cross_residual is not None:
+        inside += _sublayer(first.cross_attention, first.cross_residual, "over the encoded source")
+    inside += _sublayer(first.feed_forward, first.feed_forward_residual, "")
+    relative = [type(scheme).__name__ for scheme in stack.positions.schemes]
+    detail = " + ".join(relative)
+    parts = [Part("block", detail, _count(first), tuple(inside), times=len(stack.blocks))]
+    return parts if stack.norm is None else [*parts, Part("norm", "", _count(stack.norm))]
+
+
+def _sublayer(part: nn.Module, residual: Residual, detail: str) -> list[Part]:
+    norm = Part("norm", type(residual.norm).__name__, _count(residual.norm))
+    if isinstance(part, MultiHeadAttention):
+        kind = "cross-attention" if part.kind == "cross" else "self-attention"
+        shared = "" if part.n_kv_heads == part.n_heads else f", {part.n_kv_heads} of keys"
+        middle = Part(kind, f"{part.n_heads} heads{shared}; {detail}", _count(part))
+    else:
+        middle = Part("feed-forward", f"{part.outer.in_features} wide", _count(part))  # type: ignore[union-attr]
+    if residual.place == "pre":
+        return [norm, middle, Part("+", "the stream itself", around=2)]
+    return [middle, Part("+", "the stream itself", around=1), norm]

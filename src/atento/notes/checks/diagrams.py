@@ -1,0 +1,177 @@
+"""Rows J3, J8, J9 and J10: block diagrams of live networks; what is drawn is what runs, in the order it runs in."""
+
+import torch
+from torch import Tensor, nn
+
+from atento.attention import observe
+from atento.attention.multihead import MultiHeadAttention
+from atento.config import presets
+from atento.config.elmo import CBOWConfig, ELMoConfig
+from atento.config.network import HeadConfig, NetworkConfig
+from atento.inspection.network_figure import network_svg, network_text
+from atento.networks import Network, build_network, parameter_count
+from atento.networks.describe import Part, describe
+from atento.networks.heads import LinearHead, MaskedLanguageHead, Pooler
+from atento.networks.layers import FeedForward, OutputLayer, TokenEmbedding
+from atento.notes.checks.families import reversing
+from atento.notes.drawing import heat, shaded, sheet
+from atento.notes.finding import AtMost, Finding, compare
+
+_SIZES = {"vocab_size": 50, "d_model": 12, "d_ff": 24, "n_heads": 3, "max_len": 16, "dropout": 0.0}
+_IDS = dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id", "start_id"), 0)
+
+
+def drawn_order(parts: tuple[Part, ...]) -> list[str]:
+    """The boxes that stand for modules, each block's as often as there are blocks."""
+    names: list[str] = []
+    for part in parts:
+        names += drawn_order(part.parts) * part.times if part.parts else []
+        if not part.parts and part.name != "+" and not part.name.startswith("+ "):
+            names.append(part.name)
+    return names
+
+
+def running_order(network: nn.Module, *inputs: Tensor) -> list[str]:
+    """The same modules by the order in which their outputs are ready, heard by hooks."""
+    names: list[str] = []
+    hooks = []
+
+    def listen(module: nn.Module, name: str) -> None:
+        hooks.append(module.register_forward_hook(lambda *_: names.append(name)))
+
+    inside = {id(part) for name, part in network.named_modules() if name.startswith("heads.") and name.count(".") > 1}
+    for module in network.modules():
+        if id(module) in inside:
+            continue
+        if isinstance(module, MultiHeadAttention):
+            listen(module, "cross-attention" if module.kind == "cross" else "self-attention")
+        elif isinstance(module, FeedForward):
+            listen(module, "feed-forward")
+        elif isinstance(module, nn.LayerNorm):
+            listen(module, "norm")
+        elif isinstance(module, TokenEmbedding):
+            listen(module, "embedding")
+        elif isinstance(module, OutputLayer):
+            listen(module, "linear and softmax")
+        elif isinstance(module, Pooler):
+            listen(module, "pooler")
+        elif isinstance(module, LinearHead | MaskedLanguageHead):
+            kind = module.config.kind if isinstance(module, LinearHead) else "masked-language-model"
+            listen(module, f"{kind} head")
+    with torch.no_grad():
+        network(*inputs)
+    for hook in hooks:
+        hook.remove()
+    return names
+
+
+def told(parts: list[Part]) -> int:
+    """The numbers that a diagram's boxes learn, each block's as often as it stands."""
+    total = 0
+    for part in parts:
+        total += (told(list(part.parts)) if part.parts else part.parameters or 0) * part.times
+    return total
+
+
+def ids(rows: int, length: int) -> Tensor:
+    return torch.randint(5, 50, (rows, length))
+
+
+def block_drawn() -> Finding:
+    """J3: a block that norms behind the sum, and one before: boxes stand in the order in which they run."""
+    found, figures, texts = {}, [], []
+    for place in ("post", "pre"):
+        config = NetworkConfig(architecture="decoder", n_layers=1, norm=place, **_SIZES | _IDS)  # type: ignore[arg-type]
+        network = build_network(config)
+        columns = describe(network)
+        found[place] = drawn_order(columns[0].parts) == running_order(network, ids(1, 4))
+        figures.append(columns[0])
+        texts.append(network_text(columns))
+    return compare(
+        {"drawn as it runs": found},
+        {"drawn as it runs": {"post": True, "pre": True}},
+        drawing="\n\n".join(texts),
+        figure=network_svg(figures, "one block: the norm behind the sum, and before the sublayer"),
+    )
+
+
+def whole_drawn() -> Finding:
+    """J9: the Transformer of 2017, encoder and decoder; every number that it learns stands in one box."""
+    network = build_network(presets.transformer_tiny(**_SIZES | _IDS, norm="post"))
+    columns = describe(network)
+    order = [name for column in columns for name in drawn_order(column.parts)]
+    names = running_order(network, ids(1, 5), ids(1, 4))
+    shared = network.embedding.weight.numel()  # type: ignore[union-attr, operator]
+    return compare(
+        {"drawn as it runs": order == names, "parameters": told(columns) - shared},
+        {"drawn as it runs": True, "parameters": parameter_count(network)},
+        remark="the embedding is drawn on either side and is one matrix",
+        drawing=network_text(columns),
+        figure=network_svg(columns, "Transformer: encoder and decoder"),
+    )
+
+
+def families_drawn() -> Finding:
+    """J10: CBOW, ELMo, GPT, BERT and T5 side by side, as they are built here; BERT's input is the sum of three."""
+    sizes = _SIZES | _IDS
+    own = CBOWConfig(window=2)
+    networks: dict[str, Network] = {
+        "CBOW": build_network(NetworkConfig(architecture="cbow", vocab_size=50, d_model=12, n_heads=3, cbow=own)),
+        "ELMo": build_network(
+            NetworkConfig(
+                architecture="elmo",
+                vocab_size=50,
+                d_model=12,
+                n_heads=3,
+                n_layers=2,
+                elmo=ELMoConfig(characters=None, d_cell=16),
+            )
+        ),
+        "GPT": build_network(presets.gpt1(**sizes, n_layers=2)),
+        "BERT": build_network(presets.bert_base(**sizes, n_layers=2, heads=(HeadConfig("masked-language-model"),))),
+        "T5": build_network(presets.t5_small(**sizes, n_layers=2, d_head=4)),
+    }
+    texts, columns, order = [], [], {}
+    for name, network in networks.items():
+        described = describe(network)
+        columns += [
+            Part(name if len(described) == 1 else f"{name}: {part.name}", parts=part.parts) for part in described
+        ]
+        texts.append(f"{name}, {parameter_count(network):,} parameters\n{network_text(described)}")
+    for name in ("GPT", "BERT"):
+        order[name] = drawn_order(describe(networks[name])[0].parts) == running_order(networks[name], ids(1, 4))
+    bert = networks["BERT"]
+    added = [part.name for part in describe(bert)[0].parts][:4]
+    return compare(
+        {"drawn as it runs": order, "BERT's input": added},
+        {
+            "drawn as it runs": {"GPT": True, "BERT": True},
+            "BERT's input": ["embedding", "+ positions", "+ segments", "norm"],
+        },
+        drawing="\n\n".join(texts),
+        figure=network_svg(columns[:4], "CBOW, ELMo, GPT, BERT"),
+    )
+
+
+@torch.no_grad()
+def recurrent_drawn() -> Finding:
+    """J8: a recurrent encoder-decoder, drawn and at work: writing letters backwards, it looks from right to left."""
+    network, _ = reversing("additive")
+    source = torch.randint(4, 10, (40, 8), generator=torch.Generator().manual_seed(5))
+    target = torch.cat([torch.full((40, 1), 2), source.flip(1)], dim=1)
+    with observe(network) as seen:
+        network(source, target[:, :-1])
+    weights = seen["cross", 0][:, 0]  # (40,8,8)
+    places = torch.arange(8.0)
+    middle = weights @ places  # (40,8): where it looks, on average
+    both = torch.stack([places.expand(40, -1).flatten(), middle.flatten()])
+    slope = float(torch.corrcoef(both)[0, 1])
+    letters = ["abcdef"[int(i) - 4] for i in source[0]]
+    columns = describe(network)
+    panel = heat(weights[0], "who reads what", letters[::-1], letters, cell=30)
+    return compare(
+        {"where it looks against what it writes": slope, "boxes": [column.name for column in columns]},
+        {"where it looks against what it writes": AtMost(-0.8), "boxes": ["encoder", "decoder"]},
+        drawing=f"{network_text(columns)}\n\n{shaded(weights[0])}",
+        figure=sheet("alignment of a recurrent encoder-decoder that writes backwards", [[panel]]),
+    )
