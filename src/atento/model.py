@@ -23,6 +23,7 @@ from atento.tasks.attend import attention_record
 from atento.tasks.embedding import EmbeddingConfig, embed
 from atento.tasks.locate import check_weights, decoding_config, network_config, read_model, write_model
 from atento.tasks.translation import Translation, translate
+from atento.tasks.word_models import WordModel, embed_words, read_word_model
 from atento.text import Tokenizer, has_tokenizer
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ def load(
     allow_missing: bool = False,
     allow_unused: bool = False,
 ) -> Model:
-    """A model in evaluation mode, from a run folder (its best checkpoint), a model folder of our layout or of Hugging
-    Face's, or a hub name. `model.ledger` says what became of the weights of another project's file.
+    """A model in evaluation mode: a run folder (its best checkpoint), a model folder of our layout or Hugging Face's, a
+    hub name, a published ELMo folder, or a word2vec file (.bin, .txt, .vec).
+
+    `model.ledger` says what became of the weights of another project's file.
 
     Args:
         device: "auto", "cpu", "cuda" ... precision: "float32", or "bfloat16" where that is asked for.
@@ -51,6 +54,11 @@ def load(
     """
     if precision not in DTYPES:
         raise UsageError(f"`precision` must be one of {', '.join(DTYPES)}: got {precision!r}")
+    of_words = read_word_model(Path(model))
+    if of_words is not None:
+        network: Network = of_words.network.to(device=resolve_device(device), dtype=DTYPES[precision]).eval()
+        about = {"name": Path(model).name, "task": "embedding", "network": network_to_dict(network.config)}
+        return Model(network.requires_grad_(False), None, about, Path(model), words=of_words)
     found = read_model(model, allow_missing=allow_missing, allow_unused=allow_unused)
     config = network_config(found.config, found.path)
     decoding_config(found.config, found.path)  # wrong there is found here, not at the first text
@@ -85,8 +93,10 @@ class Model:
         config: dict[str, Any],
         path: Path | None,
         ledger: Ledger | None = None,
+        words: WordModel | None = None,
     ) -> None:
         self.network, self.tokenizer, self.config, self.path, self.ledger = network, tokenizer, config, path, ledger
+        self.words = words  # of a model that reads words, not pieces
 
     @property
     def decoding(self) -> DecodingConfig:
@@ -116,7 +126,7 @@ class Model:
         self, texts: Sequence[str], *, n_best: int | None = None, **options: Any
     ) -> list[list[Translation]]:
         """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores."""
-        if self.config.get("task") != "translation":
+        if self.config.get("task") not in ("translation", "text-to-text"):  # T5's prefix says what is to be done
             raise CapabilityError(f"this model does {self.config.get('task')}, not translation")
         if not isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq):
             raise CapabilityError(f"a {type(self.network).__name__} does not translate")
@@ -158,7 +168,10 @@ class Model:
             if name not in known:
                 raise UsageError(f"unknown embedding option {name!r}{nearest(name, known)}")
         config = EmbeddingConfig(**self.config.get("embedding", {}) | options)
-        vectors = embed(self.network, self._tokenizer(), texts, config, batch_tokens)
+        if self.words is not None:
+            vectors = embed_words(self.words, texts, config, batch_tokens)
+        else:
+            vectors = embed(self.network, self._tokenizer(), texts, config, batch_tokens)
         return vectors[0] if isinstance(text, str) else vectors
 
     def similarity(self, first: str, second: str, **options: Any) -> float:
@@ -182,6 +195,8 @@ class Model:
         Raises:
             CapabilityError: that layout cannot say what this network is; names what.
         """
+        if self.words is not None:
+            raise CapabilityError("word models stay as published; `atento.text.vectors` writes word vectors")
         if layout not in ("atento", "huggingface"):
             raise UsageError(f"`layout` must be 'atento' or 'huggingface': got {layout!r}")
         config = {"model_type": "atento"} | self.config | {"network": network_to_dict(self.network.config)}

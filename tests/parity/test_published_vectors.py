@@ -12,6 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+import atento
 from atento.config.elmo import ELMoConfig
 from atento.errors import MissingPartError, ModelError
 from atento.networks.elmo_hdf5 import load_published, published_config
@@ -318,3 +319,19 @@ def test_c15_gensim_reads_what_we_write_and_we_what_it_writes(binary: bool, tmp_
         found = vectors.neighbours(word, 6)
         assert [name for name, _ in found] == [name for name, _ in expected]
         assert [value for _, value in found] == pytest.approx([value for _, value in expected], abs=1e-5)
+
+
+def test_c14_a_published_folder_is_loaded_by_its_files(h5py: ModuleType, tmp_path: Path) -> None:
+    """`atento.load` finds the pair by the ends of their names, and reads what `load_published` reads."""
+    files = saved(h5py, tmp_path, options(), weights(), "float32")
+    wanted = load_published(*files)
+    for file in files:
+        file.rename(tmp_path / f"elmo_small_{file.name}")
+    model = atento.load(tmp_path)
+    found = model.network.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in wanted.state_dict().items())
+    vectors = model.embed(["o gato pulou", "alto"])
+    assert vectors.shape == (2, 2 * wanted.config.d_model) and float(abs(vectors[0] - vectors[1]).max()) > 0
+    (tmp_path / "other_options.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ModelError, match="holds several ELMo models"):
+        atento.load(tmp_path)

@@ -1,0 +1,89 @@
+"""Models that read words (C14, C15, G8): word2vec files and ELMo through `atento.load` and `embed`."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import atento
+from atento.config.elmo import CharacterConfig, ELMoConfig
+from atento.config.network import NetworkConfig
+from atento.errors import CapabilityError, DataError, UsageError
+from atento.networks import CBOW, ELMo
+from atento.tasks.embedding import EmbeddingConfig
+from atento.tasks.word_models import WordModel, embed_words
+from atento.text.characters import character_batch
+from atento.text.vectors import Vectors, write_binary_vectors, write_text_vectors
+
+MATRIX = np.array([[1, 0, 2], [0, 4, 0], [3, 3, -1]], dtype=np.float32)
+VECTORS = Vectors(["gato", "ação", ","], MATRIX)
+
+
+@pytest.mark.parametrize("name", ["words.txt", "words.vec", "words.bin", "words.txt.gz"])
+def test_c15_word2vec_files_load_and_pool(name: str, tmp_path: Path) -> None:
+    """The mean over known words; a text of none gives zeros; the network holds the same numbers."""
+    path = tmp_path / name
+    plain = tmp_path / "plain"
+    (write_binary_vectors if name == "words.bin" else write_text_vectors)(plain, VECTORS)
+    content = plain.read_bytes()
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    model = atento.load(path)
+    assert isinstance(model.network, CBOW) and model.tokenizer is None
+    np.testing.assert_array_equal(model.network.vectors.numpy(), MATRIX)
+    found = model.embed(["gato, ação", "nada", "gato"])
+    np.testing.assert_allclose(found, [MATRIX.mean(axis=0), [0, 0, 0], MATRIX[0]], atol=1e-7)
+    np.testing.assert_allclose(model.embed("ação", normalize=True), [0, 1, 0])
+    assert model.similarity("gato", "gato ,") == pytest.approx(
+        float(MATRIX[0] @ (MATRIX[0] + MATRIX[2])) / np.linalg.norm(MATRIX[0]) / np.linalg.norm(MATRIX[0] + MATRIX[2])
+    )
+    assert model.words is not None and model.words.vectors is not None
+    assert [word for word, _ in model.words.vectors.neighbours("gato", 2)] == [",", "ação"]
+
+
+def test_c15_a_damaged_file_is_named_and_saving_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.txt").write_text("2 3\ngato 1 2 3\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"bad\.txt"):
+        atento.load(tmp_path / "bad.txt")
+    write_text_vectors(tmp_path / "good.txt", VECTORS)
+    with pytest.raises(CapabilityError, match="word models stay as published"):
+        atento.load(tmp_path / "good.txt").save(tmp_path / "out")
+
+
+def elmo() -> ELMo:
+    characters = CharacterConfig(d_char=4, filters=((1, 4), (2, 4)), n_highway=1)
+    config = NetworkConfig(
+        architecture="elmo",
+        d_model=6,
+        n_heads=1,
+        n_layers=2,
+        dropout=0.0,
+        elmo=ELMoConfig(characters=characters, d_cell=8),
+    )
+    torch.manual_seed(0)
+    return ELMo(config).double().eval()
+
+
+def test_c14_elmo_pools_words_and_not_the_marks_around_them() -> None:
+    """By hand: the mix at the places of the words; the same word has another vector in another sentence."""
+    network = elmo()
+    found = embed_words(WordModel(network), ["o gato pulou", "", "gato"], EmbeddingConfig())
+    ids, _ = character_batch([["o", "gato", "pulou"]])
+    with torch.no_grad():
+        hidden = network(torch.from_numpy(ids)).hidden[0]
+        lowest = network.layers(torch.from_numpy(ids))[0, 0]
+    np.testing.assert_allclose(found[0], hidden[1:4].mean(dim=0).numpy(), atol=1e-6)
+    assert not found[1].any() and np.abs(found[2]).max() > 0
+    below = embed_words(WordModel(network), ["o gato pulou", "gato"], EmbeddingConfig(layer=0))
+    np.testing.assert_allclose(below[0], lowest[1:4].mean(dim=0).numpy(), atol=1e-6)
+    np.testing.assert_allclose(below[1], lowest[2].numpy(), atol=1e-6)
+    other = embed_words(WordModel(network), ["gato", "gato alto"], EmbeddingConfig(pooling="first"))
+    assert np.abs(other[0] - other[1]).max() > 1e-6
+
+
+def test_c14_errors() -> None:
+    with pytest.raises(UsageError, match="`layer` must lie between -3 and 2: got 3"):
+        embed_words(WordModel(elmo()), ["gato"], EmbeddingConfig(layer=3))
+    with pytest.raises(UsageError, match="`pooling` must be one of mean, first, last, max: got 'sum'"):
+        embed_words(WordModel(elmo()), ["gato"], EmbeddingConfig(pooling="sum"))
