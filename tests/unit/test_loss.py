@@ -152,7 +152,9 @@ def test_a_target_outside_the_vocabulary_is_refused() -> None:
 
 
 def test_peak_memory_does_not_grow_with_tokens_times_vocabulary() -> None:
-    """Smoothing on, forward and backward, in a fresh process: under a tenth of the plain twin's for half the tokens."""
+    """Smoothing on, forward and backward, in a fresh process: 16,000 tokens more take less than a third of what the
+    plain twin takes for 3,000; what is left is how the allocator lays a few blocks.
+    """
     program = """
 import pathlib, resource, torch
 from atento.training.loss import cross_entropy, plain_cross_entropy
@@ -166,11 +168,11 @@ def run(function, n):
     hidden = torch.randn(n, 8, requires_grad=True)
     weight = torch.randn(16000, 8, requires_grad=True)
     function(hidden, weight, torch.randint(16000, (n,)), 0.1)[0].backward()
-run(cross_entropy, 600)
-start = peak(); run(cross_entropy, 6000)
+run(cross_entropy, 8000)
+start = peak(); run(cross_entropy, 24000)
 middle = peak(); run(plain_cross_entropy, 3000)
 print(middle - start, peak() - middle)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     chunked, plain = (int(number) for number in done.stdout.split())
-    assert plain > 0 and chunked < plain / 10
+    assert plain > 0 and chunked < plain / 3
