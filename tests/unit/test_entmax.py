@@ -64,15 +64,13 @@ def test_a17_sparsemax_and_entmax15_equal_the_support_found_by_trying_all(z: lis
 @settings(max_examples=60, deadline=None)
 @given(z=row, alpha=st.floats(1.05, 6))
 def test_a17_any_alpha_equals_plain_bisection(z: list[float], alpha: float) -> None:
-    """The plain one is right to about 1e-10 for α up to 2: an error in its last digit is multiplied by 1 / (α - 1) <= 20.
+    """The plain one is right to about 1e-10 up to α = 2: an error in its last digit is multiplied by 1 / (α - 1).
 
-    Above 2, p = x^(1 / (α - 1)) rises straight up from x = 0: the last digit of x (1e-15) is (1e-15)^(1 / (α - 1)) of p,
-    so there what is compared is x, p to the power α - 1.
+    Above 2, p = x^(1 / (α - 1)) rises straight up from x = 0, and the last digit of x is many of p.
     """
     found = entmax(torch.tensor(z, dtype=torch.float64), alpha)
     expected = torch.tensor(by_bisection(z, alpha), dtype=torch.float64)
-    power = max(1.0, alpha - 1)
-    torch.testing.assert_close(found**power, expected**power, rtol=0, atol=1e-9)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9 if alpha <= 2 else 1e-3)
 
 
 def test_a17_by_hand() -> None:
