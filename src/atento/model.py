@@ -20,7 +20,7 @@ from atento.networks import EncoderDecoder, Network, RecurrentSeq2Seq, build_net
 from atento.networks.ledger import Ledger
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
-from atento.tasks.embedding import EmbeddingConfig, embed
+from atento.tasks.embedding import EmbeddingConfig, cosine, embed
 from atento.tasks.locate import check_weights, decoding_config, network_config, read_model, write_model
 from atento.tasks.translation import Translation, translate
 from atento.tasks.word_models import WordModel, embed_words, read_word_model
@@ -69,6 +69,9 @@ def load(
         raise TokenizerError(
             f"{found.path}: the tokenizer has {tokenizer.vocab_size} pieces and the model {config.vocab_size}"
         )
+    if tokenizer is not None and found.ledger is not None:  # their configurations name not all of these
+        unk, mask = tokenizer.specials.get("unk"), tokenizer.specials.get("mask")
+        config = replace(config, unk_id=config.unk_id if unk is None else unk, mask_id=mask)
     anew = bool(found.ledger and found.ledger.new)
     with torch.device("cpu" if anew else "meta"):
         network = build_network(config)
@@ -167,7 +170,10 @@ class Model:
         for name in options:
             if name not in known:
                 raise UsageError(f"unknown embedding option {name!r}{nearest(name, known)}")
-        config = EmbeddingConfig(**self.config.get("embedding", {}) | options)
+        usual: EmbeddingConfig = Reading().fit(
+            as_written(self.config.get("embedding", {}), str(self.path)), EmbeddingConfig, "embedding"
+        )
+        config: EmbeddingConfig = Reading().fit(as_written(options, "options"), EmbeddingConfig, "embedding", usual)
         if self.words is not None:
             vectors = embed_words(self.words, texts, config, batch_tokens)
         else:
@@ -176,9 +182,7 @@ class Model:
 
     def similarity(self, first: str, second: str, **options: Any) -> float:
         """The cosine of two texts' vectors, -1 to 1; options as in `embed`. A text without tokens gives 0."""
-        a, b = (vector.astype(np.float64) for vector in self.embed([first, second], **options))
-        lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-        return float(a @ b) / lengths if lengths else 0.0
+        return cosine(*self.embed([first, second], **options))
 
     def attend(self, text: str, target: str | None = None) -> AttentionRecord:
         """What attends to what: encoder self-attention, masked decoder self-attention, cross-attention (A11).

@@ -88,3 +88,13 @@ def test_a11_its_attention_can_be_looked_at(model: Model, tmp_path: Path) -> Non
     page = tmp_path / "page.html"
     record.save(page)
     assert "gato" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("layout", ["atento", "huggingface"])
+def test_g8_how_it_pools_survives_saving(model: Model, layout: str, tmp_path: Path) -> None:
+    """Normalisation and the cut at 256 tokens too, and the ids that its tokenizer names."""
+    again = atento.load(model.save(tmp_path / "out", layout=layout), device="cpu")
+    assert again.config["embedding"] == model.config["embedding"]
+    np.testing.assert_array_equal(again.embed("O gato dorme."), model.embed("O gato dorme."))
+    assert again.network.config == model.network.config
+    assert again.tokenizer is not None and again.network.config.mask_id == again.tokenizer.mask_id

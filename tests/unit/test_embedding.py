@@ -131,3 +131,12 @@ def test_g8_a_module_that_is_not_built_is_refused(tmp_path: Path) -> None:
     tmp_path.joinpath("modules.json").write_text("{")
     with pytest.raises(ModelError, match=r"modules\.json is damaged"):
         sentence_folder(tmp_path)
+
+
+def test_g8_settings_that_cannot_be_are_one_sentence(model: Model, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"options: embedding\.layer must be an integer: got 'x'"):
+        model.embed("o gato", layer="x")
+    (tmp_path / "config.json").write_text("[]", encoding="utf-8")
+    (tmp_path / "modules.json").write_text('[{"type": "a.Pooling", "path": ""}]', encoding="utf-8")
+    with pytest.raises(ModelError, match=r"config\.json must hold one JSON object: got list"):
+        sentence_folder(tmp_path)

@@ -106,7 +106,7 @@ def test_f5_a_saved_model_loads_with_bit_equal_logits(tokenizer: Tokenizer, tmp_
 
 def test_a_model_card_says_how_to_use_it(saved: Path) -> None:
     card = (saved / "README.md").read_text(encoding="utf-8")
-    assert "# small" in card and "Task: translation. An encoder-decoder Transformer, 16 wide, 1 + 1 layers" in card
+    assert "# small" in card and "Task: translation. Architecture: encoder-decoder, 16 wide, 1 + 1 layers" in card
     assert "atento.load('.')" in card
 
 

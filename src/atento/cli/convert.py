@@ -10,7 +10,7 @@ from atento.cli.options import ModelArgument
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    example = "Example:  atento convert bert-base-uncased --to atento --out bert"
+    example = "Example:  atento convert downloads/bert --to atento --out bert"
     app.command("convert", epilog=example)(convert)
 
 

@@ -69,10 +69,9 @@ def similarity(
     as_json: AsJson = False,
 ) -> None:
     """How near the two texts of a line are: the cosine of their vectors, -1 to 1."""
-    import numpy as np
-
     from atento.data.sources import read_lines
     from atento.errors import DataError
+    from atento.tasks.embedding import cosine
 
     pairs = []
     for number, line in enumerate(read_lines(file), 1):
@@ -81,10 +80,9 @@ def similarity(
             raise DataError(f"{file}:{number}: a line must hold two texts with a TAB between: got {len(parts)}")
         pairs.append(parts)
     flat = [text for pair in pairs for text in pair]
-    vectors = _vectors(model, flat, layer, pooling, device, precision, seed, threads).astype(np.float64)
-    for pair, (one, two) in zip(pairs, vectors.reshape(len(pairs), 2, -1)):
-        lengths = float(np.linalg.norm(one) * np.linalg.norm(two))
-        value = float(one @ two) / lengths if lengths else 0.0
+    vectors = _vectors(model, flat, layer, pooling, device, precision, seed, threads)
+    for pair, one, two in zip(pairs, vectors[::2], vectors[1::2]):
+        value = cosine(one, two)
         if as_json:
             sys.stdout.write(json.dumps({"texts": pair, "similarity": value}, ensure_ascii=False) + "\n")
         else:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention.observe import observing, unobserved
@@ -30,6 +31,16 @@ class PromptState:
         return PromptState(self.stack.select(rows), real, lengths)
 
 
+def last_tokens(ids: Tensor, padding_mask: Tensor | None, start_id: int) -> Tensor:
+    """Each row's last real token of ids (B,T), padded on either side, -> (B,); the start token for an empty row."""
+    known = F.pad(ids, (1, 0), value=start_id)  # (B,1+T)
+    if padding_mask is None:
+        return known[:, -1]
+    places = torch.arange(known.shape[1], device=ids.device)
+    last = torch.where(F.pad(padding_mask, (1, 0), value=True), places, 0).amax(dim=1)
+    return known.gather(1, last.unsqueeze(1)).squeeze(1)
+
+
 class DecoderSteps:
     """begin (B,T) -> a state that has read all of each prompt but its last token; step -> logits (R,V) (H12).
 
@@ -44,14 +55,7 @@ class DecoderSteps:
 
     def first_tokens(self, ids: Tensor, padding_mask: Tensor | None) -> Tensor:
         """The last real token of each row of ids (B,T), which the first step reads; the start token of an empty one."""
-        if ids.shape[1] == 0:
-            return torch.full((len(ids),), self.start_id, dtype=torch.long, device=ids.device)
-        if padding_mask is None:
-            return ids[:, -1]
-        place = torch.arange(ids.shape[1], device=ids.device)
-        last = torch.where(padding_mask, place, -1).amax(dim=1)  # (B,)
-        tokens = ids.gather(1, last.clamp_min(0).unsqueeze(1)).squeeze(1)
-        return torch.where(last < 0, torch.full_like(tokens, self.start_id), tokens)
+        return last_tokens(ids, padding_mask, self.start_id)
 
     @torch.inference_mode()
     def begin(self, ids: Tensor, padding_mask: Tensor | None) -> PromptState:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from atento.networks.decoder_steps import last_tokens
 
 if TYPE_CHECKING:
     from atento.networks.recurrent_lm import LanguageModelState, RecurrentLM
@@ -32,12 +33,7 @@ class RecurrentLMSteps:
 
     def first_tokens(self, ids: Tensor, padding_mask: Tensor | None) -> Tensor:
         """Each row's last real token, (B,); the start token for an empty prompt."""
-        known = F.pad(ids, (1, 0), value=self.start_id)  # (B,1+T)
-        if padding_mask is None:
-            return known[:, -1]
-        places = torch.arange(known.shape[1], device=ids.device)
-        last = torch.where(F.pad(padding_mask, (1, 0), value=True), places, 0).amax(dim=1)
-        return known.gather(1, last.unsqueeze(1)).squeeze(1)
+        return last_tokens(ids, padding_mask, self.start_id)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:

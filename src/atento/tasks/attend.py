@@ -36,7 +36,8 @@ def attention_record(model: Model, text: str, target: str | None) -> AttentionRe
         target = model.translate(text)
     config = network.config
     device = next(network.parameters()).device
-    source_ids, target_ids = tokenizer.encode(text), tokenizer.encode(target)
+    writing = tokenizer.target  # of another vocabulary in Marian's models, else the same
+    source_ids, target_ids = tokenizer.encode(text), writing.encode(target)
     source = torch.tensor([[*source_ids, config.eos_id]], device=device)
     shifted = torch.tensor([[config.start_id, *target_ids]], device=device)
     with observe(network) as seen:
@@ -46,11 +47,11 @@ def attention_record(model: Model, text: str, target: str | None) -> AttentionRe
     }
     written = [*target_ids, config.eos_id]
     return AttentionRecord(
-        tokens=tokenizer.tokens(shifted[0].tolist()),
-        words=[-1, *_words(tokenizer, target_ids)],
+        tokens=writing.tokens(shifted[0].tolist()),
+        words=[-1, *_words(writing, target_ids)],
         special=[True] + [False] * len(target_ids),
-        output_tokens=tokenizer.tokens(written),
-        output_words=[*_words(tokenizer, target_ids), -1],
+        output_tokens=writing.tokens(written),
+        output_words=[*_words(writing, target_ids), -1],
         output_special=[False] * len(target_ids) + [True],
         source_tokens=tokenizer.tokens(source[0].tolist()),
         source_words=[*_words(tokenizer, source_ids), -1],

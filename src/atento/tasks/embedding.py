@@ -50,6 +50,13 @@ class EmbeddingConfig:
     max_len: int | None = None
 
 
+def cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
+    """The cosine of two vectors (D,), -1 to 1, in float64; 0 where one has no length."""
+    a, b = first.astype(np.float64), second.astype(np.float64)
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / lengths if lengths else 0.0
+
+
 def embed(
     network: Network, tokenizer: Tokenizer, texts: Sequence[str], config: EmbeddingConfig, batch_tokens: int = 4096
 ) -> NDArray[np.float32]:
@@ -161,6 +168,8 @@ def sentence_folder(path: Path) -> tuple[Path, dict[str, Any]] | None:
 
 def _pooling(file: Path) -> str:
     given = _json(file)
+    if not isinstance(given, Mapping):
+        raise ModelError(f"{file} must hold one JSON object: got {type(given).__name__}")
     chosen = [name for name, on in given.items() if name.startswith("pooling_mode") and on is True]
     named = given.get("pooling_mode")
     if not chosen and isinstance(named, str):  # later versions name the mode

@@ -68,8 +68,10 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     if config.get("model_type", "atento") != "atento":
         network, weights, ledger = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
         ours = {"model_type": "atento", "name": path.name, "task": _task(network), "network": network_to_dict(network)}
-        if sentences is not None:
-            ours |= {"task": "embedding", "embedding": sentences[1]}
+        own = config.get("atento")  # what we wrote into their layout
+        pooling = sentences[1] if sentences is not None else own.get("embedding") if isinstance(own, Mapping) else None
+        if pooling is not None:
+            ours |= {"task": "embedding", "embedding": pooling}
         return FoundModel(path, ours, weights, ledger)
     return FoundModel(path, config, _weights(path / "model.safetensors"))
 
@@ -296,7 +298,8 @@ def write_model(
     card = model_card(config)
     if layout == "huggingface":
         released, weights = release(network_config(config, directory), weights)
-        config = released | {"torch_dtype": str(next(iter(weights.values())).dtype).removeprefix("torch.")}
+        kept = {"atento": {"embedding": config["embedding"]}} if "embedding" in config else {}
+        config = released | kept | {"torch_dtype": str(next(iter(weights.values())).dtype).removeprefix("torch.")}
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} exists already; give another folder")
     partial = directory.with_name(f".{directory.name}-{os.getpid()}")
@@ -328,7 +331,7 @@ def model_card(config: Mapping[str, Any]) -> str:
     network = config["network"]
     return (
         f"---\nlibrary_name: atento\n---\n\n# {config.get('name')}\n\n"
-        f"Task: {config.get('task')}. An {network['architecture']} Transformer"
+        f"Task: {config.get('task')}. Architecture: {network['architecture']}"
         f"{' of the family ' + network['family'] if network.get('family') else ''}, {network['d_model']} wide, "
         f"{_depth(network)} layers, vocabulary {network['vocab_size']}, written by Atento "
         f"{config.get('atento_version')}.\n\n"

@@ -110,7 +110,7 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer) -> NetworkConfig:
 
 def batches_for(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, pairs: Pairs, say: Say) -> Seq2SeqBatches:
     """The training pairs as ids, the over-long ones left out and counted."""
-    source, target = tokenizer.encode_batch(pairs.source), tokenizer.encode_batch(pairs.target)
+    source, target = tokenizer.encode_batch(pairs.source), tokenizer.target.encode_batch(pairs.target)
     longest = recipe.data.max_len
     kept = [i for i, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
     blank = sum(not s or not t for s, t in zip(source, target))
@@ -127,7 +127,8 @@ def batches_for(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, pa
         for side, texts in enumerate((pairs.source, pairs.target)):
             chosen = [texts[i] for i in kept]
             seed = training.seed + 1_000_003 * (2 * epoch + side)
-            drawn.append(Ragged(tokenizer.encode_batch(chosen, dropout=training.subword_dropout, seed=seed)))
+            side_of = tokenizer.target if side else tokenizer
+            drawn.append(Ragged(side_of.encode_batch(chosen, dropout=training.subword_dropout, seed=seed)))
         return drawn[0], drawn[1]
 
     return Seq2SeqBatches(

@@ -16,7 +16,7 @@ from atento.training.step import Sums, seq2seq_loss
 @torch.inference_mode()
 def held_out_loss(network: Seq2Seq, tokenizer: Tokenizer, pairs: Pairs) -> Sums:
     """Sums of -log p over the real targets of `pairs`, gold prefixes given, no dropout, no smoothing."""
-    source, target = tokenizer.encode_batch(pairs.source), tokenizer.encode_batch(pairs.target)
+    source, target = tokenizer.encode_batch(pairs.source), tokenizer.target.encode_batch(pairs.target)
     config = network.config
     batches = Seq2SeqBatches(
         Ragged(source),
