@@ -38,6 +38,7 @@ $(VENV)/installed: $(VENV)/torch pyproject.toml
 
 $(VENV)/installed-dev: $(VENV)/torch pyproject.toml
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps 'mbrs>=0.1.8'  # a peer whose own requirements bring other models
 	touch $@ $(VENV)/installed
 
 clean:

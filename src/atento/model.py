@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -12,24 +12,28 @@ import torch
 from numpy.typing import NDArray
 
 from atento.attention.positions import ALiBi, Sinusoidal
+from atento.config.decoding import DecodingConfig
 from atento.config.network import network_to_dict
-from atento.config.recipe import DecodingConfig
 from atento.config.schema import Reading, as_written
 from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
-from atento.networks import EncoderDecoder, Network, RecurrentSeq2Seq, build_network
+from atento.networks import Decoder, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq, build_network
+from atento.networks.fast import fast_steps, why_not_fast
 from atento.networks.ledger import Ledger
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
 from atento.tasks.embedding import EmbeddingConfig, cosine, embed
+from atento.tasks.generation import go_on, stream
 from atento.tasks.locate import check_weights, decoding_config, network_config, read_model, write_model
-from atento.tasks.translation import Translation, translate
-from atento.tasks.word_models import WordModel, embed_words, read_word_model
+from atento.tasks.scoring import TokenScores, score_texts
+from atento.tasks.translation import translate
+from atento.tasks.word_models import WordModel, embed_words, read_word_model, trained_word_model
+from atento.tasks.writing import WrittenText
 from atento.text import Tokenizer, has_tokenizer
 
 if TYPE_CHECKING:
     from atento.inspection import AttentionRecord
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64, "int8": torch.float32}
 
 
 def load(
@@ -46,7 +50,8 @@ def load(
     `model.ledger` says what became of the weights of another project's file.
 
     Args:
-        device: "auto", "cpu", "cuda" ... precision: "float32", or "bfloat16" where that is asked for.
+        device: "auto", "cpu", "cuda" ... precision: "float32", or "bfloat16" or "int8" where
+            that is asked for; int8 is for writing alone (weights of 8 bits in the decoder, all else float32).
         allow_missing: weights that a released file lacks begin anew; allow_unused: those without a place are left.
 
     Raises:
@@ -83,7 +88,9 @@ def load(
         if isinstance(module, ALiBi | Sinusoidal):
             module.reset_buffers()
     network = network.to(device=resolve_device(device), dtype=DTYPES[precision]).eval().requires_grad_(False)
-    return Model(network, tokenizer, found.config, found.path, found.ledger)
+    return Model(
+        network, tokenizer, found.config, found.path, found.ledger, trained_word_model(network, tokenizer), precision
+    )
 
 
 class Model:
@@ -97,9 +104,24 @@ class Model:
         path: Path | None,
         ledger: Ledger | None = None,
         words: WordModel | None = None,
+        precision: str = "float32",
     ) -> None:
         self.network, self.tokenizer, self.config, self.path, self.ledger = network, tokenizer, config, path, ledger
         self.words = words  # of a model that reads words, not pieces
+        self.precision = precision
+        self._steps: tuple[tuple[tuple[int, int], ...], Any] | None = None  # of which weights, and the steps
+        reason = why_not_fast(network) if precision == "int8" else None
+        if reason is not None:
+            raise CapabilityError(f"int8 is for Transformers that write, and this model is {reason}")
+
+    @property
+    def steps(self) -> Any:
+        """The network as what a search walks: its fast twin where it has one, made when it is first asked for, and anew
+        when weights have changed since. It holds the weights once more, packed."""
+        state = tuple((parameter.data_ptr(), parameter._version) for parameter in self.network.parameters())
+        if self._steps is None or self._steps[0] != state:
+            self._steps = state, fast_steps(self.network, "int8" if self.precision == "int8" else None)
+        return self._steps[1]
 
     @property
     def decoding(self) -> DecodingConfig:
@@ -114,42 +136,114 @@ class Model:
     def translate(self, text: str | Sequence[str], *, n_best: int | None = None, **options: Any) -> Any:
         """Translate a text (str in, str out) or texts (list in, list out); with `n_best`, lists of that many.
 
-        Options: beam (1 is greedy), length_penalty, max_new_tokens, batch_tokens; the recipe's where not given.
-        A blank text gives a blank translation.
+        Options are those of a recipe's `decoding`, the recipe's where not given: beam (1 is greedy), length_penalty,
+        sample, temperature, top_k, top_p, min_p, mbr (a utility), candidates, max_new_tokens, stop, seed, and more
+        (`atento.config.decoding`). A blank text gives a blank translation.
         """
-        one = isinstance(text, str)
-        given: object = text
-        if not isinstance(given, Iterable) or isinstance(given, bytes):
-            raise UsageError(f"give a text or a list of texts: got {type(text).__name__}")
-        outputs = self.translations([text] if isinstance(text, str) else list(text), n_best=n_best, **options)
-        texts: list[Any] = [[o.text for o in found] if n_best is not None else found[0].text for found in outputs]
-        return texts[0] if one else texts
+        return _texts(self.translations, text, n_best, options)
 
     def translations(
         self, texts: Sequence[str], *, n_best: int | None = None, **options: Any
-    ) -> list[list[Translation]]:
+    ) -> list[list[WrittenText]]:
         """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores."""
-        if self.config.get("task") not in ("translation", "text-to-text"):  # T5's prefix says what is to be done
-            raise CapabilityError(f"this model does {self.config.get('task')}, not translation")
+        return self._seq2seq("translation", texts, self._decoding(texts, n_best, options))
+
+    @overload
+    def summarize(self, text: str, **options: Any) -> str: ...
+    @overload
+    def summarize(self, text: Sequence[str], **options: Any) -> list[str]: ...
+
+    def summarize(self, text: str | Sequence[str], *, n_best: int | None = None, **options: Any) -> Any:
+        """Summarise a text or texts; as `translate`."""
+        return _texts(self.summaries, text, n_best, options)
+
+    def summaries(self, texts: Sequence[str], *, n_best: int | None = None, **options: Any) -> list[list[WrittenText]]:
+        """As `summarize`, with each output's hypothesis."""
+        return self._seq2seq("summarization", texts, self._decoding(texts, n_best, options))
+
+    @overload
+    def generate(self, prompt: str, **options: Any) -> str: ...
+    @overload
+    def generate(self, prompt: Sequence[str], **options: Any) -> list[str]: ...
+
+    def generate(self, prompt: str | Sequence[str], *, n_best: int | None = None, **options: Any) -> Any:
+        """Go on from a prompt or prompts, which are not repeated; options as in `translate`."""
+        return _texts(self.generations, prompt, n_best, options)
+
+    def generations(
+        self, prompts: Sequence[str], *, n_best: int | None = None, **options: Any
+    ) -> list[list[WrittenText]]:
+        """As `generate`, with each output's hypothesis."""
+        network, decoding = self._language_model(), self._decoding(prompts, n_best, options)
+        return go_on(
+            network, self._tokenizer(), prompts, decoding, template=self.config.get("template"), steps=self.steps
+        )
+
+    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+        """What `generate` gives, piece by piece as it is written; a piece never breaks a character.
+
+        Greedy search or, where asked for, sampling: options as in `translate`, but for those of a beam and of `mbr`.
+        """
+        network, decoding = self._language_model(), self._decoding([prompt], None, {"beam": 1, "n_best": 1} | options)
+        return stream(
+            network, self._tokenizer(), prompt, decoding, template=self.config.get("template"), steps=self.steps
+        )
+
+    @overload
+    def score(self, source: str, target: str) -> TokenScores: ...  # type: ignore[overload-overlap]
+    @overload
+    def score(self, source: Sequence[str], target: Sequence[str]) -> list[TokenScores]: ...
+
+    def score(self, source: str | Sequence[str], target: str | Sequence[str]) -> Any:
+        """The log-probability of a given output, token by token, EOS with it, in nats (H11).
+
+        `source` is what a translation model reads, or the prompt of a language model ("" for none).
+        """
+        if isinstance(source, str) != isinstance(target, str):
+            raise UsageError("give a source and a target, or a list of each")
+        network = self.network
+        if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM):
+            raise CapabilityError(f"a {type(network).__name__} writes nothing that could be scored")
+        sources, targets = ([one] if isinstance(one, str) else list(one) for one in (source, target))
+        _check_texts([*sources, *targets])
+        if len(sources) != len(targets):
+            raise UsageError(f"as many sources as targets: got {len(sources)} and {len(targets)}")
+        found = score_texts(
+            network, self._tokenizer(), sources, targets, template=self.config.get("template"), steps=self.steps
+        )
+        return found[0] if isinstance(source, str) else found
+
+    def _seq2seq(self, task: str, texts: Sequence[str], decoding: DecodingConfig) -> list[list[WrittenText]]:
+        if self.config.get("task") not in (task, "text-to-text"):  # T5's prefix says what is to be done
+            raise CapabilityError(f"this model does {self.config.get('task')}, not {task}")
         if not isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq):
-            raise CapabilityError(f"a {type(self.network).__name__} does not translate")
+            raise CapabilityError(f"a {type(self.network).__name__} reads no source to write from")
+        return translate(self.network, self._tokenizer(), texts, decoding, steps=self.steps)
+
+    def _language_model(self) -> Decoder | RecurrentLM:
+        if not isinstance(self.network, Decoder | RecurrentLM):
+            raise CapabilityError(
+                f"a {type(self.network).__name__} does not go on from a text: this model does {self.config.get('task')}"
+            )
+        return self.network
+
+    def _decoding(self, texts: Sequence[str], n_best: int | None, options: dict[str, Any]) -> DecodingConfig:
+        """The recipe's decoding with the options that were given."""
         unknown = set(options) - set(DecodingConfig.__dataclass_fields__)
         if unknown:
             name = min(unknown)
             raise UsageError(
                 f"unknown decoding option {name!r}{nearest(name, list(DecodingConfig.__dataclass_fields__))}"
             )
-        for text in texts:
-            if not isinstance(text, str):
-                raise UsageError(f"a text must be a str: got {type(text).__name__}")
+        _check_texts(texts)
         usual = self.decoding
         beam = options.get("beam", usual.beam)
         if n_best is not None:
-            options["n_best"] = n_best
+            options = options | {"n_best": n_best}
         elif isinstance(beam, int) and 0 < beam < usual.n_best:  # a narrower beam than the recipe's n_best
-            options["n_best"] = beam
+            options = options | {"n_best": beam}
         decoding: DecodingConfig = Reading().fit(as_written(options, "options"), DecodingConfig, "decoding", usual)
-        return translate(self.network, self._tokenizer(), texts, decoding)
+        return decoding
 
     @overload
     def embed(self, text: str, **options: Any) -> NDArray[np.float32]: ...
@@ -163,9 +257,7 @@ class Model:
         not given: those of a sentence-transformers folder, else the mean over the last layer.
         """
         texts = [text] if isinstance(text, str) else list(text)
-        for one in texts:
-            if not isinstance(one, str):
-                raise UsageError(f"a text must be a str: got {type(one).__name__}")
+        _check_texts(texts)
         known = list(EmbeddingConfig.__dataclass_fields__)
         for name in options:
             if name not in known:
@@ -177,7 +269,8 @@ class Model:
         if self.words is not None:
             vectors = embed_words(self.words, texts, config, batch_tokens)
         else:
-            vectors = embed(self.network, self._tokenizer(), texts, config, batch_tokens)
+            template = self.config.get("template")
+            vectors = embed(self.network, self._tokenizer(), texts, config, batch_tokens, template=template)
         return vectors[0] if isinstance(text, str) else vectors
 
     def similarity(self, first: str, second: str, **options: Any) -> float:
@@ -199,7 +292,7 @@ class Model:
         Raises:
             CapabilityError: that layout cannot say what this network is; names what.
         """
-        if self.words is not None:
+        if self.words is not None and self.tokenizer is None:
             raise CapabilityError("word models stay as published; `atento.text.vectors` writes word vectors")
         if layout not in ("atento", "huggingface"):
             raise UsageError(f"`layout` must be 'atento' or 'huggingface': got {layout!r}")
@@ -214,3 +307,20 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({self.config.get('name')!r}, task={self.config.get('task')!r}, path={str(self.path)!r})"
+
+
+def _texts(
+    write: Callable[..., list[list[WrittenText]]], given: object, n_best: int | None, options: dict[str, Any]
+) -> Any:
+    """str in, str out; list in, list out; with `n_best`, lists of that many."""
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
+        raise UsageError(f"give a text or a list of texts: got {type(given).__name__}")
+    outputs = write([given] if isinstance(given, str) else list(given), n_best=n_best, **options)
+    texts = [[one.text for one in found] if n_best is not None else found[0].text for found in outputs]
+    return texts[0] if isinstance(given, str) else texts
+
+
+def _check_texts(texts: Iterable[object]) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(f"a text must be a str: got {type(text).__name__}")

@@ -141,7 +141,8 @@ def theirs(name: str, seed: int = 0) -> Any:
             if parameter.dim() > 1:
                 parameter.normal_(std=0.25)
             else:
-                parameter.normal_(std=0.2).add_(1.0 if bool(parameter.mean() > 0.5) else 0.0)
+                around = 1.0 if bool(parameter.mean() > 0.5) else 0.0
+                parameter.normal_(std=0.2).add_(around)
         for key, buffer in network.named_buffers():
             if key == "final_logits_bias":
                 buffer.normal_()

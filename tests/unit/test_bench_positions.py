@@ -12,12 +12,14 @@ import pytest
 import torch
 
 from atento.bench import REPORTS
-from atento.bench.position_answers import QUESTIONS, answers
-from atento.bench.position_cost import LiveMemory, measure_cost
-from atento.bench.position_networks import HYBRID, RELATIVE, SCHEMES, Size, reader, stretched, train, translator
-from atento.bench.position_numbers import Numbers, reached
-from atento.bench.position_report import grid_svg, report_positions
-from atento.bench.position_tasks import (
+from atento.bench.positions.answers import QUESTIONS, answers
+from atento.bench.positions.cost import LiveMemory, measure_cost
+from atento.bench.positions.laboratory import Job, links, measure, relative_change, run
+from atento.bench.positions.networks import HYBRID, RELATIVE, SCHEMES, Size, reader, stretched, train, translator
+from atento.bench.positions.numbers import Numbers, reached
+from atento.bench.positions.report import grid_svg, report_positions
+from atento.bench.positions.seeds import interval
+from atento.bench.positions.tasks import (
     ADJECTIVES,
     ECHO_DISTANCES,
     FIRST,
@@ -32,8 +34,6 @@ from atento.bench.position_tasks import (
     sentences,
     world,
 )
-from atento.bench.positions import Job, links, measure, relative_change, run
-from atento.bench.seeds import interval
 from atento.cli.bench import bench, show
 from atento.errors import UsageError
 

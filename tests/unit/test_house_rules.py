@@ -27,7 +27,7 @@ ROOMS: dict[str, set[str]] = {
     "metrics": {"errors"},
     "world": {"errors"},
     "attention": {"errors"},
-    "networks": LOW | {"attention"},
+    "networks": LOW | {"attention", "precision"},
     "data": LOW | {"text", "world"},
     "decoding": LOW | {"metrics"},
     "training": MODELS | {"data"},

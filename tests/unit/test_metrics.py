@@ -94,7 +94,7 @@ def test_what_cannot_be_scored(name: str, predictions: list[str], references: li
 
 def test_unknown_names_and_options_list_the_known() -> None:
     with pytest.raises(
-        UsageError, match=r"unknown metric 'blue'; did you mean 'bleu'.* Known: bleu, chrf, exact-match, ter"
+        UsageError, match=r"unknown metric 'blue'; did you mean 'bleu'.* Known: bleu, chrf, exact-match, f1"
     ):
         metric_named("blue")
     with pytest.raises(UsageError, match=r"unknown BLEU smoothing 'x'.* Known: add-k, exp, floor, none"):

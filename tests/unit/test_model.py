@@ -116,8 +116,8 @@ def test_loading_in_another_precision(saved: Path, made: Model) -> None:
     assert {p.dtype for p in short.network.parameters()} == {torch.bfloat16}
     assert (logits(exact) - logits(made)).abs().max() < 1e-4
     assert len(short.translate(SENTENCES[:2])) == 2
-    with pytest.raises(UsageError, match="`precision` must be one of float32, bfloat16, float64: got 'int8'"):
-        load(saved, precision="int8")
+    with pytest.raises(UsageError, match="`precision` must be one of float32, bfloat16, float64, int8: got 'int4'"):
+        load(saved, precision="int4")
     with pytest.raises(UsageError, match="`device` must be one of this machine: got 'toaster'"):
         load(saved, device="toaster")
 

@@ -12,7 +12,8 @@ from atento.config.recipe import TrainingConfig
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.errors import RecipeError
 from atento.networks import EncoderDecoder
-from atento.training.step import Stepper, seq2seq_loss
+from atento.training.objectives import seq2seq_loss
+from atento.training.step import Stepper
 
 SOURCE, TARGET = (
     torch.tensor([[5, 6, 7, 8, 9, 4, 10], [9, 4, 3, 8, 0, 0, 0]]),

@@ -16,7 +16,8 @@ from atento.config.recipe import TrainingConfig
 from atento.data.batches import Ragged, Seq2SeqBatch, Seq2SeqBatches
 from atento.errors import TrainingError
 from atento.networks import EncoderDecoder, build_network
-from atento.training.step import Stepper, Sums, seq2seq_loss
+from atento.training.objectives import seq2seq_loss
+from atento.training.step import Stepper, Sums
 
 NETWORK = NetworkConfig(vocab_size=31, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0, norm="pre")
 CONFIG = TrainingConfig(learning_rate=1e-2, warmup=0, weight_decay=0.1, clip=1.0, label_smoothing=0.1, seed=5)

@@ -11,13 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig
-from atento.config.recipe import DataConfig, DecodingConfig, Recipe, SourceConfig, TokenizerConfig, TrainingConfig
+from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig, TrainingConfig
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.errors import DataError, RecipeError, TokenizerError, UsageError
 from atento.metrics import chrf, exact_match
 from atento.networks import build_network
-from atento.tasks.prepare import Pairs, batches_for, in_order, network_for, read_data, tokenizer_for
+from atento.tasks.prepare import Examples, batches_for, in_order, network_for, read_data, tokenizer_for
 from atento.tasks.translation import translate
 from atento.tasks.validation import held_out_loss, validate
 from atento.text.tokenizer import Tokenizer
@@ -56,8 +57,8 @@ def tokenizer() -> Tokenizer:
     return made
 
 
-def pairs_of(source: list[str], target: list[str]) -> Pairs:
-    return Pairs(source, target, "")
+def pairs_of(source: list[str], target: list[str]) -> Examples:
+    return Examples({"source": source, "target": target}, "")
 
 
 # Data ---------------------------------------------------------------------------------------------------------------
@@ -68,9 +69,9 @@ def test_splits_are_joined_and_what_is_left_out_is_counted(tsv: Any, tmp_path: P
     valid = tsv("v.tsv", [("a", "b"), ("f", "g"), ("x", "y"), ("a", "b")])
     said: list[str] = []
     data = read_data(recipe([one, two], [valid], [two]), tmp_path, said.append)
-    assert (data.train.source, data.train.target) == (["a", "d", "f"], ["b", "e", "g"])
-    assert data.valid is not None and data.valid.source == ["a", "f", "x", "a"]
-    assert data.test is not None and data.test.target == ["g"]
+    assert (data.train["source"], data.train["target"]) == (["a", "d", "f"], ["b", "e", "g"])
+    assert data.valid is not None and data.valid["source"] == ["a", "f", "x", "a"]
+    assert data.test is not None and data.test["target"] == ["g"]
     assert said == [
         "warning: a.tsv: 1 pair with an empty side left out",
         "warning: 3 of 4 validation pairs of v.tsv also stand in the training data",
@@ -85,7 +86,7 @@ def test_bad_records_are_refused_or_counted(tsv: Any, tmp_path: Path) -> None:
         read_data(recipe([source]), tmp_path, print)
     said: list[str] = []
     data = read_data(recipe([source], data={"skip_bad": True}), tmp_path, said.append)
-    assert data.train.source == ["a", "c"] and data.valid is None and data.test is None
+    assert data.train["source"] == ["a", "c"] and data.valid is None and data.test is None
     assert len(said) == 1 and said[0].startswith("warning: a.tsv: 2 bad records left out, first a.tsv:3: 1 column")
 
 
@@ -152,7 +153,9 @@ def test_the_network_gets_the_tokenizers_numbers(tokenizer: Tokenizer) -> None:
 # Batches ------------------------------------------------------------------------------------------------------------
 
 
-def batches(tokenizer: Tokenizer, pairs: Pairs, say: Any = print, max_len: int = 64, **training: Any) -> Seq2SeqBatches:
+def batches(
+    tokenizer: Tokenizer, pairs: Examples, say: Any = print, max_len: int = 64, **training: Any
+) -> Seq2SeqBatches:
     made = recipe(data={"max_len": max_len}, training=TrainingConfig(**{"batch_tokens": 100, "seed": 3, **training}))
     return batches_for(made, network_for(made, tokenizer), tokenizer, pairs, say)
 
@@ -190,7 +193,7 @@ def test_every_pair_is_seen_once_an_epoch_as_it_was_written(tokenizer: Tokenizer
                     assert source[-1] == labels[-1] == tokenizer.eos_id
                     assert read == [tokenizer.bos_id, *labels[:-1]]  # teacher forcing: shifted right
                     seen[tokenizer.decode(source), tokenizer.decode(labels)] += 1
-        assert seen == Counter(zip(pairs.source, pairs.target))
+        assert seen == Counter(zip(pairs["source"], pairs["target"]))
 
 
 def test_drawn_subwords_spell_the_same_and_depend_on_epoch_and_seed_alone(tokenizer: Tokenizer) -> None:
@@ -211,8 +214,8 @@ def test_drawn_subwords_spell_the_same_and_depend_on_epoch_and_seed_alone(tokeni
     other = {tuple(ids) for update in range(epoch) for ids in drawn(update, seed=4)}
     assert len(texts & again) < 20 and len(texts & other) < 20
     for one in (texts, again, other):
-        assert Counter(tokenizer.decode(ids) for ids in one) == Counter(set(pairs.source)) or len(one) <= len(PAIRS)
-        assert {tokenizer.decode(ids) for ids in one} == set(pairs.source)
+        assert Counter(tokenizer.decode(ids) for ids in one) == Counter(set(pairs["source"])) or len(one) <= len(PAIRS)
+        assert {tokenizer.decode(ids) for ids in one} == set(pairs["source"])
 
 
 @given(lengths=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=40), budget=st.integers(1, 100))
@@ -242,7 +245,7 @@ def test_f1_held_out_loss_is_the_mean_over_real_targets_without_dropout(tokenize
     total, count = 0.0, 0
     config = network.config
     with torch.no_grad():
-        for one, other in zip(pairs.source, pairs.target):
+        for one, other in zip(pairs["source"], pairs["target"]):
             source = torch.tensor([[*tokenizer.encode(one), config.eos_id]])
             labels = [*tokenizer.encode(other), config.eos_id]
             logits = network(source, torch.tensor([[config.start_id, *labels[:-1]]])).logits[0].double()
@@ -260,9 +263,9 @@ def test_validation_scores_are_the_metrics_of_the_translations(tokenizer: Tokeni
     scores = validate(network, tokenizer, pairs, made)
     assert network.training  # as it was found
     network.eval()
-    outputs = [found[0].text for found in translate(network, tokenizer, pairs.source, made.decoding)]
-    assert scores["chrf"] == chrf(outputs, pairs.target).value
-    assert scores["exact-match"] == exact_match(outputs, pairs.target).value
+    outputs = [found[0].text for found in translate(network, tokenizer, pairs["source"], made.decoding)]
+    assert scores["chrf"] == chrf(outputs, pairs["target"]).value
+    assert scores["exact-match"] == exact_match(outputs, pairs["target"]).value
     assert list(scores) == ["loss", "nll", "chrf", "exact-match"]
     assert validate(network, tokenizer, pairs, replace(made, metrics=())).keys() == {"loss", "nll"}
     assert not network.training

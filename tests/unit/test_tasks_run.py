@@ -51,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
 
 def test_what_it_gives_back(capsys: pytest.CaptureFixture[str]) -> None:
     run = atento.train("tiny.yaml", {"training.steps": 3}, out="runs/x", device="cpu", thread_count=1)
-    assert run == TrainedRun(Path("runs/x"), 3, run.best, run.best_step, None)
+    assert run == TrainedRun(Path("runs/x"), 3, run.best, run.best_step, None, "translation")
     scores = {e["step"]: e["bleu"] for e in read_journal(Path("runs/x/metrics.jsonl")) if e["event"] == "valid"}
     assert list(scores) == [2, 3] and run.best == max(scores.values()) and run.best_step in scores
     assert capsys.readouterr().out == ""

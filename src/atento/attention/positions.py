@@ -53,7 +53,9 @@ class Sinusoidal(nn.Module):
 
     def reset_buffers(self) -> None:
         """Make the table anew: it is not stored, so a network built on the meta device needs it after loading."""
-        self.register_buffer("table", self._rows(torch.arange(256)), persistent=False)
+        # made on the CPU even for a network on the meta device, where these few numbers would import PyTorch's compiler
+        own = "cpu" if torch.get_default_device().type == "meta" else None
+        self.register_buffer("table", self._rows(torch.arange(256, device=own)), persistent=False)
 
     def vectors(self, length: int, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
         """What is added: (L,D) for positions `offset` on, or (B,L,D) for `position_ids` (B,L)."""

@@ -4,10 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from atento.bench.attention import measure_attention
+from atento.bench.decoding import measure_decoding
+from atento.bench.encoding import measure_encoding
 from atento.bench.families import measure_families
+from atento.bench.generation import measure_generation
+from atento.bench.mbr import measure_mbr
 from atento.bench.observation import measure_observation
-from atento.bench.position_report import Report, report_positions
-from atento.bench.positions import measure_positions
+from atento.bench.positions.laboratory import measure_positions
+from atento.bench.positions.report import Report, report_positions
 from atento.bench.recurrence import measure_recurrence
 from atento.bench.training import measure_training
 
@@ -15,6 +19,10 @@ BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
     "training": measure_training,
     "families": measure_families,
     "recurrence": measure_recurrence,
+    "decoding": measure_decoding,
+    "generation": measure_generation,
+    "encoding": measure_encoding,
+    "mbr": measure_mbr,
     "attention": measure_attention,
     "observation": measure_observation,
     "positions": measure_positions,

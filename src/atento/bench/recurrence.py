@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig
-from atento.config.recipe import DecodingConfig, TokenizerConfig, TrainingConfig
+from atento.config.recipe import TokenizerConfig, TrainingConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.metrics import METRICS

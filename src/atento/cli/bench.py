@@ -20,6 +20,11 @@ def bench(
     seconds: Annotated[
         float, typer.Option(min=1, help="How long each side is measured; positions: 30 for its usual steps.")
     ] = 30.0,
+    model: Annotated[
+        str | None, typer.Option(help="agreement: a trained translator whose precisions are compared.")
+    ] = None,
+    sources: Annotated[Path | None, typer.Option(metavar="FILE", help="agreement: sentences to translate.")] = None,
+    references: Annotated[Path | None, typer.Option(metavar="FILE", help="agreement: their translations.")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the rows, and what tables and figures there are, here.")
     ] = None,
@@ -28,13 +33,20 @@ def bench(
 ) -> None:
     """Measure, each peer beside us in the same run. Times of a shared machine are noisy: trust the ratios."""
     from atento.bench import BENCHES
+    from atento.bench.agreement import measure_agreement
     from atento.errors import UsageError, nearest
     from atento.precision import threads as thread_scope
 
-    if name is not None and name not in BENCHES:
-        raise UsageError(f"unknown measurement {name!r}{nearest(name, list(BENCHES))}")
+    if name is not None and name not in (*BENCHES, "agreement"):
+        raise UsageError(f"unknown measurement {name!r}{nearest(name, [*BENCHES, 'agreement'])}")
+    if name == "agreement" and (model is None or sources is None or references is None):
+        raise UsageError("agreement compares the precisions of a trained model: give --model, --sources, --references")
     if out is not None:
         _make_folder(out)
+    if name == "agreement" and model is not None and sources is not None and references is not None:
+        with thread_scope(threads):
+            show(name, measure_agreement(model, sources, references), out, as_json)
+        return
     for chosen in [name] if name else list(BENCHES):
         with thread_scope(threads):
             show(chosen, BENCHES[chosen](seconds), out, as_json)

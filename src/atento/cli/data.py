@@ -1,6 +1,7 @@
 """`atento data`: what is in the data, examples as the model sees them, and text to fetch."""
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -15,19 +16,20 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]"
 
 @data_app.command("stats", epilog="Example:  atento data stats my.yaml")
 def stats(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Pairs, words and characters of every split, repeated pairs, validation pairs that stand in the training data."""
+    """Records, words and characters of every split; repeated ones, and validation records that are trained on."""
     from atento.config.loading import load_recipe
+    from atento.config.tasks import RULES
     from atento.tasks.prepare import read_data
 
     loaded = load_recipe(recipe, overrides or [])
     data = read_data(loaded.recipe, loaded.folder, progress)
     records = []
-    for name, pairs in (("train", data.train), ("valid", data.valid), ("test", data.test)):
-        if pairs is None:
+    for name, split in (("train", data.train), ("valid", data.valid), ("test", data.test)):
+        if split is None:
             continue
-        record: dict[str, object] = {"split": name, "pairs": len(pairs.source)}
-        record["repeated"] = len(pairs.source) - len(set(zip(pairs.source, pairs.target)))
-        for side, texts in (("source", pairs.source), ("target", pairs.target)):
+        record: dict[str, object] = {"split": name, RULES[loaded.recipe.task].data: len(split)}
+        record["repeated"] = len(split) - len(set(zip(*split.columns.values())))
+        for side, texts in split.columns.items():
             words = [len(text.split()) for text in texts]
             record[f"{side}_words"] = sum(words)
             record[f"{side}_longest"] = max(words, default=0)
@@ -53,22 +55,16 @@ def peek(
     from dataclasses import replace
 
     from atento.config.loading import load_recipe
-    from atento.tasks.prepare import batches_for, network_for, read_data, tokenizer_for
+    from atento.tasks.prepare import network_for, read_data, tokenizer_for
+    from atento.tasks.table import TASKS
 
     loaded = load_recipe(recipe, overrides or [])
     data = read_data(loaded.recipe, loaded.folder, progress)
-    texts = (text for pair in zip(data.train.source, data.train.target) for text in pair)
-    tokenizer = tokenizer_for(loaded.recipe, loaded.home, texts, progress)
+    tokenizer = tokenizer_for(loaded.recipe, loaded.home, data.train.texts(), progress)
     network = network_for(loaded.recipe, tokenizer)
     once = replace(loaded.recipe, training=replace(loaded.recipe.training, subword_dropout=0.0))
-    batches = batches_for(once, network, tokenizer, data.train, progress)
-    batch = batches.batch(batches.rows(0)[0][:count])
-    for i in range(len(batch.source)):
-        sides = {
-            "source": batch.source[i][batch.source_padding_mask[i]].tolist(),
-            "target_input": batch.target_input[i][batch.labels[i] >= 0].tolist(),
-            "labels": batch.labels[i][batch.labels[i] >= 0].tolist(),
-        }
+    batches = TASKS[once.task].batches(once, network, tokenizer, data.train, progress)
+    for sides in islice((example for part in batches.parts(0) for example in part.examples()), count):
         if as_json:
             shown = {name: {"ids": ids, "tokens": tokenizer.tokens(ids)} for name, ids in sides.items()}
             typer.echo(json.dumps(shown, ensure_ascii=False))

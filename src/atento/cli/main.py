@@ -26,7 +26,7 @@ from atento.cli import (
     score,
     tokenizer,
     train,
-    translate,
+    writing,
 )
 from atento.cli import evaluate as evaluation
 from atento.errors import AtentoError
@@ -41,7 +41,7 @@ app = typer.Typer(
 )
 for module in (
     train,
-    translate,
+    writing,
     embed,
     evaluation,
     score,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda ...")]
-Precision = Annotated[str, typer.Option(help="float32, bfloat16 or float64.")]
+Precision = Annotated[str, typer.Option(help="float32, bfloat16, int8 (to write) or float64.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of whatever is drawn.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Processor threads; all cores if not given.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

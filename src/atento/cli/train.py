@@ -41,8 +41,15 @@ def train(
         return
     best = "" if done.best is None else f", best validation score {done.best:.2f} at step {done.best_step}"
     typer.echo(f"finished {done.folder} at step {done.step}{best}", err=True)
-    typer.echo(
-        f"next:\n  atento translate {done.folder} FILE\n  atento attend {done.folder} TEXT --out page.html\n"
-        f"  atento evaluate {done.folder} FILE.tsv",
-        err=True,
-    )
+    lines = [f"  atento {words.format(run=done.folder)}" for words in _NEXT[done.task]]
+    typer.echo("\n".join(["next:", *lines]), err=True)
+
+
+_EMBED = ("embed {run} FILE", "similarity {run} PAIRS.tsv")
+_NEXT = {
+    "translation": ("translate {run} FILE", "attend {run} TEXT --out page.html", "evaluate {run} FILE.tsv"),
+    "language-modeling": ("generate {run} FILE --top-p 0.9", "generate {run} FILE --beam 4"),
+    "masked-language-modeling": _EMBED,
+    "bidirectional-language-modeling": _EMBED,
+    "cbow": _EMBED,
+}

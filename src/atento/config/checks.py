@@ -1,16 +1,16 @@
 """What holds between the keys of a recipe: refusals with their places, and warnings about options without effect."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import get_args
 
 from atento.config import schema
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.schema import Reading
+from atento.config.tasks import RULES
 from atento.config.yaml12 import Written
 from atento.errors import RecipeError, nearest
 
-METRICS = ("bleu", "chrf", "ter", "exact-match")
 TASKS = (
     "translation",
     "summarization",
@@ -27,9 +27,13 @@ TASKS = (
     "cbow",
 )
 SPLITS = ("train", "valid", "test")
-_FORMS = (
-    "say `source` and `target` paths, or `file` with `source` and `target` columns, or `world` with the name of a split"
-)
+_FORMS = {
+    "pairs": "say `source` and `target` paths, or `file` with `source` and `target` columns, or `world` with the name "
+    "of a split",
+    "texts": "say `file` (a text a line, or with `text`, its column), or `world` with the name of a split",
+}
+_TABLES = (".tsv", ".csv", ".jsonl", ".json")
+_LANGUAGES = ("pt", "en")  # of the micro-world
 
 
 def check_task(tree: Written) -> None:
@@ -45,35 +49,52 @@ def check_task(tree: Written) -> None:
         close = nearest(task.value, list(TASKS)).partition(" Known:")[0]
         raise RecipeError(f"{task.place}: unknown task {task.value!r}{close} T{trains[1:]}")
     if "data" not in tree.value:
-        raise RecipeError(f"{tree.place}: data is missing: give at least data.train; {_FORMS}")
+        forms = _FORMS[RULES[task.value].data if task.value in RULES else "pairs"]
+        raise RecipeError(f"{tree.place}: data is missing: give at least data.train; {forms}")
 
 
-def check(recipe: Recipe, reading: Reading, metrics: Collection[str]) -> None:
+def check(recipe: Recipe, reading: Reading) -> None:
     """Refuse what no single key shows: sources of no or of two forms, no training data, unknown metrics, a bad name.
 
     Raises:
         RecipeError: with the place, the dotted key, the rule and the value got.
     """
+    rules = RULES[recipe.task]
     if not recipe.data.train:
         place = reading.places.get("data.train") or reading.places["data"]
-        raise RecipeError(f"{place}: data.train is missing: {_FORMS}")
+        raise RecipeError(f"{place}: data.train is missing: {_FORMS[rules.data]}")
     for path, source in _sources(recipe.data):
-        problem = _source_problem(source)
+        problem = (_source_problem if rules.data == "pairs" else _text_problem)(source)
         if problem:
             key, reason = problem
             place = reading.origins.get(f"{path}.{key}", reading.places.get(path, "data"))
             raise RecipeError(f"{place}: {path} {reason}")
     architecture = recipe.network.architecture
-    if architecture not in ("encoder-decoder", "recurrent-seq2seq"):
+    if architecture not in rules.architectures:
         place = reading.origins.get("network.architecture") or reading.places.get("network", "network")
         raise RecipeError(
-            f"{place}: task {recipe.task} needs network.architecture encoder-decoder or recurrent-seq2seq, which read "
-            f"a source and write: got {architecture!r}"
+            f"{place}: task {recipe.task} needs network.architecture {' or '.join(rules.architectures)}, which "
+            f"{rules.why}: got {architecture!r}"
+        )
+    masked = recipe.task == "masked-language-modeling"
+    if masked and all(head.kind != "masked-language-model" for head in recipe.network.heads):
+        place = reading.origins.get("network.heads") or reading.places.get("network", "network")
+        raise RecipeError(f"{place}: task {recipe.task} needs a masked-language-model head in network.heads")
+    words = recipe.task in ("bidirectional-language-modeling", "cbow")
+    if words and recipe.tokenizer.path is None and recipe.tokenizer.kind != "word":
+        place = reading.origins.get("tokenizer.kind") or reading.places.get("tokenizer", "tokenizer")
+        raise RecipeError(
+            f"{place}: task {recipe.task} learns words, so tokenizer.kind must be word: got {recipe.tokenizer.kind!r}"
         )
     for number, name in enumerate(recipe.metrics):
         place = reading.places.get("metrics", "metrics")
-        if name not in metrics:
-            raise RecipeError(f"{place}: unknown metric {name!r}{nearest(name, list(metrics))}")
+        if name not in rules.metrics and not rules.metrics:
+            raise RecipeError(
+                f"{place}: task {recipe.task} writes nothing that metrics could score (its validation says nll and "
+                f"perplexity): got {name!r}"
+            )
+        if name not in rules.metrics:
+            raise RecipeError(f"{place}: unknown metric {name!r}{nearest(name, list(rules.metrics))}")
         if name in recipe.metrics[:number]:
             raise RecipeError(f"{place}: metrics names {name!r} twice")
     if recipe.name in ("", ".", "..") or any(mark in recipe.name for mark in "/\\\0\n"):
@@ -93,6 +114,8 @@ def _source_problem(source: SourceConfig) -> tuple[str, str] | None:
     if source.count is not None and source.count < 1:
         return "count", f"must have a `count` of at least 1: got {source.count}"
     columns = {"source": source.source, "target": source.target}
+    if source.text is not None:
+        return "text", f"has a `text`, and this task reads pairs: {_FORMS['pairs']}"
     if source.world is not None:
         for key, value in {"file": source.file, **columns}.items():
             if value is not None:
@@ -100,7 +123,7 @@ def _source_problem(source: SourceConfig) -> tuple[str, str] | None:
         return None
     missing = [key for key, value in columns.items() if value is None]
     if source.file is None and len(missing) == 2:
-        return "", f"says no data: {_FORMS}"
+        return "", f"says no data: {_FORMS['pairs']}"
     if missing:
         kind = "is two parallel files" if source.file is None else "is one file with columns"
         return "", f"{kind}, so `{missing[0]}` is missing"
@@ -121,6 +144,31 @@ def _source_problem(source: SourceConfig) -> tuple[str, str] | None:
     return None
 
 
+def _text_problem(source: SourceConfig) -> tuple[str, str] | None:
+    """As `_source_problem`, of a task that reads texts."""
+    if source.count is not None and source.count < 1:
+        return "count", f"must have a `count` of at least 1: got {source.count}"
+    for key in ("source", "target"):
+        if getattr(source, key) is not None:
+            return key, f"has a `{key}`, and this task reads texts: {_FORMS['texts']}"
+    if source.world is not None:
+        if source.file is not None:
+            return "file", f"is a split of the micro-world, so `file` may not stand beside `world`: got {source.file!r}"
+        if source.text not in (None, *_LANGUAGES):
+            return "text", f"is a split of the micro-world, so `text` must be pt or en: got {source.text!r}"
+        return None
+    if not source.file:
+        return "", f"says no data: {_FORMS['texts']}"
+    table = source.file.removesuffix(".gz").endswith(_TABLES)
+    if table and source.text is None:
+        return "", "is one file with columns, so `text` is missing"
+    if not table and source.text is not None:
+        return "text", f"has a text a line, so it has no column `text`: got {source.text!r}"
+    if isinstance(source.text, int) and source.text < 0:
+        return "text", f"must count its columns from 0: `text` is {source.text}"
+    return None
+
+
 def without_effect(recipe: Recipe, reading: Reading) -> list[str]:
     """One sentence for every option that was written and changes nothing."""
     return list(_warnings(recipe, reading.origins))
@@ -131,7 +179,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     training, decoding = recipe.training, recipe.decoding
 
     def said(key: str, why: str) -> Iterator[str]:
-        if key in written:
+        if not written.get(key, "task ").startswith("task "):
             yield f"{written[key]}: {key} has no effect: {why}"
 
     if training.epochs is not None:
@@ -147,7 +195,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     if recipe.init is not None:
         for key, place in written.items():
             brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")
-            if brought and not place.startswith("preset "):
+            if brought and not place.startswith(("preset ", "task ")):
                 yield from said(key, "init names a trained model, which brings its own")
     elif recipe.tokenizer.path is not None:
         for part in fields(TokenizerConfig):

@@ -1,11 +1,11 @@
 """Reading a recipe: its files, the environment and the overrides, joined, checked and resolved; torch-free."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from atento.config import checks, layers, schema
+from atento.config import checks, layers, schema, tasks
 from atento.config.dumping import dump_recipe, recipe_difference, recipe_schema
 from atento.config.recipe import Recipe
 from atento.config.yaml12 import Written
@@ -25,7 +25,7 @@ class LoadedRecipe:
         home: the folder of the recipe file; the current directory for a shipped recipe and for standard input.
         path: the recipe file, or None for a shipped recipe and for standard input.
         origins: dotted key -> `my.yaml:3:5`, `command line`, `ATENTO_TRAINING__SEED`, `preset transformer-tiny`,
-            `file name` or `default`, for every value of the recipe in its order.
+            `task language-modeling`, `file name` or `default`, for every value of the recipe in its order.
         warnings: one sentence for every option that was written and has no effect.
     """
 
@@ -42,7 +42,6 @@ def load_recipe(
     overrides: Sequence[str] | Mapping[str, object] = (),
     *,
     environment: Mapping[str, str] | None = None,
-    metrics: Collection[str] = checks.METRICS,
 ) -> LoadedRecipe:
     """Read, join, check and resolve a recipe; later wins: default, file (its `extends` first), environment, overrides.
 
@@ -51,7 +50,6 @@ def load_recipe(
         overrides: `key=value` texts with dotted keys and YAML values (`data.valid.0.file=x`; `~key` or `key=null` goes
             back to the default), or a mapping of dotted keys to Python values.
         environment: variables such as ATENTO_TRAINING__LEARNING_RATE; None means those of this process.
-        metrics: the names that `metrics` may hold.
 
     Raises:
         RecipeError: anything that cannot be right; one sentence with file, line and column, the key and the rule.
@@ -65,9 +63,10 @@ def load_recipe(
         tree = replace(tree, value={**tree.value, "name": Written(file.stem, "file name", key_place="file name")})
 
     checks.check_task(tree)
+    tree = tasks.with_defaults(tree)
     reading = schema.Reading()
     recipe: Recipe = reading.build(Recipe, tree, "")
-    checks.check(recipe, reading, metrics)
+    checks.check(recipe, reading)
 
     home = homes.get(reading.origins.get("data.folder", "").rsplit(":", 2)[0], file.home)
     return LoadedRecipe(

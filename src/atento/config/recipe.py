@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig
 from atento.errors import RecipeError
 
@@ -13,13 +14,16 @@ Column = int | str
 class SourceConfig:
     """Where examples come from: two parallel files, one file with columns, or the embedded micro-world.
 
-    Parallel: `source` and `target` are paths. One file: `file` is the path, `source` and `target` are columns,
+    Pairs. Parallel: `source` and `target` are paths. One file: `file` is the path, `source` and `target` are columns,
     by number (from 0, no header) or by name (the first line is a header). Micro-world: `world` names a split.
+    Texts. `file` is the path; of a file with columns `text` is the one, any other file has a text a line.
+    Micro-world: `text` is the language, `pt` (as if not given) or `en`.
     """
 
     file: str | None = None
     source: Column | None = None
     target: Column | None = None
+    text: Column | None = None
     world: Literal["train", "valid", "combinations", "structures"] | None = None
     count: int | None = None  # world: pairs to write; files: the first so many records
     seed: int = 1  # world only
@@ -88,37 +92,19 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class DecodingConfig:
-    """How outputs are searched for, in validation and by default in use."""
-
-    beam: int = 4
-    length_penalty: float = 1.0
-    n_best: int = 1
-    max_new_tokens: int | None = None  # None: 2 x source + 16
-    batch_tokens: int = 4096
-
-    def __post_init__(self) -> None:
-        for name in ("beam", "n_best", "batch_tokens"):
-            if getattr(self, name) < 1:
-                raise RecipeError(f"`decoding.{name}` must be at least 1: got {getattr(self, name)}")
-        if self.max_new_tokens is not None and self.max_new_tokens < 1:
-            raise RecipeError(f"`decoding.max_new_tokens` must be at least 1: got {self.max_new_tokens}")
-        if self.n_best > self.beam:
-            raise RecipeError(f"`decoding.n_best` must not exceed `beam`: got {self.n_best} and {self.beam}")
-
-
-@dataclass(frozen=True)
 class Recipe:
     """Everything a run needs; only `task` and `data` have no default."""
 
-    task: Literal["translation"]
+    task: Literal[
+        "translation", "language-modeling", "masked-language-modeling", "bidirectional-language-modeling", "cbow"
+    ]
     data: DataConfig
     name: str = "run"
     tokenizer: TokenizerConfig = TokenizerConfig()
     network: NetworkConfig = field(default_factory=NetworkConfig)
     init: str | None = None
     training: TrainingConfig = TrainingConfig()
-    decoding: DecodingConfig = DecodingConfig()
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
     metrics: tuple[str, ...] = ("bleu", "chrf")
 
 

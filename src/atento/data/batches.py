@@ -64,6 +64,16 @@ class Seq2SeqBatch:
         """Real targets: what the loss is divided by, over the whole accumulated batch."""
         return int((self.labels >= 0).sum())
 
+    def examples(self) -> Iterator[dict[str, list[int]]]:
+        """Each example by itself, padding left out, for people to look at."""
+        for i in range(len(self.source)):
+            real = self.labels[i] >= 0
+            yield {
+                "source": self.source[i][self.source_padding_mask[i]].tolist(),
+                "target_input": self.target_input[i][real].tolist(),
+                "labels": self.labels[i][real].tolist(),
+            }
+
     def to(self, device: torch.device | str) -> "Seq2SeqBatch":
         """The batch on another device."""
         return Seq2SeqBatch(*(getattr(self, part.name).to(device) for part in fields(self)))
@@ -101,6 +111,11 @@ def plan(
     return [shuffled[i::updates] for i in range(updates)]
 
 
+def part_count(tokens: int) -> int:
+    """In how many parts an update of so many tokens is computed."""
+    return max(1, round(tokens / _PART))
+
+
 class Seq2SeqBatches:
     """Parallel text as ids, handed out update by update; the place in it is one integer, the update's number."""
 
@@ -122,8 +137,11 @@ class Seq2SeqBatches:
         self.pad_id, self.start_id, self.eos_id = pad_id, start_id, eos_id
         # the same numbers every epoch, so that an update's number gives (epoch, index) without replaying any
         self.updates_per_epoch = max(1, min(len(target), round(int((target.lengths + 1).sum()) / budget)))
-        self.parts_each = max(1, round(budget / _PART))
+        self.parts_each = part_count(budget)
         self._epoch: tuple[int, list[list[NDArray[np.int64]]]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.target)
 
     def plan(self, epoch: int) -> list[list[NDArray[np.int64]]]:
         """The updates of an epoch, made again whenever asked for."""

@@ -29,6 +29,22 @@ class WindowBatch:
     context: Tensor
     negatives: Tensor | None
 
+    @property
+    def targets(self) -> int:
+        """Real targets: the words in the middle for CBOW, those around them for skip-gram."""
+        skip_gram = self.negatives is not None and self.negatives.dim() == 3
+        return int((self.context >= 0).sum()) if skip_gram else len(self.centre)
+
+    def examples(self) -> Iterator[dict[str, list[int]]]:
+        """Each window by itself, for people to look at."""
+        for centre, context in zip(self.centre.tolist(), self.context):
+            yield {"centre": [centre], "context": context[context >= 0].tolist()}
+
+    def to(self, device: torch.device | str) -> "WindowBatch":
+        """The batch on another device."""
+        negatives = None if self.negatives is None else self.negatives.to(device)
+        return WindowBatch(self.centre.to(device), self.context.to(device), negatives)
+
 
 class Windows:
     """Text as ids and, for each epoch, its windows in batches.
@@ -67,6 +83,7 @@ class Windows:
         weights = np.where(self.counts > 0, self.counts.astype(np.float64) ** config.exponent, 0.0)
         summed = np.cumsum(weights)
         self._cumulative = summed / summed[-1]  # ends in exactly 1, above every draw
+        self._laid: tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
     @classmethod
     def from_words(
@@ -100,19 +117,35 @@ class Windows:
 
     def epoch(self, number: int) -> Iterator[WindowBatch]:
         """The windows of that epoch, shuffled; words left without a neighbour have none."""
-        kept = self.kept(number)
-        words, sentence = self.flat[kept], self.sentence[kept]
-        context = _contexts(words, sentence, self.config.window)  # (n,2C)
-        some = (context >= 0).any(axis=1)
-        words, context = words[some], context[some]
-        order = permutation(len(words), self.seed, number, _ORDER)
+        words, context, order = self._layout(number)
         for batch, start in enumerate(range(0, len(order), self.batch_size)):
-            rows = order[start : start + self.batch_size]
-            yield WindowBatch(
-                torch.from_numpy(words[rows]),
-                torch.from_numpy(context[rows]),
-                self._negatives(context[rows].shape, number, batch),
-            )
+            yield self._batch(words, context, order[start : start + self.batch_size], number, batch)
+
+    def part(self, epoch: int, index: int, count: int) -> WindowBatch:
+        """Part `index` of an epoch that is cut in `count` equal ones; any part by itself."""
+        words, context, order = self._layout(epoch)
+        first, last = (len(order) * (index + side) // count for side in (0, 1))
+        return self._batch(words, context, order[first:last], epoch, index)
+
+    def _layout(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The words of an epoch that have a window, those windows, and their order; the last epoch's are kept."""
+        if self._laid is None or self._laid[0] != number:
+            kept = self.kept(number)
+            words, sentence = self.flat[kept], self.sentence[kept]
+            context = _contexts(words, sentence, self.config.window)  # (n,2C)
+            some = (context >= 0).any(axis=1)
+            words, context = words[some], context[some]
+            self._laid = number, words, context, permutation(len(words), self.seed, number, _ORDER)
+        return self._laid[1:]
+
+    def _batch(
+        self, words: NDArray[np.int64], context: NDArray[np.int64], rows: NDArray[np.int64], epoch: int, batch: int
+    ) -> WindowBatch:
+        return WindowBatch(
+            torch.from_numpy(words[rows]),
+            torch.from_numpy(context[rows]),
+            self._negatives(context[rows].shape, epoch, batch),
+        )
 
     def _negatives(self, context: tuple[int, ...], epoch: int, batch: int) -> Tensor | None:
         """Words drawn for that batch, whose context has that shape."""

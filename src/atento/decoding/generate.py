@@ -1,6 +1,7 @@
 """The one entry to decoding: a network, ids and a strategy in; n-best lists of hypotheses out."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -8,10 +9,17 @@ from torch import Tensor
 
 from atento.decoding.beam import beam
 from atento.decoding.greedy import greedy
-from atento.decoding.hypothesis import Beam, Greedy, Hypothesis, Limits, Steps
+from atento.decoding.hypothesis import Hypothesis, Request, Rule, Steps
+from atento.decoding.mbr import mbr
+from atento.decoding.sampling import sample
+from atento.decoding.seeds import row_seed
+from atento.decoding.strategies import MBR, Beam, Greedy, Sample, Strategy
+from atento.decoding.trace import Trace
 from atento.errors import nearest
 
-STRATEGIES: dict[type, Callable[..., list[list[Hypothesis]]]] = {Greedy: greedy, Beam: beam}
+STRATEGIES: dict[type, Callable[..., list[list[Hypothesis]]]] = {Greedy: greedy, Beam: beam, Sample: sample, MBR: mbr}
+
+Stop = Callable[[list[int]], bool]
 
 
 class Steppable(Protocol):
@@ -25,13 +33,18 @@ class Steppable(Protocol):
 def generate(
     network: Steppable | Steps,
     ids: Tensor,
-    strategy: Greedy | Beam,
+    strategy: Strategy,
     *,
     max_new_tokens: int | Sequence[int],
     min_new_tokens: int = 0,
     eos_id: int | tuple[int, ...] | None = None,
     padding_mask: Tensor | None = None,
     prefix_ids: Tensor | None = None,
+    rules: Sequence[Rule] = (),
+    required: Sequence[Sequence[Sequence[int]]] | None = None,
+    stop: Stop | None = None,
+    trace: Trace | None = None,
+    seed: int | Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """Write an output for each row of `ids`.
 
@@ -40,23 +53,83 @@ def generate(
         ids: (B,S), the source of an encoder-decoder, whose output begins at the network's start token; or the prompt
             of a language model, which is not repeated in the output.
         max_new_tokens: at most so many tokens, EOS counted; one number, or one a row.
+        min_new_tokens: no EOS before so many tokens are written.
         eos_id: None = the network's own, () = none.
         padding_mask: boolean (B,S), True = a real token.
         prefix_ids: (B,P) tokens that every output begins with; they are not repeated in it.
+        rules: what changes the scores before a choice is made, in this order (`atento.decoding.rules`).
+        required: a row, token sequences that its output must hold; for `Beam`.
+        stop: asked after every token whether an output, given by its ids so far, ends with it
+            (`atento.decoding.rules.StopStrings`); it then counts as finished, and keeps that token.
+        trace: what writes down the candidates of every step.
+        seed: for what draws: one number s, from which row i gets `seeds.row_seed(s, i)`, or a number a row; None:
+            drawn by chance, from PyTorch's generator. Row and batch change nothing else about what is drawn.
 
     Returns:
-        A list a row of hypotheses, best first.
+        A list a row of hypotheses, best first; samples in the order drawn.
+
+    Raises:
+        ValueError: an unknown strategy; an argument of the wrong shape or length, or one that the strategy cannot heed.
     """
+    prepared = prepare(
+        network,
+        ids,
+        strategy,
+        max_new_tokens=max_new_tokens,
+        min_new_tokens=min_new_tokens,
+        eos_id=eos_id,
+        padding_mask=padding_mask,
+        prefix_ids=prefix_ids,
+        rules=rules,
+        required=required,
+        stop=stop,
+        trace=trace,
+        seed=seed,
+    )
+    begin = prepared.begin if isinstance(strategy, MBR) else prepared.begin()  # it begins as often as it needs
+    found = STRATEGIES[type(strategy)](prepared.steps, begin, prepared.first, strategy, prepared.request)
+    prepared.end([row[0].ids[: max(0, len(row[0].token_scores) - 1)] if row else [] for row in found])
+    return found
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request that was found right: the step function, what begins it, the tokens it starts from."""
+
+    steps: Any
+    begin: Callable[[], Any]
+    first: Tensor  # (B,) or (B,P)
+    request: Request
+    prefixes: list[list[int]]
+
+    def end(self, read: list[list[int]]) -> None:
+        """Told what each row's best output read, its last token not: a network may want to show that way."""
+        if hasattr(self.steps, "end"):
+            self.steps.end([[*before, *ids] for before, ids in zip(self.prefixes, read)])
+
+
+def prepare(
+    network: Any,
+    ids: Tensor,
+    strategy: Strategy,
+    *,
+    max_new_tokens: int | Sequence[int],
+    min_new_tokens: int,
+    eos_id: int | tuple[int, ...] | None,
+    padding_mask: Tensor | None,
+    prefix_ids: Tensor | None,
+    rules: Sequence[Rule],
+    required: Sequence[Sequence[Sequence[int]]] | None,
+    stop: Stop | None,
+    trace: Trace | None,
+    seed: int | Sequence[int] | None,
+) -> Prepared:
+    """The arguments of `generate`, checked."""
     steps: Any = network.steps() if hasattr(network, "steps") else network
-    if type(strategy) not in STRATEGIES:
-        raise ValueError(
-            f"unknown strategy {type(strategy).__name__!r}"
-            f"{nearest(type(strategy).__name__, [kind.__name__ for kind in STRATEGIES])}"
-        )
+    _check(strategy, ids, padding_mask, prefix_ids, rules)
     count = ids.shape[0]
-    most = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
-    if len(most) != count:
-        raise ValueError(f"`max_new_tokens` gives one number a row: got {len(most)} for {count} rows")
+    if min_new_tokens < 0:
+        raise ValueError(f"`min_new_tokens` must not be negative: got {min_new_tokens}")
     eos_ids = (steps.eos_id,) if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
     if hasattr(steps, "first_tokens"):  # a language model goes on from its prompt
         first = steps.first_tokens(ids, padding_mask)
@@ -64,10 +137,74 @@ def generate(
         first = torch.full((count,), steps.start_id, dtype=torch.long, device=ids.device)
     if prefix_ids is not None:
         first = torch.cat([first.unsqueeze(1), prefix_ids], dim=1)
-    state = steps.begin(ids, padding_mask)
-    found = STRATEGIES[type(strategy)](steps, state, first, strategy, Limits(most, min_new_tokens, eos_ids))
-    if hasattr(steps, "end"):  # a network may want to show the way that was taken
-        begun = [[]] * count if prefix_ids is None else prefix_ids.tolist()
-        last = [best[0].ids if best[0].finished else best[0].ids[:-1] for best in found]  # what was read to write them
-        steps.end([[*before, *ids] for before, ids in zip(begun, last)])
-    return found
+    real = torch.ones_like(ids, dtype=torch.bool) if padding_mask is None else padding_mask
+    request = Request(
+        _most(max_new_tokens, count),
+        min_new_tokens,
+        eos_ids,
+        tuple(rules),
+        seeds=_seeds(seed, count, strategy),
+        prompts=[row[keep].tolist() for row, keep in zip(ids, real)],
+        required=_required(required, count, strategy),
+        stop=stop,
+        trace=trace,
+    )
+    prefixes = [[] for _ in range(count)] if prefix_ids is None else prefix_ids.tolist()
+    return Prepared(steps, lambda: steps.begin(ids, padding_mask), first, request, prefixes)
+
+
+def _check(
+    strategy: Strategy, ids: Tensor, padding_mask: Tensor | None, prefix_ids: Tensor | None, rules: Sequence[Rule]
+) -> None:
+    if type(strategy) not in STRATEGIES:
+        raise ValueError(
+            f"unknown strategy {type(strategy).__name__!r}"
+            f"{nearest(type(strategy).__name__, [kind.__name__ for kind in STRATEGIES])}"
+        )
+    if ids.dim() != 2:
+        raise ValueError(f"`ids` must be of shape (B,S): got {tuple(ids.shape)}")
+    if padding_mask is not None and (padding_mask.shape != ids.shape or padding_mask.dtype != torch.bool):
+        raise ValueError(
+            f"`padding_mask` must be boolean, as large as `ids` {tuple(ids.shape)}: got {padding_mask.dtype} of "
+            f"{tuple(padding_mask.shape)}"
+        )
+    if prefix_ids is not None and (prefix_ids.dim() != 2 or len(prefix_ids) != len(ids)):
+        raise ValueError(f"`prefix_ids` must be of shape (B,P), B {len(ids)}: got {tuple(prefix_ids.shape)}")
+    for rule in rules:
+        if not callable(rule):
+            raise ValueError(f"`rules` must be functions of scores and what is written: got {rule!r}")
+
+
+def _most(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
+    most = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
+    if len(most) != count:
+        raise ValueError(f"`max_new_tokens` gives one number a row: got {len(most)} for {count} rows")
+    if min(most, default=0) < 0:
+        raise ValueError(f"`max_new_tokens` must not be negative: got {min(most)}")
+    return most
+
+
+def _seeds(seed: int | Sequence[int] | None, count: int, strategy: Strategy) -> tuple[int, ...]:
+    """A seed a row; chance is asked only where the strategy draws."""
+    if seed is None:
+        seed = int(torch.randint(0, 1 << 62, ())) if isinstance(strategy, Sample | MBR) else 0
+    if isinstance(seed, int):
+        return tuple(row_seed(seed, row) for row in range(count))
+    if len(seed) != count:
+        raise ValueError(f"`seed` gives one number, or one a row: got {len(seed)} for {count} rows")
+    return tuple(int(one) for one in seed)
+
+
+def _required(
+    required: Sequence[Sequence[Sequence[int]]] | None, count: int, strategy: Strategy
+) -> Sequence[Sequence[Sequence[int]]] | None:
+    if required is None:
+        return None
+    if not isinstance(strategy, Beam):
+        raise ValueError(f"`required` needs a beam search: got {type(strategy).__name__}")
+    if len(required) != count:
+        raise ValueError(f"`required` gives a list of token sequences a row: got {len(required)} for {count} rows")
+    for row, sequences in enumerate(required):
+        if not all(len(sequence) for sequence in sequences):
+            raise ValueError(f"a required sequence must hold a token at least: got an empty one for row {row}")
+    return required

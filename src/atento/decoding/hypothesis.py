@@ -1,16 +1,23 @@
-"""What decoding gives and what it needs: hypotheses, strategies, and the step function that it walks."""
+"""What decoding gives and what it needs: hypotheses, the request, and the step function that it walks."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from atento.decoding.trace import Trace
 
 
 @dataclass(frozen=True)
 class Hypothesis:
     """One output: `ids` without EOS; `token_scores`, log-probabilities (nats) of its tokens, EOS's last if finished.
 
-    `log_prob` is their sum (H11); `score` = log_prob / length ** length_penalty, EOS counted (H8).
+    `log_prob` is their sum (H11); `score` = log_prob / length ** length_penalty, EOS counted (H8). `finished`: by EOS,
+    or by a stop string, which has no score of its own.
     """
 
     ids: list[int]
@@ -18,33 +25,6 @@ class Hypothesis:
     log_prob: float
     token_scores: list[float] = field(repr=False)
     finished: bool = True
-
-
-@dataclass(frozen=True)
-class Greedy:
-    """The most probable token at every step (H1)."""
-
-
-@dataclass(frozen=True)
-class Beam:
-    """The `width` best beginnings at every step (H6).
-
-    stopping "fixed" keeps `width` beginnings until `width` outputs have finished; "shrinking" gives up one place for
-    every output that finishes (H7). `length_penalty` 0 ranks by summed log-probability, which favours short outputs.
-    """
-
-    width: int = 4
-    length_penalty: float = 1.0
-    n_best: int = 1
-    stopping: Literal["fixed", "shrinking"] = "fixed"
-
-    def __post_init__(self) -> None:
-        if self.width < 1:
-            raise ValueError(f"`width` must be at least 1: got {self.width}")
-        if not 1 <= self.n_best <= self.width:
-            raise ValueError(f"`n_best` must lie between 1 and `width` {self.width}: got {self.n_best}")
-        if self.stopping not in ("fixed", "shrinking"):
-            raise ValueError(f"`stopping` must be 'fixed' or 'shrinking': got {self.stopping!r}")
 
 
 class Steps(Protocol):
@@ -65,9 +45,33 @@ class Steps(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What every strategy obeys: `most` new tokens a sentence (B,), at least `least`, the ids that end an output."""
+class Written:
+    """What the rows of one step have behind them, for the rules: R rows that stand at the same length t."""
+
+    ids: Tensor  # (R,t) written so far, prefix and prompt not counted
+    rows: Sequence[int]  # (R): which row of the request each belongs to
+    prompts: Sequence[Sequence[int]]  # (B): the source's ids, or the prompt's, of each row of the request
+
+
+Rule = Callable[[Tensor, Written], Tensor]
+"""scores (R,V) and what stands behind them -> scores changed, in a new tensor; -inf forbids."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What every strategy obeys, beside its own fields.
+
+    `most` new tokens a row (B), at least `least`, the ids that end an output; rules that change the scores before a
+    choice; a seed a row (B); `stop`, asked after every token whether an output, given by its ids so far, ends with it;
+    where to write down what was considered.
+    """
 
     most: list[int]
     least: int
     eos_ids: tuple[int, ...]
+    rules: tuple[Rule, ...] = ()
+    seeds: tuple[int, ...] = ()
+    prompts: Sequence[Sequence[int]] = ()
+    required: Sequence[Sequence[Sequence[int]]] | None = None  # a row: token sequences that its output must hold
+    stop: Callable[[list[int]], bool] | None = None
+    trace: Trace | None = None

@@ -1,8 +1,14 @@
-"""Text to scores: each metric gives a value with its parts, its settings and its interval. No torch."""
+"""Text to scores: each metric gives a value with its parts, its settings and its interval. No torch.
 
+`atento.metrics.utilities` has the same measures as matrices, of many texts against many (it loads numpy).
+"""
+
+from atento.metrics.overlap import f1_bleu_rouge, token_f1
+from atento.metrics.rouge import rouge
 from atento.metrics.score import Score
 from atento.metrics.significance import PairedTest, paired_test
-from atento.metrics.text import METRICS, bleu, chrf, exact_match, metric_named, ter
+from atento.metrics.table import METRICS, metric_named
+from atento.metrics.text import bleu, chrf, exact_match, ter
 
 __all__ = [
     "METRICS",
@@ -11,7 +17,10 @@ __all__ = [
     "bleu",
     "chrf",
     "exact_match",
+    "f1_bleu_rouge",
     "metric_named",
     "paired_test",
+    "rouge",
     "ter",
+    "token_f1",
 ]

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from atento.errors import UsageError
 from atento.metrics.score import Score, resampled
-from atento.metrics.text import References, metric_named
+from atento.metrics.table import metric_named
+from atento.metrics.text import References
 
 
 @dataclass(frozen=True)

@@ -98,26 +98,12 @@ def exact_match(predictions: Sequence[str], references: References) -> Score:
     Raises:
         UsageError: unequal lengths, or nothing to score.
     """
-    streams = _streams(predictions, references)
+    streams = reference_streams(predictions, references)
     rows = [[float(guess in answers), 1.0] for guess, *answers in zip(predictions, *streams)]
     matches = sum(row[0] for row in rows)
     parts = {"matches": matches, "count": float(len(rows))}
     settings = f"nrefs:{len(streams)}|case:mixed"
     return Score("exact match", _share([matches, len(rows)]), parts, settings, rows, _share)
-
-
-METRICS: dict[str, Callable[..., Score]] = {"bleu": bleu, "chrf": chrf, "ter": ter, "exact-match": exact_match}
-
-
-def metric_named(name: str) -> Callable[..., Score]:
-    """The metric of that name.
-
-    Raises:
-        UsageError: no such metric; the message lists the known ones.
-    """
-    if name not in METRICS:
-        raise UsageError(f"unknown metric {name!r}{nearest(name, list(METRICS))}")
-    return METRICS[name]
 
 
 # sacrebleu --------------------------------------------------------------------------------------------------------
@@ -172,7 +158,7 @@ def _scored(
     The halves have a leading underscore in sacrebleu, which has kept them since 2.0 and whose own significance tests
     are written on them; the parity tests hold us to its public results.
     """
-    streams = _streams(predictions, references)
+    streams = reference_streams(predictions, references)
     rows = metric._extract_corpus_statistics(list(predictions), streams)
     combine = _value_of(metric)
     total = [sum(column) for column in zip(*rows)]
@@ -209,7 +195,7 @@ def _share(total: list[float]) -> float:
     return 100.0 * total[0] / total[1]
 
 
-def _streams(predictions: Sequence[str], references: References) -> list[list[str]]:
+def reference_streams(predictions: Sequence[str], references: References) -> list[list[str]]:
     """The references as a list of reference sets, checked against the predictions."""
     if isinstance(predictions, str) or isinstance(references, str):
         raise UsageError("predictions and references must be lists of strings: got one string")

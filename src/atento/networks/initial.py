@@ -11,8 +11,11 @@ def initialise(network: nn.Module, config: NetworkConfig) -> None:
     """Draws from PyTorch's global generator, biases zero.
 
     "xavier": matrices Xavier-uniform, embeddings normal with deviation 1/√D, as the code of Vaswani et al. 2017 has
-    it. "normal": deviation 0.02 throughout, as BERT and GPT have it (Devlin et al. 2019).
+    it. "normal": deviation 0.02 throughout, as BERT and GPT have it (Devlin et al. 2019). A network on the meta device
+    has nothing to draw.
     """
+    if next(network.parameters()).is_meta:  # drawing there would import PyTorch's compiler, which takes seconds
+        return
     for name, parameter in network.named_parameters():
         if ".schemes." in name or ".gates." in name or ".sparse." in name:
             continue  # a position scheme or a learned sparsity begins as its paper has it

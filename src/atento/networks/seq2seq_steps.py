@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from atento.networks.recurrent_seq2seq import RecurrentSeq2Seq
 
 
+def moved_to_front(ids: Tensor, padding_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """ids and padding mask (B,S), real tokens first in each row, their order kept."""
+    if padding_mask is None or not bool((padding_mask[:, 1:] & ~padding_mask[:, :-1]).any()):
+        return ids, padding_mask
+    order = torch.argsort(padding_mask.int(), dim=1, descending=True, stable=True)
+    return ids.gather(1, order), padding_mask.gather(1, order)
+
+
 class Seq2SeqSteps:
     """begin (B,S) -> state of B rows; step (R,) tokens of R rows -> logits (R,V) and the state after them (H12)."""
 
@@ -26,7 +34,11 @@ class Seq2SeqSteps:
 
     @torch.inference_mode()
     def begin(self, ids: Tensor, padding_mask: Tensor | None) -> Any:
-        """Encodes the source and makes the cross-attention's keys and values, once for all steps."""
+        """Encodes the source and makes the cross-attention's keys and values, once for all steps.
+
+        Sources padded on the left are moved to the front, so that tokens have the same positions on either side.
+        """
+        ids, padding_mask = moved_to_front(ids, padding_mask)
         self.source, self.source_padding_mask = ids, padding_mask
         with unobserved():
             encoded = self.network.encode(ids, source_padding_mask=padding_mask)

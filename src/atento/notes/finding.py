@@ -71,6 +71,23 @@ def compare(
     return Finding(value, plain(expected), agrees(value, expected, within), notes, remark, drawing, figure)
 
 
+def together(**findings: Finding) -> Finding:
+    """Several findings as one, which passes where all do."""
+
+    def joined(part: str) -> Any:
+        return {name: getattr(one, part) for name, one in findings.items() if getattr(one, part) not in (None, "")}
+
+    return Finding(
+        joined("value"),
+        joined("expected"),
+        all(one.passed for one in findings.values()),
+        joined("notes") or None,
+        "; ".join(joined("remark").values()),
+        "\n\n".join(joined("drawing").values()),
+        "".join(list(joined("figure").values())[:1]),
+    )
+
+
 def agrees(value: Any, expected: Any, within: float) -> bool:
     """Whether a value is as expected: same keys, same lengths, numbers no further apart than `within`; NaN never is."""
     if isinstance(expected, AtMost | AtLeast):

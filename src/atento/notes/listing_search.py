@@ -35,7 +35,7 @@ def greedy_decoding(model: Any, input_seq: Tensor, max_length: int) -> list[int]
     ids = input_seq.unsqueeze(0) if input_seq.dim() == 1 else input_seq
     if ids.dim() != 2 or ids.shape[1] < 1:
         raise UsageError(f"`input_seq` must be ids of shape (L,), (1,L) or (B,L): got {tuple(input_seq.shape)}")
-    steps = model if hasattr(model, "steps") else _LanguageModelSteps(model, _token(model, "eos_token"))
+    steps = model if hasattr(model, "steps") else LanguageModelSteps(model, token_named(model, "eos_token"))
     found = [best[0].ids for best in generate(steps, ids, Greedy(), max_new_tokens=max_length)]
     return found[0] if len(found) == 1 else found
 
@@ -66,13 +66,13 @@ def beam_search(
         raise UsageError(f"`src` must be ids of shape (S,) or (B,S): got {tuple(src.shape)}")
     steps = model
     if not hasattr(model, "steps"):
-        steps = _Seq2SeqSteps(model, _token(model, "sos_token"), _token(model, "eos_token"))
+        steps = EncoderDecoderSteps(model, token_named(model, "sos_token"), token_named(model, "eos_token"))
     strategy = Beam(beam_width, length_penalty=length_penalty)
     found = [best[0].ids for best in generate(steps, ids, strategy, max_new_tokens=max_len)]
     return found[0] if src.dim() == 1 else found
 
 
-def _token(model: Any, name: str) -> int:
+def token_named(model: Any, name: str) -> int:
     token = getattr(model, name, None)
     if token is None:
         raise UsageError(f"the model must say its `{name}`, an id: {type(model).__name__} does not")
@@ -95,7 +95,7 @@ class _Written:
         return _Written(self.ids[rows], self.fresh)
 
 
-class _LanguageModelSteps:
+class LanguageModelSteps:
     """A callable that reads a whole beginning anew at every step, as a step function."""
 
     def __init__(self, model: Callable[[Tensor], Tensor], eos_id: int) -> None:
@@ -126,7 +126,7 @@ def _rows(state: Tensor | None, rows: Tensor) -> Tensor | None:
     return None if state is None else state.index_select(1 if state.dim() == 3 else 0, rows)
 
 
-class _Seq2SeqSteps:
+class EncoderDecoderSteps:
     """The notes' encoder and decoder as a step function: every beam of every sentence in one call."""
 
     def __init__(self, model: Any, start_id: int, eos_id: int) -> None:

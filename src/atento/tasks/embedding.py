@@ -58,10 +58,17 @@ def cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
 
 
 def embed(
-    network: Network, tokenizer: Tokenizer, texts: Sequence[str], config: EmbeddingConfig, batch_tokens: int = 4096
+    network: Network,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    config: EmbeddingConfig,
+    batch_tokens: int = 4096,
+    *,
+    template: str | None = None,
 ) -> NDArray[np.float32]:
     """texts -> vectors (N,D), float32. Texts of like length share a batch; none depends on its neighbours.
 
+    `template` names the special tokens around a text; None: the tokenizer's own.
     A text longer than `config.max_len` (or the network's learned positions) is cut, with one warning that counts them.
 
     Raises:
@@ -72,9 +79,9 @@ def embed(
     longest = _longest(network, config)
     rows, cut = [], 0
     for ids in tokenizer.encode_batch(list(texts)):
-        room = len(ids) if longest is None else max(0, longest - len(tokenizer.with_specials([])[0]))
+        room = len(ids) if longest is None else max(0, longest - tokenizer.added(template=template))
         kept, _, lost = truncate(ids, None, room)
-        rows.append(tokenizer.with_specials(kept)[0])
+        rows.append(tokenizer.with_specials(kept, template=template)[0])
         cut += lost > 0
     if cut:
         warnings.warn(f"{cut} of {len(rows)} texts were cut to {longest} tokens", stacklevel=3)

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from atento.attention.positions import Learned
+from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig, network_to_dict
-from atento.config.recipe import DecodingConfig
 from atento.config.schema import Reading, as_written
 from atento.errors import AtentoError, CheckpointError, ModelError, RecipeError, TokenizerError, UsageError
 from atento.networks.families import read_released, release

@@ -1,16 +1,19 @@
 """From a recipe to what training needs: records read and checked, a tokenizer, ids, a network's configuration."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe, SourceConfig
+from atento.config.tasks import RULES
 from atento.data.batches import Ragged, Seq2SeqBatches
-from atento.data.sources import Parallel, overlap, read_pairs
+from atento.data.sources import overlap, read_pairs
+from atento.data.texts import read_texts, repeated
 from atento.errors import DataError, RecipeError, UsageError
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
@@ -19,21 +22,30 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """The sentence pairs of one split, all its sources joined."""
+class Examples:
+    """One split, all its sources joined, as columns of equal length: `source` and `target`, or `text`."""
 
-    source: list[str]
-    target: list[str]
+    columns: dict[str, list[str]]
     fingerprint: str
+
+    def __getitem__(self, name: str) -> list[str]:
+        return self.columns[name]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def texts(self) -> Iterator[str]:
+        """Every text of every record, in their order."""
+        return (text for record in zip(*self.columns.values()) for text in record)
 
 
 @dataclass(frozen=True)
 class Data:
-    """Every split of a recipe; `fingerprint` says exactly which pairs a run was trained and validated on."""
+    """Every split of a recipe; `fingerprint` says exactly which records a run was trained and validated on."""
 
-    train: Pairs
-    valid: Pairs | None
-    test: Pairs | None
+    train: Examples
+    valid: Examples | None
+    test: Examples | None
     fingerprint: str
 
 
@@ -43,32 +55,46 @@ def read_data(recipe: Recipe, folder: Path, say: Say) -> Data:
     Raises:
         DataError, RecipeError: before any long work, naming file, line and rule.
     """
-    config = recipe.data
-    splits: dict[str, Pairs | None] = {}
-    read: dict[str, list[Parallel]] = {}
+    config, kind = recipe.data, RULES[recipe.task].data
+    splits: dict[str, Examples | None] = {}
+    read: dict[str, list[Any]] = {}
     for name, sources in (("train", config.train), ("valid", config.valid), ("test", config.test)):
-        read[name] = [read_pairs(source, folder, skip_bad=config.skip_bad) for source in sources]
-        for warning in (text for parallel in read[name] for text in parallel.warnings()):
+        read[name] = [READERS[kind].read(source, folder, skip_bad=config.skip_bad) for source in sources]
+        for warning in (text for one in read[name] for text in one.warnings()):
             say(f"warning: {warning}")
-        splits[name] = _joined(read[name])
+        splits[name] = _joined(read[name], READERS[kind].columns)
     train = splits["train"]
     if train is None:
         raise RecipeError("`data.train` names no data")
     for part, source in zip(read["valid"], config.valid):
-        repeated = sum(overlap(one, part) for one in read["train"])
-        if repeated:
-            place = f"{len(part)} validation pairs of {_name(source)}"
-            say(f"warning: {repeated} of {place} also stand in the training data")
+        also = sum(READERS[kind].overlap(one, part) for one in read["train"])
+        if also:
+            place = f"{len(part)} validation {kind} of {_name(source)}"
+            say(f"warning: {also} of {place} also stand in the training data")
     parts = [train.fingerprint, "" if splits["valid"] is None else splits["valid"].fingerprint]
     return Data(train, splits["valid"], splits["test"], sha256("\n".join(parts).encode()).hexdigest())
 
 
-def _joined(read: list[Parallel]) -> Pairs | None:
+@dataclass(frozen=True)
+class Reader:
+    """How a source of one kind of records is read, and how many of one's records also stand in another."""
+
+    columns: tuple[str, ...]
+    read: Callable[..., Any]
+    overlap: Callable[[Any, Any], int]
+
+
+READERS = {
+    "pairs": Reader(("source", "target"), read_pairs, overlap),
+    "texts": Reader(("text",), read_texts, repeated),
+}
+
+
+def _joined(read: list[Any], columns: tuple[str, ...]) -> Examples | None:
     if not read:
         return None
-    return Pairs(
-        [text for part in read for text in part.source],
-        [text for part in read for text in part.target],
+    return Examples(
+        {name: [text for part in read for text in getattr(part, name)] for name in columns},
         sha256("\n".join(part.fingerprint for part in read).encode()).hexdigest(),
     )
 
@@ -104,13 +130,16 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer) -> NetworkConfig:
         bos_id=tokenizer.bos_id,
         eos_id=tokenizer.eos_id,
         start_id=tokenizer.bos_id,
+        mask_id=tokenizer.specials.get("mask"),
         tokenizer_fingerprint=tokenizer.fingerprint,
     )
 
 
-def batches_for(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, pairs: Pairs, say: Say) -> Seq2SeqBatches:
+def batches_for(
+    recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, pairs: Examples, say: Say
+) -> Seq2SeqBatches:
     """The training pairs as ids, the over-long ones left out and counted."""
-    source, target = tokenizer.encode_batch(pairs.source), tokenizer.target.encode_batch(pairs.target)
+    source, target = tokenizer.encode_batch(pairs["source"]), tokenizer.target.encode_batch(pairs["target"])
     longest = recipe.data.max_len
     kept = [i for i, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
     blank = sum(not s or not t for s, t in zip(source, target))
@@ -124,7 +153,7 @@ def batches_for(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, pa
 
     def resample(epoch: int) -> tuple[Ragged, Ragged]:
         drawn = []
-        for side, texts in enumerate((pairs.source, pairs.target)):
+        for side, texts in enumerate((pairs["source"], pairs["target"])):
             chosen = [texts[i] for i in kept]
             seed = training.seed + 1_000_003 * (2 * epoch + side)
             side_of = tokenizer.target if side else tokenizer

@@ -19,13 +19,15 @@ import atento
 from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe
 from atento.config.network import network_to_dict
 from atento.config.recipe import Recipe
+from atento.config.tasks import RULES
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError
-from atento.networks import Seq2Seq, build_seq2seq, parameter_count
+from atento.networks import build_network, parameter_count
 from atento.precision import resolve_device, threads
 from atento.tasks.identity import has_begun, identity_of, write_whole
+from atento.tasks.language_modeling import template_for
 from atento.tasks.locate import FoundModel, check_weights, fine_tuned, initial_model, lengthened, read_model
-from atento.tasks.prepare import Data, batches_for, network_for, read_data, tokenizer_for
-from atento.tasks.validation import validate
+from atento.tasks.prepare import Data, network_for, read_data, tokenizer_for
+from atento.tasks.table import TASKS
 from atento.text.tokenizer import Tokenizer
 from atento.training.average import average_run
 from atento.training.catalogue import clean, newest
@@ -49,6 +51,7 @@ class TrainedRun:
     best: float | None
     best_step: int
     test: dict[str, float] | None
+    task: str
     already_finished: bool = False
 
 
@@ -124,6 +127,7 @@ def _train(
 ) -> TrainedRun:
     keep_freed_memory()
     recipe, say = loaded.recipe, reporter.line
+    task = TASKS[recipe.task]
     for warning in loaded.warnings:
         say(f"warning: {warning}")
     data = read_data(recipe, loaded.folder, say)
@@ -134,13 +138,19 @@ def _train(
     start = None if recipe.init is None else _start(folder, recipe.init, loaded.home)
     tokenizer = _tokenizer(recipe, loaded.home, folder, data, start, say)
     config = network_for(recipe, tokenizer) if start is None else fine_tuned(start, recipe.network, tokenizer)
-    batches = batches_for(recipe, config, tokenizer, data.train, say)
+    rules = RULES[recipe.task]
+    if config.architecture not in rules.architectures:  # of the model that training starts from
+        raise UsageError(
+            f"{recipe.init} is of architecture {config.architecture!r}, and task {recipe.task} needs "
+            f"{' or '.join(rules.architectures)}, which {rules.why}"
+        )
+    batches = task.batches(recipe, config, tokenizer, data.train, say)
     steps = recipe.training.steps
     if recipe.training.epochs is not None:
         steps = max(1, round(recipe.training.epochs * batches.updates_per_epoch))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
-        network = build_seq2seq(config)
+        network = build_network(config)
         start = None if start is None else lengthened(start, network, recipe.network)
     if start is not None:
         check_weights(network, start)
@@ -151,11 +161,11 @@ def _train(
         folder=folder,
         config=recipe.training,
         steps=steps,
-        stepper=Stepper(network, recipe.training, str(identity["precision"])),
+        stepper=Stepper(network, recipe.training, str(identity["precision"]), task.loss),
         batches=batches,
-        validate=None if valid is None else lambda: validate(network, tokenizer, valid, recipe),
+        validate=None if valid is None else lambda: task.validate(network, tokenizer, valid, recipe),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
-        model_config=model_config(recipe, network_to_dict(config)),
+        model_config=model_config(recipe, network_to_dict(config), template_for(recipe.task, tokenizer)),
         model_files=tokenizer.files(),
         identity={**identity, "tokenizer": tokenizer.fingerprint},
         journal=files.enter_context(Journal(folder / "metrics.jsonl")),
@@ -173,7 +183,7 @@ def _train(
         say(f"going on with {folder} from step {run.progress.step}")
     else:
         say(
-            f"{recipe.name}: {parameter_count(network):,} parameters, {len(batches.source):,} pairs, "
+            f"{recipe.name}: {parameter_count(network):,} parameters, {len(batches):,} {rules.data}, "
             f"{batches.updates_per_epoch} updates an epoch, {steps} steps; {device}, {identity['precision']}, "
             f"{identity['threads']} threads; run folder {folder}"
         )
@@ -252,8 +262,7 @@ def _tokenizer(
                 f"{folder} was trained with another tokenizer: {given} has changed. Use --out or --force"
             )
         shutil.rmtree(kept)
-    texts = (text for pair in zip(data.train.source, data.train.target) for text in pair)
-    tokenizer = tokenizer_for(recipe, home, texts, say) if start is None else Tokenizer.load(start.path)
+    tokenizer = tokenizer_for(recipe, home, data.train.texts(), say) if start is None else Tokenizer.load(start.path)
     for left in folder.glob(".tokenizer-*"):  # by a command that was killed
         shutil.rmtree(left, ignore_errors=True)
     partial = folder / f".tokenizer-{os.getpid()}"
@@ -262,9 +271,9 @@ def _tokenizer(
     return tokenizer
 
 
-def model_config(recipe: Recipe, network: dict[str, Any]) -> dict[str, Any]:
-    """`config.json` of a model: everything needed to use it."""
-    return {
+def model_config(recipe: Recipe, network: dict[str, Any], template: str | None = None) -> dict[str, Any]:
+    """`config.json` of a model: everything needed to use it; `template` names the marks around its texts."""
+    config = {
         "model_type": "atento",
         "atento_version": atento.__version__,
         "task": recipe.task,
@@ -272,12 +281,12 @@ def model_config(recipe: Recipe, network: dict[str, Any]) -> dict[str, Any]:
         "network": network,
         "decoding": asdict(recipe.decoding),
     }
+    return config if template is None else config | {"template": template}
 
 
 def _finish(run: Run, recipe: Recipe, data: Data, tokenizer: Tokenizer) -> TrainedRun:
     """Average, score on the test data with the best weights, and write the event that says that all is done."""
     progress, network, say = run.progress, run.stepper.network, run.reporter.line
-    assert isinstance(network, Seq2Seq)  # that is what `_train` made
     if recipe.training.average > 1:
         averaged = average_run(
             run.folder,
@@ -292,7 +301,7 @@ def _finish(run: Run, recipe: Recipe, data: Data, tokenizer: Tokenizer) -> Train
     event: dict[str, Any] = {"event": "end", "step": progress.step}
     if data.test is not None:
         network.load_state_dict(read_model(run.folder).weights)  # what `load` would take: the best, else the last
-        test = validate(network, tokenizer, data.test, recipe)
+        test = TASKS[recipe.task].validate(network, tokenizer, data.test, recipe)
         event |= {f"test_{name}": value for name, value in test.items()}
         say("test: " + ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll")))
     run.journal.append(event)
@@ -306,7 +315,7 @@ def _score_of(
     own = {key: value.clone() for key, value in network.state_dict().items()}
     network.load_state_dict(weights)
     assert data.valid is not None
-    scores = validate(network, tokenizer, data.valid, recipe)
+    scores = TASKS[recipe.task].validate(network, tokenizer, data.valid, recipe)
     network.load_state_dict(own)
     return signed(name, scores[name])
 
@@ -314,7 +323,8 @@ def _score_of(
 def _result(run: Run, test: dict[str, float] | None, already: bool = False) -> TrainedRun:
     progress: Progress = run.progress
     best = None if progress.best is None else signed(run.score_name, progress.best)
-    return TrainedRun(run.folder, progress.step, best, progress.best_step, test, already)
+    task = str(run.model_config["task"])
+    return TrainedRun(run.folder, progress.step, best, progress.best_step, test, task, already)
 
 
 def _environment(folder: Path) -> None:

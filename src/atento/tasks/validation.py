@@ -7,16 +7,18 @@ from atento.config.recipe import Recipe
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.metrics import METRICS
 from atento.networks import Seq2Seq
-from atento.tasks.prepare import Pairs, in_order
+from atento.networks.fast import fast_steps
+from atento.tasks.prepare import Examples, in_order
 from atento.tasks.translation import translate
 from atento.text.tokenizer import Tokenizer
-from atento.training.step import Sums, seq2seq_loss
+from atento.training.objectives import seq2seq_loss
+from atento.training.step import Sums
 
 
 @torch.inference_mode()
-def held_out_loss(network: Seq2Seq, tokenizer: Tokenizer, pairs: Pairs) -> Sums:
+def held_out_loss(network: Seq2Seq, tokenizer: Tokenizer, pairs: Examples) -> Sums:
     """Sums of -log p over the real targets of `pairs`, gold prefixes given, no dropout, no smoothing."""
-    source, target = tokenizer.encode_batch(pairs.source), tokenizer.target.encode_batch(pairs.target)
+    source, target = tokenizer.encode_batch(pairs["source"]), tokenizer.target.encode_batch(pairs["target"])
     config = network.config
     batches = Seq2SeqBatches(
         Ragged(source),
@@ -36,7 +38,7 @@ def held_out_loss(network: Seq2Seq, tokenizer: Tokenizer, pairs: Pairs) -> Sums:
     return sums
 
 
-def validate(network: Seq2Seq, tokenizer: Tokenizer, pairs: Pairs, recipe: Recipe) -> dict[str, float]:
+def validate(network: Seq2Seq, tokenizer: Tokenizer, pairs: Examples, recipe: Recipe) -> dict[str, float]:
     """The scores of a valid event: loss and nll (nats a target), then each metric by name."""
     was_training = network.training
     network.eval()
@@ -45,8 +47,10 @@ def validate(network: Seq2Seq, tokenizer: Tokenizer, pairs: Pairs, recipe: Recip
         nll = sums.nll / max(1, sums.targets)
         scores = {"loss": nll, "nll": nll}
         if recipe.metrics:
-            outputs = [found[0].text for found in translate(network, tokenizer, pairs.source, recipe.decoding)]
-            scores |= {name: METRICS[name](outputs, pairs.target).value for name in recipe.metrics}
+            # packed anew every time: the weights have changed
+            found = translate(network, tokenizer, pairs["source"], recipe.decoding, steps=fast_steps(network))
+            outputs = [best[0].text for best in found]
+            scores |= {name: METRICS[name](outputs, pairs["target"]).value for name in recipe.metrics}
         return scores
     finally:
         network.train(was_training)

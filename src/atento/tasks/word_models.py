@@ -11,13 +11,14 @@ from torch import nn
 
 from atento.config.elmo import CBOWConfig
 from atento.config.network import NetworkConfig
-from atento.errors import ModelError, UsageError
-from atento.networks import CBOW, ELMo
+from atento.errors import CapabilityError, ModelError, UsageError
+from atento.networks import CBOW, ELMo, Network
 from atento.networks.elmo_hdf5 import load_published
 from atento.tasks.embedding import POOLINGS, EmbeddingConfig
 from atento.tasks.grouping import by_length
 from atento.text import word_spans
-from atento.text.characters import character_batch
+from atento.text.characters import MAX_CHARACTERS, character_batch
+from atento.text.tokenizer import Tokenizer
 from atento.text.vectors import Vectors, read_binary_vectors, read_text_vectors
 
 _TEXT, _BINARY = (".txt", ".vec"), (".bin",)
@@ -68,6 +69,16 @@ def _network(vectors: Vectors) -> CBOW:
     return network
 
 
+def trained_word_model(network: Network, tokenizer: Tokenizer | None) -> WordModel | None:
+    """A model of words that we trained, its words those of its tokenizer; None for any other network."""
+    if not isinstance(network, ELMo | CBOW) or tokenizer is None:
+        return None
+    if isinstance(network, ELMo):
+        return WordModel(network)
+    matrix = network.vectors.float().cpu().numpy()
+    return WordModel(network, Vectors(tokenizer.tokens(range(len(matrix))), matrix))
+
+
 def embed_words(
     model: WordModel, texts: Sequence[str], config: EmbeddingConfig, batch_tokens: int = 4096
 ) -> NDArray[np.float32]:
@@ -85,10 +96,14 @@ def embed_words(
         return _known(model.vectors, words, config)
     network = model.network
     assert isinstance(network, ELMo)
+    if network.characters is None:
+        raise CapabilityError("an ELMo that reads words by id, not by their characters, embeds no text")
+    settings = network.config.elmo.characters if network.config.elmo is not None else None
+    longest = MAX_CHARACTERS if settings is None else settings.max_characters
     device = next(network.parameters()).device
     found = np.zeros((len(texts), 2 * network.config.d_model), dtype=np.float32)
     for rows in by_length([len(row) for row in words], batch_tokens, extra=2):
-        ids, real = character_batch([words[row] for row in rows])
+        ids, real = character_batch([words[row] for row in rows], max_characters=longest)
         characters, padding_mask = torch.from_numpy(ids).to(device), torch.from_numpy(real).to(device)
         with torch.inference_mode():
             hidden = _layer(network, characters, padding_mask, config.layer)[:, 1:]

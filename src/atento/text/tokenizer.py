@@ -332,7 +332,8 @@ class Tokenizer:
         """
         kept = [i for i in self._checked(ids) if not (skip_special and i in self._hidden)]
         if self._kind_row.spaces or not self._own:
-            return str(self._backend.decode(kept, skip_special_tokens=False))
+            text = str(self._backend.decode(kept, skip_special_tokens=False))
+            return self._readable(kept) if self._own and _UNREADABLE in text and self._kind_row.bytes else text
         words: list[str] = []
         for i in kept:
             token = self._backend.id_to_token(i) or ""
@@ -344,6 +345,12 @@ class Tokenizer:
             else:
                 words[-1] += spelling
         return detokenize(words)
+
+    def _readable(self, ids: list[int]) -> str:
+        """What pieces spell, byte by byte; the library makes all of a run unreadable for one broken character."""
+        spelt = [self._spell(self._backend.id_to_token(i) or "") for i in ids]
+        joined = b"".join(one if isinstance(one, bytes) else one.encode("utf-8") for one in spelt)
+        return joined.decode("utf-8", "replace").removeprefix("" if self.kind == "byte" else " ")
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """The piece of each id, as the vocabulary writes it.

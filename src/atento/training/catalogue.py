@@ -31,13 +31,20 @@ class Found(NamedTuple):
 def newest(folder: Path, *, run_id: str | None = None, set_aside: bool = True) -> Path | None:
     """The checkpoint of the highest step that verifies, or None: the word `last`.
 
+    One that is being replaced while we look may slip between two names of a listing: a second look catches it.
+
     A damaged one is reported, renamed `.bad` (unless `set_aside` is False, for those who only look) and the next older
     taken. With `run_id`, only that run's.
 
     Raises:
         CheckpointError: the system does not let us read, so nothing can be said of what is there.
     """
-    return _first_sound(found(folder, run_id), set_aside)
+    items = found(folder, run_id)
+    choice = _first_sound(items, set_aside)
+    least = choice.step if choice else 0
+    come = [item for item in found(folder, run_id) if item not in items and item.step >= least]
+    choice = _first_sound(come, set_aside) or choice
+    return choice.path if choice else None
 
 
 def best(folder: Path, *, run_id: str | None = None, set_aside: bool = True) -> Path | None:
@@ -55,7 +62,8 @@ def best(folder: Path, *, run_id: str | None = None, set_aside: bool = True) -> 
         if isinstance(score, int | float):
             scored.append((score, item))
     scored.sort(key=lambda pair: (-pair[0], pair[1].step))
-    return _first_sound([item for _, item in scored], set_aside)
+    choice = _first_sound([item for _, item in scored], set_aside)
+    return choice.path if choice else None
 
 
 def found(folder: Path, run_id: str | None = None) -> list[Found]:
@@ -149,11 +157,11 @@ def _directories(folder: Path) -> list[Path]:
         raise CheckpointError(f"{folder} cannot be read ({error.strerror})") from error
 
 
-def _first_sound(items: list[Found], set_aside: bool) -> Path | None:
+def _first_sound(items: list[Found], set_aside: bool) -> Found | None:
     for item in items:
         try:
             verify(item.path)
-            return item.path
+            return item
         except CheckpointError as error:
             _pass_over(item.path, error, set_aside)
     return None

@@ -2,15 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from atento.config.recipe import TrainingConfig
-from atento.data.batches import Seq2SeqBatches
 from atento.errors import TokenizerError, TrainingStopped
 from atento.training.checkpoint import load_checkpoint, save_checkpoint
 from atento.training.journal import Journal
@@ -19,6 +18,19 @@ from atento.training.retention import retain
 from atento.training.schedule import learning_rate
 from atento.training.signals import StopRequest
 from atento.training.step import Stepper, Sums
+
+
+class Batches(Protocol):
+    """Training data handed out update by update."""
+
+    updates_per_epoch: int
+
+    def __len__(self) -> int:
+        """Examples."""
+
+    def parts(self, update: int, accumulate: int = 1) -> Iterator[Any]:
+        """The parts of an update, counted from 0 over all epochs, each a `Batch` that also shows its `examples()`."""
+
 
 Validate = Callable[[], dict[str, float]]
 LOWER_IS_BETTER = ("nll", "ter")
@@ -56,7 +68,7 @@ class Run:
     config: TrainingConfig
     steps: int
     stepper: Stepper
-    batches: Seq2SeqBatches
+    batches: Batches
     validate: Validate | None
     score_name: str  # which validation score decides what is best
     model_config: Mapping[str, Any]  # config.json

@@ -1,36 +1,18 @@
 """One training step on one page: parts of a batch in, summed losses, gradients divided once, one update out."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.config.recipe import TrainingConfig
-from atento.data.batches import Seq2SeqBatch
 from atento.errors import TrainingError
-from atento.networks import Seq2Seq
-from atento.training.loss import cross_entropy
+from atento.training.objectives import Batch, Objective, seq2seq_loss
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-class Batch(Protocol):
-    """What an objective reads: it moves to a device, and knows how many real targets it holds."""
-
-    @property
-    def targets(self) -> int:
-        """Real targets."""
-
-    def to(self, device: torch.device | str) -> Any:
-        """The batch on another device."""
-
-
-# network, batch, label smoothing, dropout's randomness -> the summed loss and its part without smoothing
-Objective = Callable[[Any, Any, float, Randomness | None], tuple[Tensor, Tensor]]
 
 
 @dataclass
@@ -44,24 +26,6 @@ class Sums:
     def add(self, other: "Sums") -> None:
         """Add another's sums."""
         self.loss, self.nll, self.targets = self.loss + other.loss, self.nll + other.nll, self.targets + other.targets
-
-
-def seq2seq_loss(
-    network: Seq2Seq, batch: Seq2SeqBatch, smoothing: float, random: Randomness | None
-) -> tuple[Tensor, Tensor]:
-    """Teacher forcing (F1): -Σ log p(y_t | y_<t, x) over real targets, smoothed, and the plain sum beside it (E8)."""
-    output = network(
-        batch.source,
-        batch.target_input,
-        source_padding_mask=None if bool(batch.source_padding_mask.all()) else batch.source_padding_mask,
-        random=random,
-        project=False,
-    )
-    real = batch.labels >= 0  # only real targets are projected
-    hidden = network.output.read(output.hidden[real])
-    loss, nll = cross_entropy(hidden, network.projection, batch.labels[real], smoothing, network.output.bias)
-    cost = network.cost()
-    return loss if cost is None else loss + cost * int(real.sum()), nll
 
 
 class Stepper:
@@ -153,8 +117,10 @@ class Stepper:
         }
 
     def load_optimizer_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """The inverse of `optimizer_tensors`."""
+        """The inverse of `optimizer_tensors`; weights that never had a gradient have no state."""
         for name, parameter in self.parameters.items():
+            if f"{name}.step" not in tensors:
+                continue
             keys = ("step", "exp_avg", "exp_avg_sq")
             self.optimizer.state[parameter] = {
                 key: tensors[f"{name}.{key}"].to(parameter.device, copy=True) for key in keys

@@ -48,7 +48,8 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
     lost += sorted(weights.keys() - {row.ours for row in rows})
     if lost:
         raise CapabilityError(f"the layout of {config.family} cannot hold this network's {', '.join(lost)}")
-    bare = bool(data["architectures"][0].endswith(("Model",))) and not data["architectures"][0].endswith("LMHeadModel")
+    theirs = data["architectures"][0]
+    bare = theirs.endswith("Model") and not theirs.endswith(("LMHeadModel", "MTModel"))
     return data, convert(rows, "" if bare else family.prefix, weights)
 
 

@@ -6,14 +6,12 @@ from atento.attention import observe
 from atento.attention.masks import bidirectional, causal
 from atento.config.network import NetworkConfig
 from atento.config.recipe import TrainingConfig
-from atento.decoding import Beam, Greedy, generate
+from atento.decoding import Greedy, generate
 from atento.inspection import mask_text
 from atento.networks import EncoderDecoder
 from atento.notes.checks.attention import mask_rows
-from atento.notes.checks.decoding import sources
 from atento.notes.checks.tiny import gold_batch, words
 from atento.notes.checks.tokens import PIECES, SENTENCE, WORD_VOCABULARY
-from atento.notes.checks.toys import table_chain
 from atento.notes.checks.trained import trained
 from atento.notes.finding import Finding, compare, grid
 from atento.notes.listing_attention import self_attention
@@ -83,30 +81,6 @@ def words_and_subwords() -> Finding:
         },
         notes={"words": ["o", "<unk>", "corre", "rapidamente"]},
         remark="two words are out of vocabulary, not one (error 11)",
-    )
-
-
-# e^-1.2 = .301, e^-1.5 = .223; e^-0.8 = .449 and e^-1.1 = .333 take "Je" on to -2.0 and -2.3; the rest fills up.
-FRENCH = {
-    (): {"Je": 0.301194, "Tu": 0.22313, "Il": 0.15, "Elle": 0.14, "On": 0.12, "Nous": 0.065676},
-    ("Je",): {"suis": 0.449329, "vais": 0.332871, "</s>": 0.2178},
-    ("Tu",): {"es": 0.4, "vas": 0.38, "</s>": 0.22},
-}
-
-
-def beam_step_by_step() -> Finding:
-    """L4: a beam of 2 from "I am", stopped after each step: Je -1.2, Tu -1.5; then Je suis -2.0, Je vais -2.3."""
-    chain = table_chain(FRENCH)
-    steps: dict[str, dict[str, float]] = {}
-    for length in (1, 2):
-        beam = Beam(2, length_penalty=0.0, n_best=2)
-        found = generate(chain, sources(1), beam, max_new_tokens=length)[0]
-        steps[f"step {length}"] = {chain.text(h.ids): round(h.score, 3) for h in found}
-    return compare(
-        steps,
-        {"step 1": {"Je": -1.2, "Tu": -1.5}, "step 2": {"Je suis": -2.0, "Je vais": -2.3}},
-        within=1e-3,
-        remark='"Tu es" (-2.42) is pruned though "Tu" was kept',
     )
 
 

@@ -7,10 +7,12 @@ import torch
 from atento.attention import attend
 from atento.attention.masks import padding
 from atento.notes.checks.attention import EXACT, apart, by_loops, random
+from atento.notes.checks.mbr import mbr_listing
 from atento.notes.checks.metrics import CANDIDATES, REFERENCES
+from atento.notes.checks.sampling import sampling_listing
 from atento.notes.checks.tiny import some_ids
 from atento.notes.checks.toys import EOS, ToyLanguageModel, ToySeq2Seq
-from atento.notes.finding import AtLeast, Finding, compare
+from atento.notes.finding import AtLeast, Finding, compare, together
 from atento.notes.listing_attention import attention, self_attention
 from atento.notes.listing_bleu import corpus_bleu, sentence_bleu
 from atento.notes.listing_positions import PositionalEncoding, RelativePositionalEncoding
@@ -105,6 +107,11 @@ def row_of_distance(listing: RelativePositionalEncoding, distance: int, length: 
     assert listing.relative.value_table is not None
     away = (listing.relative.value_table - added).abs().amax(dim=1)
     return int(away.argmin()) if float(away.min()) < 1e-10 else -1
+
+
+def decoding_listings() -> Finding:
+    """K4: the two searches, sampling with temperature, minimum Bayes risk, each by its name and in its call shape."""
+    return together(search=search_listings(), sampling=sampling_listing(), mbr=mbr_listing())
 
 
 def search_listings() -> Finding:

@@ -7,7 +7,8 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from atento.config.recipe import DataConfig, DecodingConfig, TrainingConfig
+from atento.config.decoding import DecodingConfig
+from atento.config.recipe import DataConfig, TrainingConfig
 from atento.decoding import Greedy, generate
 from atento.metrics import bleu, chrf
 from atento.model import Model, load
@@ -17,7 +18,7 @@ from atento.notes.checks.tiny import gold_batch, some_ids, tiny_network, words
 from atento.notes.checks.trained import EPOCHS, PEAK, VALIDATE_EVERY, WARMUP, trained
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
 from atento.tasks.run import train
-from atento.training.step import seq2seq_loss
+from atento.training.objectives import seq2seq_loss
 
 # The notes' argument names, one to one; sizes of batches count tokens here, and there sentences.
 ARGUMENTS = {

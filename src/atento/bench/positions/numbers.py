@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atento.bench.position_networks import SCHEMES
-from atento.bench.seeds import interval
+from atento.bench.positions.networks import SCHEMES
+from atento.bench.positions.seeds import interval
 
 LEARNED = 0.9  # share right from which on a task counts as learned
 KEPT = 0.05  # how much of it may be lost in longer texts

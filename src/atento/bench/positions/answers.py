@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atento.bench.position_networks import ABSOLUTE, HYBRID, RELATIVE
-from atento.bench.position_numbers import KEPT, Numbers, Voice, lengths, percents, reached, sorted_out
+from atento.bench.positions.networks import ABSOLUTE, HYBRID, RELATIVE
+from atento.bench.positions.numbers import KEPT, Numbers, Voice, lengths, percents, reached, sorted_out
 
 
 def periodicity(numbers: Numbers, voice: Voice) -> str:

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from atento.attention.observe import observe
 from atento.attention.positions import Learned
-from atento.bench.position_answers import answers
-from atento.bench.position_cost import measure_cost
-from atento.bench.position_networks import (
+from atento.bench.positions.answers import answers
+from atento.bench.positions.cost import measure_cost
+from atento.bench.positions.networks import (
     SCHEMES,
     SIZES,
     PositionNetwork,
@@ -29,8 +29,8 @@ from atento.bench.position_networks import (
     train,
     translator,
 )
-from atento.bench.position_tasks import TASKS, longest_sentence, reorder, sentences
-from atento.bench.seeds import interval
+from atento.bench.positions.seeds import interval
+from atento.bench.positions.tasks import TASKS, longest_sentence, reorder, sentences
 from atento.inspection import alignment_error_rate
 from atento.networks.decompose import score_parts
 from atento.precision import resolve_device

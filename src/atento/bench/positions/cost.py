@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from atento.bench.position_networks import PositionNetwork, Size, reader
-from atento.bench.position_tasks import TASKS
+from atento.bench.positions.networks import PositionNetwork, Size, reader
+from atento.bench.positions.tasks import TASKS
 from atento.networks import parameter_count
 
 

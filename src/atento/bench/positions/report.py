@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from atento.bench.position_tasks import ADJECTIVES, NOUNS
+from atento.bench.positions.tasks import ADJECTIVES, NOUNS
 from atento.inspection import AttentionRecord, attention_svg
 from atento.inspection.figures import ramp_colour
 

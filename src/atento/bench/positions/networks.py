@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from atento.attention.masks import bidirectional, causal
 from atento.attention.positions import Learned
-from atento.bench.position_tasks import REORDER_VOCABULARY, TASKS
+from atento.bench.positions.tasks import REORDER_VOCABULARY, TASKS
 from atento.config.network import NetworkConfig, PositionConfig
 from atento.networks import EncoderDecoder
 from atento.networks.layers import TokenEmbedding

@@ -1,0 +1,130 @@
+"""How far reduced precisions keep what float32 writes, on a trained model: its top tokens and its BLEU (issue 5)."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from atento.bench.decoding import PRECISIONS
+from atento.config.recipe import SourceConfig
+from atento.data.sources import read_pairs
+from atento.decoding import Beam, Greedy, generate
+from atento.decoding.hypothesis import Steps
+from atento.errors import CapabilityError
+from atento.metrics import METRICS
+from atento.model import load
+from atento.networks import EncoderDecoder
+from atento.networks.fast import FastSteps
+from atento.networks.products import Precision
+from atento.tasks.grouping import by_length
+from atento.text.lengths import pad_batch
+
+_BATCH_TOKENS = 4096
+TOP_TOKEN, BLEU = 0.99, 0.1  # to keep: so many of the steps, and the score to within this
+
+Rows = Sequence[Sequence[int]]
+
+
+def measure_agreement(
+    model: str | Path,
+    sources: str | Path,
+    references: str | Path,
+    *,
+    precisions: Sequence[Precision] = PRECISIONS,
+    beam: int | None = None,
+    most: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """A row of the plain network's BLEU in float32, then one a precision of its fast twin.
+
+    Each says at how many steps along the plain network's output the same token stands highest (goal: 99 %), the BLEU
+    of the outputs that it finds itself (goal: within 0.1) and how many of them are the same. Nothing is timed.
+
+    Args:
+        model: a run folder or a model folder, of an encoder-decoder. sources, references: parallel files.
+        beam: its recipe's if not given. most: only the first so many pairs.
+
+    Raises:
+        CapabilityError: another kind of model.
+    """
+    loaded = load(model, device="cpu")
+    network, tokenizer = loaded.network, loaded.tokenizer
+    if not isinstance(network, EncoderDecoder) or tokenizer is None:
+        raise CapabilityError(f"agreement is measured on an encoder-decoder with a tokenizer: got {model}")
+    pairs = read_pairs(SourceConfig(source=str(sources), target=str(references), count=most), Path())
+    texts, answers = list(pairs.source)[:most], list(pairs.target)[:most]
+    rows = [[*ids, network.config.eos_id] for ids in tokenizer.encode_batch(texts)]
+    width = loaded.decoding.beam if beam is None else beam
+    strategy = Greedy() if width == 1 else Beam(width, length_penalty=loaded.decoding.length_penalty)
+
+    def score(outputs: Rows) -> float:
+        written = [tokenizer.target.decode(_text(ids, network.config.eos_id)) for ids in outputs]
+        return METRICS["bleu"](written, answers).value
+
+    plain = network.steps()
+    expected = search(plain, rows, strategy)
+    top = top_tokens(plain, rows, expected)
+    bleu = score(expected)
+    common = {"bench": "agreement", "sentences": len(rows), "beam": width}
+    yield common | {"precision": "plain float32", "bleu": round(bleu, 2)}
+    for precision in precisions:
+        steps = FastSteps(network, precision=precision)
+        along = top_tokens(steps, rows, expected)
+        outputs = search(steps, rows, strategy)
+        own = score(outputs)
+        yield common | {
+            "precision": precision,
+            "same_top_token": round(share(along, top), 5),
+            "goal": TOP_TOKEN,
+            "steps": sum(len(row) for row in top),
+            "bleu": round(own, 2),
+            "bleu_difference": round(own - bleu, 3),
+            "bleu_goal": BLEU,
+            "same_outputs": round(sum(a == b for a, b in zip(outputs, expected)) / len(expected), 4),
+        }
+
+
+def search(steps: Steps, rows: Rows, strategy: Greedy | Beam) -> list[list[int]]:
+    """rows of source ids -> the best output of each, with the end token where it ended."""
+    found: list[list[int]] = [[] for _ in rows]
+    width = strategy.width if isinstance(strategy, Beam) else 1
+    for batch in by_length([len(row) for row in rows], _BATCH_TOKENS // width):
+        ids, real = pad_batch([rows[row] for row in batch], steps.pad_id)
+        outputs = generate(
+            steps,
+            torch.from_numpy(ids),
+            strategy,
+            max_new_tokens=[2 * len(rows[row]) + 14 for row in batch],
+            padding_mask=torch.from_numpy(real),
+        )
+        for row, (hypothesis, *_) in zip(batch, outputs):
+            found[row] = [*hypothesis.ids, *([steps.eos_id] if hypothesis.finished else [])]
+    return found
+
+
+@torch.inference_mode()
+def top_tokens(steps: Steps, rows: Rows, outputs: Rows) -> list[list[int]]:
+    """The token that stands highest at each step, where every step reads what `outputs` say was written before it."""
+    found: list[list[int]] = [[] for _ in rows]
+    for batch in by_length([len(row) for row in rows], _BATCH_TOKENS):
+        ids, real = pad_batch([rows[row] for row in batch], steps.pad_id)
+        written, _ = pad_batch([outputs[row] for row in batch], steps.pad_id)
+        read = np.concatenate([np.full((len(batch), 1), steps.start_id), written], axis=1)
+        state = steps.begin(torch.from_numpy(ids), torch.from_numpy(real))
+        for place in range(written.shape[1]):
+            logits, state = steps.step(torch.from_numpy(read[:, place].copy()), state)
+            for row, token in zip(batch, logits.argmax(dim=-1).tolist()):
+                if place < len(outputs[row]):
+                    found[row].append(token)
+    return found
+
+
+def share(one: Rows, two: Rows) -> float:
+    """Of all places of rows that are equally long, how many hold the same."""
+    places = [a == b for first, second in zip(one, two, strict=True) for a, b in zip(first, second, strict=True)]
+    return sum(places) / len(places)
+
+
+def _text(ids: Sequence[int], eos_id: int) -> list[int]:
+    return list(ids[:-1] if ids and ids[-1] == eos_id else ids)

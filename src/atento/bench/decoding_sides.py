@@ -1,0 +1,127 @@
+"""What the decoding and generation benches compare: one set of weights, our plain and fast search, `transformers`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from atento.config.network import NetworkConfig, network_to_dict
+from atento.decoding import Beam, Greedy, generate
+from atento.model import load
+from atento.networks import build_network
+from atento.networks.fast import FastSteps
+from atento.networks.products import Precision
+from atento.tasks.locate import write_model
+from atento.text.lengths import pad_batch
+
+_NEVER = -1e4  # a bias no logit can make up for
+
+
+@dataclass(frozen=True)
+class Work:
+    """Sources or prompts of these lengths; `new_tokens` written for each, by a beam (1: greedy), never fewer."""
+
+    lengths: tuple[int, ...]
+    beam: int
+    new_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """All that are to be written."""
+        return len(self.lengths) * self.new_tokens
+
+    def rows(self, vocab_size: int) -> list[list[int]]:
+        """The same random ids for every side, special ones (the first four and the last) left out."""
+        rng = np.random.default_rng(len(self.lengths))
+        return [rng.integers(4, vocab_size - 1, length).tolist() for length in self.lengths]
+
+
+@torch.no_grad()
+def write_weights(folder: Path, config: NetworkConfig, seed: int = 1) -> None:
+    """Random weights in the layout that all sides read.
+
+    Where the network has an output bias it makes padding and the end impossible, so that all sides write the same
+    number of tokens without being told to; the others are told. Fresh networks say one token for ever, on which any
+    two sides would agree: here the products are halved, so that the last token still counts at the top, and the last
+    norm has weights 1 and -1 by chance, so that a token's own vector does not call for the same token again.
+    """
+    torch.manual_seed(seed)
+    network = build_network(config)
+    weights = network.state_dict()
+    if "output.bias" in weights:
+        weights["output.bias"][[config.pad_id, config.eos_id]] = _NEVER
+    for name, value in weights.items():
+        if value.dim() > 1 and "embedding" not in name and ".schemes." not in name:
+            value.mul_(0.5)
+    last = "stack" if config.architecture == "decoder" else f"decoder.blocks.{config.decoder_layers - 1}"
+    norm = weights[f"{last}.norm.weight" if last == "stack" else f"{last}.feed_forward_residual.norm.weight"]
+    norm.copy_(torch.randint(0, 2, norm.shape) * 2 - 1)
+    about = {"model_type": "atento", "name": "random", "task": "bench", "network": network_to_dict(config)}
+    write_model(folder, about, weights, {}, layout="huggingface")
+
+
+class Ours:
+    """`atento.decoding.generate` on the network ("plain"), or on its fast twin at a precision."""
+
+    def load(self, folder: Path, precision: Precision | Literal["plain"]) -> None:
+        """A folder of `write_weights`; precision plain, float32, bfloat16 or int8."""
+        network: Any = load(folder, device="cpu").network
+        self.config: NetworkConfig = network.config
+        self.steps = network if precision == "plain" else FastSteps(network, precision=precision)
+
+    def run(self, work: Work) -> list[list[int]]:
+        """The ids written for each row."""
+        left = self.config.architecture == "decoder"
+        ids, real = pad_batch(work.rows(self.config.vocab_size), self.config.pad_id, side="left" if left else "right")
+        found = generate(
+            self.steps,
+            torch.from_numpy(ids),
+            Greedy() if work.beam == 1 else Beam(work.beam),
+            max_new_tokens=work.new_tokens,
+            min_new_tokens=work.new_tokens if left else 0,
+            padding_mask=torch.from_numpy(real),
+        )
+        return [best[0].ids for best in found]
+
+
+class Transformers:
+    """`generate` of `transformers` in float32, as it comes."""
+
+    def __init__(self) -> None:
+        import transformers
+
+        self.library: Any = transformers
+        self.classes: dict[str, Any] = {"marian": transformers.MarianMTModel, "gpt2": transformers.GPT2LMHeadModel}
+
+    def load(self, folder: Path) -> None:
+        """A folder of `write_weights`."""
+        config = self.library.AutoConfig.from_pretrained(folder)
+        self.model: Any = self.classes[config.model_type].from_pretrained(folder).eval()
+        self.config = self.model.config
+        # the defaults: what the folder's configuration says of decoding (an end forced at the last step) is set aside
+        self.model.generation_config = self.library.GenerationConfig(
+            decoder_start_token_id=getattr(self.config, "decoder_start_token_id", None),
+            pad_token_id=self.config.pad_token_id,
+            bos_token_id=self.config.bos_token_id,
+            eos_token_id=self.config.eos_token_id,
+        )
+
+    def run(self, work: Work) -> list[list[int]]:
+        """The ids written for each row."""
+        left = not self.config.is_encoder_decoder
+        rows = work.rows(self.config.vocab_size)
+        ids, real = pad_batch(rows, self.config.pad_token_id, side="left" if left else "right")
+        least = {"min_new_tokens": work.new_tokens} if left else {}
+        with torch.inference_mode():
+            out = self.model.generate(
+                input_ids=torch.from_numpy(ids),
+                attention_mask=torch.from_numpy(real).long(),
+                max_new_tokens=work.new_tokens,
+                num_beams=work.beam,
+                do_sample=False,
+                **least,
+            )
+        written: list[list[int]] = out[:, ids.shape[1] if left else 1 :].tolist()
+        return written

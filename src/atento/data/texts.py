@@ -1,0 +1,112 @@
+"""A file, or the embedded micro-world, to texts: what they are, where each stands, what was left out."""
+
+from array import array
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from atento.config.recipe import SourceConfig
+from atento.data.source_lines import open_binary, scan
+from atento.data.source_records import pairs_in
+from atento.data.sources import FILE_KINDS, Origins, read_pairs
+from atento.errors import DataError, RecipeError
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts in the order of their file; `empty`, `skipped` and `fingerprint` as `Parallel` has them."""
+
+    text: list[str]
+    origins: Origins
+    skipped: list[str]
+    empty: int
+    fingerprint: str
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def where(self, index: int) -> str:
+        """File and line of a text, for messages."""
+        return self.origins.where(index)
+
+    def warnings(self) -> list[str]:
+        """What was left out, counted; blank lines only part texts, so they are not told of."""
+        if not self.skipped:
+            return []
+        number = len(self.skipped)
+        return [
+            f"{self.origins.names[0]}: {number} bad record{'s' if number > 1 else ''} left out, first {self.skipped[0]}"
+        ]
+
+
+def read_texts(source: SourceConfig, folder: Path, *, skip_bad: bool = False) -> Texts:
+    """Read one source of a recipe: a text a line, a column of a file, or one language of the micro-world.
+
+    Args:
+        source: what to read. With `count`, reading stops once so many texts are kept.
+        folder: what relative paths are relative to.
+        skip_bad: leave out and list broken records instead of refusing the file.
+
+    Raises:
+        RecipeError: the source itself makes no sense. DataError: names file, line and rule; also where none is left.
+    """
+    if source.world is not None:
+        pairs = read_pairs(SourceConfig(world=source.world, count=source.count, seed=source.seed), folder)
+        kept = pairs.source if source.text == "en" else pairs.target
+        return Texts(kept, pairs.origins, [], 0, _fingerprint(kept))
+    if source.file is None:
+        raise RecipeError("a data source of texts needs `file` or `world`")
+    with ExitStack() as files:
+        stream = files.enter_context(open_binary(folder / Path(source.file).expanduser(), source.file))
+        kind = Path(source.file.removesuffix(".gz")).suffix
+        found: Iterator[tuple[int, str] | DataError]
+        if kind in FILE_KINDS:
+            if source.text is None:
+                raise RecipeError(f"`file: {source.file}` needs `text`, the column")
+            rows = pairs_in(kind, stream, source.file, source.text, source.text)
+            found = (row if isinstance(row, DataError) else row[:2] for row in rows)
+        else:
+            lines = enumerate(scan(stream, source.file), start=1)
+            found = (line if isinstance(line, DataError) else (number, line) for number, line in lines)
+        return _collect(found, source.file, source.count, skip_bad)
+
+
+def repeated(train: Texts, valid: Texts) -> int:
+    """How many validation texts also stand in the training data."""
+    seen = set(valid.text).intersection(train.text)
+    return sum(text in seen for text in valid.text) if seen else 0
+
+
+def _collect(found: Iterator[tuple[int, str] | DataError], name: str, count: int | None, skip_bad: bool) -> Texts:
+    kept: list[str] = []
+    lines = array("L")
+    skipped: list[str] = []
+    empty = 0
+    for item in found:
+        if isinstance(item, DataError):
+            if not skip_bad:
+                raise item
+            skipped.append(str(item))
+            continue
+        line, text = item
+        if not text or text.isspace():
+            empty += 1
+            continue
+        kept.append(text)
+        lines.append(line)
+        if len(kept) == count:
+            break
+    if not kept:
+        left = f" ({empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''})" if empty or skipped else ""
+        raise DataError(f"{name}: holds no text{left}")
+    return Texts(kept, Origins((name,), lines), skipped, empty, _fingerprint(kept))
+
+
+def _fingerprint(texts: list[str]) -> str:
+    """SHA-256 of the texts, each ended by the NUL that none may hold; hashed in pieces to stay small."""
+    digest = sha256()
+    for begin in range(0, len(texts), 4096):
+        digest.update("".join(f"{text}\0" for text in texts[begin : begin + 4096]).encode("utf-8"))
+    return digest.hexdigest()

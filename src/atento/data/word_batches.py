@@ -1,0 +1,109 @@
+"""Sentences as words, for what learns words and not pieces: both neighbours of each (ELMo), windows (CBOW)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atento.data.batches import Ragged, part_count, plan
+from atento.data.windows import WindowBatch, Windows
+from atento.text.characters import character_batch
+
+
+@dataclass(frozen=True)
+class WordBatch:
+    """Sentences between their two marks: ids as the network reads them, (B,L,C) characters or (B,L) words; words
+    (B,L) by id, 0 at padding; padding_mask (B,L)."""
+
+    ids: Tensor
+    words: Tensor
+    padding_mask: Tensor
+
+    @property
+    def targets(self) -> int:
+        """Real targets: each pair of neighbours once in each direction."""
+        return 2 * int((self.padding_mask[:, 1:] & self.padding_mask[:, :-1]).sum())
+
+    def examples(self) -> Iterator[dict[str, list[int]]]:
+        """Each sentence by itself, padding left out, for people to look at."""
+        for words, real in zip(self.words, self.padding_mask):
+            yield {"words": words[real].tolist()}
+
+    def to(self, device: torch.device | str) -> "WordBatch":
+        """The batch on another device."""
+        return WordBatch(*(getattr(self, part.name).to(device) for part in fields(self)))
+
+
+class WordBatches:
+    """Sentences in seekable batches, each with about `budget` real targets."""
+
+    def __init__(
+        self,
+        sentences: Sequence[Sequence[str]],
+        words: Sequence[Sequence[int]],
+        *,
+        budget: int,
+        seed: int,
+        max_characters: int | None,
+    ) -> None:
+        """`sentences` without marks, `words` their ids with them; `max_characters` None: the network reads the ids."""
+        self.sentences, self.words, self.seed = sentences, Ragged([list(row) for row in words]), seed
+        self.max_characters = max_characters
+        targets = 2 * int((self.words.lengths - 1).sum())
+        self.updates_per_epoch = max(1, min(len(self.words), round(targets / budget)))
+        self.parts_each = part_count(int(self.words.lengths.sum()) // self.updates_per_epoch)
+        self._epoch: tuple[int, list[list[NDArray[np.int64]]]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def parts(self, update: int, accumulate: int = 1) -> Iterator[WordBatch]:
+        """The update's batch part by part; `accumulate` cuts each part again, for less memory and the same result."""
+        epoch, index = divmod(update, self.updates_per_epoch)
+        if self._epoch is None or self._epoch[0] != epoch:
+            lengths = self.words.lengths
+            self._epoch = (epoch, plan(lengths, lengths, self.updates_per_epoch, self.parts_each, self.seed, epoch))
+        for part in self._epoch[1][index]:
+            for piece in np.array_split(part, accumulate):
+                if len(piece):
+                    yield self.batch(piece)
+
+    def in_order(self, budget: int) -> Iterator[WordBatch]:
+        """Every sentence once, in batches of like length of about `budget` words: for validation."""
+        order = np.argsort(self.words.lengths, kind="stable")
+        ends = np.cumsum(self.words.lengths[order])
+        for rows in np.split(order, np.searchsorted(ends, np.arange(budget, int(ends[-1]), budget))):
+            if len(rows):
+                yield self.batch(rows)
+
+    def batch(self, rows: NDArray[np.int64]) -> WordBatch:
+        """Those sentences as tensors."""
+        words = self.words.padded(rows, 0)
+        real = torch.from_numpy(np.arange(words.shape[1]) < self.words.lengths[rows][:, None])
+        if self.max_characters is None:
+            return WordBatch(words, words, real)
+        chosen = [self.sentences[row] for row in rows.tolist()]
+        characters, _ = character_batch(chosen, max_characters=self.max_characters)
+        return WordBatch(torch.from_numpy(characters), words, real)
+
+
+class WindowBatches:
+    """Windows over text in seekable batches; every epoch draws which frequent words are left out, and what is wrong."""
+
+    def __init__(self, windows: Windows, sentences: int, *, budget: int) -> None:
+        self.windows, self._sentences = windows, sentences
+        self.updates_per_epoch = max(1, round(len(windows.flat) / budget))
+
+    def __len__(self) -> int:
+        return self._sentences
+
+    def parts(self, update: int, accumulate: int = 1) -> Iterator[WindowBatch]:
+        """The update's batch part by part."""
+        epoch, index = divmod(update, self.updates_per_epoch)
+        for slot in range(accumulate):
+            part = self.windows.part(epoch, index * accumulate + slot, self.updates_per_epoch * accumulate)
+            if len(part.centre):
+                yield part

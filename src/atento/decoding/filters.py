@@ -1,0 +1,152 @@
+"""What shapes a next-token distribution: temperature, top-k, nucleus, min-p and typical, each of use alone (H3 to H5).
+
+Every function takes scores (R,V) in float32 or float64, logits or log-probabilities alike, of which at least one a row
+is not -inf, and gives back log-probabilities (R,V) of a sum of 1, -inf for what was left out. Of equally good tokens
+the one with the lower id is kept, so the outcome is a function of the scores alone.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atento.decoding.strategies import Sample
+
+_FIRST_LOOK = 64  # a nucleus is looked for among so many of the best before the whole vocabulary is put in order
+
+
+def temperature(scores: Tensor, value: float) -> Tensor:
+    """softmax(logits / T), which is p ** (1 / T) made to sum to 1: the notes' two formulas (H3).
+
+    T < 1 sharpens, T > 1 flattens; T = 0 is the limit, all on the best token (the first one where several are best).
+    """
+    if value == 0:
+        best = scores.argmax(dim=-1, keepdim=True)
+        return torch.full_like(scores, float("-inf")).scatter(-1, best, 0.0)
+    below = scores - scores.amax(dim=-1, keepdim=True)  # at most 0, so that no T, however small, makes an infinite one
+    return torch.log_softmax(torch.where(below == 0, below, below / value), dim=-1)
+
+
+def top_k(scores: Tensor, k: int) -> Tensor:
+    """The k most probable tokens (Fan et al. 2018; H4); k = 0 or k >= V keeps all."""
+    if k == 0 or k >= scores.shape[-1]:
+        return torch.log_softmax(scores, dim=-1)
+    _, ids = best(scores, k)
+    return _only(scores, torch.zeros_like(scores, dtype=torch.bool).scatter(-1, ids, True))
+
+
+def top_p(scores: Tensor, p: float) -> Tensor:
+    """The nucleus: the smallest set of most probable tokens whose mass reaches p, one at least (Holtzman et al. 2020).
+
+    Not "every token of probability p or more", as the notes have it (H5, spec error 23). p = 1 keeps all.
+    """
+    log_probs = torch.log_softmax(scores, dim=-1)
+    if p >= 1:
+        return log_probs
+    enough = p - _slack(scores)
+    ordered, mass = _best_until(log_probs, enough)  # (R,m)
+    count = (mass < enough).sum(dim=-1, keepdim=True).add_(1).clamp_(max=mass.shape[-1])
+    left_out = ~_first(log_probs, ordered.gather(-1, count - 1), count)
+    return log_probs.masked_fill_(left_out, float("-inf")).sub_(mass.gather(-1, count - 1).log_())
+
+
+def min_p(scores: Tensor, p: float) -> Tensor:
+    """Every token of at least p times the best one's probability (Nguyen et al. 2024); p = 0 keeps all."""
+    log_probs = torch.log_softmax(scores, dim=-1)
+    if p == 0:
+        return log_probs
+    least = log_probs.amax(dim=-1, keepdim=True) + math.log(p) - _slack(scores)
+    return _only(log_probs, log_probs >= least)
+
+
+def typical_p(scores: Tensor, p: float) -> Tensor:
+    """The smallest set whose mass reaches p, tokens whose -log p is nearest to the entropy first (Meister et al. 2022).
+
+    The most probable token may be left out. p = 1 keeps all.
+    """
+    log_probs = torch.log_softmax(scores, dim=-1)
+    if p >= 1:
+        return log_probs
+    probs = log_probs.exp()
+    entropy = torch.special.entr(probs).sum(dim=-1, keepdim=True)
+    order = (log_probs + entropy).abs().argsort(dim=-1, stable=True)
+    mass = probs.gather(-1, order).cumsum(dim=-1, dtype=torch.float64)
+    count = (mass < p - _slack(probs)).sum(dim=-1, keepdim=True) + 1
+    kept = torch.arange(mass.shape[-1], device=mass.device) < count  # (R,V) in that order
+    return _only(log_probs, torch.zeros_like(kept).scatter(-1, order, kept))
+
+
+_FILTERS: tuple[tuple[str, Callable[[Tensor, Any], Tensor], float], ...] = (  # in order, with the value that is "off"
+    ("temperature", temperature, 1.0),
+    ("top_k", top_k, 0),
+    ("top_p", top_p, 1.0),
+    ("min_p", min_p, 0.0),
+    ("typical_p", typical_p, 1.0),
+)
+
+
+def stages(scores: Tensor, strategy: Sample) -> Iterator[tuple[str, Tensor]]:
+    """The distribution before and after each filter of a strategy, in order: ("model", ...), ("top_k 50", ...) ...
+
+    Temperature first, then `top_k`, `top_p`, `min_p`, `typical_p`, each on what the one before left, scaled to sum to
+    1; those that are off are passed over.
+    """
+    shape = torch.log_softmax(scores, dim=-1)
+    yield "model", shape
+    for name, filtered, off in _FILTERS:
+        value = getattr(strategy, name)
+        if value != off:
+            shape = filtered(shape, value)
+            yield f"{name} {value:g}", shape
+
+
+def shaped(scores: Tensor, strategy: Sample) -> Tensor:
+    """What a strategy draws from: the last of its `stages`, (R,V)."""
+    asked = [(filtered, getattr(strategy, name)) for name, filtered, off in _FILTERS if getattr(strategy, name) != off]
+    for filtered, value in asked:
+        scores = filtered(scores, value)
+    return scores if asked else torch.log_softmax(scores, dim=-1)
+
+
+def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The tokens that `top_k` keeps, k < V, and no others: their scores (R,k) and ids (R,k), lower ids before.
+
+    What comes after top-k is the same on these alone, and cheaper by as much as the vocabulary is larger.
+    """
+    last = scores.topk(k, dim=-1).values[:, -1:]
+    ids = _first(scores, last, torch.full_like(last, k, dtype=torch.long)).nonzero()[:, 1].view(-1, k)
+    return scores.gather(-1, ids), ids
+
+
+def _only(scores: Tensor, kept: Tensor) -> Tensor:
+    """The distribution on those tokens alone."""
+    return torch.log_softmax(scores.masked_fill(~kept, float("-inf")), dim=-1)
+
+
+def _slack(x: Tensor) -> float:
+    """What rounding may take from a sum: .4 + .3 must still reach .7."""
+    return 8 * torch.finfo(x.dtype).eps
+
+
+def _best_until(log_probs: Tensor, enough: float) -> tuple[Tensor, Tensor]:
+    """The best of each row, best first, as many as all rows need to reach that mass; and their mass, summed up."""
+    size = _FIRST_LOOK
+    while size < log_probs.shape[-1]:
+        ordered = log_probs.topk(size, dim=-1).values
+        mass = ordered.exp().cumsum(dim=-1, dtype=torch.float64)
+        if bool((mass[:, -1] >= enough).all()):
+            return ordered, mass
+        size *= 8
+    ordered = log_probs.sort(dim=-1, descending=True).values
+    return ordered, ordered.exp().cumsum(dim=-1, dtype=torch.float64)
+
+
+def _first(values: Tensor, last: Tensor, count: Tensor) -> Tensor:
+    """Which are the `count` (R,1) greatest of values (R,V), of which `last` (R,1) is the least; lower ids before."""
+    above, level = values > last, values == last
+    room = count - above.sum(dim=-1, keepdim=True)
+    if bool((level.sum(dim=-1, keepdim=True) > room).any()):  # a tie, and not all of it fits
+        level &= level.cumsum(dim=-1) <= room
+    return above | level

@@ -1,0 +1,143 @@
+"""Minimum Bayes risk as a decoder: candidates are written, held against evidence, the least risky given (H10, M8).
+
+What it needs besides the five things every strategy gets: in place of a state, the function that makes one. Each
+strategy among the candidates and the evidence goes its own way from the beginning, so `generate` calls
+
+    mbr(steps, lambda: steps.begin(ids, padding_mask), first, strategy, request)
+
+and `mbr` walks `beam` and `sample` itself. `request.trace` gets a run of each of them, and each row's
+`RiskMatrix` in turn under the note "risk".
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from atento.decoding.beam import beam
+from atento.decoding.hypothesis import Hypothesis, Request, Steps
+from atento.decoding.risk import Choice, minimum_bayes_risk_choice
+from atento.decoding.sampling import sample
+from atento.decoding.seeds import row_seed
+from atento.decoding.strategies import MBR, Beam, Sample
+
+Begin = Callable[[], Any]
+Writers = Sample | Beam | Sequence[Sample | Beam]
+
+
+def mbr(steps: Steps, begin: Begin, first: Tensor, strategy: MBR, request: Request) -> list[list[Hypothesis]]:
+    """The outputs of least expected risk under the model, each row by itself (H10).
+
+    Args:
+        steps: the step function.
+        begin: makes a new state of all B rows, as often as it is called.
+        first: (B,) or (B,P) tokens to start from.
+        strategy: how candidates and evidence are written and held against each other.
+        request: as for every strategy. The first strategy of the candidates draws with the row's own seed, so its
+            outputs are those that it would give alone; every other one, and the evidence, with a seed made from it.
+
+    Returns:
+        A list a row of at most `n_best` different hypotheses, least risk first. Their `score` is the expected utility,
+        1 - risk, in 0-1, an estimate where the method leaves it at that; `log_prob` and `token_scores` are what the
+        strategy that wrote them gave.
+
+    Raises:
+        UsageError: an unknown utility, or one that the method cannot take; a utility that gives another matrix.
+
+    Paper: Kumar and Byrne 2004, Minimum Bayes-Risk Decoding for Statistical Machine Translation; Eikema and Aziz 2020,
+    Is MAP Decoding All You Need?
+    """
+    pools = _written(steps, begin, first, strategy.candidates, request, 0)
+    others = None if strategy.evidence is None else _written(steps, begin, first, strategy.evidence, request, 1)
+    results: list[list[Hypothesis]] = []
+    for row, pool in enumerate(pools):
+        choice, pool = _choice(pool, None if others is None else others[row], strategy, request.seeds[row])
+        ranked = [replace(pool[place], score=float(choice.expected[place])) for place in choice.order]
+        results.append(_different(ranked)[: strategy.n_best])
+        if request.trace is not None and choice.matrix is not None:
+            request.trace.note("risk", choice.matrix)
+    return results
+
+
+def _choice(
+    pool: list[Hypothesis], evidence: list[Hypothesis] | None, strategy: MBR, seed: int
+) -> tuple[Choice, list[Hypothesis]]:
+    """One row's candidates, and how they rank: under "uniform" each draw counts, under "model" each output once."""
+    by_model = strategy.weights == "model"
+    if by_model or evidence is not None:
+        pool = _different(pool)
+    if evidence is not None and by_model:
+        evidence = _different(evidence)
+    text = strategy.text or spelled
+    choice = minimum_bayes_risk_choice(
+        [text(one.ids) for one in pool],
+        None if evidence is None else [text(one.ids) for one in evidence],
+        strategy.utility,
+        weights=_probabilities(pool if evidence is None else evidence) if by_model else None,
+        log_probs=[one.log_prob for one in pool],
+        self_comparison=strategy.self_comparison,
+        method=strategy.method,
+        keep=max(strategy.keep, strategy.n_best),
+        confidence=strategy.confidence,
+        seed=seed,
+    )
+    return choice, pool
+
+
+def _written(
+    steps: Steps, begin: Begin, first: Tensor, writers: Writers, request: Request, side: int
+) -> list[list[Hypothesis]]:
+    """What the strategies write for each row, joined in their order."""
+    joined: list[list[Hypothesis]] = [[] for _ in range(first.shape[0])]
+    for number, writer in enumerate([writers] if isinstance(writers, Sample | Beam) else writers):
+        seeds = tuple(stream(seed, side, number) for seed in request.seeds)
+        own = replace(request, seeds=seeds)
+        if isinstance(writer, Beam):
+            found = beam(steps, begin(), first, writer, own)
+        else:
+            found = sample(steps, begin(), first, writer, own)
+        for pool, more in zip(joined, found):
+            pool.extend(more)
+    return joined
+
+
+def stream(seed: int, side: int, number: int) -> int:
+    """The seed of strategy `number` of the candidates (side 0) or of the evidence (side 1); the first has the row's."""
+    return seed if side == number == 0 else row_seed(seed, 2 * number + side)
+
+
+def _different(pool: list[Hypothesis]) -> list[Hypothesis]:
+    """Each output once, where it stands first."""
+    seen: dict[tuple[int, ...], Hypothesis] = {}
+    for one in pool:
+        seen.setdefault(tuple(one.ids), one)
+    return list(seen.values())
+
+
+def _probabilities(pool: list[Hypothesis]) -> list[float]:
+    """In proportion to the model's probability, the largest 1; all alike where the model gives none to any."""
+    best = max((one.log_prob for one in pool), default=-math.inf)
+    return [1.0 if best == -math.inf else math.exp(one.log_prob - best) for one in pool]
+
+
+# Letters that no case, accent or tokenizer changes: CJK ideographs, in two blocks without gaps.
+_BLOCKS = ((0x4E00, 0x51F0), (0x20000, 0xA6D0))
+_LETTERS = sum(size for _, size in _BLOCKS)
+
+
+def spelled(ids: Sequence[int]) -> str:
+    """Ids as text for want of a better: each a word of one letter, so that words and characters are both tokens."""
+    return " ".join(_word(token) for token in ids)
+
+
+def _word(token: int) -> str:
+    """One letter; as many as it takes from id 63,680 on."""
+    high, low = divmod(token, _LETTERS)
+    for start, size in _BLOCKS:
+        if low < size:
+            letter = chr(start + low)
+            break
+        low -= size
+    return (_word(high - 1) if high else "") + letter

@@ -1,0 +1,207 @@
+"""Words that an output must hold: an automaton of what is still missing, and a beam shared among its stages.
+
+Dynamic beam allocation (Post & Vilar 2018, arXiv:1804.06609): the k places are shared out among beginnings that lack
+equally many required tokens, so that those which already paid for a rare word do not compete with those which did not.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from atento.decoding.beam_candidates import Candidates, going_on
+from atento.decoding.hypothesis import Request
+
+_MOST_SEQUENCES = 10  # an automaton has up to 2 to that power times as many states as there are tokens
+
+
+@dataclass(frozen=True)
+class Automaton:
+    """What of some token sequences an output holds so far, as a state, and what that lacks.
+
+    A state is which sequences stand in it whole, and the longest beginning of one that it ends with (Aho & Corasick
+    1975): so sequences may overlap, and one that breaks off may leave the beginning of another behind.
+    """
+
+    alphabet: list[int]  # the tokens of the sequences
+    moves: list[list[int]]  # (states, 1 + alphabet): where any other token leads, and each of the alphabet
+    missing: list[int]  # (states): the least number of tokens after which every sequence is there; state 0 is the start
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]]) -> "Automaton":
+        """Of sequences of at least one token; the same one twice counts once."""
+        wanted = list(dict.fromkeys(tuple(sequence) for sequence in sequences))
+        alphabet = sorted({token for sequence in wanted for token in sequence})
+        begun = {sequence[:length] for sequence in wanted for length in range(len(sequence) + 1)} | {()}
+
+        def after(state: tuple[tuple[int, ...], int], token: int) -> tuple[tuple[int, ...], int]:
+            end, whole = (*state[0], token), state[1]
+            for n, sequence in enumerate(wanted):
+                if end[-len(sequence) :] == sequence:
+                    whole |= 1 << n
+            while end not in begun:
+                end = end[1:]
+            return end, whole
+
+        start: tuple[tuple[int, ...], int] = ((), 0)
+        numbers, moves, queue = {start: 0}, [], deque([start])
+        while queue:
+            state = queue.popleft()
+            reached = [((), state[1]), *(after(state, token) for token in alphabet)]
+            for one in reached:
+                if one not in numbers:
+                    numbers[one] = len(numbers)
+                    queue.append(one)
+            moves.append([numbers[one] for one in reached])
+        everything = (1 << len(wanted)) - 1
+        return cls(alphabet, moves, _distances(moves, {n for state, n in numbers.items() if state[1] == everything}))
+
+    def read(self, ids: Sequence[int]) -> int:
+        """The state after those tokens."""
+        state = 0
+        for token in ids:
+            state = self.moves[state][1 + self.alphabet.index(token) if token in self.alphabet else 0]
+        return state
+
+
+def _distances(moves: list[list[int]], ends: set[int]) -> list[int]:
+    """The least number of moves from each state to one of `ends`."""
+    backwards: list[list[int]] = [[] for _ in moves]
+    for state, reached in enumerate(moves):
+        for other in reached:
+            backwards[other].append(state)
+    distance = dict.fromkeys(ends, 0)
+    queue = deque(ends)
+    while queue:
+        state = queue.popleft()
+        for before in backwards[state]:
+            if before not in distance:
+                distance[before] = distance[state] + 1
+                queue.append(before)
+    return [distance[state] for state in range(len(moves))]
+
+
+class Required:
+    """Continuations of N sentences' beginnings that still can hold all required words, shared out by what they lack.
+
+    An output may only end when it lacks nothing, and a beginning may only go on in ways that leave room for what it
+    lacks (and for the end, where the limit allows that): so every output holds its words. A width above the number of
+    required tokens gives each stage a place of its own; a full width makes the search exhaustive.
+    """
+
+    def __init__(
+        self,
+        required: Sequence[Sequence[Sequence[int]]],
+        rows: Sequence[int],
+        request: Request,
+        count: int,
+        width: int,
+        device: torch.device,
+    ) -> None:
+        """`required`: for each sentence that is searched; `rows`: which of the request's rows it is."""
+        if request.stop is not None:
+            raise ValueError("required words and a stop string do not go together: it could end an output before them")
+        self.count, self.ends = count, torch.tensor(request.eos_ids, dtype=torch.long, device=device)
+        automata = [
+            _checked(sequences, row, request.most[row], request.eos_ids) for sequences, row in zip(required, rows)
+        ]
+        states = max(len(one.moves) for one in automata)
+        letters = max(len(one.alphabet) for one in automata)
+        self.stages = 1 + max(max(one.missing) for one in automata)
+        # shorter tables are filled up with what nothing leads to
+        moves = [
+            [
+                *(m + m[:1] * (letters + 1 - len(m)) for m in one.moves),
+                *[[0] * (letters + 1)] * (states - len(one.moves)),
+            ]
+            for one in automata
+        ]
+        missing = [one.missing + [0] * (states - len(one.missing)) for one in automata]
+        self.alphabet = torch.tensor(
+            [one.alphabet + [-1] * (letters - len(one.alphabet)) for one in automata], device=device
+        ).view(len(automata), letters)  # (N,A)
+        self.letters = torch.where(self.alphabet < 0, self.alphabet[:, :1].clamp_min(0), self.alphabet)
+        self.moves = torch.tensor(moves, device=device)  # (N,states,1+A)
+        self.missing = torch.tensor(missing, device=device)  # (N,states)
+        most = [request.most[row] for row in rows]
+        end = [int(bool(request.eos_ids) and one.missing[0] < limit) for one, limit in zip(automata, most)]
+        self.most = torch.tensor(most, device=device)
+        self.end = torch.tensor(end, device=device)  # (N,) a place to be left free for EOS
+        self.state = torch.zeros(len(automata), width, dtype=torch.long, device=device)
+
+    def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
+        """See `Proposer`: each beginning's best tokens, and every required one of each beginning."""
+        count, width = scores.shape
+        vocab_size = log_probs.shape[-1]
+        others = log_probs.view(count, width, vocab_size).clone()
+        letters = self.letters.unsqueeze(1).expand(-1, width, -1)  # (N,w,A)
+        absent = (self.alphabet < 0).unsqueeze(1)  # (N,1,A) what fills up a shorter alphabet
+        reached = self.moves.gather(1, self.state.unsqueeze(2).expand(-1, -1, self.moves.shape[2]))  # (N,w,1+A)
+        lacking = self.missing.gather(1, reached.flatten(1)).view_as(reached)
+        left = (self.most - length - self.end).view(-1, 1, 1)
+        shut = (lacking > 0) & (lacking > left)  # no longer to be fitted in
+        required = others.gather(2, letters).masked_fill(absent | shut[..., 1:], -torch.inf)
+        # the same tokens must not be weighed twice; where nothing is required, 0 is only put back
+        others = others.scatter(2, letters, torch.where(absent[..., :1], others.gather(2, letters), -torch.inf))
+        ending = others[..., self.ends].masked_fill(self.missing.gather(1, self.state).unsqueeze(2) > 0, -torch.inf)
+        others = others.masked_fill(shut[..., :1], -torch.inf)
+        others[..., self.ends] = ending
+        token = others.topk(min(self.count, vocab_size), dim=2).indices.sort(dim=2).values  # (N,w,m) by their ids
+        best = others.gather(2, token)
+        total = torch.cat([best, required], dim=2) + scores.unsqueeze(2)  # (N,w,m+A)
+        tokens = torch.cat([token, letters], dim=2)
+        stages = torch.cat([lacking[..., :1].expand_as(token), lacking[..., 1:]], dim=2)
+        parents = torch.arange(width, device=scores.device).view(1, -1, 1).expand_as(tokens)
+        return self._shared_out(Candidates(total.flatten(1), parents.flatten(1), tokens.flatten(1)), stages.flatten(1))
+
+    def _shared_out(self, weighed: Candidates, stages: Tensor) -> Candidates:
+        """(N,M) each -> the preferred ones: each stage's best up to its share, then whatever is best."""
+        width, order = self.state.shape[1], weighed.scores.argsort(dim=1, descending=True, stable=True)
+        weighed, stages = weighed.at(order), stages.gather(1, order)
+        possible = weighed.scores > -torch.inf
+        stages = torch.where(possible, stages, self.stages)  # a stage of their own, with no share
+        counts = torch.zeros(len(stages), self.stages + 1, dtype=torch.long, device=stages.device)
+        counts.scatter_add_(1, stages, torch.ones_like(stages))
+        present = counts[:, :-1] > 0
+        number = present.long().cumsum(dim=1)  # 1, 2, ... from the most advanced stage on
+        stages_present = number[:, -1:].clamp_min(1)
+        share = width // stages_present + (number <= width % stages_present).long()
+        share = torch.cat([share * present, torch.zeros_like(stages_present)], dim=1)
+        by_stage = stages.argsort(dim=1, stable=True)  # each stage's together, the best first
+        begin = counts.cumsum(dim=1) - counts
+        ranks = torch.arange(stages.shape[1], device=stages.device) - begin.gather(1, stages.gather(1, by_stage))
+        rank = torch.empty_like(ranks).scatter_(1, by_stage, ranks)  # within its stage
+        later = rank >= share.gather(1, stages)
+        return weighed.at(going_on(later, self.count))
+
+    def took(self, chosen: Candidates) -> None:
+        """The states of those that go on."""
+        letter = (chosen.tokens.unsqueeze(2) == self.alphabet.unsqueeze(1)).long()  # (N,w,A)
+        place = (letter * torch.arange(1, letter.shape[2] + 1, device=letter.device)).sum(dim=2)
+        state = self.state.gather(1, chosen.parents)
+        self.state = self.moves.gather(1, state.unsqueeze(2).expand(-1, -1, self.moves.shape[2]))
+        self.state = self.state.gather(2, place.unsqueeze(2)).squeeze(2)
+
+    def select(self, units: Tensor) -> None:
+        """Only those sentences are left."""
+        for name in ("alphabet", "letters", "moves", "missing", "most", "end", "state"):
+            setattr(self, name, getattr(self, name)[units])
+
+
+def _checked(sequences: Sequence[Sequence[int]], row: int, most: int, eos_ids: tuple[int, ...]) -> Automaton:
+    """The automaton of one row's sequences. Raises ValueError where no output could hold them."""
+    if len(sequences) > _MOST_SEQUENCES:
+        raise ValueError(f"`required` takes at most {_MOST_SEQUENCES} sequences a row: row {row} has {len(sequences)}")
+    for sequence in sequences:
+        if not sequence or set(sequence) & set(eos_ids):
+            raise ValueError(
+                f"a required sequence is of at least one token, none of them an end: row {row} has {list(sequence)}"
+            )
+    automaton = Automaton.of(sequences)
+    if automaton.missing[0] > most:
+        raise ValueError(
+            f"`required` must fit into `max_new_tokens`: row {row} needs {automaton.missing[0]} tokens and has {most}"
+        )
+    return automaton

@@ -1,0 +1,58 @@
+"""Random numbers that are a function of (seed, sample, position): no generator to hand on, no order to depend on.
+
+SplitMix64 (Steele, Lea and Flood 2014): a counter is hashed by a fixed mixing of 64 bits, so the number at any place of
+any stream is there without those before it, and a row's draws do not know who else is in the batch.
+"""
+
+import torch
+from torch import Tensor
+
+_BITS = (1 << 64) - 1
+_ODD = 0x9E3779B97F4A7C15  # what SplitMix64 counts up by: 2 ** 64 over the golden ratio
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_ROWS, _STREAMS = 1, 2  # what a hash is for: no seed of a row is also the key of a stream
+
+
+def row_seed(seed: int, row: int) -> int:
+    """The seed of a row, from one for all: `generate(seed=s)` gives row i `row_seed(s, i)`.
+
+    What reads a long file in batches gives line N `row_seed(seed, N)` and so gets the same output whatever the batches.
+    Seeds may be any whole numbers; those that agree in their lowest 64 bits are the same. Distinct rows get distinct
+    seeds.
+    """
+    return _hash(_ROWS, seed, row)
+
+
+def stream_key(seed: int, sample: int) -> int:
+    """Where the stream of one sample of a row begins, as a signed 64-bit number."""
+    return _signed(_hash(_STREAMS, seed, sample))
+
+
+def uniform(keys: Tensor, position: int) -> Tensor:
+    """The number at that position of each stream: keys (R,) int64 -> (R,) in [0, 1), multiples of 2 ** -53, float64."""
+    x = keys + _signed((position + 1) * _ODD & _BITS)
+    x = (x ^ _shifted(x, 30)) * _signed(_FIRST)
+    x = (x ^ _shifted(x, 27)) * _signed(_SECOND)
+    x = x ^ _shifted(x, 31)
+    return _shifted(x, 11).to(torch.float64) * 2.0**-53
+
+
+def _shifted(x: Tensor, by: int) -> Tensor:
+    """x >> by with zeros coming in; PyTorch's shift copies the sign."""
+    return (x >> by) & ((1 << (64 - by)) - 1)
+
+
+def _hash(*numbers: int) -> int:
+    """One 64-bit number out of several, in order."""
+    value = 0
+    for number in numbers:
+        value = (value + number + _ODD) & _BITS
+        value = (value ^ value >> 30) * _FIRST & _BITS
+        value = (value ^ value >> 27) * _SECOND & _BITS
+        value ^= value >> 31
+    return value
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits as PyTorch counts them."""
+    return value - (1 << 64) if value >> 63 else value

@@ -1,0 +1,128 @@
+"""What may be asked of decoding: each strategy as a value of a few fields. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """The most probable token at every step (H1)."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Tokens drawn from the model's distribution, `n` outputs a row (H2 to H5).
+
+    `temperature` divides the logits (0: the most probable token); then `top_k` keeps the k most probable (0: all),
+    `top_p` the smallest set whose mass reaches p (at least one), `min_p` what has at least min_p of the best one's
+    probability, `typical_p` the smallest set, nearest to the entropy first, whose mass reaches it; what is left is
+    scaled to sum to 1.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise ValueError(f"`temperature` must be finite and not negative: got {self.temperature}")
+        if self.top_k < 0:
+            raise ValueError(f"`top_k` must not be negative: got {self.top_k}")
+        for name in ("top_p", "typical_p"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"`{name}` must lie in (0, 1]: got {getattr(self, name)}")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"`min_p` must lie in [0, 1]: got {self.min_p}")
+        if self.n < 1:
+            raise ValueError(f"`n` must be at least 1: got {self.n}")
+
+
+@dataclass(frozen=True)
+class Beam:
+    """The `width` best beginnings at every step (H6).
+
+    stopping "fixed" keeps `width` beginnings until `width` outputs have finished; "shrinking" gives up one place for
+    every output that finishes (H7). `length_penalty` 0 ranks by summed log-probability, which favours short outputs.
+
+    `until` says when a sentence's search ends: "filled", as soon as `width` outputs have finished; "likely", when no
+    beginning would now rank among them at its present length; "sure", when none could at any length it may reach.
+    `groups` divides the width into groups that are extended one after the other, each told off by `diversity` for
+    every time an earlier group has just taken the same token.
+    """
+
+    width: int = 4
+    length_penalty: float = 1.0
+    n_best: int = 1
+    stopping: Literal["fixed", "shrinking"] = "fixed"
+    until: Literal["filled", "likely", "sure"] = "filled"
+    groups: int = 1
+    diversity: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ValueError(f"`width` must be at least 1: got {self.width}")
+        if not 1 <= self.n_best <= self.width:
+            raise ValueError(f"`n_best` must lie between 1 and `width` {self.width}: got {self.n_best}")
+        if self.stopping not in ("fixed", "shrinking"):
+            raise ValueError(f"`stopping` must be 'fixed' or 'shrinking': got {self.stopping!r}")
+        if self.until not in ("filled", "likely", "sure"):
+            raise ValueError(f"`until` must be 'filled', 'likely' or 'sure': got {self.until!r}")
+        if self.groups < 1 or self.width % self.groups:
+            raise ValueError(f"`groups` must divide `width`: got {self.groups} and {self.width}")
+        if self.diversity < 0:
+            raise ValueError(f"`diversity` must not be negative: got {self.diversity}")
+
+
+@dataclass(frozen=True)
+class MBR:
+    """The candidate of least expected risk, 1 - utility, over an evidence set (H10).
+
+    Args:
+        utility: "bleu", "chrf", "rouge" (ROUGE-L), "rouge1", "rouge2", "f1", or a function of (candidates,
+            evidence), two lists of texts, that gives the matrix of utilities (N,M) in 0-1, candidate in the place of
+            the hypothesis, evidence of the reference (`atento.metrics.utilities`).
+        candidates: how outputs are written: one strategy or several, whose outputs are joined.
+        evidence: how the outputs that they are held against are written; None: the candidates themselves.
+        weights: "uniform", each piece of evidence counts once for each time it was drawn; or "model", by the model's
+            probability, the same output counted once.
+        self_comparison: whether a candidate is also held against itself, where it is its own evidence.
+        text: ids -> text; None: the ids themselves stand for words of one letter.
+        n_best: how many different outputs to give, of least risk first.
+        method: "full", every candidate against every piece of evidence; or a quicker way to nearly the same choice,
+            for hundreds: "aggregated", "coarse" or "pruned" (`atento.decoding.risk.minimum_bayes_risk_choice`).
+        keep: how many candidates "coarse" and "pruned" hold against all the evidence at least.
+        confidence: with which "pruned" drops a candidate.
+    """
+
+    utility: str | Callable[[list[str], list[str]], Any] = "chrf"
+    candidates: Sample | Beam | Sequence[Sample | Beam] = Sample(n=32)
+    evidence: Sample | Beam | Sequence[Sample | Beam] | None = None
+    weights: Literal["uniform", "model"] = "uniform"
+    self_comparison: bool = True
+    text: Callable[[list[int]], str] | None = None
+    n_best: int = 1
+    method: Literal["full", "aggregated", "coarse", "pruned"] = "full"
+    keep: int = 16
+    confidence: float = 0.999
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "evidence"):
+            if getattr(self, name) in ((), []):
+                raise ValueError(f"`{name}` must hold a strategy at least: got none")
+        if self.weights not in ("uniform", "model"):
+            raise ValueError(f"`weights` must be 'uniform' or 'model': got {self.weights!r}")
+        if self.method not in ("full", "aggregated", "coarse", "pruned"):
+            raise ValueError(f"`method` must be 'full', 'aggregated', 'coarse' or 'pruned': got {self.method!r}")
+        if self.n_best < 1 or self.keep < 1:
+            raise ValueError(f"`n_best` and `keep` must be at least 1: got {self.n_best} and {self.keep}")
+        if not 0 < self.confidence < 1:
+            raise ValueError(f"`confidence` must lie between 0 and 1: got {self.confidence}")
+
+
+Strategy = Greedy | Sample | Beam | MBR

@@ -1,0 +1,82 @@
+"""Streaming: one output, token by token as it is written, by greedy search or sampling."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from atento.decoding.generate import Prepared, Steppable, Stop, prepare
+from atento.decoding.hypothesis import Rule, Steps
+from atento.decoding.sampling import End, draws
+from atento.decoding.strategies import Greedy, Sample
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token: its id, log p by the model, and how the output ends with it, if it does.
+
+    `end` is "eos", the token then being EOS itself; "stop", by `stop`; "limit", by `max_new_tokens`.
+    """
+
+    id: int
+    log_prob: float
+    end: End | None = None
+
+
+def stream(
+    network: Steppable | Steps,
+    ids: Tensor,
+    strategy: Greedy | Sample,
+    *,
+    max_new_tokens: int,
+    min_new_tokens: int = 0,
+    eos_id: int | tuple[int, ...] | None = None,
+    padding_mask: Tensor | None = None,
+    prefix_ids: Tensor | None = None,
+    rules: Sequence[Rule] = (),
+    stop: Stop | None = None,
+    seed: int | Sequence[int] | None = None,
+) -> Iterator[Token]:
+    """The tokens that `generate` writes with the same arguments, each as soon as it is there; EOS too, if it comes.
+
+    The network is not run before the first token is asked for, and no longer than tokens are.
+
+    Args:
+        ids: (1,S). The others as in `generate`.
+
+    Raises:
+        ValueError: more rows than one, another strategy, several samples; and what `generate` refuses.
+    """
+    if not isinstance(strategy, Greedy | Sample):
+        raise ValueError(f"only greedy search and sampling write token by token: got {type(strategy).__name__}")
+    if ids.dim() != 2 or len(ids) != 1:
+        raise ValueError(f"`ids` must be one row, of shape (1,S): got {tuple(ids.shape)}")
+    drawn = Sample(temperature=0.0) if isinstance(strategy, Greedy) else strategy
+    if drawn.n != 1:
+        raise ValueError(f"a stream is one output, `n` must be 1: got {drawn.n}")
+    prepared = prepare(
+        network,
+        ids,
+        strategy,
+        max_new_tokens=max_new_tokens,
+        min_new_tokens=min_new_tokens,
+        eos_id=eos_id,
+        padding_mask=padding_mask,
+        prefix_ids=prefix_ids,
+        rules=rules,
+        required=None,
+        stop=stop,
+        trace=None,
+        seed=seed,
+    )
+    return _written(prepared, drawn)
+
+
+@torch.inference_mode()
+def _written(prepared: Prepared, strategy: Sample) -> Iterator[Token]:
+    written: list[int] = []
+    for (token,) in draws(prepared.steps, prepared.begin(), prepared.first, strategy, prepared.request):
+        written.append(token.id)
+        yield Token(token.id, token.log_prob, token.end)
+    prepared.end([written[:-1]])

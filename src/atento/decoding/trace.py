@@ -1,0 +1,306 @@
+"""What a search considered, step by step, in one format for every strategy (M7).
+
+A search that is given a trace tells it, in this order:
+
+    trace.begin("sample", count)                   # a search over `count` sentences begins: another run
+    every step:
+        trace.step(rows, ids, log_probs)           # R live beginnings: sentence of each, ids (R,t), log p (R,V)
+        trace.filter("top_k", scores)              # after each rule or filter: the scores (R,V), -inf = taken out
+        trace.choose(tokens, ended)                # one token a row was taken (R), and whether it ended the output (R)
+        # or, where a step keeps several: trace.candidate(place, token, fate, total=...) for each that was weighed
+    trace.stop(row, "the length limit")            # why a sentence's search was over, if that needs saying
+    trace.end(found)                               # the n-best lists, a list a sentence
+    trace.note("risk", matrix)                     # anything else, at any time
+
+and costs nothing when there is none: `if request.trace is not None` once a step. `trace.runs` is then what happened;
+`trace.to_dict()` the same for JSON, with the tokens' names if the trace was given a function from id to text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atento.decoding.hypothesis import Hypothesis
+
+# What became of a candidate.
+KEPT = "kept"
+FINISHED = "finished"
+CUT = "cut off by the length limit"
+OVER = "the search was over"
+OUTSIDE = "outside the best k"
+PLACE = "place given to a finished output"
+STAGE = "place given to an output with more of the required words"
+BOUND = "beaten by the bound"
+NOT_BEST = "not the most probable"
+NOT_DRAWN = "not drawn"
+TAKEN_OUT = "taken out by "  # and the name of the rule or filter
+
+MODEL = "model"  # the distribution before any filter
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """The next token after a beginning, by the model or after one filter: the most probable, most probable first."""
+
+    parent: int  # place in the step's `live`
+    filter: str  # "model", or the name of the rule or filter
+    tokens: list[int]
+    probabilities: list[float]  # of all that is left they sum to 1
+    left: int  # how many tokens are still possible
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One continuation that was weighed."""
+
+    parent: int  # place in the step's `live`
+    token: int
+    log_prob: float  # by the model, unfiltered
+    score: float  # after the rules and filters, as the search used it
+    total: float  # of the whole beginning, as the search ranked it
+    fate: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether it went on or was put among the outputs."""
+        return self.fate in (KEPT, FINISHED, CUT)
+
+
+@dataclass
+class Step:
+    """One step of one sentence: what was live, what became of its continuations."""
+
+    row: int
+    length: int  # tokens written before it
+    live: list[list[int]] = field(default_factory=list)
+    totals: list[float] = field(default_factory=list)  # of `live`
+    candidates: list[Candidate] = field(default_factory=list)
+    distributions: list[Distribution] = field(default_factory=list)
+
+
+@dataclass
+class Run:
+    """One search: its steps in order, and for each sentence why it was over and what was found."""
+
+    strategy: str
+    count: int
+    steps: list[Step] = field(default_factory=list)
+    stopped: dict[int, str] = field(default_factory=dict)
+    found: list[list[Hypothesis]] = field(default_factory=list)
+
+    def of(self, row: int) -> list[Step]:
+        """The steps of one sentence."""
+        return [step for step in self.steps if step.row == row]
+
+
+class Trace:
+    """Filled by `generate(..., trace=Trace())`.
+
+    Args:
+        top: how many tokens of each distribution, and how many candidates of each beginning, are kept.
+        name: id -> text, for those who read it.
+        listen: told of every step when it is complete, with the strategy's name: to show a search while it runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        top: int = 10,
+        name: Callable[[int], str] | None = None,
+        listen: Callable[[str, Step], None] | None = None,
+    ) -> None:
+        if top < 1:
+            raise ValueError(f"`top` must be at least 1: got {top}")
+        self.top, self.name, self.listen = top, name, listen
+        self.runs: list[Run] = []
+        self.notes: dict[str, list[Any]] = {}
+        self._open: dict[int, Step] = {}  # the step being told, of each sentence
+        self._place: list[tuple[Step, int] | None] = []  # where each of the R rows stands in it
+        self._log_probs = self._scores = torch.empty(0)
+        self._filters: list[tuple[str, Tensor]] = []
+        self._totals: dict[tuple[int, tuple[int, ...]], float] = {}
+
+    def begin(self, strategy: str, count: int) -> None:
+        """A search over `count` sentences begins."""
+        self._close()
+        self._totals = {}
+        self.runs.append(Run(strategy, count))
+
+    def step(self, rows: Sequence[int], ids: Tensor, log_probs: Tensor, totals: Tensor | None = None) -> None:
+        """A step begins from R beginnings.
+
+        Args:
+            rows: the sentence that each belongs to.
+            ids: (R,t) what each has written.
+            log_probs: (R,V) what the model says of the next token.
+            totals: (R,) their scores so far, -inf for a place not in use; None: as summed up by the trace itself.
+        """
+        self._close()
+        self._log_probs = self._scores = log_probs
+        self._filters = []
+        given = [None] * len(rows) if totals is None else totals.tolist()
+        for row, written, total in zip(rows, ids.tolist(), given):
+            if total == -math.inf:
+                self._place.append(None)
+                continue
+            step = self._open.setdefault(row, Step(row, ids.shape[1]))
+            self._place.append((step, len(step.live)))
+            step.live.append(written)
+            step.totals.append(self._totals.get((row, tuple(written)), 0.0) if total is None else total)
+        self.runs[-1].steps.extend(self._open.values())
+        self._distribution(MODEL, log_probs)
+
+    def filter(self, name: str, scores: Tensor) -> None:
+        """Scores (R,V), logits or log-probabilities, as a rule or filter left them."""
+        self._filters.append((name, scores))
+        self._scores = scores
+        self._distribution(name, scores)
+
+    def choose(self, tokens: Tensor, ended: Sequence[bool] | Tensor, otherwise: str = NOT_DRAWN) -> None:
+        """One token (R,) was taken for each row, and ended the output or not (R,); why the others were not."""
+        for place, (token, end) in enumerate(zip(tokens.tolist(), list(map(bool, ended)))):
+            self.candidate(place, token, self.taken_out(place, token) or (FINISHED if end else KEPT))
+            for other in self.most_probable(place):
+                if other != token:
+                    self.candidate(place, other, self.taken_out(place, other) or otherwise)
+
+    def most_probable(self, place: int) -> list[int]:
+        """The tokens that the model finds most probable after the beginning in row `place`; none if it is not live."""
+        if self._place[place] is None:
+            return []
+        scores, tokens = self._log_probs[place].topk(min(self.top, self._log_probs.shape[1]))
+        return [token for token, score in zip(tokens.tolist(), scores.tolist()) if score > -math.inf]
+
+    def taken_out(self, place: int, token: int) -> str:
+        """The fate of a token that a filter made impossible; empty if none did."""
+        for name, scores in self._filters:
+            if float(scores[place, token]) == -math.inf:
+                return TAKEN_OUT + name
+        return ""
+
+    def candidate(
+        self, place: int, token: int, fate: str, *, total: float | None = None, log_prob: float | None = None
+    ) -> None:
+        """A continuation of the beginning in row `place` (0 to R-1) and what became of it.
+
+        `total` is its score in the search's ranking; None: the beginning's plus `log_prob`, the model's.
+        """
+        where = self._place[place]
+        if where is None:
+            return
+        step, parent = where
+        if log_prob is None:
+            log_prob = float(self._log_probs[place, token])
+        score = float(self._scores[place, token])
+        if total is None:
+            total = step.totals[parent] + log_prob
+        if fate == KEPT:
+            self._totals[step.row, (*step.live[parent], token)] = total
+        step.candidates.append(Candidate(parent, token, log_prob, score, total, fate))
+
+    def stop(self, row: int, why: str) -> None:
+        """Why the search for one sentence was over."""
+        self.runs[-1].stopped[row] = why
+
+    def end(self, found: list[list[Hypothesis]]) -> None:
+        """What the search found, a list a sentence."""
+        self._close()
+        self.runs[-1].found = found
+
+    def note(self, name: str, value: Any) -> None:
+        """Anything else that is worth keeping, such as a matrix of risks; what bears one name is kept in turn."""
+        self.notes.setdefault(name, []).append(value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON knows it; what is not a finite number is None."""
+        self._close()
+        runs = []
+        for run in self.runs:
+            runs.append(
+                {
+                    "strategy": run.strategy,
+                    "sentences": run.count,
+                    "stopped": {str(row): why for row, why in run.stopped.items()},
+                    "steps": [_step_dict(step) for step in run.steps],
+                    "found": [[_hypothesis_dict(one) for one in row] for row in run.found],
+                }
+            )
+        made: dict[str, Any] = {"runs": runs, "notes": self.notes}
+        if self.name is not None:
+            made["names"] = {str(token): self.name(token) for token in sorted(self._tokens())}
+        plain: dict[str, Any] = _plain(made)
+        return plain
+
+    def _tokens(self) -> set[int]:
+        """Every token that stands somewhere in it."""
+        seen: set[int] = set()
+        for run in self.runs:
+            for step in run.steps:
+                seen.update(token for ids in step.live for token in ids)
+                seen.update(one.token for one in step.candidates)
+                seen.update(token for one in step.distributions for token in one.tokens)
+            seen.update(token for row in run.found for one in row for token in one.ids)
+        return seen
+
+    def _distribution(self, name: str, scores: Tensor) -> None:
+        probabilities, tokens = torch.softmax(scores.double(), dim=1).topk(min(self.top, scores.shape[1]), dim=1)
+        left = (scores > -math.inf).sum(dim=1).tolist()
+        for where, p, ids, count in zip(self._place, probabilities.tolist(), tokens.tolist(), left):
+            if where is not None:
+                step, parent = where
+                some = min(count, len(ids))
+                step.distributions.append(Distribution(parent, name, ids[:some], p[:some], count))
+
+    def _close(self) -> None:
+        """The step that was being told is complete."""
+        if self.listen is not None:
+            for step in self._open.values():
+                self.listen(self.runs[-1].strategy, step)
+        self._open, self._place = {}, []
+
+
+def rule_name(rule: Any) -> str:
+    """What a rule or filter is called: its `name`, or that of the function or class."""
+    name: str = getattr(rule, "name", None) or getattr(rule, "__name__", None) or type(rule).__name__
+    return name
+
+
+def _step_dict(step: Step) -> dict[str, Any]:
+    return {
+        "row": step.row,
+        "length": step.length,
+        "live": step.live,
+        "totals": step.totals,
+        "candidates": [vars(one) for one in step.candidates],
+        "distributions": [vars(one) for one in step.distributions],
+    }
+
+
+def _hypothesis_dict(one: Hypothesis) -> dict[str, Any]:
+    return {
+        "ids": one.ids,
+        "score": one.score,
+        "log_prob": one.log_prob,
+        "token_scores": one.token_scores,
+        "finished": one.finished,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        value = vars(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

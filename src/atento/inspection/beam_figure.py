@@ -1,0 +1,216 @@
+"""Searches as trees: what was weighed at each step and why it was dropped, and where strategies part ways (J7, M7)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from math import inf
+
+from atento.decoding.trace import CUT, FINISHED, KEPT, Run
+from atento.errors import UsageError
+from atento.inspection.labels import display_width, shorten, visible
+
+_INK, _SOFT, _FAINT = "#1b2430", "#4c5a6b", "#9aa5b1"
+_FILL = {KEPT: ("#d6e8fa", "#1f66a5"), FINISHED: ("#d9f0dc", "#2e7d4f"), CUT: ("#fbe9c8", "#a86a12")}
+_DROPPED = ("#f3f4f6", "#b6bec8")
+# Told apart by every kind of colour vision (Okabe & Ito 2008).
+_LINES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#8a6d00", "#3c4b5c")
+_HIGH, _GAP, _WORD, _REASON = 34, 14, 16, 14  # _REASON: room below a box for why it was dropped
+_ROOT = "start"
+
+
+@dataclass
+class _Node:
+    """One beginning: its label, what it scores, what became of it, and where it is drawn."""
+
+    label: str
+    total: float = 0.0
+    log_prob: float = 0.0
+    fate: str = KEPT
+    step: int = 0
+    children: list["_Node"] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)  # the strategies whose output passes here
+    note: str = ""  # what stands to its right
+    x: float = 0.0
+    y: float = 0.0
+
+    @property
+    def alive(self) -> bool:
+        return self.fate in _FILL
+
+    def all(self) -> Iterator["_Node"]:
+        """It and everything behind it."""
+        yield self
+        for child in self.children:
+            yield from child.all()
+
+
+def beam_svg(run: Run, row: int = 0, *, name: Callable[[int], str] = str, title: str = "", dropped: int = 3) -> str:
+    """The tree that a search walked for one sentence, as a standalone SVG drawing.
+
+    A box is a token with the score of the whole beginning; on the way to it stands the token's own log-probability.
+    Blue went on, green ended, yellow was cut off by the limit, grey was dropped, with the reason. The way to the best
+    output is drawn bold. Elements of step n are in groups of class `step-n`, so that a page may replay them.
+
+    Args:
+        run: a run of a `Trace`.
+        row: which sentence.
+        name: id -> text.
+        title: stands above.
+        dropped: how many dropped continuations of a step are shown, the best first.
+
+    Raises:
+        UsageError: a sentence that the run does not have.
+    """
+    _known(run, row)
+    root = _Node(_ROOT)
+    nodes: dict[tuple[int, ...], _Node] = {(): root}
+    for step in run.of(row):
+        worst_first = sorted(step.candidates, key=lambda one: (one.alive, one.total))
+        shown = [one for one in worst_first if one.alive] + [one for one in worst_first if not one.alive][-dropped:]
+        for one in sorted(shown if dropped else [one for one in shown if one.alive], key=lambda one: -one.total):
+            before = tuple(step.live[one.parent])
+            key = (*before, one.token)
+            if before not in nodes:
+                continue
+            if key in nodes and (nodes[key].alive or not one.alive):
+                continue  # two samples that write the same
+            label = visible(shorten(name(one.token), _WORD))
+            made = _Node(label, one.total, one.log_prob, one.fate, step.length + 1)
+            if key in nodes:
+                nodes[before].children.remove(nodes[key])
+            nodes[before].children.append(made)
+            nodes[key] = made
+    best = run.found[row][0].ids if run.found and run.found[row] else []
+    way = {id(nodes[tuple(best[:n])]) for n in range(len(best) + 1) if tuple(best[:n]) in nodes}
+    ends = [child for node in [nodes.get(tuple(best))] if node for child in node.children if child.fate == FINISHED]
+    return _drawn(root, title or f"{run.strategy}: what was weighed", way | {id(end) for end in ends[:1]}, _tree_node)
+
+
+def outputs_svg(runs: Sequence[Run], row: int = 0, *, name: Callable[[int], str] = str, title: str = "") -> str:
+    """What several searches wrote for one sentence, as one tree: a line a strategy, from word to word (J7).
+
+    At the end of each stands its log-probability. Raises UsageError for a sentence that a run does not have.
+    """
+    root = _Node(_ROOT)
+    nodes: dict[tuple[int, ...], _Node] = {(): root}
+    for number, run in enumerate(runs):
+        _known(run, row)
+        for one in (run.found[row] if run.found else [])[: 1 if run.strategy != "sample" else None]:
+            end = root
+            for length in range(1, len(one.ids) + 1):
+                key = tuple(one.ids[:length])
+                if key not in nodes:
+                    nodes[key] = _Node(visible(shorten(name(key[-1]), _WORD)), step=length)
+                    end.children.append(nodes[key])
+                end = nodes[key]
+                end.lines += [number] if number not in end.lines else []
+            unended = "" if one.finished else ", cut off"
+            end.note += ("; " if end.note else "") + f"{run.strategy} {one.log_prob:.2f}{unended}"
+    return _drawn(root, title or "What each strategy wrote", set(), _output_node)
+
+
+def _known(run: Run, row: int) -> None:
+    if not 0 <= row < run.count:
+        raise UsageError(f"the run has sentences 0 to {run.count - 1}: got {row}")
+
+
+def _drawn(root: _Node, title: str, bold: set[int], draw: Callable[[_Node, float], list[str]]) -> str:
+    wide = max(64.0, *(7.4 * display_width(node.label) + 18 for node in root.all()))
+    across = wide + 56
+    bottom = _lay(root, 0, across, 48.0)
+    parts: list[str] = []
+    for node in root.all():
+        for child in node.children:
+            parts += _edge(node, child, wide, id(node) in bold and id(child) in bold)
+    for node in root.all():
+        parts += [f'<g class="step-{node.step}">', *draw(node, wide), "</g>"]
+    right = 16 + max(
+        node.x + max(wide + 7 * display_width(node.note), 0 if node.alive else 4.8 * len(node.fate))
+        for node in root.all()
+    )
+    width = max(right, 8.5 * display_width(title) + 32)
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {bottom + 8:.0f}" width="{width:.0f}" '
+            f'height="{bottom + 8:.0f}" font-family="system-ui, sans-serif" role="img">',
+            f"<title>{escape(title)}</title>",
+            f'<rect width="{width:.0f}" height="{bottom + 8:.0f}" fill="#ffffff"/>',
+            _text(16, 26, title, 15, _INK),
+            *parts,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _lay(node: _Node, depth: int, across: float, top: float) -> float:
+    """Leaves one under the other, each beginning in the middle of what it leads to; returns the foot."""
+    node.x = 16 + depth * across
+    if not node.children:
+        node.y = top
+        return top + _HIGH + _GAP + (0 if node.alive else _REASON - 6)
+    foot = top
+    for child in node.children:
+        foot = _lay(child, depth + 1, across, foot)
+    node.y = (node.children[0].y + node.children[-1].y) / 2
+    return max(foot, node.y + _HIGH + _GAP)
+
+
+def _edge(node: _Node, child: _Node, wide: float, bold: bool) -> list[str]:
+    x, y, to_x, to_y = node.x + wide, node.y + _HIGH / 2, child.x, child.y + _HIGH / 2
+    middle = (x + to_x) / 2
+    parts = [f'<g class="step-{child.step}">']
+    for place, line in enumerate(child.lines or [-1]):
+        off = 4 * (place - (len(child.lines) - 1) / 2) if child.lines else 0.0
+        colour = _LINES[line % len(_LINES)] if line >= 0 else _SOFT if child.alive else _DROPPED[1]
+        dashes = "" if child.alive else ' stroke-dasharray="4 3"'
+        parts.append(
+            f'<path d="M{x:.0f} {y + off:.1f} C{middle:.0f} {y + off:.1f} {middle:.0f} {to_y + off:.1f} '
+            f'{to_x:.0f} {to_y + off:.1f}" fill="none" stroke="{colour}" '
+            f'stroke-width="{3.2 if bold or line >= 0 else 1.4}"{dashes}/>'
+        )
+    if not child.lines:
+        beside = to_y + (13 if child.y > node.y else -5)  # where the line does not pass
+        parts.append(_text(to_x - 5, beside, f"{child.log_prob:.2f}", 10, _SOFT if child.alive else _FAINT, "end"))
+    return [*parts, "</g>"]
+
+
+def _tree_node(node: _Node, wide: float) -> list[str]:
+    """A box with its token and score; below it, why it was dropped."""
+    fill, stroke = _FILL.get(node.fate, _DROPPED)
+    total = "−∞" if node.total == -inf else f"{node.total:.2f}"
+    said = node.fate if node.step else "nothing is written"
+    dashes = "" if node.alive else ' stroke-dasharray="4 3"'
+    parts = [
+        f'<rect x="{node.x:.0f}" y="{node.y:.1f}" width="{wide:.0f}" height="{_HIGH}" rx="6" fill="{fill}" '
+        f'stroke="{stroke}" stroke-width="{2.2 if node.fate == FINISHED else 1.3}"{dashes}>'
+        f"<title>{escape(node.label)}: {total}, {escape(said)}</title></rect>",
+        _text(node.x + wide / 2, node.y + 15, node.label, 13, _INK if node.alive else _SOFT, "middle"),
+    ]
+    if node.step:
+        parts.append(_text(node.x + wide / 2, node.y + 28, total, 10, _SOFT, "middle"))
+    if not node.alive:
+        parts.append(_text(node.x, node.y + _HIGH + 11, visible(shorten(node.fate, 44)), 9, _SOFT))
+    elif node.fate == CUT:
+        parts.append(_text(node.x + wide + 6, node.y + 21, node.fate, 10, _FILL[CUT][1]))
+    return parts
+
+
+def _output_node(node: _Node, wide: float) -> list[str]:
+    """A box with its word, and whose output ends with it."""
+    parts = [
+        f'<rect x="{node.x:.0f}" y="{node.y:.1f}" width="{wide:.0f}" height="{_HIGH}" rx="6" fill="#ffffff" '
+        f'stroke="{_SOFT}" stroke-width="1.3"/>',
+        _text(node.x + wide / 2, node.y + 21, node.label, 13, _INK, "middle"),
+    ]
+    if node.note:
+        x, y = (node.x, node.y - 4) if node.children else (node.x + wide + 8, node.y + 21)
+        parts.append(_text(x, y, node.note, 11, _INK))
+    return parts
+
+
+def _text(x: float, y: float, text: str, size: int, fill: str, anchor: str = "start") -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{fill}">'
+        f"{escape(visible(text))}</text>"
+    )

@@ -1,0 +1,138 @@
+"""Next-token distributions as bars, most probable first, with what a filter keeps of each (J6, H3 to H5)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from atento.errors import UsageError
+from atento.inspection.labels import display_width, shorten, visible
+
+_KEPT, _LEFT_OUT, _INK, _SOFT = "#2f6db5", "#c9d0d9", "#1b2430", "#4c5a6b"
+_BAR, _HIGH, _GAP = 18, 130, 40
+_LABEL_COLUMNS = 12
+
+
+@dataclass(frozen=True)
+class NextToken:
+    """One distribution to draw: probabilities (V,) that sum to 1, which tokens a filter keeps (V,), tokens' names (V).
+
+    `kept` None: nothing is filtered. Without `names` tokens bear their ids.
+    """
+
+    title: str
+    probabilities: Any
+    kept: Any = None
+    names: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """A distribution laid out: the most probable tokens in order, and what is left out of the picture."""
+
+    title: str
+    caption: str
+    names: list[str]
+    shares: list[float]
+    kept: list[bool]
+    more: str
+
+
+def distribution_svg(panels: Sequence[NextToken], *, title: str = "", most: int = 20) -> str:
+    """Distributions side by side on one scale as a standalone SVG drawing: kept tokens dark, the others grey.
+
+    Args:
+        panels: what to draw; one at least.
+        title: of the whole.
+        most: bars a panel; what comes after them is told in a line.
+
+    Raises:
+        UsageError: nothing to draw, probabilities that are none, or kept marks or names that do not fit them.
+    """
+    drawn = [_panel(panel, most) for panel in panels]
+    if not drawn:
+        raise UsageError("a drawing of distributions needs one at least: got none")
+    top = max(max(panel.shares) for panel in drawn)
+    below = 12 + 6.4 * max(display_width(name) for panel in drawn for name in panel.names)
+    widths = [max(_BAR * len(p.names) + 8, 6.6 * display_width(p.caption), 7.5 * display_width(p.title)) for p in drawn]
+    width = max(sum(widths) + _GAP * len(widths), 9 * display_width(title) + 32)
+    height = 92 + _HIGH + below + 26
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'height="{height:.0f}" font-family="system-ui, sans-serif" font-size="11" fill="{_INK}" role="img">',
+        f"<title>{escape(title or drawn[0].title)}</title>",
+        f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
+        f'<text x="16" y="24" font-size="15" font-weight="600">{escape(visible(title) if title else "")}</text>',
+    ]
+    left = 16.0
+    for panel, wide in zip(drawn, widths):
+        parts += [f'<g transform="translate({left:.1f} 50)">', *_bars(panel, top, below), "</g>"]
+        left += wide + _GAP
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def distribution_text(panels: Sequence[NextToken], *, most: int = 10) -> str:
+    """The same as text: a token a line, its probability, `+` where it is kept; raises as `distribution_svg` does."""
+    lines = []
+    for panel in (_panel(one, most) for one in panels):
+        lines += [f"{panel.title}: {panel.caption}"]
+        margin = max(display_width(name) for name in panel.names)
+        for name, share, kept in zip(panel.names, panel.shares, panel.kept):
+            bar = "█" * round(30 * share) if kept else "░" * round(30 * share)
+            padded = name + " " * (margin - display_width(name))
+            lines.append(f"  {'+' if kept else '-'} {padded} {share:.4f} {bar}".rstrip())
+        lines += [f"    {panel.more}"] if panel.more else []
+    return "\n".join(lines)
+
+
+def _panel(one: NextToken, most: int) -> _Panel:
+    """Checked, sorted and told in words."""
+    shares = np.asarray(one.probabilities, dtype=np.float64)
+    if shares.ndim != 1 or not shares.size or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-4:
+        raise UsageError(
+            f"probabilities must be of shape (V,), none negative, and sum to 1: got {shares.shape} for {one.title!r}"
+        )
+    kept = np.ones(shares.size, dtype=bool) if one.kept is None else np.asarray(one.kept)
+    if kept.dtype != np.bool_ or kept.shape != shares.shape:
+        raise UsageError(f"`kept` must be boolean of shape {shares.shape}: got {kept.dtype} of shape {kept.shape}")
+    if one.names and len(one.names) != shares.size:
+        raise UsageError(f"`names` must name {shares.size} tokens: got {len(one.names)}")
+    if most < 1:
+        raise UsageError(f"`most` must be at least 1: got {most}")
+    order = np.argsort(-shares, kind="stable")
+    shown, rest = order[:most], order[most:]
+    names = [visible(shorten(one.names[i] if one.names else str(i), _LABEL_COLUMNS)) for i in shown.tolist()]
+    caption = f"{shares.size} tokens"
+    if one.kept is not None:
+        caption = f"keeps {int(kept.sum())} of {caption}, {shares[kept].sum():.1%} of the mass"
+    more = ""
+    if rest.size:
+        more = f"and {rest.size} more: {shares[rest].sum():.1%}"
+        more += f", {int(kept[rest].sum())} of them kept" if one.kept is not None else ""
+    return _Panel(visible(one.title), caption, names, shares[shown].tolist(), kept[shown].tolist(), more)
+
+
+def _bars(panel: _Panel, top: float, below: float) -> list[str]:
+    foot = 28 + _HIGH
+    parts = [
+        f'<text x="0" y="0" font-size="13">{escape(panel.title)}</text>',
+        f'<text x="0" y="16" fill="{_SOFT}">{escape(panel.caption)}</text>',
+        f'<path d="M0 {foot}h{_BAR * len(panel.names)}" stroke="{_SOFT}"/>',
+    ]
+    for place, (name, share, kept) in enumerate(zip(panel.names, panel.shares, panel.kept)):
+        x, high = place * _BAR, share / top * (_HIGH - 4)
+        parts.append(
+            f'<rect x="{x + 1}" y="{foot - high:.2f}" width="{_BAR - 3}" height="{high:.2f}" '
+            f'fill="{_KEPT if kept else _LEFT_OUT}"><title>{escape(name)}: {share:.4f}'
+            f"{'' if kept else ', left out'}</title></rect>"
+        )
+        middle = x + _BAR / 2 + 2
+        parts.append(
+            f'<text transform="translate({middle:.1f} {foot + 8}) rotate(-90)" text-anchor="end" '
+            f'fill="{_INK if kept else _SOFT}">{escape(name)}</text>'
+        )
+    if panel.more:
+        parts.append(f'<text x="0" y="{foot + below + 18:.1f}" fill="{_SOFT}">{escape(panel.more)}</text>')
+    return parts

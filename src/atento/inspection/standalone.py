@@ -1,0 +1,39 @@
+"""What a page of ours is made of: parts from this folder, data that ends no element, a policy that lets nothing in."""
+
+import base64
+import hashlib
+import json
+from importlib.resources import files
+from typing import Any
+
+# What would end the element, or break a line of JavaScript, is written as an escape, which JSON reads back.
+_ESCAPES = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
+
+
+def part(name: str) -> str:
+    """A file of this folder as text."""
+    return files("atento.inspection").joinpath(name).read_text(encoding="utf-8")
+
+
+def embedded(data: Any) -> str:
+    """Data as JSON that may stand inside a `<script type="application/json">`."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
+
+
+def policy(style: str, script: str) -> str:
+    """A content security policy that allows this one style and this one script, by hash, and no other source."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_hash(script)}'",
+            f"style-src '{_hash(style)}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

@@ -1,0 +1,211 @@
+"""N-grams of many texts at once: counted by sorting, compared by products of matrices of zeros and ones."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_BLOCK = 4_000_000  # cells of a matrix of zeros and ones held at once: 16 MB
+_LARGEST = 2**62
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """U texts as numbers: `codes` of all their tokens one after the other, equal tokens alike, and their `lengths`."""
+
+    codes: Ints  # (sum of lengths), 0 and up
+    lengths: Ints  # (U)
+
+
+@dataclass(frozen=True)
+class NGrams:
+    """The n-grams of one order in U texts: an entry for every different n-gram of every text."""
+
+    text: Ints  # (entries)
+    gram: Ints  # (entries), in rising order; equal n-grams have equal numbers, in whichever text
+    count: Ints  # (entries), how often the text has it, 1 and up
+    total: Ints  # (U), how many n-grams the text has in all
+    kinds: int  # how many different n-grams there are
+
+
+def characters(texts: Sequence[str]) -> Tokens:
+    """Texts as their characters, white space left out, as sacrebleu's chrF takes them."""
+    bare = ["".join(text.split()) for text in texts]
+    points = np.frombuffer("".join(bare).encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    codes = np.unique(points, return_inverse=True)[1].astype(np.int64)
+    return Tokens(codes, np.array([len(text) for text in bare], dtype=np.int64))
+
+
+def words(lists: Sequence[Sequence[str]]) -> Tokens:
+    """Texts as lists of words."""
+    known: dict[str, int] = {}
+    codes = [known.setdefault(word, len(known)) for text in lists for word in text]
+    return Tokens(np.array(codes, dtype=np.int64), np.array([len(text) for text in lists], dtype=np.int64))
+
+
+def count_ngrams(tokens: Tokens, max_order: int) -> list[NGrams]:
+    """The n-grams of order 1 to `max_order`, each order by itself, for the price of one sort an order.
+
+    An n-gram is a number to the base of the alphabet, its tokens the digits; where that would grow too large for 64
+    bits, the n-grams that there are get new numbers without gaps.
+    """
+    codes, lengths = tokens.codes, tokens.lengths
+    texts = max(1, len(lengths))
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(codes))  # tokens from here to the end of the text
+    place, gram = np.arange(len(codes)), codes
+    bound = alphabet = int(codes.max(initial=-1)) + 1  # all numbers are below
+    found = []
+    for order in range(1, max_order + 1):
+        if order > 1:
+            longer = left[place] >= order
+            place, gram = place[longer], gram[longer]
+            if bound * alphabet * texts >= _LARGEST:
+                different, gram = np.unique(gram, return_inverse=True)
+                bound = len(different)
+            gram = gram * alphabet + codes[place + order - 1]
+            bound *= alphabet
+        found.append(_entries(owner[place], gram, len(lengths)))
+    return found
+
+
+def _entries(text: Ints, gram: Ints, texts: int) -> NGrams:
+    """One entry for each different pair of text and n-gram; the n-grams numbered without gaps."""
+    pairs = np.sort(gram * max(1, texts) + text)
+    first = np.flatnonzero(np.diff(pairs, prepend=-1))
+    count = np.diff(first, append=len(pairs))
+    gram, text = np.divmod(pairs[first], max(1, texts))
+    number = np.cumsum(np.diff(gram, prepend=-1) > 0) - 1
+    total = np.bincount(text, weights=count, minlength=texts).astype(np.int64)
+    return NGrams(text, number, count, total, int(number[-1]) + 1 if len(number) else 0)
+
+
+def clipped_matches(ngrams: NGrams, rows: Ints, columns: Ints) -> Floats:
+    """How many n-grams two texts have in common, none counted oftener than in the text that has it less often.
+
+    min(a, b) is the sum over k of [a >= k] and [b >= k]: with the k-th occurrence of an n-gram a feature of its own,
+    the common ones are a product of matrices of zeros and ones. What one text alone has is left out of the product.
+
+    Args:
+        ngrams: of U texts.
+        rows, columns: (N) and (M), which texts to compare, each at most once on a side.
+
+    Returns:
+        (N,M).
+    """
+    texts = len(ngrams.total)
+    same_sides = len(rows) == len(columns) and bool((rows == columns).all())
+    found = np.zeros((len(rows), len(columns)))
+    for text, feature, features in _shared_features(ngrams):
+        step = max(1, _BLOCK // texts)
+        for begin in range(0, features, step):
+            size = min(step, features - begin)
+            low, high = np.searchsorted(feature, [begin, begin + size])
+            has = np.zeros((size, texts), dtype=np.float32)  # whole numbers up to 2 ** 24 are exact
+            has[feature[low:high] - begin, text[low:high]] = 1
+            one = _picked(has, rows)
+            found += one.T @ (one if same_sides else _picked(has, columns))
+    place = np.full(texts, -1)
+    place[columns] = np.arange(len(columns))
+    itself = place[rows] >= 0
+    found[np.flatnonzero(itself), place[rows][itself]] = ngrams.total[rows][itself]
+    return found
+
+
+def _picked(matrix: NDArray[np.float32], columns: Ints) -> NDArray[np.float32]:
+    """Those columns; the matrix itself where they are all of it, which spares a copy."""
+    everything = len(columns) == matrix.shape[1] and bool((columns == np.arange(len(columns))).all())
+    return matrix if everything else matrix[:, columns]
+
+
+def _shared_features(ngrams: NGrams) -> Iterator[tuple[Ints, Ints, int]]:
+    """Yield, for each k, the k-th occurrences that at least two texts have: entries (text, feature), and how many."""
+    text, gram, count = ngrams.text, ngrams.gram, ngrams.count
+    k = 1
+    while len(gram):
+        having = np.bincount(gram, minlength=ngrams.kinds)
+        shared = having >= 2
+        number = np.cumsum(shared) - 1
+        kept = shared[gram]
+        yield text[kept], number[gram[kept]], int(shared.sum())
+        k += 1
+        more = count >= k
+        text, gram, count = text[more], gram[more], count[more]
+
+
+def clipped_matches_with_mean(ngrams: NGrams, weights: Floats, left_out: Floats) -> tuple[Floats, Floats]:
+    """Every text's n-grams in common with the weighted mean of all of them, none counted oftener than there.
+
+    Args:
+        ngrams: of U texts.
+        weights: (U), what each text weighs in the mean; 0 and more.
+        left_out: (U), how much of a text's own weight is left out of the mean that it is compared with.
+
+    Returns:
+        the matches (U), and the mean's own number of n-grams (U), both 0 where no weight is left.
+    """
+    rest = weights.sum() - left_out
+    share = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
+    mass = np.bincount(ngrams.gram, weights=weights[ngrams.text] * ngrams.count, minlength=ngrams.kinds)
+    mean = (mass[ngrams.gram] - left_out[ngrams.text] * ngrams.count) * share[ngrams.text]
+    common = np.minimum(ngrams.count, np.maximum(mean, 0.0))
+    matches = np.bincount(ngrams.text, weights=common, minlength=len(weights))
+    totals: Floats = np.maximum(0.0, (float(weights @ ngrams.total) - left_out * ngrams.total) * share)
+    return matches.astype(np.float64), totals
+
+
+def common_subsequences(rows: Sequence[Sequence[str]], columns: Sequence[Sequence[str]]) -> Floats:
+    """The lengths (N,M) of the longest common subsequences of N and M lists of words, all pairs abreast.
+
+    One bit for each word of the row's text, 63 to a machine number with one to spare for the carry; a zero bit left at
+    the end is a word of the common subsequence.
+
+    Paper: Hyyrö 2004, Bit-parallel LCS-length computation revisited.
+    """
+    tokens = words([*rows, *columns])
+    bounds = np.concatenate([[0], np.cumsum(tokens.lengths)])
+    coded = [tokens.codes[a:b] for a, b in pairwise(bounds.tolist())]
+    theirs, lengths = coded[len(rows) :], tokens.lengths[len(rows) :]
+    longest = int(lengths.max(initial=0))
+    kinds = int(tokens.codes.max(initial=-1)) + 1
+    across = np.full((longest, len(columns)), kinds, dtype=np.int64)  # word kinds: no word
+    for place, codes in enumerate(theirs):
+        across[: len(codes), place] = codes
+    found = np.zeros((len(rows), len(columns)))
+    step = max(1, 65_536 // max(1, len(columns)))  # pairs that stay in the cache
+    for begin in range(0, len(rows), step):
+        found[begin : begin + step] = _subsequences(coded[begin : min(begin + step, len(rows))], across, kinds)
+    return found
+
+
+def _subsequences(ours: Sequence[Ints], across: Ints, kinds: int) -> Floats:
+    """Rows' codes, and the columns' codes place by place (L,M) -> lengths (N,M)."""
+    pieces = max((len(codes) + 62) // 63 for codes in ours)
+    where = np.zeros((pieces, kinds + 1, len(ours)), dtype=np.uint64)  # the bits at which a row has each word
+    for row, codes in enumerate(ours):
+        for place, code in enumerate(codes.tolist()):
+            where[place // 63, code, row] |= np.uint64(1 << place % 63)
+    full = np.uint64((1 << 63) - 1)
+    state = np.full((pieces, across.shape[1], len(ours)), full, dtype=np.uint64)
+    for codes in across:  # one word of every column's text
+        carry = np.zeros(state.shape[1:], dtype=np.uint64)
+        for piece in range(pieces):
+            now = state[piece]
+            matched = now & where[piece][codes]
+            total = now + matched + carry
+            carry = total >> np.uint64(63)
+            state[piece] = (total | (now & ~matched)) & full
+    zeros = 63.0 * pieces - _ones(state).sum(axis=0)
+    return np.ascontiguousarray(zeros.T)
+
+
+def _ones(numbers: NDArray[np.uint64]) -> Floats:
+    """How many bits are set in each."""
+    bits = np.unpackbits(numbers[..., None].view(np.uint8), axis=-1)
+    counts: Floats = bits.sum(axis=-1).astype(np.float64)
+    return counts

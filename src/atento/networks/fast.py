@@ -1,0 +1,439 @@
+"""A Transformer that writes, made ready to write fast: the plain network's step functions have here their fast twin.
+
+What makes it fast: products on packed weights, in float32 (exact), bfloat16 or int8; queries, keys and values in one
+product; keys and values of the source made once and shared by all beams of a text; one cache for all beams of a text,
+in which each beam sees its own past by a mask, so that beams change places without a copy; no module between the
+products. On processors other than the CPU it runs the same steps on plain products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from atento.attention.multihead import Order
+from atento.attention.observe import observing
+from atento.attention.relative import Places, Shaw
+from atento.errors import CapabilityError
+from atento.networks.block import Block
+from atento.networks.decoder import Decoder
+from atento.networks.decoder_steps import last_tokens
+from atento.networks.encoder_decoder import EncoderDecoder
+from atento.networks.products import Precision, Product, ReadyLinear, ready, with_ready_products
+from atento.networks.seq2seq_steps import moved_to_front
+from atento.networks.stack import Stack
+
+_ROOM = 32  # tokens that a cache has room for at first; it grows by half
+_SHARED = 8  # more outputs of one text than this are samples, not beams: each gets a cache of its own
+
+
+def why_not_fast(network: object) -> str | None:
+    """What about this network the fast steps cannot do; None where they can."""
+    if not isinstance(network, EncoderDecoder | Decoder):
+        return f"a {type(network).__name__}"
+    stack = network.decoder if isinstance(network, EncoderDecoder) else network.stack
+    if stack.positions.sparse or stack.positions.added:
+        return "sparse attention" if stack.positions.sparse else "positions added in single layers"
+    for scheme in stack.positions.schemes:
+        inner = getattr(scheme, "scheme", scheme)
+        if isinstance(inner, Shaw):
+            return "Shaw positions"
+    return None
+
+
+def fast_steps(network: Any, precision: Precision | None = None) -> Any:
+    """The fast twin of `network.steps()` where there is one, else the plain steps themselves.
+
+    `precision` None: that of the network's weights. Off the CPU the plain steps are taken.
+
+    Raises:
+        CapabilityError: int8 is asked for, and this network has no fast twin.
+    """
+    reason = why_not_fast(network)
+    first = next(network.parameters())
+    if reason is None and first.device.type == "cpu":
+        return FastSteps(network, precision or ("bfloat16" if first.dtype == torch.bfloat16 else "float32"))
+    if precision == "int8":
+        raise CapabilityError(f"int8 is for networks with a fast decoder on the CPU, not for {reason or first.device}")
+    return network.steps()
+
+
+@dataclass
+class _Layer:
+    """One block of the decoder, taken apart."""
+
+    norms: list[nn.Module]  # own, cross (if any), feed-forward
+    own_in: Product
+    own_out: Product
+    cross_in: Product | None
+    cross_memory: Product | None
+    cross_out: Product | None
+    inner: Product
+    outer: Product
+    activation: Callable[[Tensor], Tensor] | None  # None: the inner product takes it itself
+    gated: bool
+
+
+@dataclass
+class _Cache:
+    """Keys and values (N,Hkv,C·w,K) of every layer, room for C tokens of w beams; written by `holder` alone."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    holder: object = None
+
+    def roomier(self, used: int, room: int) -> _Cache:
+        """The first `used` columns in new memory with room for `room` columns."""
+
+        def moved(old: Tensor) -> Tensor:
+            new = old.new_empty(*old.shape[:2], room, old.shape[3])
+            new[:, :, :used] = old[:, :, :used]
+            return new
+
+        return _Cache([moved(one) for one in self.keys], [moved(one) for one in self.values])
+
+    def of(self, texts: Tensor) -> _Cache:
+        """Those of some texts, in new memory."""
+        return _Cache(
+            [one.index_select(0, texts) for one in self.keys], [one.index_select(0, texts) for one in self.values]
+        )
+
+
+@dataclass
+class FastState:
+    """Where R = N·w outputs of N texts stand, w beams of each; M sources are read by R / M outputs each.
+
+    `seen` (N,w,C·w) is 0 where a beam's own past stands and -inf elsewhere; None where each sees all there is. `starts`
+    (R,) are the positions of the first tokens, where they differ.
+    """
+
+    cache: _Cache
+    width: int = 1
+    length: int = 0
+    seen: Tensor | None = None
+    starts: Tensor | None = None
+    source: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # (M,Hkv,S,K) each
+    source_mask: Tensor | None = None  # (M,1,1,S), 0 or -inf
+    rows: int = 0
+
+    def select(self, rows: Tensor) -> FastState:
+        """Only those outputs, in that order. Beams that change places within their text copy nothing but a mask."""
+        count = len(rows)
+        width = self.width
+        texts = None if count % width else rows.view(-1, width) // width  # (N',w)
+        if texts is None or not bool((texts == texts[:, :1]).all()):
+            return self._alone().select(rows)
+        kept = texts[:, 0]
+        same = len(kept) * width == self.rows and bool((kept == torch.arange(len(kept), device=rows.device)).all())
+        if self.length == 0 and width == 1 and not same:
+            return self._opened(rows)
+        made = FastState(self.cache, width, self.length, None, None, self.source, self.source_mask, count)
+        if not same:
+            made.cache = self.cache.of(kept)
+            made._read(self, rows)
+        made.cache.holder = made
+        made.starts = None if self.starts is None else self.starts.index_select(0, rows)
+        if self.seen is not None:
+            made.seen = self.seen.view(self.rows, -1).index_select(0, rows).view(len(kept), width, -1)
+        return made
+
+    def _opened(self, rows: Tensor) -> FastState:
+        """Before the first token: w equal places in a row for each text are its beams."""
+        first = rows[0]
+        width = int((rows == first).sum())
+        grouped = len(rows) % width == 0 and width <= _SHARED
+        if grouped:
+            places = rows.view(-1, width)
+            grouped = bool((places == places[:, :1]).all())
+        width = width if grouped else 1
+        like = self.cache.keys[0]
+        shape = (len(rows) // width, like.shape[1], _ROOM * width, like.shape[3])
+        count = len(self.cache.keys)
+        cache = _Cache(*[[like.new_empty(shape) for _ in range(count)] for _ in range(2)])
+        made = FastState(cache, width, 0, None, None, self.source, self.source_mask, len(rows))
+        cache.holder = made
+        if width > 1:
+            made.seen = like.new_full((len(rows) // width, width, _ROOM * width), float("-inf"))
+        made.starts = None if self.starts is None else self.starts.index_select(0, rows)
+        made._read(self, rows)
+        return made
+
+    def _read(self, old: FastState, rows: Tensor) -> None:
+        """The sources of those rows of the old state: each once, where all have equally many outputs in a row."""
+        if not old.source:
+            return
+        owners = rows // (old.rows // old.source[0][0].shape[0])  # (R',) of M
+        changes = torch.nonzero(owners[1:] != owners[:-1]).flatten() + 1
+        count = len(changes) + 1
+        if len(rows) % count == 0:
+            size = len(rows) // count
+            places = owners.view(count, size)
+            if bool((places == places[:, :1]).all()):
+                owners = places[:, 0]
+        if len(owners) == old.source[0][0].shape[0] and bool((owners[:-1] < owners[1:]).all()):
+            return  # all of them, in order
+        self.source = [(k.index_select(0, owners), v.index_select(0, owners)) for k, v in old.source]
+        self.source_mask = None if self.source_mask is None else self.source_mask.index_select(0, owners)
+
+    def _alone(self) -> FastState:
+        """The same outputs, each with a cache of its own."""
+        if self.width == 1:
+            raise ValueError("`rows` must be numbers of rows")
+        assert self.seen is not None
+        width, used = self.width, self.length * self.width
+        own = self.seen[:, :, :used].reshape(self.rows, used) == 0  # (R,t·w): t of them each
+        columns = own.nonzero()[:, 1].view(self.rows, self.length)  # in the order of time
+        texts = torch.arange(self.rows, device=columns.device) // width
+
+        def taken(old: Tensor) -> Tensor:
+            found = old.transpose(1, 2)[texts[:, None], columns]  # (R,t,Hkv,K)
+            new = old.new_empty(self.rows, old.shape[1], self.length + _ROOM, old.shape[3])
+            new[:, :, : self.length] = found.transpose(1, 2)
+            return new
+
+        cache = _Cache([taken(one) for one in self.cache.keys], [taken(one) for one in self.cache.values])
+        made = FastState(cache, 1, self.length, None, self.starts, self.source, self.source_mask, self.rows)
+        cache.holder = made
+        return made
+
+    def make_room(self) -> None:
+        """Room for one more token, in memory that nobody else writes."""
+        columns = self.cache.keys[0].shape[2]
+        used, more = self.length * self.width, (self.length + 1) * self.width
+        if more <= columns and self.cache.holder is self:
+            return
+        room = (
+            columns
+            if more <= columns
+            else max(more, columns + max(columns // 2, self.width) // self.width * self.width)
+        )
+        self.cache = self.cache.roomier(used, room)
+        self.cache.holder = self
+        if self.seen is not None and self.seen.shape[2] < room:
+            grown = self.seen.new_full((*self.seen.shape[:2], room), float("-inf"))
+            grown[:, :, :used] = self.seen[:, :, :used]
+            self.seen = grown
+
+
+class FastSteps:
+    """`begin`, `step`, `end` as the network's own steps have them, fast (H12).
+
+    The weights are copied into the form that their products like best, so a network and its fast steps hold them twice.
+
+    Raises:
+        CapabilityError: something about the network has no fast path; says what.
+    """
+
+    def __init__(self, network: EncoderDecoder | Decoder, precision: Precision = "float32") -> None:
+        reason = why_not_fast(network)
+        if reason is not None:
+            raise CapabilityError(f"no fast steps for {reason}")
+        self.network, self.precision, self.plain = network, precision, network.steps()
+        config = network.config
+        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+        own = next(network.parameters()).dtype
+        self.dtype = torch.bfloat16 if precision == "bfloat16" else own if own == torch.float64 else torch.float32
+        whole = deepcopy(network).to(self.dtype).eval().requires_grad_(False)
+        self.project = ready(whole.projection, whole.output.bias, precision)
+        self.reader = with_ready_products(whole, precision) if isinstance(whole, Decoder) else None
+        stack = whole.decoder if isinstance(whole, EncoderDecoder) else whole.stack
+        assert isinstance(stack, Stack)
+        self.embedding, self.inputs = (
+            whole.table,
+            whole.target_inputs if isinstance(whole, EncoderDecoder) else whole.inputs,
+        )
+        self.pre = config.norm == "pre"
+        self.last_norm, self.positions = stack.norm, stack.positions
+        self.heads = config.n_heads
+        self.kv_heads = config.n_heads if config.n_kv_heads is None else config.n_kv_heads
+        self.d_head = config.head_width
+        self.scale = self.d_head**-0.5 if config.attention_scale is None else config.attention_scale
+        self.layers = [self._layer(block) for block in stack.blocks]  # type: ignore[arg-type]
+        self.read_output = whole.output.read
+        self.encoder: EncoderDecoder | None = None
+        if isinstance(whole, Decoder):
+            self.first_tokens = self._first_tokens
+        else:
+            whole.decoder = nn.Module()  # type: ignore[assignment]
+            self.encoder = with_ready_products(whole, "float32" if precision == "int8" else precision)
+
+    def _layer(self, block: Block) -> _Layer:
+        """The block's weights made ready, unless they are."""
+        own, cross, feed = block.self_attention, block.cross_attention, block.feed_forward
+        precision = self.precision
+
+        def product(linear: nn.Module, relu: bool = False) -> Product:
+            if isinstance(linear, ReadyLinear):
+                return linear.product
+            assert isinstance(linear, nn.Linear)
+            return ready(linear.weight, linear.bias, precision, relu=relu)
+
+        norms = [block.own_residual.norm, block.feed_forward_residual.norm]
+        relu = feed.activation is F.relu and not feed.gated and isinstance(feed.inner, nn.Linear)
+        made = _Layer(
+            norms,
+            product(own.input),
+            product(own.output),
+            None,
+            None,
+            None,
+            product(feed.inner, relu),
+            product(feed.outer),
+            None if relu else feed.activation,
+            feed.gated,
+        )
+        if cross is not None and block.cross_residual is not None:
+            norms.insert(1, block.cross_residual.norm)
+            queries = self.heads * self.d_head
+            weight, bias = cross.input.weight, cross.input.bias
+            made.cross_in = ready(weight[:queries], None if bias is None else bias[:queries], precision)
+            memory = "float32" if precision == "int8" else precision
+            made.cross_memory = ready(weight[queries:], None if bias is None else bias[queries:], memory)
+            made.cross_out = product(cross.output)
+        return made
+
+    def _first_tokens(self, ids: Tensor, padding_mask: Tensor | None) -> Tensor:
+        """As `DecoderSteps.first_tokens`."""
+        return last_tokens(ids, padding_mask, self.start_id)
+
+    @torch.inference_mode()
+    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> FastState:
+        """ids (B,S), a source or prompts -> the state of B rows."""
+        self.begun = ids, padding_mask
+        count = ids.shape[0]
+        shape = (count, self.kv_heads, _ROOM, self.d_head)
+        empty = [[torch.empty(shape, dtype=self.dtype, device=ids.device) for _ in self.layers] for _ in range(2)]
+        state = FastState(_Cache(*empty), rows=count)
+        state.cache.holder = state
+        if self.encoder is None:
+            return self._read_prompts(ids, padding_mask, state)
+        ids, padding_mask = moved_to_front(ids, padding_mask)
+        encoded = self.encoder.encode(ids, source_padding_mask=padding_mask).flatten(0, 1)
+        for layer in self.layers:
+            assert layer.cross_memory is not None
+            both = layer.cross_memory(encoded).view(count, ids.shape[1], 2 * self.kv_heads, self.d_head).transpose(1, 2)
+            keys, values = both.split(self.kv_heads, dim=1)
+            state.source.append((keys.contiguous(), values.contiguous()))
+        if padding_mask is not None and not bool(padding_mask.all()):
+            unseen = torch.zeros(padding_mask.shape, dtype=self.dtype, device=ids.device)
+            state.source_mask = unseen.masked_fill_(~padding_mask, float("-inf"))[:, None, None, :]
+        return state
+
+    def _read_prompts(self, ids: Tensor, padding_mask: Tensor | None, state: FastState) -> FastState:
+        """All but each prompt's last token, in one pass; shorter ones are moved to end together."""
+        assert self.reader is not None
+        real = torch.ones_like(ids, dtype=torch.bool) if padding_mask is None else padding_mask
+        order = torch.argsort(real.int(), dim=1, stable=True)  # padding first, the order of real tokens kept
+        ids, real = ids.gather(1, order)[:, :-1], real.gather(1, order)[:, :-1]
+        columns = ids.shape[1]
+        if not columns:
+            return state
+        whole = bool(real.all())
+        places = None if whole else (real.long().cumsum(dim=1) - 1).clamp_min_(0)
+        read = self.reader(
+            ids, padding_mask=None if whole else real, position_ids=places, state=self.reader.begin(), project=False
+        ).state
+        caches = [block.own for block in read.blocks]
+        state.cache = _Cache([one.keys for one in caches], [one.values for one in caches]).roomier(
+            columns, columns + _ROOM
+        )
+        state.cache.holder, state.length = state, columns
+        if not whole:
+            state.starts = real.sum(dim=1) - columns  # start + column is each token's own position
+            unseen = torch.full((len(ids), 1, columns + _ROOM), float("-inf"), dtype=self.dtype, device=ids.device)
+            unseen[:, 0, :columns].masked_fill_(real, 0.0)
+            state.seen = unseen
+        return state
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, state: FastState) -> tuple[Tensor, FastState]:
+        """tokens (R,) or a prefix (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
+        columns = [tokens] if tokens.dim() == 1 else list(tokens.unbind(1))
+        for column in columns[:-1]:
+            self._advance(column, state)
+        logits = self.project(self.read_output(self._advance(columns[-1], state)))
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)), state
+
+    def _advance(self, tokens: Tensor, state: FastState) -> Tensor:
+        """One token of each output: tokens (R,) -> hidden (R,D); the state has read it then."""
+        width, column = state.width, state.length
+        texts = len(tokens) // width
+        state.make_room()
+        first, last = column * width, (column + 1) * width
+        if state.seen is not None:  # each beam sees its own new token
+            fresh = state.seen.new_full((width, width), float("-inf")).fill_diagonal_(0.0) if width > 1 else 0.0
+            state.seen[:, :, first:last] = fresh
+        seen = None if state.seen is None else state.seen[:, None, :, :last]
+        starts = None if state.starts is None else state.starts.view(texts, width)[:, :1]  # (N,1)
+        places = None if state.starts is None else (state.starts + column).unsqueeze(1)
+        x = self.inputs(self.embedding(tokens.unsqueeze(1)), column, position_ids=places).squeeze(1)  # (R,D)
+        orders = self._orders(column, starts, x.device)
+        for number, layer in enumerate(self.layers):
+            order = None if orders is None else orders[number]
+            keys, values = state.cache.keys[number], state.cache.values[number]
+            read = layer.norms[0](x) if self.pre else x
+            stacked = layer.own_in(read).view(texts, width, -1, self.d_head).transpose(1, 2)  # (N,H+2Hkv,w,K)
+            q, k, v = stacked.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+            for turn in () if order is None else order.turns:
+                q, k = turn(q), turn(k)
+            keys[:, :, first:last], values[:, :, first:last] = k, v
+            mask = seen
+            if order is not None and order.relations is not None:
+                bias = order.relations.scores(q * self.scale, self.scale)
+                if bias is not None:
+                    bias = bias.to(q.dtype).repeat_interleave(width, dim=-1)
+                    mask = bias if seen is None else bias + seen
+            out = self._attend(q, keys[:, :, :last], values[:, :, :last], mask)  # (N,H,w,K)
+            x = layer.own_out.added(out.transpose(1, 2).reshape(len(tokens), -1), x)
+            x = x if self.pre else layer.norms[0](x)
+            if layer.cross_in is not None and layer.cross_out is not None:
+                source_keys, source_values = state.source[number]
+                read = layer.norms[1](x) if self.pre else x
+                q = layer.cross_in(read).view(len(source_keys), -1, self.heads, self.d_head).transpose(1, 2)
+                out = self._attend(q, source_keys, source_values, state.source_mask)  # (M,H,R/M,K)
+                x = layer.cross_out.added(out.transpose(1, 2).reshape(len(tokens), -1), x)
+                x = x if self.pre else layer.norms[1](x)
+            read = layer.norms[-1](x) if self.pre else x
+            x = layer.outer.added(self._inside(layer, read), x)
+            x = x if self.pre else layer.norms[-1](x)
+        state.length = column + 1
+        last_hidden: Tensor = x if self.last_norm is None else self.last_norm(x)
+        return last_hidden
+
+    def _attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """q (N,H,w,K), keys and values (N,Hkv,S,K) -> (N,H,w,K)."""
+        return F.scaled_dot_product_attention(
+            q, keys, values, attn_mask=mask, scale=self.scale, enable_gqa=self.heads != self.kv_heads
+        )
+
+    def _inside(self, layer: _Layer, x: Tensor) -> Tensor:
+        """What the feed-forward network's outer product reads, (R,F)."""
+        x = layer.inner(x)
+        if layer.activation is None:
+            return x
+        if not layer.gated:
+            return layer.activation(x)
+        x, gate = x.chunk(2, dim=-1)
+        return layer.activation(x) * gate
+
+    def _orders(self, column: int, starts: Tensor | None, device: torch.device) -> list[Order | None] | None:
+        """What the layers' position schemes do to this token; None where there are none."""
+        if not len(self.positions.schemes):
+            return None
+        keys = torch.arange(column + 1, device=device)
+        if starts is None:
+            return self.positions.orders(Places(keys[column:], keys, True))
+        return self.positions.orders(Places(starts + column, starts + keys, False))
+
+    @torch.inference_mode()
+    def end(self, written: list[list[int]]) -> None:
+        """As the network's own steps have it: what was written is shown to whoever observes the network."""
+        if observing(self.network):
+            self.plain.begin(*self.begun)
+            self.plain.end(written)

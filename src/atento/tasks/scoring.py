@@ -1,0 +1,59 @@
+"""What a model thinks of a given output: its log-probability token by token (H11)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from atento.data.batches import Ragged
+from atento.decoding.forced import forced_scores
+from atento.networks import Decoder, EncoderDecoder, RecurrentLM, RecurrentSeq2Seq
+from atento.tasks.generation import prompt_ids
+from atento.tasks.grouping import by_length
+from atento.text.tokenizer import Tokenizer
+
+_TOKENS = 4096  # padded, of inputs and outputs, at a time
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """The tokens of an output, EOS last, log p of each after those before it (nats), and their sum."""
+
+    tokens: list[str]
+    log_probs: list[float] = field(repr=False)
+    total: float
+
+
+def score_texts(
+    network: EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM,
+    tokenizer: Tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    template: str | None = None,
+    steps: Any = None,
+) -> list[TokenScores]:
+    """The scores of each target, its source (or prompt, with the marks of `template`) being given.
+
+    `steps` is the step function to use instead of the network's own.
+    """
+    if isinstance(network, Decoder | RecurrentLM):
+        writer, inputs = tokenizer, prompt_ids(network, tokenizer, sources, template)
+    else:
+        writer = tokenizer.target
+        inputs = [[*ids, network.config.eos_id] for ids in tokenizer.encode_batch(list(sources))]
+    outputs = writer.encode_batch(list(targets))
+    device, pad_id = next(network.parameters()).device, network.config.pad_id
+    results: list[TokenScores] = [TokenScores([], [], 0.0)] * len(inputs)
+    rows_of, lengths = Ragged(inputs), [len(one) + len(other) for one, other in zip(inputs, outputs)]
+    for rows in by_length(lengths, _TOKENS):
+        ids = rows_of.padded(np.array(rows), pad_id)
+        real = torch.arange(ids.shape[1]) < torch.tensor([len(inputs[row]) for row in rows])[:, None]
+        wanted = [outputs[row] for row in rows]
+        found = forced_scores(network if steps is None else steps, ids.to(device), wanted, padding_mask=real.to(device))
+        for row, scores in zip(rows, found):
+            tokens = writer.tokens([*outputs[row], network.config.eos_id])
+            results[row] = TokenScores(tokens, scores, sum(scores))
+    return results

@@ -1,0 +1,45 @@
+"""The tasks that are trained: how each reads its data, makes its batches, is learned and is validated."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from atento.config.network import NetworkConfig
+from atento.config.recipe import Recipe
+from atento.tasks.language_modeling import causal_batches, masked_batches, validate_causal, validate_masked
+from atento.tasks.prepare import Examples, Say, batches_for
+from atento.tasks.validation import validate
+from atento.tasks.word_learning import (
+    bidirectional_batches,
+    validate_bidirectional,
+    validate_windows,
+    window_batches,
+)
+from atento.text.tokenizer import Tokenizer
+from atento.training.loop import Batches
+from atento.training.objectives import (
+    Objective,
+    bidirectional_loss,
+    causal_loss,
+    masked_loss,
+    seq2seq_loss,
+    window_loss,
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What training needs to know of a task; its data and defaults stand in `atento.config.tasks`."""
+
+    batches: Callable[[Recipe, NetworkConfig, Tokenizer, Examples, Say], Batches]
+    loss: Objective
+    validate: Callable[[Any, Tokenizer, Examples, Recipe], dict[str, float]]
+
+
+TASKS: dict[str, Task] = {
+    "translation": Task(batches_for, seq2seq_loss, validate),
+    "language-modeling": Task(causal_batches, causal_loss, validate_causal),
+    "masked-language-modeling": Task(masked_batches, masked_loss, validate_masked),
+    "bidirectional-language-modeling": Task(bidirectional_batches, bidirectional_loss, validate_bidirectional),
+    "cbow": Task(window_batches, window_loss, validate_windows),
+}

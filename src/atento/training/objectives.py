@@ -1,0 +1,100 @@
+"""What is learned: each objective's loss over one part of a batch, summed over its real targets."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from atento.attention.dropout import Randomness
+from atento.data.batches import Seq2SeqBatch
+from atento.data.text_batches import TextBatch
+from atento.data.windows import WindowBatch
+from atento.data.word_batches import WordBatch
+from atento.networks import CBOW, Decoder, ELMo, Encoder, RecurrentLM, Seq2Seq
+from atento.networks.heads import MaskedLanguageHead
+from atento.training.loss import cross_entropy
+
+
+class Batch(Protocol):
+    """What an objective reads: it moves to a device, and knows how many real targets it holds."""
+
+    @property
+    def targets(self) -> int:
+        """Real targets."""
+
+    def to(self, device: torch.device | str) -> Any:
+        """The batch on another device."""
+
+
+# network, batch, label smoothing, dropout's randomness -> the summed loss and its part without smoothing
+Objective = Callable[[Any, Any, float, Randomness | None], tuple[Tensor, Tensor]]
+
+
+def seq2seq_loss(
+    network: Seq2Seq, batch: Seq2SeqBatch, smoothing: float, random: Randomness | None
+) -> tuple[Tensor, Tensor]:
+    """Teacher forcing (F1): -Σ log p(y_t | y_<t, x) over real targets, smoothed, and the plain sum beside it (E8)."""
+    output = network(
+        batch.source,
+        batch.target_input,
+        source_padding_mask=None if bool(batch.source_padding_mask.all()) else batch.source_padding_mask,
+        random=random,
+        project=False,
+    )
+    return _at_labels(network, output.hidden, batch.labels, smoothing)
+
+
+def causal_loss(
+    network: Decoder | RecurrentLM, batch: TextBatch, smoothing: float, random: Randomness | None
+) -> tuple[Tensor, Tensor]:
+    """-Σ log p(w_t+1 | w_≤t) over real targets (E1). Padding stands behind, where nobody looks, so none is masked."""
+    output = network(batch.ids, random=random, project=False)
+    return _at_labels(network, output.hidden, batch.labels, smoothing)
+
+
+def masked_loss(
+    network: Encoder, batch: TextBatch, smoothing: float, random: Randomness | None
+) -> tuple[Tensor, Tensor]:
+    """-Σ log p(w_t | the text with some tokens hidden), over the chosen tokens alone; all are attended to (E3)."""
+    padding_mask = None if bool(batch.padding_mask.all()) else batch.padding_mask
+    hidden = network(batch.ids, padding_mask=padding_mask, random=random, project=False).hidden
+    head = network.heads["masked-language-model"]
+    assert isinstance(head, MaskedLanguageHead)
+    chosen = batch.labels >= 0
+    read, matrix = head.output.read(head.read(hidden[chosen])), head.output.matrix(network.embedding)
+    return _with_cost(
+        network, *cross_entropy(read, matrix, batch.labels[chosen], smoothing, head.output.bias), int(chosen.sum())
+    )
+
+
+def bidirectional_loss(
+    network: ELMo, batch: WordBatch, smoothing: float, random: Randomness | None
+) -> tuple[Tensor, Tensor]:
+    """-Σ log p(w_t+1 | w_≤t) - Σ log p(w_t-1 | w_≥t), both directions together (E9); there is no smoothing."""
+    total = network.loss(batch.ids, batch.words, padding_mask=batch.padding_mask, random=random).total
+    return total, total.detach()
+
+
+def window_loss(
+    network: CBOW, batch: WindowBatch, smoothing: float, random: Randomness | None
+) -> tuple[Tensor, Tensor]:
+    """A word from its neighbours, or they from it, as `CBOW.loss` has it (E9); there is no smoothing."""
+    total, _ = network.loss(batch.centre, batch.context, batch.negatives, random)
+    return total, total.detach()
+
+
+def _at_labels(
+    network: Seq2Seq | Decoder | RecurrentLM, hidden: Tensor, labels: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """hidden (B,L,D) and labels (B,L): only real targets are projected."""
+    real = labels >= 0
+    read = network.output.read(hidden[real])
+    loss, nll = cross_entropy(read, network.projection, labels[real], smoothing, network.output.bias)
+    return _with_cost(network, loss, nll, int(real.sum()))
+
+
+def _with_cost(network: Any, loss: Tensor, nll: Tensor, targets: int) -> tuple[Tensor, Tensor]:
+    """What learned sparsity costs, a target (A17), with the loss; the plain sum stays as it is."""
+    cost = network.cost()
+    return loss if cost is None else loss + cost * targets, nll

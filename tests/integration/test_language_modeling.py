@@ -1,0 +1,154 @@
+"""A language model and a masked one from a text file to their use, through the command line, cut and gone on with."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import ForkServer
+
+import atento
+from atento.errors import CapabilityError, UsageError
+from atento.world import write
+
+pytestmark = pytest.mark.integration
+
+TEXTS = [pair.target for pair in write("train", 600)]
+SMALL = [
+    "network={d_model: 32, d_ff: 64, n_heads: 2, n_layers: 1, dropout: 0.1}",
+    "tokenizer={kind: bpe, vocab_size: 400}",
+    "training={steps: 60, batch_tokens: 512, learning_rate: 5e-3, warmup: 10, validate_every: 30, "
+    "checkpoint_every: 20, label_smoothing: 0, log_every: 5}",
+]
+
+
+def recipe(folder: Path, task: str) -> None:
+    """A recipe over a text file of the micro-world's Portuguese."""
+    (folder / "train.txt").write_text("\n".join(TEXTS[:500]) + "\n", encoding="utf-8")
+    (folder / "valid.txt").write_text("\n".join(TEXTS[500:]) + "\n", encoding="utf-8")
+    (folder / "r.yaml").write_text(
+        f"task: {task}\ndata: {{train: {{file: train.txt}}, valid: {{file: valid.txt}}}}\n", encoding="utf-8"
+    )
+
+
+def events(run: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+@pytest.fixture(scope="module")
+def language_model(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lm")
+    recipe(folder, "language-modeling")
+    done = server.run("train", "r.yaml", *SMALL, "--out", "run", "--threads", "1", cwd=folder)
+    assert done.status == 0, done.stderr
+    assert "500 texts" in done.stderr
+    return folder / "run"
+
+
+def test_e1_a_language_model_learns_the_text(language_model: Path) -> None:
+    losses = [event["nll"] for event in events(language_model, "train")]
+    valid = events(language_model, "valid")
+    assert losses[0] > 5.0 and losses[-1] < 0.75 * losses[0]
+    assert valid[-1]["nll"] < valid[0]["nll"] and valid[-1]["perplexity"] == pytest.approx(math.exp(valid[-1]["nll"]))
+    assert "bleu" not in valid[-1]
+
+
+def test_h12_a_trained_model_goes_on_from_a_prompt(language_model: Path) -> None:
+    model = atento.load(language_model)
+    one = model.generate("o gato", beam=1, max_new_tokens=6)
+    assert isinstance(one, str) and model.generate(["o gato", ""], beam=1, max_new_tokens=6)[0] == one
+    assert "".join(model.stream("o gato", max_new_tokens=6)) == one
+    drawn = model.generate("o gato", top_p=0.9, seed=3, max_new_tokens=6)
+    assert drawn == model.generate("o gato", top_p=0.9, seed=3, max_new_tokens=6)
+    assert "".join(model.stream("o gato", top_p=0.9, seed=3, max_new_tokens=6)) == drawn
+    assert len(set(model.generate("o gato", temperature=1.5, n_best=5, max_new_tokens=6))) > 1
+    with pytest.raises(CapabilityError, match="not translation"):
+        model.translate("o gato")
+    with pytest.raises(UsageError, match="a stream is one output"):
+        model.stream("o gato", beam=4)
+
+
+def test_h11_forced_scores_of_what_it_wrote(language_model: Path) -> None:
+    model = atento.load(language_model)
+    (found,) = model.generations(["a menina"], beam=3, n_best=3, max_new_tokens=40)
+    finished = [one for one in found if one.hypothesis.finished]
+    assert finished
+    for one in finished:
+        forced = model.score("a menina", one.text)
+        if forced.tokens[:-1] == model.tokenizer.tokens(one.hypothesis.ids):  # the text's own pieces are those written
+            assert forced.total == pytest.approx(one.hypothesis.log_prob, abs=1e-4)
+    alone = model.score("", TEXTS[0])
+    assert len(alone.log_probs) == len(alone.tokens) and alone.total == pytest.approx(sum(alone.log_probs))
+
+
+def test_the_command_line_goes_on_too(server: ForkServer, language_model: Path) -> None:
+    folder = language_model.parent
+    plain = server.run("generate", "run", "--greedy", "--max-new-tokens", "5", stdin="o gato\n\n", cwd=folder)
+    assert plain.status == 0, plain.stderr
+    streamed = server.run(
+        "generate", "run", "--greedy", "--max-new-tokens", "5", "--stream", stdin="o gato\n\n", cwd=folder
+    )
+    assert plain.stdout == streamed.stdout and plain.stdout.count("\n") == 2
+    wrong = server.run("generate", "run", "--greedy", "--top-p", "0.9", stdin="o gato\n", cwd=folder)
+    assert wrong.status == 2 and "--greedy and --top-p exclude each other" in wrong.stderr
+    wrong = server.run("translate", "run", stdin="o gato\n", cwd=folder)
+    assert wrong.status != 0 and "not translation" in wrong.stderr
+
+
+def test_a_run_gone_on_with_equals_an_uninterrupted_one(server: ForkServer, language_model: Path) -> None:
+    """Every later loss bit for bit: the data's place is the step, dropout a function of it."""
+    folder = language_model.parent
+    short = [*SMALL[:2], SMALL[2].replace("steps: 60", "steps: 60, schedule: constant")]
+    whole = server.run("train", "r.yaml", *short, "--out", "whole", "--threads", "1", cwd=folder)
+    first = server.run(
+        "train", "r.yaml", *[s.replace("steps: 60", "steps: 40") for s in short], "--out", "cut", "--threads", "1",
+        cwd=folder,
+    )  # fmt: skip
+    then = server.run("train", "r.yaml", *short, "--out", "cut", "--threads", "1", cwd=folder)
+    assert whole.status == first.status == then.status == 0, whole.stderr + first.stderr + then.stderr
+    losses = [[(e["step"], e["loss"]) for e in events(folder / name, "train")] for name in ("whole", "cut")]
+    assert losses[0] == losses[1] and len(losses[0]) == 12
+
+
+def test_e2_e3_a_masked_language_model_learns_and_embeds(server: ForkServer, tmp_path: Path) -> None:
+    recipe(tmp_path, "masked-language-modeling")
+    settings = [
+        *SMALL[:2],
+        SMALL[2].replace("batch_tokens: 512", "batch_tokens: 200").replace("steps: 60", "steps: 90"),
+    ]
+    done = server.run("train", "r.yaml", *settings, "--out", "run", "--threads", "1", cwd=tmp_path)
+    assert done.status == 0, done.stderr
+    losses = [event["nll"] for event in events(tmp_path / "run", "train")]
+    assert losses[-1] < 0.85 * losses[0]
+    model = atento.load(tmp_path / "run")
+    vectors = model.embed(["o gato", "o gato dorme"])
+    assert vectors.shape == (2, 32) and model.config["template"] == "bos-eos"
+    ids = torch.tensor([[model.tokenizer.bos_id, *model.tokenizer.encode("o gato"), model.tokenizer.eos_id]])
+    expected = model.network(ids, project=False).hidden[0].mean(dim=0)
+    assert torch.allclose(torch.from_numpy(vectors[0]), expected, atol=1e-5)
+    with pytest.raises(CapabilityError, match="does not go on"):
+        model.generate("o gato")
+
+
+@pytest.mark.parametrize(
+    ("task", "overrides", "told"),
+    [
+        ("language-modeling", ["network.architecture=encoder"], "needs network.architecture decoder or recurrent-lm"),
+        ("language-modeling", ["metrics=[bleu]"], "writes nothing that metrics could score"),
+        ("language-modeling", ["data.train={file: train.txt, source: 0}"], "has a `source`, and this task reads texts"),
+        ("language-modeling", ["data.train={file: train.tsv}"], "is one file with columns, so `text` is missing"),
+        ("language-modeling", ["data.train={world: train, text: fr}"], "`text` must be pt or en"),
+        ("masked-language-modeling", ["network.heads=[]"], "needs a masked-language-model head"),
+        ("translation", [], "has a `text`|says no data|is one file with columns"),
+    ],
+)
+def test_what_cannot_be_right_is_told_before_work(
+    server: ForkServer, task: str, overrides: list[str], told: str, tmp_path: Path
+) -> None:
+    recipe(tmp_path, task)
+    done = server.run("config", "check", "r.yaml", *overrides, cwd=tmp_path)
+    assert done.status == 2
+    assert any(part in done.stderr for part in told.split("|")), done.stderr

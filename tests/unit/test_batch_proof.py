@@ -1,0 +1,197 @@
+"""Batch-proof generation: the same tokens in any batch, order, padding, chunking, cached or not (M10).
+
+Families that write, tiny and random in float64, where no two sums are equal by chance. Every change of company is
+measured against the row alone, unpadded.
+"""
+
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from atento.config.network import NetworkConfig
+from atento.config.recurrent import RecurrentConfig
+from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
+from atento.decoding.forced import forced_scores
+from atento.networks import build_network
+
+CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=1, dropout=0.0, tied_embeddings=False)
+FAMILIES = {
+    "encoder-decoder": CONFIG,
+    "decoder": replace(CONFIG, architecture="decoder"),
+    "recurrent-seq2seq": replace(CONFIG, architecture="recurrent-seq2seq", n_heads=1, recurrent=RecurrentConfig()),
+    "recurrent-lm": replace(CONFIG, architecture="recurrent-lm", n_heads=1, recurrent=RecurrentConfig("gru")),
+}
+STRATEGIES: list[Any] = [
+    Greedy(),
+    Beam(3, 0.6, 3),
+    Beam(2, 1.0, 2, "shrinking"),
+    Beam(3, 1.0, 2, until="sure"),
+    Beam(4, 0.0, 3, until="likely", groups=2, diversity=0.7),
+    Sample(n=2),
+    Sample(temperature=0.7, top_k=5, top_p=0.9),
+]
+PROMPTS = [[5, 6, 7, 8], [9], [4, 4, 12], [7, 11, 5, 10, 6], [8, 3]]
+REQUIRED = [[[6], [7, 8]], [], [[12]], [], [[4, 4]]]
+
+
+@cache
+def network(family: str) -> Any:
+    """The first of some random networks whose outputs are worth comparing."""
+    for seed in range(200):
+        torch.manual_seed(seed)
+        made: Any = build_network(FAMILIES[family]).double().eval()
+        with torch.no_grad():
+            for parameter in made.parameters():
+                parameter.normal_(std=0.8)
+        ids, real = padded(PROMPTS, "right", 0)
+        found = generate(made, ids, Beam(3, 0.6, 3), max_new_tokens=7, padding_mask=real)
+        if varied([one for row in found for one in row]):
+            return made
+    raise AssertionError("no random network of two hundred writes outputs worth comparing")
+
+
+def varied(found: list[Hypothesis]) -> bool:
+    """Of different lengths, some ended and some cut off, unlike one another."""
+    different = len({tuple(h.ids) for h in found}) > 8
+    return different and len({h.finished for h in found}) == 2 and len({len(h.ids) for h in found}) > 3
+
+
+class Uncached:
+    """A network as a step function that reads each row alone, unpadded and from the start, at every step."""
+
+    def __init__(self, made: Any) -> None:
+        self.made, config = made, made.config
+        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+        self.writes_on = config.architecture in ("decoder", "recurrent-lm")
+        if self.writes_on:
+            self.first_tokens = lambda ids, real: torch.tensor([row[keep][-1] for row, keep in zip(ids, real)])
+
+    def begin(self, ids: Tensor, padding_mask: Tensor) -> "Histories":
+        rows = [row[keep].tolist() for row, keep in zip(ids, padding_mask)]
+        return Histories([row[:-1] if self.writes_on else row for row in rows], [[] for _ in rows])
+
+    def step(self, tokens: Tensor, state: "Histories") -> tuple[Tensor, "Histories"]:
+        written = [[*before, token] for before, token in zip(state.written, tokens.tolist())]
+        logits = []
+        for row, out in zip(state.rows, written):
+            if self.writes_on:
+                found = self.made(torch.tensor([[*row, *out]])).logits
+            else:
+                found = self.made(torch.tensor([row]), torch.tensor([out])).logits
+            logits.append(found[0, -1])
+        return torch.stack(logits).detach(), Histories(state.rows, written)
+
+
+class Histories:
+    def __init__(self, rows: list[list[int]], written: list[list[int]]) -> None:
+        self.rows, self.written = rows, written
+
+    def select(self, rows: Tensor) -> "Histories":
+        return Histories([self.rows[r] for r in rows.tolist()], [list(self.written[r]) for r in rows.tolist()])
+
+
+def padded(rows: list[list[int]], side: str, spare: int) -> tuple[Tensor, Tensor]:
+    """(B,S) and which are real: padding, and some more of it, on one side."""
+    length = max(map(len, rows)) + spare
+    ids, real = torch.zeros(len(rows), length, dtype=torch.long), torch.zeros(len(rows), length, dtype=torch.bool)
+    for place, row in enumerate(rows):
+        where = slice(0, len(row)) if side == "right" else slice(length - len(row), length)
+        ids[place, where], real[place, where] = torch.tensor(row), True
+    return ids, real
+
+
+def written(
+    made: Any, strategy: Any, order: list[int], side: str, spare: int, most: list[int], required: bool
+) -> list[list[Hypothesis]]:
+    """Those prompts in that order; each has its own limit, seed and required words."""
+    ids, real = padded([PROMPTS[row] for row in order], side, spare)
+    return generate(
+        made,
+        ids,
+        strategy,
+        max_new_tokens=[most[row] for row in order],
+        padding_mask=real,
+        seed=[100 + row for row in order],
+        required=[REQUIRED[row] for row in order] if required else None,
+    )
+
+
+@cache
+def alone(family: str, number: int, row: int, most: int, required: bool) -> list[Hypothesis]:
+    return written(network(family), STRATEGIES[number], [row], "right", 0, [most] * len(PROMPTS), required)[0]
+
+
+def same(one: list[Hypothesis], other: list[Hypothesis]) -> None:
+    assert [(h.ids, h.finished) for h in one] == [(h.ids, h.finished) for h in other]
+    for a, b in zip(one, other):
+        assert a.token_scores == pytest.approx(b.token_scores, abs=1e-10)
+        assert a.score == pytest.approx(b.score, abs=1e-10)
+
+
+company = st.lists(st.integers(0, len(PROMPTS) - 1), min_size=1, max_size=6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    family=st.sampled_from(list(FAMILIES)),
+    number=st.integers(0, len(STRATEGIES) - 1),
+    order=company,
+    side=st.sampled_from(["left", "right"]),
+    spare=st.integers(0, 3),
+    most=st.lists(st.sampled_from([1, 4, 7]), min_size=len(PROMPTS), max_size=len(PROMPTS)),
+    cut=st.integers(1, 6),
+)
+def test_m10_the_same_in_any_batch_order_padding_and_chunks(
+    family: str, number: int, order: list[int], side: str, spare: int, most: list[int], cut: int
+) -> None:
+    made = network(family)
+    for start in range(0, len(order), cut):  # in chunks of that many rows
+        chunk = order[start : start + cut]
+        found = written(made, STRATEGIES[number], chunk, side, spare, most, required=False)
+        for row, hypotheses in zip(chunk, found):
+            same(hypotheses, alone(family, number, row, most[row], False))
+
+
+@settings(max_examples=25, deadline=None)
+@given(family=st.sampled_from(list(FAMILIES)), order=company, side=st.sampled_from(["left", "right"]))
+def test_m10_the_same_in_any_batch_where_words_are_required(family: str, order: list[int], side: str) -> None:
+    found = written(network(family), STRATEGIES[1], order, side, 1, [6] * len(PROMPTS), required=True)
+    for row, hypotheses in zip(order, found):
+        same(hypotheses, alone(family, 1, row, 6, True))
+
+
+@pytest.mark.parametrize("number", range(len(STRATEGIES)))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_m10_the_same_with_a_cache_and_without(family: str, number: int) -> None:
+    order, most = [3, 1, 2], [5] * len(PROMPTS)
+    made = network(family)
+    cached = written(made, STRATEGIES[number], order, "left", 1, most, required=False)
+    uncached = written(Uncached(made), STRATEGIES[number], order, "right", 0, most, required=False)
+    for one, other in zip(cached, uncached):
+        same(one, other)
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(3, 0.6)], ids=["greedy", "beam"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_m10_in_float32_only_ties_may_fall_otherwise(family: str, strategy: Any) -> None:
+    """Rows that company changes must be ties: the two outputs' scores, by one pass in float64, within 1e-4."""
+    exact, rough = network(family), deepcopy(network(family)).float()
+    most, rows = [7] * len(PROMPTS), list(range(len(PROMPTS)))
+    single = [written(rough, strategy, [row], "right", 0, most, required=False)[0][0] for row in rows]
+    for order in (rows, rows[::-1], [*rows, *rows, *rows]):
+        for row, [one] in zip(order, written(rough, strategy, order, "right", 2, most, required=False)):
+            other = single[row]
+            if one.ids == other.ids and one.finished == other.finished:
+                continue
+            ids, real = padded([PROMPTS[row]] * 2, "right", 0)
+            both = [one.ids, other.ids]
+            ended = [one.finished, other.finished]
+            first, second = forced_scores(exact, ids, both, padding_mask=real, finished=ended)
+            assert sum(first) == pytest.approx(sum(second), abs=1e-4)

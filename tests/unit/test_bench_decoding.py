@@ -1,0 +1,295 @@
+"""The decoding, generation, agreement and encoding benches at tiny sizes: all sides do the same work; rows by hand."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from atento.bench import decoding, encoding, generation
+from atento.bench.agreement import measure_agreement, search, share, top_tokens
+from atento.bench.ctranslate2_side import Conversion, CTranslate2
+from atento.bench.decoding import compare, same_tokens
+from atento.bench.decoding_sides import Ours, Transformers, Work, write_weights
+from atento.bench.encoding import natural_sentences, off, padding
+from atento.bench.encoding_sides import (
+    OnnxExport,
+    OnnxRuntime,
+    OurEncoder,
+    SentenceTransformers,
+    vocabulary,
+    write_encoder,
+)
+from atento.bench.generation import prompt_lengths
+from atento.bench.turns import Side, Turn, best, middle, peak, take_turns
+from atento.config import presets
+from atento.decoding import Beam, Greedy
+from atento.errors import AtentoError, CapabilityError
+from atento.model import Model
+from atento.networks import EncoderDecoder
+from atento.networks.products import Precision
+from atento.text import Tokenizer
+
+CELLS = [Work((7,) * 3, beam, 9) for beam in (1, 4)]
+
+
+class Toy:
+    """A side that takes a set time and writes set tokens; it notes its turns in a file."""
+
+    def load(self, notes: Path, name: str, seconds: float, token: int) -> None:
+        if name == "unable":
+            raise CapabilityError("no such thing here")
+        self.notes, self.name, self.seconds, self.token = notes, name, seconds, token
+
+    def run(self, work: Work) -> list[list[int]]:
+        with self.notes.open("a", encoding="utf-8") as file:
+            file.write(f"{self.name}\n")
+        time.sleep(self.seconds)
+        return [[self.token] * (work.new_tokens - (self.token == 13))] * len(work.lengths)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("decoding") / "weights"
+    write_weights(folder, decoding.SIZES["tiny"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def written(weights: Path) -> list[list[list[int]]]:
+    """What the plain network writes in each cell."""
+    side = Ours()
+    side.load(weights, "plain")
+    return [side.run(work) for work in CELLS]
+
+
+def test_outputs_have_the_length_asked_for_and_differ(written: list[list[list[int]]]) -> None:
+    """Else sides that ignore source or past would agree too; the end (3) and padding (0) cannot come."""
+    for work, found in zip(CELLS, written):
+        assert [len(row) for row in found] == [work.new_tokens] * len(work.lengths)
+        assert len({tuple(row) for row in found}) > 1 and all(len(set(row)) > 1 for row in found)
+        assert not {0, 3} & {token for row in found for token in row}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_h1_h6_the_fast_twin_is_a_side(weights: Path, written: list[list[list[int]]], precision: Precision) -> None:
+    side = Ours()
+    side.load(weights, precision)
+    found = [side.run(work) for work in CELLS]
+    if precision == "float32":
+        assert found == written
+    assert [[len(row) for row in cell] for cell in found] == [[9] * 3] * 2
+
+
+def test_h1_h6_transformers_writes_the_same_tokens_from_the_same_folder(
+    weights: Path, written: list[list[list[int]]]
+) -> None:
+    pytest.importorskip("transformers")
+    side = Transformers()
+    side.load(weights)
+    assert [side.run(work) for work in CELLS] == written
+
+
+def test_h1_h6_ctranslate2_writes_the_same_tokens_from_the_same_folder(
+    weights: Path, written: list[list[list[int]]], tmp_path: Path
+) -> None:
+    pytest.importorskip("ctranslate2")
+    conversion = Conversion()
+    for kind in ("float32", "int8"):
+        conversion.run((weights, tmp_path / kind, decoding.SIZES["tiny"], kind))
+        side = CTranslate2()
+        side.load(tmp_path / kind, kind)
+        found = [side.run(work) for work in CELLS]
+        if kind == "float32":
+            assert found == written
+        assert [[len(row) for row in cell] for cell in found] == [[9] * 3] * 2
+
+
+def test_h1_generation_continues_prompts_of_any_length_alike(tmp_path: Path) -> None:
+    """Padded on the left, with the end forbidden on both sides."""
+    pytest.importorskip("transformers")
+    write_weights(tmp_path / "weights", generation.SIZES["tiny"])
+    work = Work((3, 11, 6), 1, 8)
+    ours, theirs = Ours(), Transformers()
+    ours.load(tmp_path / "weights", "plain")
+    theirs.load(tmp_path / "weights")
+    found = ours.run(work)
+    assert found == theirs.run(work)
+    assert [len(row) for row in found] == [8, 8, 8] and len({tuple(row) for row in found}) == 3
+
+
+def test_prompt_lengths_are_natural() -> None:
+    found = prompt_lengths(400)
+    assert found == prompt_lengths(400) and min(found) >= 4 and max(found) <= 60
+    assert 20 <= np.median(found) <= 28 and prompt_lengths(1) == (24,)
+
+
+def test_sides_take_turns_and_ratios_come_last(tmp_path: Path) -> None:
+    """A B, A B ...; the ratio is that of the rates, and those are no higher than each side was made to be."""
+    notes = tmp_path / "notes"
+    contenders: dict[str, tuple[type[Any], tuple[Any, ...]]] = {
+        "transformers float32": (Toy, (notes, "t", 0.08, 7)),
+        "ctranslate2 int8": (Toy, (notes, "unable", 0.0, 7)),
+        "atento int8": (Toy, (notes, "a", 0.02, 8)),
+    }
+    works = [Work((5,), 1, 4), Work((5, 5), 2, 4)]
+    rows = list(compare("decoding", contenders, works, 0.0, 2, decoding.COMPARISONS))
+    assert notes.read_text(encoding="utf-8").split() == ["t", "a"] * 2 * (1 + 2)  # to warm up, then two rounds
+    skipped, *measured = rows[:5]
+    assert skipped == {"bench": "decoding", "who": "ctranslate2 int8", "skipped": "no such thing here"}
+    assert [row["who"] for row in measured] == ["transformers float32", "atento int8"] * 2
+    assert [row["same_tokens"] for row in measured] == [1.0, 0.0] * 2
+    assert [row["same_sentences"] for row in measured] == ["1/1", "0/1", "2/2", "0/2"]
+    rates = [row["tokens_per_second"] for row in measured]
+    assert all(row["rounds"] == 2 and 0 < row["middle_round"] <= row["tokens_per_second"] for row in measured)
+    assert rates[0] <= 4 / 0.08 and rates[2] <= 8 / 0.08  # one sentence of four tokens, two of them
+    ratios = rows[5:]
+    for row, goal, theirs, ours in zip(ratios, (5.0, 3.0), rates[::2], rates[1::2], strict=True):
+        assert row["who"] == "atento int8 (fastest)" and row["ratio_to"] == "transformers float32"
+        assert row["ratio"] == pytest.approx(ours / theirs, rel=0.1) and row["goal"] == goal
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "message"),
+    [
+        ("atento float32", 8, "atento float32 writes 0% of the tokens of transformers float32"),
+        ("atento int8", 13, r"atento int8 was to write 4 tokens a sentence: \[3\]"),
+    ],
+)
+def test_sides_that_do_other_work_stop_the_measurement(tmp_path: Path, name: str, token: int, message: str) -> None:
+    contenders: dict[str, tuple[type[Any], tuple[Any, ...]]] = {
+        "transformers float32": (Toy, (tmp_path / "n", "t", 0.0, 7)),
+        name: (Toy, (tmp_path / "n", "a", 0.0, token)),
+    }
+    with pytest.raises(AtentoError, match=message):
+        list(compare("decoding", contenders, [Work((5,), 1, 4)], 0.0, 1, decoding.COMPARISONS))
+
+
+def test_a_side_that_fails_stops_the_measurement(tmp_path: Path) -> None:
+    """Here its folder for notes is not there; that itself stands on standard error."""
+    with Side(Toy, tmp_path / "no" / "notes", "a", 0.0, 7) as side, pytest.raises(AtentoError, match="ended with 1"):
+        take_turns({"a": side}, Work((5,), 1, 4), 0.0)
+
+
+def test_figures_of_turns_by_hand() -> None:
+    turns = [Turn(3.0, None, 10.2), Turn(1.0, None, 11.7), Turn(2.5, None, 11.7)]
+    assert (best(turns), middle(turns), peak(turns), peak([Turn(1.0, None, None)])) == (1.0, 2.5, 12, None)
+
+
+def test_shares_by_hand() -> None:
+    assert same_tokens([[1, 2, 3], [4]], [[1, 9, 3], [4]]) == 0.75
+    assert same_tokens([[1]], [[1, 9]]) == 0.5  # what is not written is not the same
+    assert share([[1, 2], [3, 4]], [[1, 2], [3, 5]]) == 0.75
+    assert padding([4, 2, 3], [[0, 2], [1]]) == pytest.approx(1 / 10)
+    assert off(np.array([[3.0, 4.0], [0.0, 2.0]]), np.array([[3.0, 4.0], [0.0, 1.0]])) == 1.0
+
+
+def trained_like(folder: Path, seed: int = 0) -> tuple[Model, EncoderDecoder]:
+    """A tiny translator of large random weights over letters, saved; its outputs vary and most end."""
+    tokenizer = Tokenizer.from_vocabulary("word", tuple("abcdefghijklmnop"))
+    roles = ("pad", "bos", "eos", "unk")
+    ids: dict[str, Any] = {f"{role}_id": getattr(tokenizer, f"{role}_id") for role in roles}
+    config = presets.transformer_tiny(
+        vocab_size=tokenizer.vocab_size, d_model=16, d_ff=32, n_heads=2, start_id=tokenizer.bos_id, **ids
+    )
+    torch.manual_seed(seed)
+    network = EncoderDecoder(config).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(1.7)
+    model = Model(network, tokenizer, {"task": "translation", "name": "tiny"}, None)
+    model.save(folder)
+    return model, network
+
+
+def sources(model: Model) -> tuple[list[str], list[list[int]]]:
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(list("abcdefghijklmnop"), rng.integers(1, 7))) for _ in range(12)]
+    assert model.tokenizer is not None
+    return texts, [[*ids, model.network.config.eos_id] for ids in model.tokenizer.encode_batch(texts)]
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(3)])
+def test_h11_top_tokens_are_those_of_one_pass_over_the_whole_output(tmp_path: Path, strategy: Greedy | Beam) -> None:
+    """Step by step with a cache, rows of all lengths in a batch; along greedy's own output they are that output."""
+    model, network = trained_like(tmp_path / "model")
+    _, rows = sources(model)
+    outputs = search(network.steps(), rows, strategy)
+    found = top_tokens(network.steps(), rows, outputs)
+    for row, output, top in zip(rows, outputs, found, strict=True):
+        read = torch.tensor([[network.config.start_id, *output[:-1]]])
+        with torch.no_grad():
+            logits = network(torch.tensor([row]), read).logits
+        assert logits is not None and top == logits[0].argmax(dim=-1).tolist()
+    assert len({len(row) for row in outputs}) > 1 and len({tuple(row) for row in outputs}) > 3
+    assert (found == outputs) == isinstance(strategy, Greedy)
+
+
+def test_agreement_of_exact_steps_is_whole(tmp_path: Path, encoder: tuple[Path, list[str], Any]) -> None:
+    """References of which half are its own outputs give a BLEU that is neither 0 nor 100."""
+    model, _ = trained_like(tmp_path / "model")
+    texts, _ = sources(model)
+    answers = [answer if row % 2 else "a b c d" for row, answer in enumerate(model.translate(texts, beam=3))]
+    for name, lines in (("source", texts), ("target", answers)):
+        (tmp_path / name).write_text("".join(f"{line or 'a'}\n" for line in lines), encoding="utf-8")
+    plain, exact, rough = measure_agreement(
+        tmp_path / "model", tmp_path / "source", tmp_path / "target", precisions=("float32", "int8"), beam=3
+    )
+    assert plain["sentences"] == 12 and 0 < plain["bleu"] < 100
+    assert exact["same_top_token"] == exact["same_outputs"] == 1.0 and exact["bleu_difference"] == 0.0
+    assert exact["steps"] == rough["steps"] > 12 and 0.5 < rough["same_top_token"] <= 1.0
+    with pytest.raises(CapabilityError, match="agreement is measured on an encoder-decoder"):
+        next(measure_agreement(encoder[0], tmp_path / "source", tmp_path / "target"))
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], Any]:
+    config = encoding.SIZES["tiny"]
+    folder = tmp_path_factory.mktemp("encoding") / "model"
+    write_encoder(folder, config, ())
+    texts = natural_sentences(9, config)
+    side = OurEncoder()
+    side.load(folder, "float32")
+    return folder, texts, side.run(texts)
+
+
+def test_g8_sentences_are_a_token_a_word(encoder: tuple[Path, list[str], Any]) -> None:
+    folder, texts, vectors = encoder
+    tokenizer = Tokenizer.load(folder)
+    for text in texts:
+        ids = tokenizer.encode(text)
+        assert len(ids) == len(text.split()) and tokenizer.unk_id not in ids
+    assert vectors.shape == (9, 32) and len({len(text.split()) for text in texts}) > 4
+    assert vocabulary(106, ("o", "[PAD]", "gato", "o"))[:3] == ["[PAD]", "o", "gato"]
+    assert vocabulary(106, ("o",))[100:] == ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "w104", "w105"]
+
+
+def test_g8_sentence_transformers_gives_the_same_vectors(encoder: tuple[Path, list[str], Any]) -> None:
+    pytest.importorskip("sentence_transformers")
+    folder, texts, vectors = encoder
+    side = SentenceTransformers()
+    side.load(folder)
+    assert off(side.run(texts), vectors) < 1e-5
+
+
+@pytest.fixture
+def exported(encoder: tuple[Path, list[str], Any], tmp_path: Path) -> Iterator[Path]:
+    for package in ("onnx", "onnxruntime", "transformers"):
+        pytest.importorskip(package)
+    OnnxExport().run((encoder[0], encoding.SIZES["tiny"], tmp_path / "onnx"))
+    yield tmp_path / "onnx"
+
+
+def test_g8_onnx_runtime_gives_the_same_vectors(encoder: tuple[Path, list[str], Any], exported: Path) -> None:
+    """In int8 they are near, and not the same: it is another computation."""
+    folder, texts, vectors = encoder
+    errors = {}
+    for kind in ("float32", "int8"):
+        side = OnnxRuntime()
+        side.load(folder, exported / f"{kind}.onnx")
+        errors[kind] = off(side.run(texts), vectors)
+    assert errors["float32"] < 1e-5 < errors["int8"] < 0.2

@@ -1,0 +1,162 @@
+"""Exact search: all outputs tried, the certificate, the bound of a search given up, what a beam has lost."""
+
+import math
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_decoding_beam_rules import dearer, dearer_by_hand
+from test_decoding_chains import EOS, START, Chain, Written, entry, ids
+
+from atento.decoding import Beam, Greedy, Hypothesis, generate
+from atento.decoding.exact import Exact, exact_search, search_error
+from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
+from atento.networks import EncoderDecoder
+from atento.notes.checks.tiny import tiny_network
+
+A, C = 2, 3
+
+
+def everything(
+    chain: Chain, sentence: int, vocab_size: int, most: int, least: int, penalty: float, eos: tuple[int, ...]
+) -> list[Hypothesis]:
+    """Every output that ends within the limit, the best first; without an end, all of that length."""
+    words = [token for token in range(vocab_size) if token not in eos]
+    outputs = []
+    for length in range(most + 1):
+        for tokens in product(words, repeat=length):
+            wholes = [[*tokens, end] for end in eos] if eos else [list(tokens)]
+            for whole in wholes:
+                if (eos and least <= length < most) or (not eos and length == most):
+                    scores = [chain.log_probs(sentence, [START, *whole[:n]])[t] for n, t in enumerate(whole)]
+                    outputs.append(entry(list(tokens), scores, bool(eos), penalty))
+    return sorted(outputs, key=lambda one: -one.score)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    vocab_size=st.integers(2, 4),
+    most=st.integers(1, 5),
+    least=st.integers(0, 3),
+    penalty=st.sampled_from([-0.5, 0.0, 0.6, 1.0, 2.0]),
+    eos=st.sampled_from([(EOS,), (), (EOS, 0)]),
+)
+def test_m7_exact_search_is_exhaustive_search(
+    seed: int, vocab_size: int, most: int, least: int, penalty: float, eos: tuple[int, ...]
+) -> None:
+    chain = Chain.random(seed, 2, vocab_size)
+    found = exact_search(
+        chain, ids(0, 1), max_new_tokens=most, min_new_tokens=least, eos_id=eos, length_penalty=penalty
+    )
+    for sentence, one in enumerate(found):
+        outputs = everything(chain, sentence, vocab_size, most, least, penalty, eos)
+        assert one.optimal and (one.best is None) == (not outputs)
+        if one.best is not None:
+            assert one.best.score == pytest.approx(outputs[0].score, abs=1e-9)
+            assert any(
+                other.ids == one.best.ids and other.token_scores == pytest.approx(one.best.token_scores, abs=1e-9)
+                for other in outputs
+            )
+            assert one.bound == pytest.approx(one.best.score)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), limit=st.integers(1, 30), penalty=st.sampled_from([0.0, 1.0]))
+def test_m7_a_search_given_up_bounds_the_optimum(seed: int, limit: int, penalty: float) -> None:
+    """What was found is not better than the optimum, which is not better than the bound."""
+    chain = Chain.random(seed, 1, 4)
+    [one] = exact_search(chain, ids(0), max_new_tokens=5, length_penalty=penalty, limit=limit)
+    optimum = everything(chain, 0, 4, 5, 0, penalty, (EOS,))[0].score
+    assert one.bound >= optimum - 1e-9
+    if one.best is not None:
+        assert one.best.score <= optimum + 1e-9
+    if one.optimal:
+        assert one.best is not None and one.best.score == pytest.approx(optimum)
+    else:
+        assert one.read >= limit
+
+
+def test_m7_the_limit_is_met() -> None:
+    [one] = exact_search(Chain.random(1, 1, 6, spread=0.1), ids(0), max_new_tokens=8, length_penalty=2.0, limit=40)
+    assert not one.optimal and 40 <= one.read < 40 + 16 + 1
+
+
+def test_m7_what_a_beam_lost_is_certified() -> None:
+    """ "2" has .6 but ends with .4 (.24); "3" has .4 and ends with .9 (.36): greedy loses log 1.5, a beam of 2 none."""
+    toy = Written(5, {(): {A: 0.6, C: 0.4}, (A,): {EOS: 0.4, A: 0.3, 4: 0.3}, (C,): {EOS: 0.9, A: 0.1}})
+    [exact] = exact_search(toy, ids(0), max_new_tokens=4)
+    [[one]] = generate(toy, ids(0), Greedy(), max_new_tokens=4)
+    [[two]] = generate(toy, ids(0), Beam(2, 0.0), max_new_tokens=4)
+    assert exact.optimal and exact.best is not None and exact.best.ids == [C]
+    assert search_error(one, exact) == pytest.approx(math.log(1.5)) and search_error(two, exact) == 0.0
+    given_up = Exact(exact.best, False, -0.1, 3)
+    assert search_error(one, given_up) == pytest.approx(math.log(1.5)) and search_error(two, given_up) is None
+    assert search_error(one, Exact(None, False, -0.1, 3)) is None
+    assert search_error(entry([A, A], [-0.1, -0.1], False, 0.0), exact) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), width=st.integers(1, 3), penalty=st.sampled_from([0.0, 0.6, 1.0]))
+def test_m7_what_is_known_need_only_be_beaten(seed: int, width: int, penalty: float) -> None:
+    """From a beam's output on the same optimum is found, and less is read."""
+    chain = Chain.random(seed, 2, 5)
+    beams = [found[0] for found in generate(chain, ids(0, 1), Beam(width, penalty), max_new_tokens=5)]
+    options: dict[str, Any] = {"max_new_tokens": 5, "length_penalty": penalty}
+    alone, helped = exact_search(chain, ids(0, 1), **options), exact_search(chain, ids(0, 1), known=beams, **options)
+    for one, other, beam in zip(alone, helped, beams):
+        assert one.best is not None and other.best is not None and one.optimal and other.optimal
+        assert one.best.score == pytest.approx(other.best.score) and other.read <= one.read
+        lost = search_error(beam, other)
+        assert lost is None if not beam.finished else lost == pytest.approx(one.best.score - beam.score, abs=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_m7_rules_change_what_is_best(seed: int) -> None:
+    chain = Chain.random(seed, 1, 4)
+    [one] = exact_search(chain, ids(0), max_new_tokens=4, length_penalty=1.0, rules=[dearer])
+    best = -math.inf
+    for length in range(4):
+        for tokens in product((0, 2, 3), repeat=length):
+            whole = [*tokens, EOS]
+            total = sum(
+                dearer_by_hand(chain.log_probs(0, [START, *whole[:n]]), whole[:n])[t] for n, t in enumerate(whole)
+            )
+            best = max(best, total / len(whole))
+    assert one.optimal and one.best is not None and one.bound == pytest.approx(best)
+    assert one.best.log_prob == pytest.approx(sum(one.best.token_scores))
+
+
+def test_m7_a_real_network_is_searched_and_agrees_with_a_full_beam() -> None:
+    torch.manual_seed(0)
+    network: EncoderDecoder = tiny_network(vocab_size=6, tied_embeddings=False)
+    source = torch.tensor([[4, 5, 4], [5, 4, 0]])
+    real = source > 0
+    for penalty in (0.0, 1.0):
+        found = exact_search(network, source, max_new_tokens=4, padding_mask=real, length_penalty=penalty)
+        wide = generate(network, source, Beam(6**4, penalty), max_new_tokens=4, padding_mask=real)
+        for one, [other] in zip(found, wide):
+            assert one.optimal and one.best is not None
+            assert one.best.ids == other.ids and one.best.token_scores == pytest.approx(other.token_scores, abs=1e-9)
+
+
+def test_m7_a_trace_tells_what_the_bound_has_beaten() -> None:
+    toy = Written(5, {(): {A: 0.6, C: 0.4}, (A,): {EOS: 0.4, A: 0.3, 4: 0.3}, (C,): {EOS: 0.9, A: 0.1}})
+    trace = Trace()
+    exact_search(toy, ids(0), max_new_tokens=4, trace=trace)
+    told = {(*s.live[c.parent], c.token): c.fate for s in trace.runs[0].steps for c in s.candidates}
+    assert told[(A,)] == told[(C,)] == KEPT and told[(C, EOS)] == FINISHED and told[(A, EOS)] == BOUND
+    assert told[(C, A)] == BOUND and trace.runs[0].stopped == {0: "nothing that was open could be better"}
+    assert trace.runs[0].found[0][0].ids == [C]
+
+
+def test_m7_what_no_bound_would_hold_is_refused() -> None:
+    chain = Chain.random(0, 1, 4)
+    with pytest.raises(ValueError, match="needs scores of at most 0, and a rule brought one above"):
+        exact_search(chain, ids(0), max_new_tokens=3, rules=[lambda scores, written: scores + 100])
+    with pytest.raises(ValueError, match="`max_new_tokens` and `limit` must be at least 1: got 3 and 0"):
+        exact_search(chain, ids(0), max_new_tokens=3, limit=0)

@@ -1,0 +1,113 @@
+"""Forced scores: those of the search that wrote the output, of one pass over the whole, of every family."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_decoding_chains import EOS, START, Chain, ChainState, ids
+from torch import Tensor
+
+from atento.config.network import NetworkConfig
+from atento.config.recurrent import RecurrentConfig
+from atento.decoding import Beam, Greedy, generate
+from atento.decoding.forced import forced_scores
+from atento.networks import build_network
+
+CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=2, dropout=0.0, tied_embeddings=False)
+FAMILIES = {
+    "encoder-decoder": CONFIG,
+    "decoder": replace(CONFIG, architecture="decoder"),
+    "recurrent-seq2seq": replace(CONFIG, architecture="recurrent-seq2seq", n_heads=1, recurrent=RecurrentConfig()),
+    "recurrent-lm": replace(CONFIG, architecture="recurrent-lm", n_heads=1, recurrent=RecurrentConfig("gru")),
+}
+IDS = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0], [0, 0, 0, 7]])
+REAL = IDS > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    targets=st.lists(st.lists(st.sampled_from([0, 2, 3]), max_size=6), min_size=3, max_size=3),
+    finished=st.lists(st.booleans(), min_size=3, max_size=3),
+    prefix=st.sampled_from([(), (0,), (2, 2)]),
+)
+def test_h11_forced_scores_are_the_steps_of_that_output(
+    seed: int, targets: list[list[int]], finished: list[bool], prefix: tuple[int, ...]
+) -> None:
+    chain = Chain.random(seed, 3, 4)
+    prefix_ids = torch.tensor([prefix] * 3, dtype=torch.long) if prefix else None
+    found = forced_scores(chain, ids(0, 1, 2), targets, finished=finished, prefix_ids=prefix_ids)
+    for row, scores in enumerate(found):
+        whole = [*targets[row], *([EOS] if finished[row] else [])]
+        wanted = [chain.log_probs(row, [START, *prefix, *whole[:n]])[token] for n, token in enumerate(whole)]
+        assert scores == pytest.approx(wanted, abs=1e-12)
+
+
+class AllAtOnce(Chain):
+    """A chain that reads many tokens in one call."""
+
+    calls = 0
+
+    def forced(self, tokens: Tensor, state: ChainState) -> Tensor:
+        """(R,T) -> (R,T,V)."""
+        self.calls += 1
+        logits = []
+        for column in tokens.unbind(1):
+            one, state = self.step(column, state)
+            logits.append(one)
+        return torch.stack(logits, dim=1)
+
+
+@pytest.mark.parametrize("prefix_ids", [None, torch.tensor([[2, 2]] * 3)])
+def test_h11_many_tokens_in_one_call_give_the_same(prefix_ids: Tensor | None) -> None:
+    table = Chain.random(0, 3, 4).logits
+    targets, finished = [[2, 3, 0], [], [3]], [True, False, True]
+    slow, fast = Chain(table), AllAtOnce(table)
+    wanted = forced_scores(slow, ids(0, 1, 2), targets, finished=finished, prefix_ids=prefix_ids)
+    assert forced_scores(fast, ids(0, 1, 2), targets, finished=finished, prefix_ids=prefix_ids) == wanted
+    assert fast.calls == 1 and [len(scores) for scores in wanted] == [4, 0, 2]
+
+
+@cache
+def ending(family: str) -> Any:
+    """The first of some random networks of which some outputs end and some are cut off."""
+    for seed in range(50):
+        torch.manual_seed(seed)
+        network: Any = build_network(FAMILIES[family]).double().eval()
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.normal_(std=0.7)
+        found = generate(network, IDS, Beam(4, n_best=4), max_new_tokens=6, padding_mask=REAL)
+        if len({h.finished for row in found for h in row}) == 2:
+            return network
+    raise AssertionError("no random network of fifty ends some of its outputs")
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(4, 0.6, 4), Beam(4, 1.0, 4, groups=2, diversity=0.5)], ids=repr)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_h9_h11_a_beams_scores_are_recomputed(family: str, strategy: Any) -> None:
+    """Every output of an n-best list, token by token, on every family; they sum to its log-probability."""
+    network = ending(family)
+    found = generate(network, IDS, strategy, max_new_tokens=6, padding_mask=REAL)
+    for rank in range(max(map(len, found))):
+        rows = [row for row in range(3) if rank < len(found[row])]
+        some = [found[row][rank] for row in rows]
+        scores = forced_scores(
+            network, IDS[rows], [h.ids for h in some], padding_mask=REAL[rows], finished=[h.finished for h in some]
+        )
+        for one, forced in zip(some, scores):
+            assert forced == pytest.approx(one.token_scores, abs=1e-9)
+            assert sum(forced) == pytest.approx(one.log_prob, abs=1e-9)
+
+
+def test_h11_what_does_not_fit_is_refused() -> None:
+    chain = Chain.random(0, 2, 4)
+    with pytest.raises(ValueError, match="`targets` gives one output a row: got 1 for 2 rows"):
+        forced_scores(chain, ids(0, 1), [[2]])
+    with pytest.raises(ValueError, match="`finished` says it for each row: got 1 for 2 rows"):
+        forced_scores(chain, ids(0, 1), [[2], [2]], finished=[True])
+    assert forced_scores(chain, ids(0, 1), [[], []], finished=False) == [[], []]

@@ -1,0 +1,207 @@
+"""The fast step functions give what the plain ones give: every family they take, every way rows are selected."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from atento.attention.observe import observe
+from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.presets import preset
+from atento.decoding import MBR, Beam, Greedy, Sample, generate
+from atento.errors import CapabilityError
+from atento.networks import build_network
+from atento.networks.fast import FastSteps, fast_steps, why_not_fast
+from atento.networks.products import Int8, Packed, Plain
+
+V = 37
+SIZES = {"vocab_size": V, "d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2, "max_len": 64, "dropout": 0.0}
+ENCODER_DECODERS = {
+    "transformer": NetworkConfig(**SIZES),
+    "pre-norm gelu, depths apart": NetworkConfig(
+        **SIZES | {"n_layers": 3}, n_decoder_layers=1, norm="pre", activation="gelu", output_bias=True
+    ),
+    "learned, untied": NetworkConfig(
+        **SIZES, positions=PositionConfig("learned"), tied_embeddings=False, shared_embeddings=False
+    ),
+    "t5": replace(preset("t5-small"), **SIZES, d_head=8),
+    "rotary, grouped heads": NetworkConfig(**SIZES, n_kv_heads=2, positions=PositionConfig("rotary")),
+    "alibi, gated": NetworkConfig(**SIZES, positions=PositionConfig("alibi"), gated=True, activation="silu"),
+    "real positions only": NetworkConfig(**SIZES, positions=PositionConfig(real_only=True)),
+}
+DECODERS = {
+    "gpt2": replace(preset("gpt2"), **SIZES),
+    "llama": replace(preset("llama3-8b"), **SIZES, n_kv_heads=2, d_head=8),
+    "alibi": NetworkConfig(**SIZES, architecture="decoder", positions=PositionConfig("alibi")),
+    "t5 buckets, relu": NetworkConfig(**SIZES, architecture="decoder", positions=PositionConfig("t5"), norm="pre"),
+}
+STRATEGIES = [
+    Greedy(),
+    Beam(4, n_best=4),
+    Beam(3, length_penalty=0.0, stopping="shrinking"),
+    Beam(12),  # each beam in a cache of its own
+    Sample(n=3),
+    Sample(n=11, top_k=5),
+    MBR("chrf", (Sample(n=4), Beam(3, n_best=3))),
+]
+
+
+def network_of(config: NetworkConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.nn.Module:
+    """Random weights, larger than at the start so that outputs differ and end."""
+    torch.manual_seed(seed)
+    network = build_network(config).to(dtype).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(2.0)
+    return network
+
+
+def inputs(lengths: list[int], side: str = "right", seed: int = 1) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    longest = max(lengths)
+    ids = torch.randint(4, V, (len(lengths), longest), generator=generator)
+    places = torch.arange(longest)
+    ends = torch.tensor(lengths)[:, None]
+    real = places < ends if side == "right" else places >= longest - ends
+    return ids.masked_fill(~real, 0), real
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@pytest.mark.parametrize("name", ENCODER_DECODERS)
+def test_h12_fast_equals_plain_of_encoder_decoders(name: str, strategy: object) -> None:
+    network = network_of(ENCODER_DECODERS[name])
+    ids, real = inputs([5, 9, 2, 9])
+    arguments = {"max_new_tokens": [12, 7, 40, 20], "padding_mask": real, "seed": 5}
+    plain = generate(network, ids, strategy, **arguments)  # type: ignore[arg-type]
+    fast = generate(FastSteps(network), ids, strategy, **arguments)  # type: ignore[arg-type]
+    assert [[h.ids for h in row] for row in fast] == [[h.ids for h in row] for row in plain]
+    for one, other in zip(fast, plain):
+        for a, b in zip(one, other):
+            assert a.token_scores == pytest.approx(b.token_scores, abs=1e-10)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@pytest.mark.parametrize("name", DECODERS)
+def test_h12_fast_equals_plain_of_decoders(name: str, strategy: object, side: str) -> None:
+    network = network_of(DECODERS[name])
+    ids, real = inputs([5, 9, 1, 9], side)
+    arguments = {"max_new_tokens": [12, 7, 40, 20], "padding_mask": real, "seed": 5}
+    plain = generate(network, ids, strategy, **arguments)  # type: ignore[arg-type]
+    fast = generate(FastSteps(network), ids, strategy, **arguments)  # type: ignore[arg-type]
+    assert [[h.ids for h in row] for row in fast] == [[h.ids for h in row] for row in plain]
+
+
+def test_a_prefix_is_read_before_the_first_choice() -> None:
+    network = network_of(ENCODER_DECODERS["transformer"])
+    ids, real = inputs([5, 9, 2])
+    prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
+    for strategy in (Greedy(), Beam(4)):
+        found = [
+            generate(steps, ids, strategy, max_new_tokens=9, padding_mask=real, prefix_ids=prefix)
+            for steps in (network, FastSteps(network))
+        ]
+        assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
+
+
+def test_states_that_part_do_not_write_into_each_other() -> None:
+    """Two ways from one state, stepped in turn, as an exact search does: each sees its own past alone."""
+    network = network_of(ENCODER_DECODERS["transformer"])
+    ids, real = inputs([4])
+    fast, plain = FastSteps(network), network.steps()
+    for width in (1, 3):
+        start = torch.full((width,), 2)
+        rows = torch.zeros(width, dtype=torch.long)
+        state = fast.begin(ids, real).select(rows)
+        _, state = fast.step(start, state)
+        one, other = state.select(torch.arange(width)), state.select(torch.arange(width))
+        expected = {}
+        for token in (5, 6):
+            kept = plain.begin(ids, real).select(rows)
+            for read in (2, token, token + 1):
+                logits, kept = plain.step(torch.full((width,), read), kept)
+            expected[token] = logits
+        for add in (0, 1):
+            a, one = fast.step(torch.full((width,), 5 + add), one)
+            b, other = fast.step(torch.full((width,), 6 + add), other)
+        assert torch.allclose(a, expected[5], atol=1e-10) and torch.allclose(b, expected[6], atol=1e-10)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_reduced_precisions_stay_near(precision: str) -> None:
+    network = network_of(NetworkConfig(**SIZES, norm="pre"), dtype=torch.float32)
+    ids, real = inputs([5, 9, 2, 9] * 4)
+    steps = FastSteps(network, precision)  # type: ignore[arg-type]
+    state, other = steps.begin(ids, real), network.steps().begin(ids, real)
+    tokens = torch.full((16,), 2)
+    limit = {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.05}[precision]
+    for step in range(6):
+        logits, state = steps.step(tokens, state)
+        expected, other = network.steps().step(tokens, other)
+        apart = (logits - expected).norm() / expected.norm()
+        assert float(apart) < limit, step
+        tokens = expected.argmax(dim=-1)
+
+
+@pytest.mark.parametrize("kind", [Plain, Packed, Int8])
+@pytest.mark.parametrize("rows", [1, 5, 64])
+def test_products_on_ready_weights(kind: type, rows: int) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    weight, bias = torch.randn(48, 32, generator=generator), torch.randn(48, generator=generator)
+    x, other = torch.randn(rows, 32, generator=generator), torch.randn(rows, 48, generator=generator)
+    expected = x @ weight.t() + bias
+    limit = 0.02 if kind is Int8 else 1e-5
+    product = kind(weight, bias)
+    assert float((product(x) - expected).norm() / expected.norm()) < limit
+    assert float((product.added(x, other) - expected - other).norm() / expected.norm()) < limit
+    assert float((kind(weight, bias, relu=True)(x) - expected.relu()).norm() / expected.norm()) < limit
+    assert float((kind(weight, None)(x) - x @ weight.t()).norm() / expected.norm()) < limit
+    if kind is not Int8:  # a row's result hangs on its own numbers
+        assert torch.allclose(product(x)[:1], product(x[:1]), atol=1e-5)
+
+
+def test_what_has_no_fast_path_is_said() -> None:
+    shaw = network_of(NetworkConfig(**SIZES, positions=PositionConfig("shaw")))
+    assert why_not_fast(shaw) == "Shaw positions"
+    with pytest.raises(CapabilityError, match="no fast steps for Shaw positions"):
+        FastSteps(shaw)
+    assert not isinstance(fast_steps(shaw), FastSteps)
+    with pytest.raises(CapabilityError, match="int8 is for networks with a fast decoder"):
+        fast_steps(shaw, "int8")
+
+
+def test_weights_are_shown_under_the_fast_search_too() -> None:
+    network = network_of(ENCODER_DECODERS["transformer"])
+    ids, real = inputs([5, 9])
+    seen = []
+    for steps in (network, FastSteps(network)):
+        with observe(network) as record:
+            generate(steps, ids, Beam(3), max_new_tokens=6, padding_mask=real)
+        seen.append(record["cross", 1])
+    assert torch.allclose(seen[0], seen[1], atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["transformer", "rotary, grouped heads"])
+def test_c9_the_cache_is_as_large_as_computed(name: str) -> None:
+    """Keys and values: 2 x layers x outputs x tokens x key heads x head width numbers; the fast one's room is told."""
+    config = ENCODER_DECODERS[name]
+    network = network_of(config)
+    ids, real = inputs([5, 9, 2])
+    each = 2 * config.n_layers * (config.n_kv_heads or config.n_heads) * config.head_width * 8
+    plain, fast = network.steps(), FastSteps(network)
+    state, other = plain.begin(ids, real), fast.begin(ids, real)
+    tokens = torch.full((3,), 2)
+    for written in range(1, 41):
+        _, state = plain.step(tokens, state)
+        _, other = fast.step(tokens, other)
+        held = sum(t.nbytes for block in state.blocks for t in (block.own.keys, block.own.values))
+        assert held == each * 3 * written
+        cached = [*other.cache.keys, *other.cache.values]
+        room = cached[0].shape[2]
+        assert sum(t.nbytes for t in cached) == each * 3 * room and written <= room <= max(32, 1.5 * written + 1)
+    source = sum(t.nbytes for block in state.blocks for t in (block.source.keys, block.source.values))
+    assert source == each * 3 * 9 == sum(t.nbytes for pair in other.source for t in pair)
+    beams = other.select(torch.arange(3))
+    assert beams.cache is other.cache  # nothing is copied where nobody changes places
