@@ -1,5 +1,6 @@
 """Decoding by every family that writes: the tokens of `transformers`, cached equal to uncached, padding either side."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,22 @@ def load(name: str, folder: Path) -> tuple[Decoder | EncoderDecoder, object]:
     return network, other
 
 
+def at_the_front(inputs: Inputs) -> Inputs:
+    """The same rows, padded on the right."""
+    ids, real = torch.full_like(inputs.ids, int(inputs.ids[~inputs.real][0])), torch.zeros_like(inputs.real)
+    for row, (one, there) in enumerate(zip(inputs.ids, inputs.real)):
+        ids[row, : int(there.sum())], real[row, : int(there.sum())] = one[there], True
+    return replace(inputs, ids=ids, real=real)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", WRITERS)
 def test_h1_h12_greedy_equals_transformers(name: str, side: str, tmp_path: Path) -> None:
-    """NEW tokens a row, no end; theirs wants prompts padded on the left."""
+    """NEW tokens a row, no end; theirs wants prompts padded on the left, and counts a source's padding as places."""
     network, other = load(name, tmp_path)
     inputs, left = Inputs.padded(side, network.config.pad_id), Inputs.padded("left", network.config.pad_id)
     if isinstance(network, EncoderDecoder):
-        left = inputs
+        left = at_the_front(inputs)
     elif side == "right":  # the same rows, moved
         rows = [ids[real] for ids, real in zip(inputs.ids, inputs.real)]
         for row, ids in enumerate(rows):
@@ -65,8 +74,7 @@ def test_h12_cached_equals_uncached(name: str, tmp_path: Path) -> None:
         with torch.no_grad():
             if isinstance(network, EncoderDecoder):
                 target = torch.tensor([[network.config.start_id, *best.ids[:-1]]])
-                real = inputs.real[row : row + 1]  # where padding stands, absolute positions begin behind it
-                logits = network(inputs.ids[row : row + 1], target, source_padding_mask=real).logits[0]
+                logits = network(ids[None], target).logits[0]
             else:
                 logits = network(torch.cat([ids, torch.tensor(best.ids[:-1])])[None]).logits[0, len(ids) - 1 :]
         scores = torch.log_softmax(logits, dim=-1)[range(NEW), best.ids]
