@@ -29,6 +29,7 @@ from atento.tasks.translation import translate
 from atento.tasks.word_models import WordModel, embed_words, read_word_model, trained_word_model
 from atento.tasks.writing import WrittenText
 from atento.text import Tokenizer, has_tokenizer
+from atento.training.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from atento.inspection import AttentionRecord
@@ -120,6 +121,7 @@ class Model:
         when weights have changed since. It holds the weights once more, packed."""
         state = tuple((parameter.data_ptr(), parameter._version) for parameter in self.network.parameters())
         if self._steps is None or self._steps[0] != state:
+            keep_freed_memory()  # every step allocates the same large blocks again
             self._steps = state, fast_steps(self.network, "int8" if self.precision == "int8" else None)
         return self._steps[1]
 

@@ -13,7 +13,7 @@ def cpu_features() -> dict[str, bool]:
     """The processor features that decide fast paths."""
     import torch
 
-    names = {"bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported", "vnni": "_is_avx512_vnni_supported"}
+    names = {"bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported", "vnni": "_is_vnni_supported"}
     return {feature: bool(getattr(torch.cpu, probe, lambda: False)()) for feature, probe in names.items()}
 
 

@@ -15,6 +15,7 @@ from atento.networks.fast import FastSteps
 from atento.networks.products import Precision
 from atento.tasks.locate import write_model
 from atento.text.lengths import pad_batch
+from atento.training.memory import keep_freed_memory
 
 _NEVER = -1e4  # a bias no logit can make up for
 
@@ -67,6 +68,7 @@ class Ours:
 
     def load(self, folder: Path, precision: Precision | Literal["plain"]) -> None:
         """A folder of `write_weights`; precision plain, float32, bfloat16 or int8."""
+        keep_freed_memory()  # as a loaded model does when it writes
         network: Any = load(folder, device="cpu").network
         self.config: NetworkConfig = network.config
         self.steps = network if precision == "plain" else FastSteps(network, precision=precision)

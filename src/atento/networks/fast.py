@@ -28,6 +28,7 @@ from atento.networks.encoder_decoder import EncoderDecoder
 from atento.networks.products import Precision, Product, ReadyLinear, ready, with_ready_products
 from atento.networks.seq2seq_steps import moved_to_front
 from atento.networks.stack import Stack
+from atento.precision import best_precision
 
 _ROOM = 32  # tokens that a cache has room for at first; it grows by half
 _SHARED = 8  # more outputs of one text than this are samples, not beams: each gets a cache of its own
@@ -261,7 +262,12 @@ class FastSteps:
             self.first_tokens = self._first_tokens
         else:
             whole.decoder = nn.Module()  # type: ignore[assignment]
-            self.encoder = with_ready_products(whole, "float32" if precision == "int8" else precision)
+            reads = precision
+            if precision == "int8":  # the source is read once: there half the bits are saving enough
+                reads = best_precision("cpu")
+                self.embedding, self.inputs = deepcopy((self.embedding, self.inputs))
+                whole = whole.to(torch.bfloat16 if reads == "bfloat16" else self.dtype)
+            self.encoder = with_ready_products(whole, reads)
 
     def _layer(self, block: Block) -> _Layer:
         """The block's weights made ready, unless they are."""
@@ -314,7 +320,7 @@ class FastSteps:
         if self.encoder is None:
             return self._read_prompts(ids, padding_mask, state)
         ids, padding_mask = moved_to_front(ids, padding_mask)
-        encoded = self.encoder.encode(ids, source_padding_mask=padding_mask).flatten(0, 1)
+        encoded = self.encoder.encode(ids, source_padding_mask=padding_mask).flatten(0, 1).to(self.dtype)
         for layer in self.layers:
             assert layer.cross_memory is not None
             both = layer.cross_memory(encoded).view(count, ids.shape[1], 2 * self.kv_heads, self.d_head).transpose(1, 2)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from atento.precision import cpu_features
 
 Precision = Literal["float32", "bfloat16", "int8"]
-FEW_ROWS = 8  # up to which the steps that give each row a scale of its own would cost more than the product
 
 
 class Product(Protocol):
@@ -73,38 +72,27 @@ class Packed:
 
 
 class Int8:
-    """Weights of 8 bits, a scale a row of W; activations rounded to 8 bits too.
+    """Weights of 8 bits, a scale a row of W; activations rounded to 8 bits too, one scale for all rows of a call.
 
-    x (R,D) is float32; so is the result. A few rows share one scale, which is the quickest; more have a scale each, so
-    that none is rounded by the largest number of another.
+    x (R,D) is float32; so is the result. Rows that share a call share the scale, so a row's last digits hang on them; a
+    scale for each row was measured too: it costs more than it gains.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> None:
-        scales = weight.detach().float().abs().amax(dim=1).clamp_min(1e-12) / 127.0  # (N,)
+        weight = weight.detach().float()
+        scales = weight.abs().amax(dim=1).clamp_min(1e-12).double() / 127.0  # (N,)
         zeros = torch.zeros(len(scales), dtype=torch.int64)
-        self.bias = None if bias is None else bias.detach().float()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch means to replace how such a tensor is made
-            ints = torch.quantize_per_channel(weight.detach().float(), scales.double(), zeros, 0, torch.qint8)
-        self.few = torch.ops.quantized.linear_prepack(ints, self.bias)
+            ints = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+        self.packed = torch.ops.quantized.linear_prepack(ints, None if bias is None else bias.detach().float())
         self.product = (torch.ops.quantized.linear_relu_dynamic if relu else torch.ops.quantized.linear_dynamic).default
         self.narrow = not cpu_features()["vnni"]  # without VNNI sums of 8-bit products need a bit less to be safe
-        self.many = None if self.narrow else torch.ops.onednn.qlinear_prepack.default(ints.int_repr(), None)
-        self.scales, self.zeros, self.relu = scales, zeros, relu
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R,D) -> (R,N)."""
-        out: Tensor
-        if self.many is None or x.shape[0] <= FEW_ROWS:
-            out = self.product(x, self.few, self.narrow)
-            return out
-        largest = torch.linalg.vector_norm(x, ord=torch.inf, dim=1, keepdim=True).clamp_min_(1e-12)  # (R,1)
-        ints = (x * (127.0 / largest)).add_(128.5).to(torch.uint8)  # 128 stands for 0
-        out = torch.ops.onednn.qlinear_pointwise.default(
-            ints, 1 / 127, 128, self.many, self.scales, self.zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )
-        out = out.mul_(largest) if self.bias is None else torch.addcmul(self.bias, out, largest)
-        return out.relu_() if self.relu else out
+        out: Tensor = self.product(x, self.packed, self.narrow)
+        return out
 
     def added(self, x: Tensor, other: Tensor) -> Tensor:
         """(R,D), (R,N) -> (R,N)."""
