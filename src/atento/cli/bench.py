@@ -20,14 +20,14 @@ def bench(
     seconds: Annotated[
         float, typer.Option(min=1, help="How long each side is measured; positions: 30 for its usual steps.")
     ] = 30.0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the rows, and what tables and figures there are, here.")
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="agreement: a trained translator whose precisions are compared.")
     ] = None,
     sources: Annotated[Path | None, typer.Option(metavar="FILE", help="agreement: sentences to translate.")] = None,
     references: Annotated[Path | None, typer.Option(metavar="FILE", help="agreement: their translations.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write the rows, and what tables and figures there are, here.")
-    ] = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:

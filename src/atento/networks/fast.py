@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,13 +25,11 @@ from atento.networks.block import Block
 from atento.networks.decoder import Decoder
 from atento.networks.decoder_steps import last_tokens
 from atento.networks.encoder_decoder import EncoderDecoder
+from atento.networks.fast_state import ROOM, Cache, FastState
 from atento.networks.products import Precision, Product, ReadyLinear, ready, with_ready_products
 from atento.networks.seq2seq_steps import moved_to_front
 from atento.networks.stack import Stack
 from atento.precision import best_precision
-
-_ROOM = 32  # tokens that a cache has room for at first; it grows by half
-_SHARED = 8  # more outputs of one text than this are samples, not beams: each gets a cache of its own
 
 
 def why_not_fast(network: object) -> str | None:
@@ -79,147 +77,6 @@ class _Layer:
     outer: Product
     activation: Callable[[Tensor], Tensor] | None  # None: the inner product takes it itself
     gated: bool
-
-
-@dataclass
-class _Cache:
-    """Keys and values (N,Hkv,C·w,K) of every layer, room for C tokens of w beams; written by `holder` alone."""
-
-    keys: list[Tensor]
-    values: list[Tensor]
-    holder: object = None
-
-    def roomier(self, used: int, room: int) -> _Cache:
-        """The first `used` columns in new memory with room for `room` columns."""
-
-        def moved(old: Tensor) -> Tensor:
-            new = old.new_empty(*old.shape[:2], room, old.shape[3])
-            new[:, :, :used] = old[:, :, :used]
-            return new
-
-        return _Cache([moved(one) for one in self.keys], [moved(one) for one in self.values])
-
-    def of(self, texts: Tensor) -> _Cache:
-        """Those of some texts, in new memory."""
-        return _Cache(
-            [one.index_select(0, texts) for one in self.keys], [one.index_select(0, texts) for one in self.values]
-        )
-
-
-@dataclass
-class FastState:
-    """Where R = N·w outputs of N texts stand, w beams of each; M sources are read by R / M outputs each.
-
-    `seen` (N,w,C·w) is 0 where a beam's own past stands and -inf elsewhere; None where each sees all there is. `starts`
-    (R,) are the positions of the first tokens, where they differ.
-    """
-
-    cache: _Cache
-    width: int = 1
-    length: int = 0
-    seen: Tensor | None = None
-    starts: Tensor | None = None
-    source: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # (M,Hkv,S,K) each
-    source_mask: Tensor | None = None  # (M,1,1,S), 0 or -inf
-    rows: int = 0
-
-    def select(self, rows: Tensor) -> FastState:
-        """Only those outputs, in that order. Beams that change places within their text copy nothing but a mask."""
-        count = len(rows)
-        width = self.width
-        texts = None if count % width else rows.view(-1, width) // width  # (N',w)
-        if texts is None or not bool((texts == texts[:, :1]).all()):
-            return self._alone().select(rows)
-        kept = texts[:, 0]
-        same = len(kept) * width == self.rows and bool((kept == torch.arange(len(kept), device=rows.device)).all())
-        if self.length == 0 and width == 1 and not same:
-            return self._opened(rows)
-        made = FastState(self.cache, width, self.length, None, None, self.source, self.source_mask, count)
-        if not same:
-            made.cache = self.cache.of(kept)
-            made._read(self, rows)
-        made.cache.holder = made
-        made.starts = None if self.starts is None else self.starts.index_select(0, rows)
-        if self.seen is not None:
-            made.seen = self.seen.view(self.rows, -1).index_select(0, rows).view(len(kept), width, -1)
-        return made
-
-    def _opened(self, rows: Tensor) -> FastState:
-        """Before the first token: w equal places in a row for each text are its beams."""
-        first = rows[0]
-        width = int((rows == first).sum())
-        grouped = len(rows) % width == 0 and width <= _SHARED
-        if grouped:
-            places = rows.view(-1, width)
-            grouped = bool((places == places[:, :1]).all())
-        width = width if grouped else 1
-        like = self.cache.keys[0]
-        shape = (len(rows) // width, like.shape[1], _ROOM * width, like.shape[3])
-        count = len(self.cache.keys)
-        cache = _Cache(*[[like.new_empty(shape) for _ in range(count)] for _ in range(2)])
-        made = FastState(cache, width, 0, None, None, self.source, self.source_mask, len(rows))
-        cache.holder = made
-        if width > 1:
-            made.seen = like.new_full((len(rows) // width, width, _ROOM * width), float("-inf"))
-        made.starts = None if self.starts is None else self.starts.index_select(0, rows)
-        made._read(self, rows)
-        return made
-
-    def _read(self, old: FastState, rows: Tensor) -> None:
-        """The sources of those rows of the old state: each once, where all have equally many outputs in a row."""
-        if not old.source:
-            return
-        owners = rows // (old.rows // old.source[0][0].shape[0])  # (R',) of M
-        changes = torch.nonzero(owners[1:] != owners[:-1]).flatten() + 1
-        count = len(changes) + 1
-        if len(rows) % count == 0:
-            size = len(rows) // count
-            places = owners.view(count, size)
-            if bool((places == places[:, :1]).all()):
-                owners = places[:, 0]
-        if len(owners) == old.source[0][0].shape[0] and bool((owners[:-1] < owners[1:]).all()):
-            return  # all of them, in order
-        self.source = [(k.index_select(0, owners), v.index_select(0, owners)) for k, v in old.source]
-        self.source_mask = None if self.source_mask is None else self.source_mask.index_select(0, owners)
-
-    def _alone(self) -> FastState:
-        """The same outputs, each with a cache of its own."""
-        if self.width == 1:
-            raise ValueError("`rows` must be numbers of rows")
-        assert self.seen is not None
-        width, used = self.width, self.length * self.width
-        own = self.seen[:, :, :used].reshape(self.rows, used) == 0  # (R,t·w): t of them each
-        columns = own.nonzero()[:, 1].view(self.rows, self.length)  # in the order of time
-        texts = torch.arange(self.rows, device=columns.device) // width
-
-        def taken(old: Tensor) -> Tensor:
-            found = old.transpose(1, 2)[texts[:, None], columns]  # (R,t,Hkv,K)
-            new = old.new_empty(self.rows, old.shape[1], self.length + _ROOM, old.shape[3])
-            new[:, :, : self.length] = found.transpose(1, 2)
-            return new
-
-        cache = _Cache([taken(one) for one in self.cache.keys], [taken(one) for one in self.cache.values])
-        made = FastState(cache, 1, self.length, None, self.starts, self.source, self.source_mask, self.rows)
-        cache.holder = made
-        return made
-
-    def make_room(self) -> None:
-        """Room for one more token, in memory that nobody else writes."""
-        columns = self.cache.keys[0].shape[2]
-        used, more = self.length * self.width, (self.length + 1) * self.width
-        if more <= columns and self.cache.holder is self:
-            return
-        room = (
-            columns
-            if more <= columns
-            else max(more, columns + max(columns // 2, self.width) // self.width * self.width)
-        )
-        self.cache = self.cache.roomier(used, room)
-        self.cache.holder = self
-        if self.seen is not None and self.seen.shape[2] < room:
-            grown = self.seen.new_full((*self.seen.shape[:2], room), float("-inf"))
-            grown[:, :, :used] = self.seen[:, :, :used]
-            self.seen = grown
 
 
 class FastSteps:
@@ -313,9 +170,9 @@ class FastSteps:
         """ids (B,S), a source or prompts -> the state of B rows."""
         self.begun = ids, padding_mask
         count = ids.shape[0]
-        shape = (count, self.kv_heads, _ROOM, self.d_head)
+        shape = (count, self.kv_heads, ROOM, self.d_head)
         empty = [[torch.empty(shape, dtype=self.dtype, device=ids.device) for _ in self.layers] for _ in range(2)]
-        state = FastState(_Cache(*empty), rows=count)
+        state = FastState(Cache(*empty), rows=count)
         state.cache.holder = state
         if self.encoder is None:
             return self._read_prompts(ids, padding_mask, state)
@@ -346,13 +203,13 @@ class FastSteps:
             ids, padding_mask=None if whole else real, position_ids=places, state=self.reader.begin(), project=False
         ).state
         caches = [block.own for block in read.blocks]
-        state.cache = _Cache([one.keys for one in caches], [one.values for one in caches]).roomier(
-            columns, columns + _ROOM
+        state.cache = Cache([one.keys for one in caches], [one.values for one in caches]).roomier(
+            columns, columns + ROOM
         )
         state.cache.holder, state.length = state, columns
         if not whole:
             state.starts = real.sum(dim=1) - columns  # start + column is each token's own position
-            unseen = torch.full((len(ids), 1, columns + _ROOM), float("-inf"), dtype=self.dtype, device=ids.device)
+            unseen = torch.full((len(ids), 1, columns + ROOM), float("-inf"), dtype=self.dtype, device=ids.device)
             unseen[:, 0, :columns].masked_fill_(real, 0.0)
             state.seen = unseen
         return state
