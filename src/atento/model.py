@@ -119,7 +119,7 @@ class Model:
     def steps(self) -> Any:
         """The network as what a search walks: its fast twin where it has one, made when it is first asked for, and anew
         when weights have changed since. It holds the weights once more, packed."""
-        state = tuple((parameter.data_ptr(), parameter._version) for parameter in self.network.parameters())
+        state = tuple((one.data_ptr(), 0 if one.is_inference() else one._version) for one in self.network.parameters())
         if self._steps is None or self._steps[0] != state:
             keep_freed_memory()  # every step allocates the same large blocks again
             self._steps = state, fast_steps(self.network, "int8" if self.precision == "int8" else None)

@@ -71,17 +71,18 @@ def test_h12_a_trained_model_goes_on_from_a_prompt(language_model: Path) -> None
         model.stream("o gato", beam=4)
 
 
-def test_h11_forced_scores_of_what_it_wrote(language_model: Path) -> None:
+def test_h11_scores_of_a_given_output_are_those_of_one_pass(language_model: Path) -> None:
+    """By hand: the network reads prompt and output at once; each token is scored after those before it, EOS last."""
     model = atento.load(language_model)
-    (found,) = model.generations(["a menina"], beam=3, n_best=3, max_new_tokens=40)
-    finished = [one for one in found if one.hypothesis.finished]
-    assert finished
-    for one in finished:
-        forced = model.score("a menina", one.text)
-        if forced.tokens[:-1] == model.tokenizer.tokens(one.hypothesis.ids):  # the text's own pieces are those written
-            assert forced.total == pytest.approx(one.hypothesis.log_prob, abs=1e-4)
-    alone = model.score("", TEXTS[0])
-    assert len(alone.log_probs) == len(alone.tokens) and alone.total == pytest.approx(sum(alone.log_probs))
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
+    for prompt, target in (("a menina", "lê um livro"), ("", TEXTS[0]), ("o gato", "")):
+        before, ids = [tokenizer.bos_id, *tokenizer.encode(prompt)], [*tokenizer.encode(target), tokenizer.eos_id]
+        logits = model.network(torch.tensor([[*before, *ids[:-1]]])).logits[0, len(before) - 1 :]
+        expected = torch.log_softmax(logits, dim=-1)[range(len(ids)), ids]
+        found = model.score(prompt, target)
+        assert found.log_probs == pytest.approx(expected.tolist(), abs=1e-4)
+        assert found.tokens == tokenizer.tokens(ids) and found.total == pytest.approx(float(expected.sum()), abs=1e-3)
 
 
 def test_the_command_line_goes_on_too(server: ForkServer, language_model: Path) -> None:
@@ -152,3 +153,35 @@ def test_what_cannot_be_right_is_told_before_work(
     done = server.run("config", "check", "r.yaml", *overrides, cwd=tmp_path)
     assert done.status == 2
     assert any(part in done.stderr for part in told.split("|")), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "width"),
+    [
+        ("cbow", ["network.d_model=16", "training.learning_rate=2e-2"], 16),
+        ("cbow", ["network={d_model: 16, cbow: {mode: skip-gram, negatives: 0}}", "training.learning_rate=2e-2"], 16),
+        (
+            "bidirectional-language-modeling",
+            [
+                "network={d_model: 16, n_layers: 1, elmo: {d_cell: 24, characters: {d_char: 8, n_highway: 1, "
+                "filters: [[1, 8], [2, 8]], max_characters: 12}}}",
+                "training.learning_rate=1e-2",
+            ],
+            32,
+        ),
+    ],
+)
+def test_e9_words_are_learned_and_embed(
+    server: ForkServer, task: str, settings: list[str], width: int, tmp_path: Path
+) -> None:
+    recipe(tmp_path, task)
+    common = ["training.steps=40", "training.batch_tokens=400", "training.validate_every=20", "training.warmup=5"]
+    common += ["training.log_every=5", "training.precision=float32", "tokenizer.vocab_size=400"]
+    done = server.run("train", "r.yaml", *common, *settings, "--out", "run", "--threads", "1", cwd=tmp_path)
+    assert done.status == 0, done.stderr
+    losses, valid = [e["nll"] for e in events(tmp_path / "run", "train")], events(tmp_path / "run", "valid")
+    assert losses[-1] < 0.985 * losses[0] and valid[-1]["nll"] < valid[0]["nll"]
+    if "negatives: 0" in settings[0]:  # a softmax: it begins at the logarithm of the vocabulary, a target
+        assert losses[0] < 6.1 < 1.2 * losses[0]
+    vectors = atento.load(tmp_path / "run").embed(["o gato", "a menina"])
+    assert vectors.shape == (2, width) and float(abs(vectors[0] - vectors[1]).max()) > 1e-4

@@ -28,12 +28,12 @@ class WindowBatch:
     centre: Tensor
     context: Tensor
     negatives: Tensor | None
+    skip_gram: bool = False
 
     @property
     def targets(self) -> int:
         """Real targets: the words in the middle for CBOW, those around them for skip-gram."""
-        skip_gram = self.negatives is not None and self.negatives.dim() == 3
-        return int((self.context >= 0).sum()) if skip_gram else len(self.centre)
+        return int((self.context >= 0).sum()) if self.skip_gram else len(self.centre)
 
     def examples(self) -> Iterator[dict[str, list[int]]]:
         """Each window by itself, for people to look at."""
@@ -43,7 +43,7 @@ class WindowBatch:
     def to(self, device: torch.device | str) -> "WindowBatch":
         """The batch on another device."""
         negatives = None if self.negatives is None else self.negatives.to(device)
-        return WindowBatch(self.centre.to(device), self.context.to(device), negatives)
+        return WindowBatch(self.centre.to(device), self.context.to(device), negatives, self.skip_gram)
 
 
 class Windows:
@@ -145,6 +145,7 @@ class Windows:
             torch.from_numpy(words[rows]),
             torch.from_numpy(context[rows]),
             self._negatives(context[rows].shape, epoch, batch),
+            self.config.mode == "skip-gram",
         )
 
     def _negatives(self, context: tuple[int, ...], epoch: int, batch: int) -> Tensor | None:
