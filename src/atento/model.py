@@ -25,7 +25,7 @@ from atento.tasks.embedding import EmbeddingConfig, cosine, embed
 from atento.tasks.generation import go_on, stream
 from atento.tasks.locate import check_weights, decoding_config, network_config, read_model, write_model
 from atento.tasks.scoring import TokenScores, score_texts
-from atento.tasks.translation import translate
+from atento.tasks.translation import stream_translation, translate
 from atento.tasks.word_models import WordModel, embed_words, read_word_model, trained_word_model
 from atento.tasks.writing import WrittenText
 from atento.text import Tokenizer, has_tokenizer
@@ -181,14 +181,23 @@ class Model:
             network, self._tokenizer(), prompts, decoding, template=self.config.get("template"), steps=self.steps
         )
 
-    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
-        """What `generate` gives, piece by piece as it is written; a piece never breaks a character.
+    def stream(self, prompt: str, *, task: str | None = None, row: int = 0, **options: Any) -> Iterator[str]:
+        """What `generate` gives, or `translate` or `summarize` where the model does that, piece by piece as it is
+        written; a piece never breaks a character.
 
         Greedy search or, where asked for, sampling: options as in `translate`, but for those of a beam and of `mbr`.
+        `task` says what is wanted: a model that does not do it refuses. What is drawn is what the others draw for text
+        number `row` of a list.
         """
-        network, decoding = self._language_model(), self._decoding([prompt], None, {"beam": 1, "n_best": 1} | options)
+        decoding = self._decoding([prompt], None, {"beam": 1, "n_best": 1} | options)
+        if isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq) and task != "language-modeling":
+            network = self._writer(task or self.config.get("task"))
+            return stream_translation(network, self._tokenizer(), prompt, decoding, steps=self.steps, row=row)
+        if task not in (None, "language-modeling"):
+            raise CapabilityError(f"this model does {self.config.get('task')}, not {task}")
+        template = self.config.get("template")
         return stream(
-            network, self._tokenizer(), prompt, decoding, template=self.config.get("template"), steps=self.steps
+            self._language_model(), self._tokenizer(), prompt, decoding, template=template, steps=self.steps, row=row
         )
 
     @overload
@@ -216,11 +225,14 @@ class Model:
         return found[0] if isinstance(source, str) else found
 
     def _seq2seq(self, task: str, texts: Sequence[str], decoding: DecodingConfig) -> list[list[WrittenText]]:
+        return translate(self._writer(task), self._tokenizer(), texts, decoding, steps=self.steps)
+
+    def _writer(self, task: str | None) -> EncoderDecoder | RecurrentSeq2Seq:
         if self.config.get("task") not in (task, "text-to-text"):  # T5's prefix says what is to be done
             raise CapabilityError(f"this model does {self.config.get('task')}, not {task}")
         if not isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq):
             raise CapabilityError(f"a {type(self.network).__name__} reads no source to write from")
-        return translate(self.network, self._tokenizer(), texts, decoding, steps=self.steps)
+        return self.network
 
     def _language_model(self) -> Decoder | RecurrentLM:
         if not isinstance(self.network, Decoder | RecurrentLM):

@@ -180,6 +180,26 @@ def test_attend_refuses(server: ForkServer, here: Path) -> None:
     assert not list(here.glob("x.*"))
 
 
+def test_translate_streams_what_it_writes(server: ForkServer, here: Path) -> None:
+    """Line N answers line N, an empty line too; the joined pieces are what is written without `--stream`."""
+    lines = "o gato\n\nThe cat sleeps. A dog runs.\n"
+    for more in (("--greedy",), ("--greedy", "--split-sentences"), ("--top-p", "0.9", "--seed", "3")):
+        plain = server.run("translate", "run", *more, stdin=lines, cwd=here)
+        streamed = server.run("translate", "run", *more, "--stream", stdin=lines, cwd=here)
+        assert streamed.status == 0 and streamed.stdout == plain.stdout and plain.stdout.count("\n") == 3
+    for more, says in (
+        (("--beam", "4"), "a stream is one output"),
+        (("--n-best", "2"), "--stream shows one output as text: no --json, no --n-best"),
+        (("--json",), "--stream shows one output as text: no --json, no --n-best"),
+    ):
+        refused = server.run("translate", "run", "--stream", *more, stdin=lines, cwd=here)
+        assert refused.status == 2 and says in refused.stderr and not refused.stdout
+    refused = server.run("generate", "run", "--stream", stdin=lines, cwd=here)
+    assert refused.status != 0 and "does not go on from a text" in refused.stderr
+    refused = server.run("summarize", "run", "--stream", stdin=lines, cwd=here)
+    assert refused.status != 0 and "this model does translation, not summarization" in refused.stderr
+
+
 def test_a_models_text_is_escaped_in_a_page(server: ForkServer, here: Path) -> None:
     evil = "<script>alert(1)</script><img src=x onerror=alert(2)>"
     assert server.run("attend", "run", evil, "--target", evil, "--out", "page.html", "--words", cwd=here).status == 0

@@ -22,9 +22,11 @@ pytestmark = pytest.mark.integration
 WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
 
 
-def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from atento.cli.main import main; main()", *arguments]
-    return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, input=given, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
 
 
 @pytest.fixture
@@ -74,6 +76,29 @@ def test_c16_older_weights_in(released: Path, tmp_path: Path, shards: int) -> No
     assert back.returncode == 0
     again = load_file(tmp_path / "back" / "model.safetensors")
     assert all(torch.equal(again[name], value) for name, value in load_file(released / "model.safetensors").items())
+
+
+def test_c16_older_weights_of_a_hub_name(released: Path, tmp_path: Path) -> None:
+    """From the hub's cache, offline: fetched weights that are of the older kind alone are found too."""
+    cache = tmp_path / "hub" / "models--someone--small"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs" / "main").write_text("0" * 40, encoding="utf-8")
+    (cache / "snapshots").mkdir()
+    older(released, cache / "snapshots" / ("0" * 40))
+    out = str(tmp_path / "ours")
+    done = run(
+        "convert",
+        "someone/small",
+        "--to",
+        "atento",
+        "--out",
+        out,
+        HF_HUB_CACHE=str(tmp_path / "hub"),
+        HF_HUB_OFFLINE="1",
+    )
+    assert done.returncode == 0, done.stderr
+    found = atento.load(tmp_path / "ours")
+    np.testing.assert_array_equal(found.embed("o gato"), atento.load(released).embed("o gato"))
 
 
 class Evil:

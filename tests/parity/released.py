@@ -46,6 +46,15 @@ _T5 = {
     "relative_attention_max_distance": 16,
     "decoder_start_token_id": 0,
 }
+_LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5}
+_LLAMA31 = {  # of a head's rates some are kept, some slowed in part, some wholly
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
 _BART = {
     "vocab_size": 37,
     "d_model": 16,
@@ -91,6 +100,8 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(**_GPT)),
     "gpt2 base": (hf.GPT2Model, hf.GPT2Config(**_GPT, n_inner=20)),
     "llama": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA)),
+    "llama stretched": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LINEAR)),
+    "llama 3.1": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LLAMA31)),
     "llama tied, wide heads": (
         hf.LlamaForCausalLM,
         hf.LlamaConfig(**_LLAMA | {"head_dim": 6, "tie_word_embeddings": True}),

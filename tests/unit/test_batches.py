@@ -149,13 +149,13 @@ def test_the_order_is_a_function_of_seed_epoch_and_index() -> None:
 
 
 def test_updates_hold_about_equally_many_targets() -> None:
-    """Within a tenth of the budget at natural sizes."""
+    """Within an eighth of the budget at natural sizes: parts have round numbers of examples."""
     lengths = natural(8000)
     batches = of_lengths(lengths, 4096)
     total = sum(t + 1 for _, t in lengths)
     assert batches.updates_per_epoch == round(total / 4096)
     sizes = [sum(lengths[row][1] + 1 for part in update for row in part) for update in batches.plan(0)]
-    assert max(abs(size - total / len(sizes)) for size in sizes) < 410
+    assert max(abs(size - total / len(sizes)) for size in sizes) < 512
 
 
 def natural(count: int) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from atento.config import loading
@@ -129,6 +129,9 @@ KEYS = st.sampled_from([*LEAVES, *filter(None, SECTIONS), "data.train", "network
 
 @settings(max_examples=400, deadline=None)
 @given(st.dictionaries(KEYS, JUNK, min_size=1, max_size=3))
+@example({"network": True})
+@example({"network": [[]]})
+@example({"task": "no such task"})
 def test_any_override_is_taken_or_refused_in_one_sentence(changes: dict[str, object]) -> None:
     try:
         loaded = load_recipe(SHIPPED, changes, environment={})

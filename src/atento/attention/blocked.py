@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from atento.attention.diagonals import Diagonals
-from atento.attention.dropout import Randomness, fresh, pair_dropout
-from atento.attention.equation import normalise
+from atento.attention.dropout import fresh, pair_dropout
+from atento.attention.equation import Asked, normalise
 from atento.attention.lowering import LoweredMask, nothing_allowed, take
 from atento.attention.masks import additive
 from atento.attention.relative import Relations
@@ -93,24 +93,15 @@ class _Part:
         total += more.sum_to_size(total.shape)
 
 
-def blocked(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: LoweredMask,
-    bias: Tensor | None,
-    value_bias: Tensor | None,
-    relations: Relations | None,
-    scale: float,
-    dropout: float,
-    random: Randomness | None,
-) -> Tensor:
+def blocked(q: Tensor, k: Tensor, v: Tensor, asked: Asked) -> Tensor:
     """The plain equation, strip by strip; q (B,H,T,K), k (B,H,S,K), v (B,H,S,Kv) -> (B,H,T,Kv)."""
-    if value_bias is not None:
+    if asked.value_bias is not None:
         raise ValueError("the blocked kernel takes no `value_bias`, which is a square itself; use kernel='plain'")
+    bias = asked.bias
     while bias is not None and bias.dim() < 4:
         bias = bias.unsqueeze(0)
-    call = _Call(mask, relations, scale, dropout, fresh(random).key() if dropout else 0, (q.shape[-2], k.shape[-2]))
+    key = fresh(asked.random).key() if asked.dropout else 0
+    call = _Call(asked.mask, asked.relations, asked.scale, asked.dropout, key, (q.shape[-2], k.shape[-2]))
     out: Tensor = _Blocked.apply(call, q, k, v, bias, *call.learned)  # type: ignore[no-untyped-call]
     return out
 

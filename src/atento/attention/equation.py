@@ -1,11 +1,40 @@
 """The weights of attention as an equation: softmax(Q Kᵀ · scale + ...) over the keys that may be seen (A3)."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from atento.attention.dropout import Randomness
+from atento.attention.lowering import LoweredMask
 from atento.attention.relative import Relations
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every kernel is told besides queries, keys and values; as the arguments of `attend`."""
+
+    mask: LoweredMask
+    bias: Tensor | None
+    value_bias: Tensor | None
+    relations: Relations | None
+    scale: float
+    dropout: float
+    random: Randomness | None
+
+    @property
+    def only_biases(self) -> bool:
+        """True if all that depends on places is added to the scores, which any kernel knows how to do."""
+        relations = self.relations
+        return relations is None or (not relations.adds_values and relations.sparsifier is None)
+
+    def added(self, q: Tensor) -> Tensor | None:
+        """All that is added to the scores of queries (B,H,T,K), as one square (B|1,H|1,T|1,S)."""
+        scores = None if self.relations is None else self.relations.scores(q * self.scale, self.scale)
+        if self.bias is None or scores is None:
+            return self.bias if scores is None else scores
+        return self.bias + scores
 
 
 def weigh(

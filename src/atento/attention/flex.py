@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atento.attention.dropout import Randomness
+from atento.attention.equation import Asked
 from atento.attention.lowering import LoweredMask
 from atento.attention.masks import Mask
-from atento.attention.relative import Relations
 
 
 @cache
@@ -24,18 +23,7 @@ def _compiled() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=False)
 
 
-def flex(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: LoweredMask,
-    bias: Tensor | None,
-    value_bias: Tensor | None,
-    relations: Relations | None,
-    scale: float,
-    dropout: float,
-    random: Randomness | None,
-) -> Tensor:
+def flex(q: Tensor, k: Tensor, v: Tensor, asked: Asked) -> Tensor:
     """PyTorch's FlexAttention: skips squares that the mask empties, and adds what schemes give to each score.
 
     Raises:
@@ -43,13 +31,10 @@ def flex(
     """
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    adds = relations is not None and (relations.adds_values or relations.sparsifier is not None)
-    if value_bias is not None or dropout or adds:
+    if asked.value_bias is not None or asked.dropout or not asked.only_biases:
         raise ValueError("FlexAttention neither adds to values nor drops weights; use kernel='plain' or 'blocked'")
     query_len, key_len = q.shape[-2], k.shape[-2]
-    added, scores = bias, None if relations is None else relations.scores(q * scale, scale)
-    if scores is not None:
-        added = scores if added is None else added + scores
+    mask, added = asked.mask, asked.added(q)
 
     def score(found: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         assert added is not None
@@ -61,7 +46,7 @@ def flex(
             _rule(mask), q.shape[0], q.shape[1], query_len, key_len, device=str(q.device), BLOCK_SIZE=128
         )
     kernel: Any = _compiled() if q.is_cuda else flex_attention
-    out: Tensor = kernel(q, k, v, score_mod=None if added is None else score, block_mask=block_mask, scale=scale)
+    out: Tensor = kernel(q, k, v, score_mod=None if added is None else score, block_mask=block_mask, scale=asked.scale)
     return out if mask.mask is None or mask.empty is None else out.masked_fill(mask.empty, 0.0)
 
 

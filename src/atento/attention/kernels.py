@@ -9,11 +9,12 @@ from torch import Tensor
 
 from atento.attention.blocked import blocked
 from atento.attention.dropout import Randomness, fresh, pair_dropout
-from atento.attention.equation import weigh
+from atento.attention.equation import Asked, weigh
 from atento.attention.flex import flex
 from atento.attention.lowering import LoweredMask, lower, nothing_allowed
 from atento.attention.masks import Mask, additive
 from atento.attention.relative import Relations
+from atento.attention.varlen import varlen
 from atento.errors import nearest
 
 AnyMask = Mask | Tensor | LoweredMask | None
@@ -56,22 +57,12 @@ def by_head(x: Tensor, n_heads: int) -> Tensor:
     return x if x.shape[1] == n_heads else x.repeat_interleave(n_heads // x.shape[1], dim=1)
 
 
-def plain(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: LoweredMask,
-    bias: Tensor | None,
-    value_bias: Tensor | None,
-    relations: Relations | None,
-    scale: float,
-    dropout: float,
-    random: Randomness | None,
-) -> Tensor:
+def plain(q: Tensor, k: Tensor, v: Tensor, asked: Asked) -> Tensor:
     """The equation as it is written: softmax(Q Kᵀ / √d_k) V (Vaswani et al. 2017, eq. 1)."""
-    weights = weigh(q, k, mask.bias, mask.empty, bias, relations, scale)
-    if dropout:
-        weights = weights * pair_dropout(weights, dropout, fresh(random).key())
+    mask, relations, value_bias = asked.mask, asked.relations, asked.value_bias
+    weights = weigh(q, k, mask.bias, mask.empty, asked.bias, relations, asked.scale)
+    if asked.dropout:
+        weights = weights * pair_dropout(weights, asked.dropout, fresh(asked.random).key())
     weights = weights.to(v.dtype)
     out = weights @ v  # (B,H,T,Kv)
     if value_bias is not None:
@@ -81,24 +72,11 @@ def plain(
     return out if added is None else out + added
 
 
-def fused(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: LoweredMask,
-    bias: Tensor | None,
-    value_bias: Tensor | None,
-    relations: Relations | None,
-    scale: float,
-    dropout: float,
-    random: Randomness | None,
-) -> Tensor:
+def fused(q: Tensor, k: Tensor, v: Tensor, asked: Asked) -> Tensor:
     """PyTorch's fused attention: the same result without keeping the (T,S) weights."""
-    if value_bias is not None or dropout or not only_biases(relations):
+    if asked.value_bias is not None or asked.dropout or not asked.only_biases:
         raise ValueError("the fused kernel neither adds to values nor drops weights; use kernel='plain' or 'blocked'")
-    joined, added = bias, None if relations is None else relations.scores(q * scale, scale)
-    if added is not None:
-        joined = added if joined is None else joined + added
+    mask, joined = asked.mask, asked.added(q)
     is_causal = mask.is_causal and joined is None
     if not is_causal and mask.bias is not None:
         joined = mask.bias if joined is None else joined + mask.bias.to(joined.dtype)
@@ -106,38 +84,27 @@ def fused(
     if joined is not None and empty is not None:
         joined = joined.masked_fill(empty, 0.0)  # keep NaN out of the gradients too
     attn_mask = None if joined is None else joined.to(q.dtype)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal, scale=scale)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal, scale=asked.scale)
     return out if empty is None else out.masked_fill(empty, 0.0)
 
 
-def only_biases(relations: Relations | None) -> bool:
-    """True if all that depends on places is added to the scores, which any kernel knows how to do."""
-    return relations is None or (not relations.adds_values and relations.sparsifier is None)
-
-
-KERNELS: dict[str, Callable[..., Tensor]] = {"plain": plain, "fused": fused, "blocked": blocked, "flex": flex}
+Kernel = Callable[[Tensor, Tensor, Tensor, Asked], Tensor]
+KERNELS: dict[str, Kernel] = {"plain": plain, "fused": fused, "blocked": blocked, "flex": flex, "varlen": varlen}
 _SHORT = 64 * 64  # scores a head, up to which a fused kernel costs more in set-up than it saves
 _LONG = 512 * 512  # scores a head, above which leaving out what a mask forbids saves more than strips cost
 _FEW = 1 << 21  # scores of all heads, up to which a processor is quickest without strips; twice that in 16 bits
 
 
-def choose(
-    q: Tensor,
-    k: Tensor,
-    mask: LoweredMask,
-    bias: Tensor | None,
-    value_bias: Tensor | None,
-    relations: Relations | None,
-    dropout: float,
-) -> str:
+def choose(q: Tensor, k: Tensor, asked: Asked) -> str:
     """The kernel for a call, by what it needs: the only place where this is decided."""
+    mask, relations, bias = asked.mask, asked.relations, asked.bias
     pairs, on_cpu = q.shape[-2] * k.shape[-2], q.device.type == "cpu"
     sixteen = on_cpu and q.dtype in (torch.bfloat16, torch.float16)
     few = q.shape[0] * q.shape[1] * pairs <= (2 * _FEW if sixteen else _FEW) if on_cpu else pairs <= _LONG
-    if value_bias is not None:
+    if asked.value_bias is not None:
         return "plain"
     learned = (bias is not None and bias.requires_grad) or (relations is not None and bool(relations.parameters()))
-    if dropout or learned or not only_biases(relations):
+    if asked.dropout or learned or not asked.only_biases:
         return "plain" if few else "blocked"
     if on_cpu and (pairs <= _SHORT or (sixteen and few)):
         return "plain"
@@ -184,9 +151,9 @@ def attend(
             f"got {k.shape[1]}, {v.shape[1]} and {q.shape[1]}"
         )
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
-    name = choose(q, k, lowered, bias, value_bias, relations, dropout) if kernel == "auto" else kernel
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    asked = Asked(lowered, bias, value_bias, relations, scale, dropout, random)
+    name = choose(q, k, asked) if kernel == "auto" else kernel
     if name not in KERNELS:
         raise ValueError(f"unknown kernel {name!r}{nearest(name, ['auto', *KERNELS])}")
-    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    k, v = by_head(k, q.shape[1]), by_head(v, q.shape[1])
-    return KERNELS[name](q, k, v, lowered, bias, value_bias, relations, scale, dropout, random)
+    return KERNELS[name](q, by_head(k, q.shape[1]), by_head(v, q.shape[1]), asked)

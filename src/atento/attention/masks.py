@@ -7,7 +7,7 @@ a whole sequence and one cached step of it. Spec rows A6, A7, A16, A18, C10; `lo
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
 
@@ -30,7 +30,8 @@ class Mask:
     of which the queries first ... last - 1 see nothing (in batch row `row`; None: in any), so that kernels can leave
     the others out; None: there may be some anywhere. `clear` names, in the same
     way, a range of keys that all those queries see (in that batch row; None: in all), where kernels need not mask.
-    `by_row`: the reach differs from batch row to batch row.
+    `by_row`: the reach differs from batch row to batch row. `pieces` (B,L) are the documents of a mask that is nothing
+    but them, causal or not, as `documents` takes them.
     """
 
     rule: Rule
@@ -44,6 +45,7 @@ class Mask:
     reach: Reach | None = None
     by_row: bool = False
     clear: Reach | None = None
+    pieces: Tensor | None = None
 
     def __and__(self, other: "Mask") -> "Mask":
         if self.form == "full":
@@ -58,9 +60,11 @@ class Mask:
 
         name = f"{self.name} & {other.name}"
         both = shared(self.clear, other.clear)
-        return _join(
+        joined = _join(
             self, other, torch.logical_and, name, min(limits) if limits else None, reach if reaches else None, both
         )
+        pieces = self.pieces if other.form == "causal" else other.pieces if self.form == "causal" else None
+        return joined if pieces is None else replace(joined, pieces=pieces)
 
     def __or__(self, other: "Mask") -> "Mask":
         ahead = None if self.ahead is None or other.ahead is None else max(self.ahead, other.ahead)
@@ -394,7 +398,16 @@ def documents(ids: Tensor) -> Mask:
         return low, max(low, high)
 
     return Mask(
-        rule, "documents", "any", None, len(ids), keys=ids.shape[1], reach=reach, by_row=len(ids) > 1, clear=clear
+        rule,
+        "documents",
+        "any",
+        None,
+        len(ids),
+        keys=ids.shape[1],
+        reach=reach,
+        by_row=len(ids) > 1,
+        clear=clear,
+        pieces=ids,
     )
 
 

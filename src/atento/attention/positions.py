@@ -14,7 +14,18 @@ from torch import Tensor, nn
 from atento.attention.relative import ALiBi, RelativeMatrix, Shaw, T5Bias
 from atento.errors import UsageError
 
-__all__ = ["ALiBi", "Learned", "RelativeMatrix", "Rotary", "Shaw", "Sinusoidal", "T5Bias", "Turn", "sinusoids"]
+__all__ = [
+    "ALiBi",
+    "Learned",
+    "RelativeMatrix",
+    "Rotary",
+    "Shaw",
+    "Sinusoidal",
+    "Stretch",
+    "T5Bias",
+    "Turn",
+    "sinusoids",
+]
 
 
 def sinusoids(positions: Tensor, d_model: int, base: float = 10000.0, *, interleaved: bool = True) -> Tensor:
@@ -25,7 +36,7 @@ def sinusoids(positions: Tensor, d_model: int, base: float = 10000.0, *, interle
     positions (...,) integers or floats -> (..., d_model) float32. The angles are made in float64, so that far
     positions are exact. An odd `d_model` has one sine more than cosines.
     """
-    angles = _angles(positions, d_model, base)  # (..., ceil(D/2))
+    angles = positions.double().unsqueeze(-1) * _rates(d_model, base, positions.device)  # (..., ceil(D/2))
     table = torch.zeros(*positions.shape, d_model, dtype=torch.float64, device=positions.device)
     sines, cosines = (slice(0, None, 2), slice(1, None, 2))
     if not interleaved:
@@ -35,11 +46,10 @@ def sinusoids(positions: Tensor, d_model: int, base: float = 10000.0, *, interle
     return table.to(torch.float32)
 
 
-def _angles(positions: Tensor, width: int, base: float) -> Tensor:
-    """positions (...,) -> (..., ⌈width/2⌉) in float64: position · base^(-2i/width)."""
-    pairs = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
-    rates = torch.exp(pairs * (-math.log(base) / width))
-    return positions.to(torch.float64).unsqueeze(-1) * rates
+def _rates(width: int, base: float, device: torch.device) -> Tensor:
+    """The angle that each pair gains from one position to the next: base^(-2i/width), (⌈width/2⌉,) float64."""
+    pairs = torch.arange(0, width, 2, dtype=torch.float64, device=device)
+    return torch.exp(pairs * (-math.log(base) / width))
 
 
 class Sinusoidal(nn.Module):
@@ -163,23 +173,55 @@ class Turn:
         return replace(self, sin=-self.sin)
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Rotations slowed down, so that a network reads longer texts than those it was trained on.
+
+    All are `factor` times slower (Chen et al. 2023, position interpolation); or, with `trained_len`, only those that
+    turn fewer than `low` times in that many positions, and those between `low` and `high` times in part (Llama 3.1).
+    """
+
+    factor: float
+    trained_len: int | None = None
+    low: float = 1.0
+    high: float = 4.0
+
+    def slowed(self, rates: Tensor) -> Tensor:
+        """Angles a position (R/2,) -> the same shape."""
+        if self.trained_len is None:
+            return rates / self.factor
+        turns = self.trained_len * rates / (2 * math.pi)
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+        return rates * (kept + (1.0 - kept) / self.factor)
+
+
 class Rotary(nn.Module):
     """Turns each pair of dimensions of queries and keys by an angle that grows with the position (Su et al. 2021).
 
     So q·k depends on the distance alone. `interleaved`: pairs are neighbours (the paper) or, else, one of each half
-    (Llama). `fraction` of the head's width is turned, the rest left as it is.
+    (Llama). `fraction` of the head's width is turned, the rest left as it is; `stretch` is for longer texts.
     """
 
-    def __init__(self, d_head: int, base: float = 10000.0, *, interleaved: bool = False, fraction: float = 1.0) -> None:
+    def __init__(
+        self,
+        d_head: int,
+        base: float = 10000.0,
+        *,
+        interleaved: bool = False,
+        fraction: float = 1.0,
+        stretch: Stretch | None = None,
+    ) -> None:
         super().__init__()
         self.width = int(d_head * fraction) // 2 * 2
         if self.width < 2:
             raise ValueError(f"rotary positions need a head at least 2 wide: got {d_head} and fraction {fraction}")
-        self.base, self.interleaved = base, interleaved
+        self.base, self.interleaved, self.stretch = base, interleaved, stretch
 
     def at(self, positions: Tensor, heads: Tensor | None = None) -> Turn:
         """The rotations for positions (L,) or (B,L); made once for all layers."""
-        angles = _angles(positions, self.width, self.base)
+        rates = _rates(self.width, self.base, positions.device)
+        rates = rates if self.stretch is None else self.stretch.slowed(rates)
+        angles = positions.double().unsqueeze(-1) * rates
         angles = angles if positions.dim() == 1 else angles.unsqueeze(1)  # (B,1,L,R/2)
         return Turn(angles.cos().float(), angles.sin().float(), self.interleaved, heads)
 

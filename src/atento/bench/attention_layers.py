@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
+from atento.attention.equation import Asked
 from atento.attention.kernels import attend, choose
 from atento.attention.lowering import LoweredMask, lower
 from atento.attention.masks import Mask, blocks, causal, documents, padding, prefix, window
@@ -241,7 +242,7 @@ def chosen(case: Case) -> str:
     """The kernel that `attend` takes by itself."""
     q = torch.empty(case.batch, N_HEADS, case.length, D_HEAD, dtype=case.dtype, device=case.device)
     weight = torch.zeros(32, N_HEADS) if case.asks.t5 else None
-    return choose(q, q, case.lowered(), None, None, case.relations(weight), case.asks.dropout)
+    return choose(q, q, Asked(case.lowered(), None, None, case.relations(weight), 1.0, case.asks.dropout, None))
 
 
 def results(layer: Layer, given: Inputs, training: bool) -> list[Tensor]:

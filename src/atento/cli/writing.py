@@ -1,14 +1,19 @@
 """`atento translate`, `summarize`, `generate`: one line in, one line out."""
 
+import itertools
 import json
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atento.cli.decoding import with_decoding
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, progress, running
+
+if TYPE_CHECKING:
+    from atento.model import Model
 
 File = Annotated[str, typer.Argument(metavar="[FILE]", help="One text a line; - is standard input.")]
 SplitSentences = Annotated[
@@ -32,6 +37,7 @@ def translate(
     decoding: dict[str, Any],
     file: File = "-",
     split_sentences: SplitSentences = False,
+    stream: Stream = False,
     skip_bad: SkipBad = False,
     device: Device = "auto",
     precision: Precision = "float32",
@@ -40,18 +46,15 @@ def translate(
     as_json: AsJson = False,
 ) -> None:
     """Translate; line N of the output answers line N of the input, and an empty line stays empty."""
-    from atento.model import load
-
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
-        lines = _lines(file, skip_bad)
-        _write(loaded.translations, "translations", lines, split_sentences, decoding | {"seed": seed}, as_json)
+    asked = _Asked(model, "translation", "translations", stream, split_sentences, as_json, decoding | {"seed": seed})
+    _run(asked, file, skip_bad, device, precision, threads)
 
 
 def summarize(
     model: ModelArgument,
     decoding: dict[str, Any],
     file: File = "-",
+    stream: Stream = False,
     skip_bad: SkipBad = False,
     device: Device = "auto",
     precision: Precision = "float32",
@@ -60,11 +63,8 @@ def summarize(
     as_json: AsJson = False,
 ) -> None:
     """Summarise one text a line; an empty line stays empty."""
-    from atento.model import load
-
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
-        _write(loaded.summaries, "summaries", _lines(file, skip_bad), False, decoding | {"seed": seed}, as_json)
+    asked = _Asked(model, "summarization", "summaries", stream, False, as_json, decoding | {"seed": seed})
+    _run(asked, file, skip_bad, device, precision, threads)
 
 
 def generate(
@@ -80,23 +80,59 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Go on from a prompt a line, which is not repeated; an empty line is the empty prompt."""
+    asked = _Asked(model, "language-modeling", "outputs", stream, False, as_json, decoding | {"seed": seed})
+    _run(asked, file, skip_bad, device, precision, threads)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What one of the commands is asked for; `name` is what JSON calls the outputs."""
+
+    model: str
+    task: str
+    name: str
+    stream: bool
+    split_sentences: bool
+    as_json: bool
+    options: dict[str, Any]
+
+
+def _run(asked: _Asked, file: str, skip_bad: bool, device: str, precision: str, threads: int | None) -> None:
+    """The lines read, the model loaded, its outputs written."""
     from atento.errors import UsageError
     from atento.model import load
 
-    if stream and (as_json or "n_best" in decoding):
+    if asked.stream and (asked.as_json or "n_best" in asked.options):
         raise UsageError("--stream shows one output as text: no --json, no --n-best")
-    options = decoding | {"seed": seed}
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
+    if asked.split_sentences and "n_best" in asked.options:
+        raise UsageError("--n-best and --split-sentences exclude each other")
+    with running(asked.options["seed"], threads):
+        loaded = load(asked.model, device=device, precision=precision)
         lines = _lines(file, skip_bad)
-        if not stream:
-            _write(loaded.generations, "outputs", lines, False, options, as_json)
-            return
-        for line in lines:
-            for piece in loaded.stream(line, **options):
+        if asked.stream:
+            _stream(loaded, lines, asked)
+        else:
+            _write(loaded, lines, asked)
+
+
+def _stream(loaded: "Model", lines: Sequence[str], asked: _Asked) -> None:
+    """Each line's output, shown while it is written; the same as without `--stream`."""
+    number = itertools.count()
+    for line in lines:
+        for n, part in enumerate(_parts(line, asked)):
+            sys.stdout.write(" " if n else "")
+            for piece in loaded.stream(part, task=asked.task, row=next(number), **asked.options):
                 sys.stdout.write(_line(piece))
                 sys.stdout.flush()
-            sys.stdout.write("\n")
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+
+
+def _parts(line: str, asked: _Asked) -> list[str]:
+    """What of a line is written by itself: its sentences, if that is asked for."""
+    from atento.text.sentences import split_sentences
+
+    return split_sentences(line) if asked.split_sentences else [line]
 
 
 def _lines(file: str, skip_bad: bool) -> list[str]:
@@ -109,21 +145,19 @@ def _lines(file: str, skip_bad: bool) -> list[str]:
     return lines
 
 
-def _write(
-    write: Any, name: str, lines: Sequence[str], split_sentences: bool, options: dict[str, Any], as_json: bool
-) -> None:
-    """What the model's method `write` makes of the lines, on standard output; `name` is what JSON calls it."""
-    from atento.errors import UsageError
-    from atento.text.sentences import split_sentences as split
-
-    if "n_best" in options and split_sentences:
-        raise UsageError("--n-best and --split-sentences exclude each other")
-    pieces = [split(line) if split_sentences else [line] for line in lines]
-    flat = write([piece for line in pieces for piece in line], **options)
+def _write(loaded: "Model", lines: Sequence[str], asked: _Asked) -> None:
+    """Each line's output, or outputs, on a line of standard output."""
+    write: dict[str, Any] = {
+        "translations": loaded.translations,
+        "summaries": loaded.summaries,
+        "outputs": loaded.generations,
+    }
+    pieces = [_parts(line, asked) for line in lines]
+    flat = write[asked.name]([piece for line in pieces for piece in line], **asked.options)
     outputs = iter(flat)
     for line, parts in zip(lines, pieces):
         found = [next(outputs) for _ in parts]
-        if as_json:
+        if asked.as_json:
             hypotheses = [
                 {
                     "text": one.text,
@@ -134,8 +168,8 @@ def _write(
                 for part in found
                 for one in part
             ]
-            sys.stdout.write(json.dumps({"source": line, name: hypotheses}, ensure_ascii=False) + "\n")
-        elif "n_best" in options:
+            sys.stdout.write(json.dumps({"source": line, asked.name: hypotheses}, ensure_ascii=False) + "\n")
+        elif "n_best" in asked.options:
             sys.stdout.write("\t".join(_line(one.text).replace("\t", " ") for one in found[0]) + "\n")
         else:
             sys.stdout.write(_line(" ".join(part[0].text for part in found)) + "\n")

@@ -11,6 +11,27 @@ ADDED = ("sinusoidal", "learned")  # schemes that add to the input; the others a
 
 
 @dataclass(frozen=True)
+class StretchConfig:
+    """Rotations made `factor` times slower for texts longer than those of the training (`attention.positions.Stretch`).
+
+    With `trained_len`, only those that turn fewer than `low` times in that many positions; up to `high` times in part.
+    """
+
+    factor: float = 1.0
+    trained_len: int | None = None
+    low: float = 1.0
+    high: float = 4.0
+
+    def __post_init__(self) -> None:
+        if self.factor < 1:
+            raise RecipeError(f"`factor` must be at least 1: got {self.factor}")
+        if self.trained_len is not None and self.trained_len < 1:
+            raise RecipeError(f"`trained_len` must be at least 1: got {self.trained_len}")
+        if not 0 < self.low < self.high:
+            raise RecipeError(f"`low` must be above 0 and below `high`: got {self.low} and {self.high}")
+
+
+@dataclass(frozen=True)
 class PositionConfig:
     """One way in which order enters the network; several of them add up (B1, B2, B4, B5, B7).
 
@@ -21,7 +42,7 @@ class PositionConfig:
     neighbouring dimensions instead of the two halves (None: as the scheme's paper does, sinusoids yes, rotations no);
     `max_distance` is where distances are clipped (None: 128, shaw 16), `n_buckets` t5's; `values` is shaw's second
     table; `scaled` puts the matrix inside the scaling, as the notes do; `shift` leaves rows of a learned table free;
-    `real_only` counts real tokens alone, so that padding on the left moves nobody (RoBERTa);
+    `real_only` counts real tokens alone, so that padding on the left moves nobody (RoBERTa); `stretch` slows rotations;
     `longer` says how one is made longer when training starts from a model with a shorter one: new rows, or drawn out.
     """
 
@@ -39,6 +60,7 @@ class PositionConfig:
     scaled: bool = True
     shift: int = 0
     real_only: bool = False
+    stretch: StretchConfig | None = None
     longer: Literal["grown", "interpolated"] = "grown"
 
     def __post_init__(self) -> None:
@@ -48,6 +70,8 @@ class PositionConfig:
             raise RecipeError(f"`real_only` has no meaning for {self.kind} positions: only added ones count tokens")
         if self.gate and self.kind == "rotary":
             raise RecipeError("`gate` has no meaning for rotary positions: a rotation is not added to anything")
+        if self.stretch is not None and self.kind != "rotary":
+            raise RecipeError(f"`stretch` has no meaning for {self.kind} positions: it slows rotations")
         for name in ("layers", "heads"):
             for number in getattr(self, name) or ():
                 if number < 0:

@@ -58,10 +58,8 @@ def with_defaults(tree: Written) -> Written:
     if not isinstance(task, str):  # whoever reads it says that it must be text
         return tree
     defaults = dict(RULES[task].defaults)
-    network = tree.value.get("network")
-    if network is not None and (
-        isinstance(network.value, str) or {"preset", "architecture"} & set(network.value or ())
-    ):
+    network = tree.value["network"].value if "network" in tree.value else None
+    if isinstance(network, str) or (isinstance(network, dict) and {"preset", "architecture"} & network.keys()):
         defaults.pop("network", None)  # a network that was named is taken as it is
     return _beneath(tree, defaults, f"task {task}")
 

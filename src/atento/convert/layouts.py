@@ -25,13 +25,14 @@ def convert(
     """
     if layout not in LAYOUTS:
         raise UsageError(f"`--to` must be one of {', '.join(LAYOUTS)}: got {layout!r}")
-    folder = locate(model)
+    folder = locate(model, older=True)
+    name = folder.name
     held = older_files(folder)
     with tempfile.TemporaryDirectory(prefix="atento-") as space:
         if held and not any(folder.glob("model*.safetensors")):
             folder = _unpacked(folder, Path(space))
         loaded = load(folder, device="cpu", allow_missing=allow_missing, allow_unused=allow_unused)
-        loaded.config["name"] = locate(model).name
+        loaded.config["name"] = name
         loaded.save(out, layout=layout)
     return "" if loaded.ledger is None else str(loaded.ledger)
 

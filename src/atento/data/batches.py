@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from itertools import chain
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -20,9 +22,7 @@ class Ragged:
     def __init__(self, rows: list[list[int]]) -> None:
         self.lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
         self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
-        self.flat = np.empty(int(self.starts[-1]), dtype=np.int32)
-        for start, row in zip(self.starts, rows):
-            self.flat[start : start + len(row)] = row
+        self.flat = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(self.starts[-1]))
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -86,8 +86,10 @@ def plan(
 
     The updates hold about equally many real target tokens. Examples are shuffled, then sorted in windows by target
     length in steps of 2 with the source length going up and down in turn (snake order) and cut into parts of
-    about 2,048 tokens: few enough that a part is of one shape, enough to fill the processor. The parts are
-    shuffled and dealt to updates, so that an update mixes lengths. `key` is (seed, epoch).
+    about 2,048 tokens: few enough that a part is of one shape, enough to fill the processor. A part has a round number
+    of examples, so that shapes come again and again: the processor's library writes a program for each shape of a
+    product that it meets, which takes as long as a small product itself. The parts are shuffled and dealt to updates,
+    so that an update mixes lengths. `key` is (seed, epoch).
     """
     order = permutation(len(source_lengths), *key, 1)
     total = int(target_lengths.sum())
@@ -102,7 +104,7 @@ def plan(
         ends = done + np.cumsum(target_lengths[window])
         marks = np.arange(1, count) * (total / count)
         cuts = np.searchsorted(ends, marks[(marks > done) & (marks < ends[-1])])
-        parts.extend(part for part in np.split(window, cuts + 1) if len(part))
+        parts.extend(part for part in np.split(window, rounded(cuts + 1)) if len(part))
         done = int(ends[-1])
     while len(parts) < min(updates, len(order)):  # a few examples beyond the budget: no update may be left empty
         longest = max(range(len(parts)), key=lambda i: len(parts[i]))
@@ -111,12 +113,83 @@ def plan(
     return [shuffled[i::updates] for i in range(updates)]
 
 
+def rounded(cuts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Cuts moved a little, so that 128 to 255 examples in a row become a multiple of 32, 64 to 127 one of 16, and on.
+
+    Errors do not add up: each part is measured from where the last one ended.
+    """
+    start, found = 0, []
+    for cut in cuts.tolist():
+        count = cut - start
+        step = 1 << max(0, count.bit_length() - 3)
+        start += max(step, round(count / step) * step) if count > 0 else 0
+        found.append(start)
+    return np.array(found, dtype=np.int64)
+
+
 def part_count(tokens: int) -> int:
     """In how many parts an update of so many tokens is computed."""
     return max(1, round(tokens / _PART))
 
 
-class Seq2SeqBatches:
+Batch = TypeVar("Batch")
+
+
+class PlannedBatches(Generic[Batch]):
+    """Examples handed out update by update, each with about as many real targets; the place in them is one integer.
+
+    An update's number gives (epoch, index), and what it holds is a function of those and the seed.
+    """
+
+    def __init__(self, count: int, targets: int, *, budget: int, seed: int, tokens: int | None = None) -> None:
+        """Of `count` examples with so many targets; `tokens` is what they hold in all, where that is another number."""
+        self.count, self.seed = count, seed
+        # the same numbers every epoch, so that an update's number gives (epoch, index) without replaying any
+        self.updates_per_epoch = max(1, min(count, round(targets / budget)))
+        self.parts_each = part_count(budget if tokens is None else tokens // self.updates_per_epoch)
+        self._epoch: tuple[int, list[list[NDArray[np.int64]]]] | None = None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def lengths(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How long the examples are in that epoch, on either side; on the only side twice."""
+        raise NotImplementedError
+
+    def batch(self, rows: NDArray[np.int64], epoch: int = 0) -> Batch:
+        """Those examples, as that epoch shows them, as tensors."""
+        raise NotImplementedError
+
+    def plan(self, epoch: int) -> list[list[NDArray[np.int64]]]:
+        """The updates of an epoch, made again whenever asked for."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            made = plan(*self.lengths(epoch), self.updates_per_epoch, self.parts_each, self.seed, epoch)
+            self._epoch = (epoch, made)
+        return self._epoch[1]
+
+    def rows(self, update: int) -> list[NDArray[np.int64]]:
+        """The parts of an update, counted from 0 over all epochs, as example numbers."""
+        epoch, index = divmod(update, self.updates_per_epoch)
+        return self.plan(epoch)[index]
+
+    def parts(self, update: int, accumulate: int = 1) -> Iterator[Batch]:
+        """The update's batch part by part; `accumulate` cuts each part again, for less memory and the same result."""
+        for part in self.rows(update):
+            for piece in np.array_split(part, accumulate):
+                if len(piece):
+                    yield self.batch(piece, update // self.updates_per_epoch)
+
+    def in_order(self, budget: int) -> Iterator[Batch]:
+        """Every example once, in batches of like length of about `budget` tokens, as epoch 0 has it: for validation."""
+        _, lengths = self.lengths(0)
+        order = np.argsort(lengths, kind="stable")
+        ends = np.cumsum(lengths[order])
+        for rows in np.split(order, np.searchsorted(ends, np.arange(budget, int(ends[-1]), budget))):
+            if len(rows):
+                yield self.batch(rows, 0)
+
+
+class Seq2SeqBatches(PlannedBatches[Seq2SeqBatch]):
     """Parallel text as ids, handed out update by update; the place in it is one integer, the update's number."""
 
     def __init__(
@@ -132,39 +205,17 @@ class Seq2SeqBatches:
         resample: Callable[[int], tuple[Ragged, Ragged]] | None = None,
     ) -> None:
         """`resample(epoch)` gives the ids of an epoch where the subwords are drawn anew (BPE dropout, say)."""
-        self.source, self.target = source, target
-        self.seed, self.resample = seed, resample
+        super().__init__(len(target), int((target.lengths + 1).sum()), budget=budget, seed=seed)
+        self.source, self.target, self.resample = source, target, resample
         self.pad_id, self.start_id, self.eos_id = pad_id, start_id, eos_id
-        # the same numbers every epoch, so that an update's number gives (epoch, index) without replaying any
-        self.updates_per_epoch = max(1, min(len(target), round(int((target.lengths + 1).sum()) / budget)))
-        self.parts_each = part_count(budget)
-        self._epoch: tuple[int, list[list[NDArray[np.int64]]]] | None = None
 
-    def __len__(self) -> int:
-        return len(self.target)
+    def lengths(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of source and target with their ends; an epoch whose subwords are drawn anew is drawn here."""
+        if self.resample is not None:
+            self.source, self.target = self.resample(epoch)
+        return self.source.lengths + 1, self.target.lengths + 1
 
-    def plan(self, epoch: int) -> list[list[NDArray[np.int64]]]:
-        """The updates of an epoch, made again whenever asked for."""
-        if self._epoch is None or self._epoch[0] != epoch:
-            if self.resample is not None:
-                self.source, self.target = self.resample(epoch)
-            lengths = self.source.lengths + 1, self.target.lengths + 1
-            self._epoch = (epoch, plan(*lengths, self.updates_per_epoch, self.parts_each, self.seed, epoch))
-        return self._epoch[1]
-
-    def rows(self, update: int) -> list[NDArray[np.int64]]:
-        """The parts of an update, counted from 0 over all epochs, as example numbers."""
-        epoch, index = divmod(update, self.updates_per_epoch)
-        return self.plan(epoch)[index]
-
-    def parts(self, update: int, accumulate: int = 1) -> Iterator[Seq2SeqBatch]:
-        """The update's batch part by part; `accumulate` cuts each part again, for less memory and the same result."""
-        for part in self.rows(update):
-            for piece in np.array_split(part, accumulate):
-                if len(piece):
-                    yield self.batch(piece)
-
-    def batch(self, rows: NDArray[np.int64]) -> Seq2SeqBatch:
+    def batch(self, rows: NDArray[np.int64], epoch: int = 0) -> Seq2SeqBatch:
         """Those examples as tensors."""
         source = self.source.padded(rows, self.pad_id, after=self.eos_id)
         target = self.target.padded(rows, -1, before=self.start_id, after=self.eos_id)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 from atento.config.recipe import SourceConfig
 from atento.data.source_lines import iter_lines, open_binary, read_lines, scan
@@ -167,6 +168,27 @@ def _world(source: SourceConfig) -> Parallel:
 def _collect(found: Iterator[Found], names: tuple[str, ...], count: int | None, skip_bad: bool) -> Parallel:
     source: list[str] = []
     target: list[str] = []
+    rest = collect(found, (source, target), names, count, skip_bad, what="sentence pair")
+    return Parallel(source, target, *rest)
+
+
+def collect(
+    found: Iterator[Any],
+    sides: tuple[list[str], ...],
+    names: tuple[str, ...],
+    count: int | None,
+    skip_bad: bool,
+    *,
+    what: str,
+) -> tuple[Origins, list[str], int, str]:
+    """Fills `sides` with records (line, a text for each of them) up to `count`: those without a blank side.
+
+    Returns:
+        Where each kept one stands; the messages of broken ones left out; how many had a blank side; the fingerprint.
+
+    Raises:
+        DataError: a broken record, unless `skip_bad`; no `what` is left.
+    """  # fmt: skip
     lines = array("L")
     skipped: list[str] = []
     empty = 0
@@ -176,25 +198,25 @@ def _collect(found: Iterator[Found], names: tuple[str, ...], count: int | None, 
                 raise item
             skipped.append(str(item))
             continue
-        line, one, other = item
-        if not one or one.isspace() or not other or other.isspace():
+        line, *texts = item
+        if not all(text and not text.isspace() for text in texts):
             empty += 1
             continue
-        source.append(one)
-        target.append(other)
+        for side, text in zip(sides, texts, strict=True):
+            side.append(text)
         lines.append(line)
-        if len(source) == count:
+        if len(lines) == count:
             break
-    if not source:
+    if not lines:
         left = f" ({empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''})" if empty or skipped else ""
-        raise DataError(f"{' / '.join(names)}: holds no sentence pair{left}")
-    return Parallel(source, target, Origins(names, lines), skipped, empty, _fingerprint(source, target))
+        raise DataError(f"{' / '.join(names)}: holds no {what}{left}")
+    return Origins(names, lines), skipped, empty, fingerprint(*sides)
 
 
-def _fingerprint(source: list[str], target: list[str]) -> str:
+def fingerprint(*sides: list[str]) -> str:
     """SHA-256 of the records, each side ended by the NUL that no text may hold; hashed in pieces to stay small."""
     digest = sha256()
-    for begin in range(0, len(source), 4096):
-        sides = chain.from_iterable(zip(source[begin : begin + 4096], target[begin : begin + 4096]))
-        digest.update("".join(f"{side}\0" for side in sides).encode("utf-8"))
+    for begin in range(0, len(sides[0]), 4096):
+        texts = chain.from_iterable(zip(*(side[begin : begin + 4096] for side in sides)))
+        digest.update("".join(f"{text}\0" for text in texts).encode("utf-8"))
     return digest.hexdigest()

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.data.batches import Ragged, part_count, plan
+from atento.data.batches import PlannedBatches, Ragged
 from atento.data.order import hashes
 
 
@@ -109,43 +109,21 @@ class Masked:
         return TextBatch(ids, real, labels)
 
 
-class TextBatches:
-    """Sequences of ids handed out update by update, each with about `budget` real targets; the place is one integer."""
+class TextBatches(PlannedBatches[TextBatch]):
+    """Sequences of ids in seekable batches, laid out as the objective wants them."""
 
     def __init__(self, sequences: Ragged, layout: Layout, *, budget: int, seed: int) -> None:
-        self.sequences, self.layout, self.seed = sequences, layout, seed
-        targets = layout.targets(sequences.lengths)
-        # the same numbers every epoch, so that an update's number gives (epoch, index) without replaying any
-        self.updates_per_epoch = max(1, min(len(sequences), round(int(targets.sum()) / budget)))
-        self.parts_each = part_count(int(sequences.lengths.sum()) // self.updates_per_epoch)
-        self._epoch: tuple[int, list[list[NDArray[np.int64]]]] | None = None
+        self.sequences, self.layout = sequences, layout
+        targets, tokens = int(layout.targets(sequences.lengths).sum()), int(sequences.lengths.sum())
+        super().__init__(len(sequences), targets, budget=budget, seed=seed, tokens=tokens)
 
-    def __len__(self) -> int:
-        return len(self.sequences)
+    def lengths(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The same in every epoch."""
+        return self.sequences.lengths, self.sequences.lengths
 
-    def plan(self, epoch: int) -> list[list[NDArray[np.int64]]]:
-        """The updates of an epoch, made again whenever asked for."""
-        if self._epoch is None or self._epoch[0] != epoch:
-            lengths = self.sequences.lengths
-            self._epoch = (epoch, plan(lengths, lengths, self.updates_per_epoch, self.parts_each, self.seed, epoch))
-        return self._epoch[1]
-
-    def parts(self, update: int, accumulate: int = 1) -> Iterator[TextBatch]:
-        """The update's batch part by part; `accumulate` cuts each part again, for less memory and the same result."""
-        epoch, index = divmod(update, self.updates_per_epoch)
-        for part in self.plan(epoch)[index]:
-            for piece in np.array_split(part, accumulate):
-                if len(piece):
-                    yield self.layout.lay_out(self.sequences, piece, epoch)
-
-    def in_order(self, budget: int) -> Iterator[TextBatch]:
-        """Every text once, in batches of like length of about `budget` tokens, as epoch 0 shows it: for validation."""
-        order = np.argsort(self.sequences.lengths, kind="stable")
-        ends = np.cumsum(self.sequences.lengths[order])
-        cuts = np.searchsorted(ends, np.arange(budget, int(ends[-1]), budget))
-        for rows in np.split(order, cuts):
-            if len(rows):
-                yield self.layout.lay_out(self.sequences, rows, 0)
+    def batch(self, rows: NDArray[np.int64], epoch: int = 0) -> TextBatch:
+        """Those sequences in that epoch."""
+        return self.layout.lay_out(self.sequences, rows, epoch)
 
 
 def windows(ids: Sequence[int], longest: int, overlap: int) -> list[list[int]]:

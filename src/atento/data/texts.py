@@ -1,16 +1,14 @@
 """A file, or the embedded micro-world, to texts: what they are, where each stands, what was left out."""
 
-from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from atento.config.recipe import SourceConfig
 from atento.data.source_lines import open_binary, scan
 from atento.data.source_records import pairs_in
-from atento.data.sources import FILE_KINDS, Origins, read_pairs
+from atento.data.sources import FILE_KINDS, Origins, collect, fingerprint, read_pairs
 from atento.errors import DataError, RecipeError
 
 
@@ -54,8 +52,8 @@ def read_texts(source: SourceConfig, folder: Path, *, skip_bad: bool = False) ->
     """
     if source.world is not None:
         pairs = read_pairs(SourceConfig(world=source.world, count=source.count, seed=source.seed), folder)
-        kept = pairs.source if source.text == "en" else pairs.target
-        return Texts(kept, pairs.origins, [], 0, _fingerprint(kept))
+        chosen = pairs.source if source.text == "en" else pairs.target
+        return Texts(chosen, pairs.origins, [], 0, fingerprint(chosen))
     if source.file is None:
         raise RecipeError("a data source of texts needs `file` or `world`")
     with ExitStack() as files:
@@ -70,43 +68,11 @@ def read_texts(source: SourceConfig, folder: Path, *, skip_bad: bool = False) ->
         else:
             lines = enumerate(scan(stream, source.file), start=1)
             found = (line if isinstance(line, DataError) else (number, line) for number, line in lines)
-        return _collect(found, source.file, source.count, skip_bad)
+        kept: list[str] = []
+        return Texts(kept, *collect(found, (kept,), (source.file,), source.count, skip_bad, what="text"))
 
 
 def repeated(train: Texts, valid: Texts) -> int:
     """How many validation texts also stand in the training data."""
     seen = set(valid.text).intersection(train.text)
     return sum(text in seen for text in valid.text) if seen else 0
-
-
-def _collect(found: Iterator[tuple[int, str] | DataError], name: str, count: int | None, skip_bad: bool) -> Texts:
-    kept: list[str] = []
-    lines = array("L")
-    skipped: list[str] = []
-    empty = 0
-    for item in found:
-        if isinstance(item, DataError):
-            if not skip_bad:
-                raise item
-            skipped.append(str(item))
-            continue
-        line, text = item
-        if not text or text.isspace():
-            empty += 1
-            continue
-        kept.append(text)
-        lines.append(line)
-        if len(kept) == count:
-            break
-    if not kept:
-        left = f" ({empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''})" if empty or skipped else ""
-        raise DataError(f"{name}: holds no text{left}")
-    return Texts(kept, Origins((name,), lines), skipped, empty, _fingerprint(kept))
-
-
-def _fingerprint(texts: list[str]) -> str:
-    """SHA-256 of the texts, each ended by the NUL that none may hold; hashed in pieces to stay small."""
-    digest = sha256()
-    for begin in range(0, len(texts), 4096):
-        digest.update("".join(f"{text}\0" for text in texts[begin : begin + 4096]).encode("utf-8"))
-    return digest.hexdigest()

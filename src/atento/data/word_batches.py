@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.data.batches import Ragged, part_count, plan
+from atento.data.batches import PlannedBatches, Ragged
 from atento.data.windows import WindowBatch, Windows
 from atento.text.characters import character_batch
 
@@ -37,8 +37,8 @@ class WordBatch:
         return WordBatch(*(getattr(self, part.name).to(device) for part in fields(self)))
 
 
-class WordBatches:
-    """Sentences in seekable batches, each with about `budget` real targets."""
+class WordBatches(PlannedBatches[WordBatch]):
+    """Sentences of words in seekable batches."""
 
     def __init__(
         self,
@@ -50,36 +50,16 @@ class WordBatches:
         max_characters: int | None,
     ) -> None:
         """`sentences` without marks, `words` their ids with them; `max_characters` None: the network reads the ids."""
-        self.sentences, self.words, self.seed = sentences, Ragged([list(row) for row in words]), seed
+        self.sentences, self.words = sentences, Ragged([list(row) for row in words])
         self.max_characters = max_characters
         targets = 2 * int((self.words.lengths - 1).sum())
-        self.updates_per_epoch = max(1, min(len(self.words), round(targets / budget)))
-        self.parts_each = part_count(int(self.words.lengths.sum()) // self.updates_per_epoch)
-        self._epoch: tuple[int, list[list[NDArray[np.int64]]]] | None = None
+        super().__init__(len(self.words), targets, budget=budget, seed=seed, tokens=int(self.words.lengths.sum()))
 
-    def __len__(self) -> int:
-        return len(self.words)
+    def lengths(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The same in every epoch."""
+        return self.words.lengths, self.words.lengths
 
-    def parts(self, update: int, accumulate: int = 1) -> Iterator[WordBatch]:
-        """The update's batch part by part; `accumulate` cuts each part again, for less memory and the same result."""
-        epoch, index = divmod(update, self.updates_per_epoch)
-        if self._epoch is None or self._epoch[0] != epoch:
-            lengths = self.words.lengths
-            self._epoch = (epoch, plan(lengths, lengths, self.updates_per_epoch, self.parts_each, self.seed, epoch))
-        for part in self._epoch[1][index]:
-            for piece in np.array_split(part, accumulate):
-                if len(piece):
-                    yield self.batch(piece)
-
-    def in_order(self, budget: int) -> Iterator[WordBatch]:
-        """Every sentence once, in batches of like length of about `budget` words: for validation."""
-        order = np.argsort(self.words.lengths, kind="stable")
-        ends = np.cumsum(self.words.lengths[order])
-        for rows in np.split(order, np.searchsorted(ends, np.arange(budget, int(ends[-1]), budget))):
-            if len(rows):
-                yield self.batch(rows)
-
-    def batch(self, rows: NDArray[np.int64]) -> WordBatch:
+    def batch(self, rows: NDArray[np.int64], epoch: int = 0) -> WordBatch:
         """Those sentences as tensors."""
         words = self.words.padded(rows, 0)
         real = torch.from_numpy(np.arange(words.shape[1]) < self.words.lengths[rows][:, None])

@@ -1,10 +1,7 @@
 """One record as one web page: standalone, offline, with every layer and head in it and nothing let in from outside."""
 
 import base64
-import hashlib
-import json
 from html import escape
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +9,7 @@ import numpy as np
 from atento.errors import UsageError
 from atento.inspection.figures import DARK_RAMP, LIGHT_RAMP, kind_name
 from atento.inspection.labels import visible
+from atento.inspection.standalone import embedded, part, policy
 from atento.inspection.words import Matrix
 
 if TYPE_CHECKING:
@@ -20,9 +18,6 @@ if TYPE_CHECKING:
 SCRIPTS = ("page_data.js", "page_heat.js", "page_lines.js", "page.js")
 EXACT_LIMIT = 4_000_000  # weights; above it two bytes each, right to 0.00001
 LIMIT = 48_000_000  # weights; 12 layers of 12 heads over 512 tokens are 37.7 million
-
-# What would end the element, or break a line of JavaScript, is written as an escape, which JSON reads back.
-_ESCAPES = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 
 def attention_page(
@@ -48,33 +43,14 @@ def attention_page(
         "merge": words,
     }
     data = _page_data(record, start, exact=count <= EXACT_LIMIT)
-    style, script = _part("page.css"), '"use strict";\n' + "\n".join(_part(name) for name in SCRIPTS)
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src '{_hash(script)}'",
-            f"style-src '{_hash(style)}'",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "require-trusted-types-for 'script'",
-            "trusted-types 'none'",
-        )
-    )
-    return _part("page.html").format(
-        policy=policy,
+    style, script = part("page.css"), '"use strict";\n' + "\n".join(part(name) for name in SCRIPTS)
+    return part("page.html").format(
+        policy=policy(style, script),
         title=escape(visible(record.title) if record.title else "Attention"),
         style=style,
-        data=json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES),
+        data=embedded(data),
         script=script,
     )
-
-
-def _part(name: str) -> str:
-    return files("atento.inspection").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
 def _page_data(record: "AttentionRecord", start: dict[str, Any], *, exact: bool) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Position schemes and learned sparsity placed in a network: what is added to the input, what each layer is told."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from atento.attention.entmax import AdaptiveSpan, Entmax
 from atento.attention.masks import Mask
 from atento.attention.multihead import Order
-from atento.attention.positions import Learned, Rotary, Sinusoidal
+from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch
 from atento.attention.relative import ALiBi, Gated, Places, Relations, RelativeMatrix, Shaw, T5Bias
 from atento.attention.sparse import BlockChoice, SparseAttention
 from atento.config.network import ADDED, NetworkConfig, PositionConfig, SparseConfig
@@ -157,7 +157,13 @@ def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module
     far = {"shaw": 16}.get(scheme.kind, 128) if scheme.max_distance is None else scheme.max_distance
     made: nn.Module
     if scheme.kind == "rotary":
-        return Rotary(config.head_width, scheme.base, interleaved=bool(scheme.interleaved), fraction=scheme.fraction)
+        return Rotary(
+            config.head_width,
+            scheme.base,
+            interleaved=bool(scheme.interleaved),
+            fraction=scheme.fraction,
+            stretch=None if scheme.stretch is None else Stretch(**asdict(scheme.stretch)),
+        )
     if scheme.kind == "shaw":
         made = Shaw(config.head_width, far, values=scheme.values)
     elif scheme.kind == "t5":

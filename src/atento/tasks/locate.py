@@ -117,8 +117,10 @@ def _weights(file: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{file} is damaged: {error}") from None
 
 
-def locate(model: str | Path) -> Path:
-    """The folder of a model: the best checkpoint of a run (else its last), a model folder, or a fetched hub name."""
+def locate(model: str | Path, *, older: bool = False) -> Path:
+    """The folder of a model: the best checkpoint of a run (else its last), a model folder, or a fetched hub name; with
+    its `older` weight files where a fetched one has no others.
+    """
     path = Path(model)
     try:
         path.stat()
@@ -133,7 +135,7 @@ def locate(model: str | Path) -> Path:
     if path.exists():
         raise UsageError(f"{path} is a file; a model is a folder")
     if _HUB_NAME.fullmatch(str(model)) and not str(model).startswith("."):
-        return _fetched(str(model))
+        return _fetched(str(model), older)
     raise UsageError(f"no model at {path}: give a run folder, a model folder or a hub name (owner/name)")
 
 
@@ -155,7 +157,7 @@ def _score(path: Path) -> float:
     return float("-inf") if score is None else float(score)
 
 
-def _fetched(name: str) -> Path:
+def _fetched(name: str, older: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -173,7 +175,10 @@ def _fetched(name: str) -> Path:
         "*.spm",
     ]  # the hub's own hashes stand in for the manifest
     try:
-        return Path(snapshot_download(name, allow_patterns=patterns))
+        folder = Path(snapshot_download(name, allow_patterns=patterns))
+        if older and not any(folder.glob("*.safetensors")):
+            folder = Path(snapshot_download(name, allow_patterns=[*patterns, "pytorch_model*.bin"]))
+        return folder
     except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, HFValidationError, OSError) as error:
         raise UsageError(
             f"{name} is no local folder, and as a hub name it could not be fetched ({type(error).__name__}); "

@@ -34,7 +34,7 @@ from atento.training.catalogue import clean, newest
 from atento.training.journal import Journal, read_journal
 from atento.training.lock import RunLock
 from atento.training.loop import Progress, Run, fit, restore, signed
-from atento.training.memory import keep_freed_memory
+from atento.training.memory import keep_freed_memory, keep_programs
 from atento.training.progress import Reporter
 from atento.training.step import Stepper
 
@@ -93,6 +93,7 @@ def train(
         reporter = Reporter(0, log=log, bar=False)
         for line in [f"moved the old folder to {aside}"] if aside else []:
             reporter.line(line)
+        keep_programs()
         return _train(loaded, folder, device, thread_count, reporter, files)
 
 

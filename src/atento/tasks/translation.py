@@ -1,12 +1,12 @@
 """Translation and its kin: text in, text out, line N of the output answering line N of the input."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from atento.config.decoding import DecodingConfig
 from atento.decoding import Hypothesis
 from atento.networks import Seq2Seq
-from atento.tasks.writing import WrittenText, write_all
+from atento.tasks.writing import WrittenText, stream_one, write_all
 from atento.text.tokenizer import Tokenizer
 
 
@@ -30,3 +30,22 @@ def translate(
     )
     blank = [WrittenText("", Hypothesis([], 0.0, 0.0, []))]
     return [outputs or blank for outputs in found]
+
+
+def stream_translation(
+    network: Seq2Seq, tokenizer: Tokenizer, text: str, config: DecodingConfig, *, steps: Any = None, row: int = 0
+) -> Iterator[str]:
+    """The translation of text number `row` as pieces that join to it (`writing.stream_one`); a blank one has none."""
+    ids = tokenizer.encode(text)
+    if not ids:
+        return iter(())
+    return stream_one(
+        network if steps is None else steps,
+        network.config,
+        [*ids, network.config.eos_id],
+        config,
+        tokenizer.target,
+        device=next(network.parameters()).device,
+        marks=1,
+        row=row,
+    )

@@ -1,6 +1,6 @@
 """Outputs written for many inputs: batches of like length, each input its own seed, whatever strategy is asked for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,11 @@ from atento.decoding.hypothesis import Rule
 from atento.decoding.rules import NoRepeatNGrams, RepetitionPenalty, StopStrings
 from atento.decoding.seeds import row_seed
 from atento.decoding.strategies import Strategy
+from atento.decoding.stream import stream
 from atento.errors import UsageError
 from atento.tasks.grouping import by_length
+from atento.text.streaming import stream_text
+from atento.text.tokenizer import Tokenizer
 
 ToText = Callable[[list[int]], str]
 
@@ -106,6 +109,41 @@ def write_all(
             texts = [text(h.ids) for h in hypotheses]
             results[row] = [WrittenText(stop.cut(t) if stop else t, h) for t, h in zip(texts, hypotheses)]
     return results
+
+
+def stream_one(
+    steps: Any,
+    config: NetworkConfig,
+    ids: Sequence[int],
+    decoding: DecodingConfig,
+    tokenizer: Tokenizer,
+    *,
+    device: torch.device,
+    marks: int = 0,
+    goes_on: bool = False,
+    row: int = 0,
+) -> Iterator[str]:
+    """What `write_all` writes for its input number `row`, as pieces of text that join to it; `stop` strings are never
+    shown.
+
+    Raises:
+        UsageError: a beam of more than 1, several outputs or `mbr`: those know their output only at its end.
+    """
+    if decoding.mbr is not None or decoding.n_best > 1 or (decoding.beam > 1 and not decoding.samples):
+        raise UsageError("a stream is one output of greedy search or sampling: no beam, no `mbr`, no `n_best`")
+    strategy = strategy_of(decoding)
+    assert isinstance(strategy, Greedy | Sample)
+    tokens = stream(
+        steps,
+        torch.tensor([list(ids)], device=device),
+        strategy,
+        max_new_tokens=most_tokens(len(ids), marks, decoding, config, goes_on=goes_on),
+        min_new_tokens=decoding.min_new_tokens,
+        rules=rules_of(decoding),
+        stop=StopStrings(tokenizer.decode, decoding.stop) if decoding.stop else None,
+        seed=[row_seed(decoding.seed, row)],
+    )
+    return stream_text(tokenizer, (token.id for token in tokens if token.end != "eos"), stop=decoding.stop)
 
 
 def most_tokens(length: int, marks: int, decoding: DecodingConfig, config: NetworkConfig, *, goes_on: bool) -> int:

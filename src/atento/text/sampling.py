@@ -7,7 +7,7 @@ pieces are the library's.
 import json
 import random
 from collections.abc import Callable, Mapping
-from math import exp, inf, log
+from math import exp, inf, log, log1p
 from typing import Any
 
 import tokenizers
@@ -16,6 +16,7 @@ from atento.errors import CapabilityError
 
 _CHUNK = 128  # characters; a longer run without a space is drawn in parts, which keeps the cost linear
 _CACHE = 100_000  # words whose plain segmentation is remembered
+_CUT = 5_000_000  # words of all texts together that are remembered as cut at spaces: every epoch asks for them again
 
 
 class Sampler:
@@ -51,6 +52,10 @@ class Sampler:
         self._alpha = alpha
         model = definition["model"]
         self._plain: dict[str, list[int]] = {}
+        self._merged: dict[str, tuple[list[int], int]] = {}
+        self._cut: dict[str, list[str]] = {}
+        self._known: dict[str, str] = {}  # each word of them once
+        self._room = _CUT
         if kind == "unigram":
             self._ids = {piece: i for i, (piece, _) in enumerate(model["vocab"])}
             self._scores: dict[str, float] = dict(model["vocab"])
@@ -68,13 +73,8 @@ class Sampler:
     def encode(self, text: str, rate: float, seed: int | str) -> list[int]:
         """The ids of one drawn segmentation of `text`; `rate` lies in [0, 1]."""
         chance = random.Random(f"subwords {seed}")
-        if self._backend.normalizer is not None:
-            text = self._backend.normalizer.normalize_str(text)
-        words = [text] if text else []
-        if self._backend.pre_tokenizer is not None:
-            words = [word for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
         ids: list[int] = []
-        for word in words:
+        for word in self._cut.get(text) or self._words(text):
             if len(word) <= _CHUNK:
                 ids += self._word(word, rate, chance)
             elif self._prefix or self._suffix:
@@ -83,6 +83,17 @@ class Sampler:
                 for start in range(0, len(word), _CHUNK):
                     ids += self._word(word[start : start + _CHUNK], rate, chance)
         return ids
+
+    def _words(self, text: str) -> list[str]:
+        """The text's words as the tokenizer cuts them, remembered while there is room."""
+        normal = text if self._backend.normalizer is None else self._backend.normalizer.normalize_str(text)
+        words = [normal] if normal else []
+        if self._backend.pre_tokenizer is not None:
+            words = [word for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(normal)]
+        if len(words) < self._room:
+            self._room -= len(words) + 1
+            self._cut[text] = words = [self._known.setdefault(word, word) for word in words]
+        return words
 
     def _word(self, word: str, rate: float, chance: random.Random) -> list[int]:
         drawn = self._draw(word, rate, chance)
@@ -103,19 +114,53 @@ class Sampler:
         known = [i for i in ids if i is not None]
         return known if len(known) == len(ids) else self._unknown_ids
 
-    def _bpe(self, word: str, rate: float, chance: random.Random) -> list[int] | None:
-        parts = list(word)
-        if parts and self._suffix:
-            parts[-1] += self._suffix
-        while True:
-            best, where = inf, -1
-            for i in range(len(parts) - 1):
-                rank = self._ranks.get((parts[i], parts[i + 1]))
-                if rank is not None and rank < best and chance.random() >= rate:
-                    best, where = rank, i
+    def _bpe(self, word: str, rate: float, chance: random.Random) -> list[int]:
+        """Each best merge is passed over with probability `rate`, so one number says how many are made before the first
+        that is not: most often all, and then the word is cut as ever.
+        """
+        if word not in self._merged:
+            if len(self._merged) >= _CACHE:
+                self._merged.clear()
+            parts = self._letters(word)
+            count = len(parts)
+            self._merge(parts, count, chance)
+            self._merged[word] = self._pieces(parts), count - len(parts)
+        plain, merges = self._merged[word]
+        made = 0 if rate == 1.0 else int(log(1.0 - chance.random()) / log1p(-rate)) if rate else merges
+        if made >= merges:
+            return plain
+        parts = self._letters(word)
+        self._merge(parts, made, chance)
+        where = self._best(parts, rate, chance, passed=self._best(parts, 0.0, chance))
+        while where >= 0:
+            parts[where : where + 2] = [parts[where] + parts[where + 1]]
+            where = self._best(parts, rate, chance)
+        return self._pieces(parts)
+
+    def _merge(self, parts: list[str], times: int, chance: random.Random) -> None:
+        """So many best merges, or as many as there are."""
+        for _ in range(times):
+            where = self._best(parts, 0.0, chance)
             if where < 0:
                 break
             parts[where : where + 2] = [parts[where] + parts[where + 1]]
+
+    def _best(self, parts: list[str], rate: float, chance: random.Random, passed: int = -1) -> int:
+        """Where the first merge stands of those that are not passed over, `passed` surely; -1 if there is none."""
+        best, where = inf, -1
+        for i in range(len(parts) - 1):
+            rank = self._ranks.get((parts[i], parts[i + 1]))
+            if rank is not None and rank < best and i != passed and (not rate or chance.random() >= rate):
+                best, where = rank, i
+        return where
+
+    def _letters(self, word: str) -> list[str]:
+        parts = list(word)
+        if parts and self._suffix:
+            parts[-1] += self._suffix
+        return parts
+
+    def _pieces(self, parts: list[str]) -> list[int]:
         ids: list[int] = []
         for part in parts:
             ids += [self._ids[part]] if part in self._ids else self._spell(part.removesuffix(self._suffix))

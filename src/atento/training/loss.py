@@ -13,6 +13,7 @@ from torch import Tensor
 # (GPT-2's update took half as long again at 41 rows as at 128); many rows of a large vocabulary are a large block:
 # 32 MiB is aimed at.
 _FEWEST, _MOST, _BLOCK = 192, 512, 1 << 23
+_ROUND = 64  # the last block is filled up to a multiple of so many: shapes that come again need no new program
 
 
 def _exact(x: Tensor) -> Tensor:
@@ -53,12 +54,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         rows = min(max(_FEWEST, _BLOCK // vocab_size), _MOST)
         for start in range(0, hidden.shape[0], rows):
             h, y = hidden[start : start + rows], targets[start : start + rows, None]
-            logits = _exact(F.linear(h, weight, bias))  # (n,V)
+            missing = -len(y) % _ROUND
+            h = F.pad(h, (0, 0, 0, missing)) if missing else h
+            logits = _exact(F.linear(h, weight, bias)[: len(y)])  # (n,V)
             top = logits.amax(dim=-1, keepdim=True)
             probs = torch.softmax(logits, dim=-1)
             log_z = top - probs.amax(dim=-1, keepdim=True).log()  # (n,1)
             nll = (log_z - logits.gather(1, y)).sum(dtype=torch.float64)
-            logit_sum = (_exact(h) @ weight_sum).sum(dtype=torch.float64) + len(h) * bias_sum
+            logit_sum = (_exact(h) @ weight_sum).sum(dtype=torch.float64) + len(y) * bias_sum
             smooth = log_z.sum(dtype=torch.float64) - logit_sum / vocab_size
             loss += (1 - smoothing) * nll + smoothing * smooth
             total_nll += nll
@@ -66,12 +69,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             if d_hidden is not None and d_weight is not None:
                 probs.scatter_add_(1, y, torch.full_like(log_z, -(1 - smoothing)))
                 d_logits = probs.to(h.dtype)
+                d_logits = F.pad(d_logits, (0, 0, 0, missing)) if missing else d_logits
                 share = smoothing / vocab_size
-                d_hidden[start : start + rows] = d_logits @ weight - share * weight_sum.to(h.dtype)
+                d_hidden[start : start + rows] = (d_logits @ weight)[: len(y)] - share * weight_sum.to(h.dtype)
                 d_weight += d_logits.t() @ h
                 d_weight -= share * _exact(h).sum(dim=0)
                 if d_bias is not None:
-                    d_bias += probs.sum(dim=0) - share * len(h)
+                    d_bias += probs.sum(dim=0) - share * len(y)
                 del d_logits
             del probs
         if d_hidden is not None and d_weight is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig, PositionConfig, StretchConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.rows import Row, attention, linear, norm
@@ -12,9 +12,7 @@ from atento.networks.families.rows import Row, attention, linear, norm
 def _read(data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
     refuse(data, {"attention_bias": (False,), "mlp_bias": (False,), "pretraining_tp": (1, None)}, "llama")
     rope = dict(data.get("rope_parameters") or data.get("rope_scaling") or {})
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise ModelError(f"llama: rotary positions of type {kind!r} are not built here; known: 'default'")
+    theta = float(rope.get("rope_theta", data.get("rope_theta", 10000.0)))
     n_heads = data["num_attention_heads"]
     shared = data.get("num_key_value_heads")
     width = data.get("head_dim")
@@ -38,7 +36,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
         norm="pre",
         norm_kind="rms",
         norm_eps=data.get("rms_norm_eps", 1e-6),
-        positions=PositionConfig("rotary", base=float(rope.get("rope_theta", data.get("rope_theta", 10000.0)))),
+        positions=PositionConfig("rotary", base=theta, stretch=_stretch(rope)),
         max_len=data.get("max_position_embeddings", 2048),
         scale_embedding=False,
         tied_embeddings=data.get("tie_word_embeddings", False),
@@ -51,8 +49,38 @@ def _read(data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
     )
 
 
+def _stretch(rope: Mapping[str, Any]) -> StretchConfig | None:
+    """How rotations are slowed, by their name for it."""
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return StretchConfig(float(rope["factor"]))
+    if kind == "llama3":
+        numbers = (float(rope[name]) for name in ("low_freq_factor", "high_freq_factor"))
+        return StretchConfig(float(rope["factor"]), int(rope["original_max_position_embeddings"]), *numbers)
+    raise ModelError(f"llama: rotary positions of type {kind!r} are not built here; known: default, linear, llama3")
+
+
+def _rope(config: NetworkConfig) -> dict[str, Any]:
+    """The same in their words."""
+    scheme = config.schemes[0] if config.schemes else PositionConfig("rotary")
+    own: dict[str, Any] = {"rope_type": "default", "rope_theta": scheme.base}
+    if scheme.stretch is None:
+        return own
+    own |= {"rope_type": "linear", "factor": scheme.stretch.factor}
+    if scheme.stretch.trained_len is None:
+        return own
+    return own | {
+        "rope_type": "llama3",
+        "low_freq_factor": scheme.stretch.low,
+        "high_freq_factor": scheme.stretch.high,
+        "original_max_position_embeddings": scheme.stretch.trained_len,
+    }
+
+
 def _write(config: NetworkConfig) -> dict[str, Any]:
-    base = config.schemes[0].base if config.schemes else 10000.0
+    rope = _rope(config)
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -66,8 +94,8 @@ def _write(config: NetworkConfig) -> dict[str, Any]:
         "attention_dropout": config.attention_dropout,
         "hidden_act": their_activation(config),
         "rms_norm_eps": config.norm_eps,
-        "rope_theta": base,
-        "rope_parameters": {"rope_type": "default", "rope_theta": base},
+        "rope_theta": rope["rope_theta"],
+        "rope_parameters": rope,
         "max_position_embeddings": config.max_len,
         "tie_word_embeddings": config.tied_embeddings,
         "pad_token_id": config.pad_id,

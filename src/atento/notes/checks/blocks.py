@@ -7,6 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention.multihead import MultiHeadAttention
+from atento.attention.positions import Learned
+from atento.config import presets
+from atento.networks import Encoder, build_network
 from atento.networks.block import Block
 from atento.networks.encoder_decoder import EncoderDecoder
 from atento.networks.layers import FeedForward, Residual
@@ -125,21 +128,43 @@ def equal_blocks() -> Finding:
 
 
 def input_sum() -> Finding:
-    """C4: what enters the first block is token + position, the token's vector times √D as in the paper."""
-    network, ids, entered = tiny_network(), some_ids(1, 6), []
+    """C4: what enters the first block is token + position, the token's vector times √D as in the paper; BERT adds a
+    third, the segment, and a norm."""
+    network, bert, ids, entered = tiny_network(), tiny_bert(), some_ids(1, 6), []
 
     def keep(block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         entered.append(inputs[0][0])
 
-    hooks = [stack.blocks[0].register_forward_pre_hook(keep) for stack in (network.encoder, network.decoder)]
+    stacks = (network.encoder, network.decoder, bert.stack)
+    hooks = [stack.blocks[0].register_forward_pre_hook(keep) for stack in stacks]
     network(ids, ids.flip(1))
+    segments = torch.tensor([[0, 0, 0, 1, 1, 1]])
+    with_both = bert(ids, segment_ids=segments).hidden
     for hook in hooks:
         hook.remove()
+    places = bert.inputs.positions.schemes[0]
+    assert isinstance(places, Learned) and bert.inputs.segments is not None
+    assert isinstance(bert.inputs.norm, nn.LayerNorm)
+    three = bert.embedding.weight[ids[0]] + places.weight[:6] + bert.inputs.segments[segments[0]]
     value = {
         "encoder away": apart(entered[0], embedding_by_hand(ids[0], network)),
         "decoder away": apart(entered[1], embedding_by_hand(ids[0].flip(0), network)),
+        "BERT away": apart(entered[2], norm_by_hand(three, bert.inputs.norm)),
+        "BERT, all of the first segment: moved by": apart(with_both, bert(ids).hidden),
     }
-    return compare(value, dict.fromkeys(value, ALMOST))
+    return compare(value, dict.fromkeys(value, ALMOST) | {"BERT, all of the first segment: moved by": AtLeast(1e-3)})
+
+
+def tiny_bert() -> Encoder:
+    """BERT's network, small, every number random."""
+    ids = dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id", "start_id"), 0)
+    sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 1, "max_len": 16}
+    bert = build_network(presets.bert_base(**sizes | ids)).double().eval()
+    assert isinstance(bert, Encoder)
+    with torch.no_grad():
+        for parameter in bert.parameters():
+            parameter.normal_(std=0.3)
+    return bert
 
 
 def output_probabilities() -> Finding:

@@ -2,12 +2,16 @@
 
 import math
 from itertools import product
+from typing import Any
 
 import torch
 
+from atento.config.network import PositionConfig
+from atento.config.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.networks import EncoderDecoder
 from atento.notes.checks.attention import EXACT, apart
+from atento.notes.checks.families import tiny
 from atento.notes.checks.tiny import some_ids, tiny_network
 from atento.notes.checks.toys import EOS, Chain, random_chain, table_chain
 from atento.notes.finding import AtMost, Finding, compare
@@ -196,8 +200,41 @@ def sentence_probability() -> Finding:
     )
 
 
+def cached_away(network: Any) -> float:
+    """How far logits, written token by token with a kept state, are from those of one pass over the whole.
+
+    A state that no longer fits its network is infinitely far.
+    """
+    source, target = some_ids(2, 5), some_ids(2, 6)
+    inputs = (source,) if hasattr(network, "encode") else ()
+    whole, state, steps = network(*inputs, target).logits, network.begin(), []
+    for place in range(6):
+        try:
+            output = network(*inputs, target[:, place : place + 1], state=state)
+        except RuntimeError:
+            return math.inf
+        state = output.state
+        steps.append(output.logits)
+    return apart(torch.cat(steps, dim=1), whole)
+
+
+def families_cached() -> dict[str, float]:
+    """The same for one small network of each family that writes."""
+    relative = PositionConfig(kind="t5", n_buckets=8, max_distance=16)
+    makes: dict[str, tuple[str, dict[str, Any]]] = {
+        "GPT": ("decoder", {"positions": PositionConfig(kind="learned"), "max_len": 16}),
+        "Llama": ("decoder", {"positions": PositionConfig(kind="rotary"), "n_kv_heads": 1, "d_head": 4}),
+        "T5": ("encoder-decoder", {"positions": relative}),
+        "LSTM": ("recurrent-lm", {"recurrent": RecurrentConfig(cell="lstm")}),
+        "GRU with attention": ("recurrent-seq2seq", {"recurrent": RecurrentConfig(cell="gru", attention="additive")}),
+    }
+    with torch.no_grad():
+        return {name: cached_away(tiny(kind, **changes)) for name, (kind, changes) in makes.items()}
+
+
 def cached_loop() -> Finding:
-    """H12: the loop begins at the start token and ends at EOS; with kept keys and values it is the same loop."""
+    """H12: the loop begins at the start token and ends at EOS; with kept keys and values it is the same loop, in every
+    family that writes."""
     network, source = tiny_network(tied_embeddings=False), some_ids(1, 6)
     state, start = network.begin(), network.config.start_id
     encoded = network.encode(source)
@@ -212,10 +249,15 @@ def cached_loop() -> Finding:
     without_end = generate(network, source, Greedy(), max_new_tokens=7, eos_id=())[0][0].ids
     end = max(written, key=written.index)  # the token that appears last of all
     ended = generate(network, source, Greedy(), max_new_tokens=7, eos_id=end)[0][0].ids
+    others = families_cached()
     return compare(
-        {"cached away from uncached": away, "generated": without_end, f"generated if {end} is EOS": ended},
         {
-            "cached away from uncached": EXACT,
+            "cached away from uncached": {"Transformer": away} | others,
+            "generated": without_end,
+            f"generated if {end} is EOS": ended,
+        },
+        {
+            "cached away from uncached": dict.fromkeys(("Transformer", *others), EXACT),
             "generated": written,
             f"generated if {end} is EOS": written[: written.index(end)],
         },

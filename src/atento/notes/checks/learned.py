@@ -1,5 +1,7 @@
 """Rows B2 and B3: the learned table of positions, and what training leaves of its late rows."""
 
+from pathlib import Path
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -11,12 +13,29 @@ from atento.networks import EncoderDecoder
 from atento.notes.checks.attention import EXACT, apart
 from atento.notes.checks.tiny import Adam, some_ids, tiny_network
 from atento.notes.finding import AtLeast, AtMost, Finding, compare, grid
+from atento.tasks.locate import FoundModel, lengthened
 
 ROWS, STEPS, LONGEST = 32, 40, 24  # of the table; of training; tokens of the longest text
 
 
+def longer_checkpoint(how: str) -> Tensor:
+    """How far the rows moved of a checkpoint with a table of 8 that training starts from with one of 12; (8,) or (2,).
+
+    Drawn out, only the first and the last row stay what they were.
+    """
+    scheme = PositionConfig("learned", longer=how)  # type: ignore[arg-type]
+    short, long = (tiny_network(positions=scheme, max_len=n).float() for n in (8, 12))
+    table = "source_inputs.positions.schemes.0.weight"
+    start = FoundModel(Path(), {}, short.state_dict())
+    found, old = lengthened(start, long, long.config).weights[table], start.weights[table]
+    found, old = found.detach(), old.detach()
+    moved = (found[:8] - old if how == "grown" else found[[0, -1]] - old[[0, -1]]).abs()
+    return moved.amax(dim=1) if len(found) == 12 else torch.full((1,), torch.inf)
+
+
 def learned_table() -> Finding:
-    """B2: a vector for each position, learnt with the rest; past its end an error; it may be grown or stretched."""
+    """B2: a vector for each position, learnt with the rest; past its end an error; it may be grown or stretched, while
+    a checkpoint is loaded too."""
     table, x = Learned(8, 6).double(), torch.randn(2, 5, 6, dtype=torch.float64)
     out = table(x, offset=1)
     torch.autograd.backward(out.sum())
@@ -39,6 +58,8 @@ def learned_table() -> Finding:
             "stretched to 15: old rows moved": apart(stretched[::2], table.weight),
             "rows between, away from the middle": apart(stretched[1::2], middles),
             "nine tokens": "refused" if "holds 8: got a text of 9" in past else past,
+            "loaded into 12: old rows moved": float(longer_checkpoint("grown").max()),
+            "loaded and stretched: first and last moved": float(longer_checkpoint("interpolated").max()),
         },
         {
             "away from x_t + p_t": EXACT,
@@ -47,6 +68,8 @@ def learned_table() -> Finding:
             "stretched to 15: old rows moved": AtMost(1e-6),
             "rows between, away from the middle": AtMost(1e-6),
             "nine tokens": "refused",
+            "loaded into 12: old rows moved": 0.0,
+            "loaded and stretched: first and last moved": AtMost(1e-6),
         },
     )
 

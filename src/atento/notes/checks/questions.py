@@ -1,4 +1,4 @@
-"""Row L9: the questions that the notes on self-attention and on positions ask, answered by numbers made on the spot.
+"""Row L9: the questions that the notes on attention, language models and positions ask, answered by numbers made here.
 
 Each is told in words of our own, in English and in Portuguese, and names the row that is its experiment.
 """
@@ -17,6 +17,9 @@ from atento.notes.checks.cost import attended, cost_of_positions
 from atento.notes.checks.learned import LONGEST, ROWS, trained_table
 from atento.notes.checks.modes import one_checkpoint
 from atento.notes.checks.relative import hybrid, score_split
+from atento.notes.checks.reordering import alignment_by_scheme
+from atento.notes.checks.sampling import BEST, NUCLEUS, what_k_keeps
+from atento.notes.checks.search import paths_drawn
 from atento.notes.checks.sparse import LENGTH, NEEDED, learned_spans, places_of
 from atento.notes.checks.tiny import derivatives, tiny_network
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
@@ -247,6 +250,64 @@ def schemes_joined() -> Answer:
     )
 
 
+def other_word_order() -> Answer:
+    """Who stands for whom where noun and adjective change places."""
+    links = alignment_by_scheme().value["wrong links"]
+    none, best = links["none"], links["best scheme"]
+    return Answer(
+        "B14",
+        {"wrong links without positions": none, "with the best scheme": best},
+        {"wrong links without positions": AtLeast(0.5), "with the best scheme": AtMost(0.15)},
+        (
+            "Do positions help to align languages of different word order?",
+            "Posições ajudam a alinhar línguas de ordem diferente?",
+        ),
+        (
+            f"Where noun and adjective change places, {none:.0%} of the links are wrong without positions, {best:.0%} "
+            "with the scheme that learns soonest, after the same updates.",
+            f"Onde substantivo e adjetivo trocam de lugar, {none:.0%} das ligações erram sem posições, {best:.0%} com "
+            "o esquema que aprende mais cedo, após as mesmas atualizações.",
+        ),
+    )
+
+
+def which_k() -> Answer:
+    """The same k on a flat and on a peaked distribution."""
+    found = what_k_keeps().value
+    mass = [found[f"{name}: mass of the best {BEST}"] for name in ("flat", "peaked")]
+    kept = [found[f"{name}: nucleus"] for name in ("flat", "peaked")]
+    return Answer(
+        "H4",
+        {"mass that k keeps of the flat one, below the peaked one's": mass[0] < mass[1], "nucleus": kept[0] > kept[1]},
+        {"mass that k keeps of the flat one, below the peaked one's": True, "nucleus": True},
+        ("Which k for top-k sampling?", "Que k para a amostragem top-k?"),
+        (
+            f"None fits everywhere: the best {BEST} hold {mass[0]:.0%} of a flat distribution and {mass[1]:.0%} of a "
+            f"peaked one; a nucleus of {NUCLEUS:g} keeps {kept[0]} tokens there and {kept[1]} here.",
+            f"Nenhum serve sempre: os {BEST} melhores têm {mass[0]:.0%} de uma distribuição plana e {mass[1]:.0%} de "
+            f"uma aguda; um núcleo de {comma(NUCLEUS, 2)} guarda {kept[0]} símbolos ali e {kept[1]} aqui.",
+        ),
+    )
+
+
+def is_greedy_bad() -> Answer:
+    """The best first word is not the first word of the best output."""
+    found = paths_drawn().value
+    greedy, best = found["greedy"]["probability"], found["beam of 2"]["probability"]
+    return Answer(
+        "H1",
+        {"probability of greedy's output": greedy, "of the best one": best},
+        {"probability of greedy's output": 0.192, "of the best one": 0.324},
+        ("Is greedy search so bad?", "A busca gulosa é tão ruim?"),
+        (
+            f"It cannot go back: in the example it writes an output of probability {greedy:.3f} where a beam of 2 "
+            f"finds one of {best:.3f}; where the model is sure of each word, both write the same.",
+            f"Ela não volta atrás: no exemplo escreve uma saída de probabilidade {comma(greedy, 3)} onde um feixe de 2 "
+            f"acha uma de {comma(best, 3)}; onde o modelo está seguro de cada palavra, escrevem o mesmo.",
+        ),
+    )
+
+
 def comma(number: float, digits: int) -> str:
     """A number as it is written in Portuguese."""
     return f"{number:.{digits}f}".replace(".", ",")
@@ -255,6 +316,7 @@ def comma(number: float, digits: int) -> str:
 ANSWERS: tuple[Callable[[], Answer], ...] = (
     *(what_is_seen, softmax_is_stable, some_of_the_future, long_texts_cost, one_model_two_ways, links_learnt),
     *(periodic_positions, past_the_longest_text, cost_of_distance, positions_explained, schemes_joined),
+    *(other_word_order, which_k, is_greedy_bad),
 )
 
 

@@ -18,8 +18,9 @@ from atento.networks.decompose import score_parts
 from atento.networks.positions import AddedPositions
 from atento.notes.checks.attention import EXACT, apart, random
 from atento.notes.checks.blocks import embedding_by_hand
-from atento.notes.checks.tiny import some_ids, tiny_network
-from atento.notes.finding import AtLeast, AtMost, Finding, compare, grid
+from atento.notes.checks.tiny import WORDS, some_ids, tiny_network
+from atento.notes.drawing import heat, labelled, sheet
+from atento.notes.finding import AtLeast, AtMost, Finding, compare
 from atento.notes.listing_positions import RelativePositionalEncoding
 
 SCHEMES = ("none", "sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix")
@@ -308,11 +309,14 @@ def score_split() -> Finding:
         )
     sizes = {name: float(part.abs().mean()) for name, part in parts.items()}
     share = {name: size / sum(sizes.values()) for name, size in sizes.items()}
-    lines = [f"{name}, head 0\n{grid(part[0, 0], 2)}" for name, part in parts.items()]
+    words = [WORDS[int(token) - 4] for token in ids[0]]
+    lines = [f"{name}, head 0\n{labelled(part[0, 0], words, words)}" for name, part in parts.items()]
+    maps = [heat(part[0, 0], name, words, words, cell=48) for name, part in parts.items()]
     names = ["content-content", "content-position", "position-content", "position-position", "T5Bias"]
     return compare(
         {"parts": list(parts), **away, "least share of a part": min(share.values())},
         {"parts": names, **dict.fromkeys(away, AtMost(1e-5)), "least share of a part": AtLeast(1e-4)},
         remark="shares of the mean size: " + ", ".join(f"{name} {size:.0%}" for name, size in share.items()),
         drawing="\n".join(lines),
+        figure=sheet("One head's scores, query by key, taken apart", [maps[n : n + 2] for n in range(0, len(maps), 2)]),
     )

@@ -25,6 +25,7 @@ from atento.text import (
     train_tokenizer,
     word_spans,
 )
+from atento.text.lengths import truncate
 from atento.world import write
 
 SENTENCE = "o gatinho corre rapidamente"  # L3
@@ -181,7 +182,8 @@ def special_tokens() -> Finding:
 
 
 def padded_batches() -> Finding:
-    """D6: a batch is as long as its longest sentence; accents stay unless one asks otherwise."""
+    """D6: a batch is as long as its longest sentence; accents stay unless one asks otherwise; what is cut is counted,
+    the longer of two texts first."""
     tokenizer = train_tokenizer(TokenizerConfig(kind="unigram", vocab_size=400), portuguese())
     texts = ["Ele está muito confortável.", "Eu amo.", "Um avô e uma avó não são iguais."]
     ids = tokenizer.encode_batch(texts)
@@ -195,11 +197,13 @@ def padded_batches() -> Finding:
             "shapes": [list(whole.shape), list(alone.shape)],
             "padding in each row": (whole == tokenizer.pad_id).sum(dim=1),
             "texts back": [tokenizer.decode(row.tolist()) for row in whole],
+            "cut to 4 in all": list(truncate([1, 2, 3, 4, 5], [6, 7], 4)),
         },
         {
             "shapes": [[3, lengths[longest] + 1], [1, lengths[1] + 1]],
             "padding in each row": [lengths[longest] - length for length in lengths],
             "texts back": texts,
+            "cut to 4 in all": [[1, 2], [6, 7], 3],
         },
         remark="the notes pad every text to the longest the model can read (error 46)",
     )

@@ -1,0 +1,93 @@
+"""Attention without padding: packed into one long row, it equals the plain equation, gradients too (A3, A19, E1)."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from atento.attention import attend
+from atento.attention.masks import Mask, bidirectional, causal, documents, lookahead, padding, window
+from atento.attention.varlen import Pieces
+
+B, H, L, K = 3, 4, 7, 5
+IDS = torch.tensor([[0, 0, 0, 1, 1, 2, -1], [4, 4, 4, 4, 4, 4, 4], [-1, -1, 3, 3, 1, 1, 1]])
+MIXED = torch.tensor([[0, 1, 0, 1, 0, 1, -1], [2, 0, 2, 0, 2, 0, 2], [-1, 5, -1, 5, 5, -1, 5]])
+REAL = torch.tensor([[True] * 7, [True] * 3 + [False] * 4, [False] * 5 + [True] * 2])
+NONE = torch.tensor([[True] * 7, [False] * 7, [True] * 7])
+MASKS: dict[str, Mask | Tensor | None] = {
+    "none": None,
+    "bidirectional": bidirectional(),
+    "causal": causal(),
+    "documents": documents(IDS),
+    "causal documents": causal() & documents(IDS),
+    "documents, then causal": documents(IDS) & causal(),
+    "mixed documents": documents(MIXED),
+    "causal mixed documents": causal() & documents(MIXED),
+    "one row of documents": documents(IDS[:1]),
+    "nothing but padding": documents(torch.full((B, L), -1)),
+    "padding": padding(REAL),
+    "padding, by lengths": padding(torch.tensor([7, 2, 5])),
+    "a row without keys": padding(NONE),
+    "a tensor of keys": REAL[:, None, None, :],
+}
+
+
+def qkv(dtype: torch.dtype = torch.float64, kv_heads: int = H, width: int = K) -> list[Tensor]:
+    g = torch.Generator().manual_seed(3)
+    sizes = (H, width), (kv_heads, width), (kv_heads, width + 1)
+    return [torch.randn(B, h, L, w, generator=g, dtype=torch.float64).to(dtype) for h, w in sizes]
+
+
+def outcome(inputs: list[Tensor], kernel: str, mask: Mask | Tensor | None) -> list[Tensor]:
+    """The output and its gradients, each element of it weighed differently."""
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    out = attend(*leaves, mask=mask, kernel=kernel)
+    weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype, device=out.device).view(out.shape)
+    return [out.detach(), *torch.autograd.grad((out * weights).sum(), leaves)]
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize(("dtype", "away"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_it_equals_the_plain_equation_gradients_too(name: str, dtype: torch.dtype, away: float) -> None:
+    for kv_heads in (H, 2):
+        inputs = qkv(dtype, kv_heads)
+        for got, expected in zip(outcome(inputs, "varlen", MASKS[name]), outcome(inputs, "plain", MASKS[name])):
+            torch.testing.assert_close(got, expected, rtol=0, atol=away)
+
+
+def test_keys_of_another_length() -> None:
+    q, k, v = qkv()
+    for mask in (None, padding(REAL)):
+        got, expected = (attend(q[:, :, :4], k, v, mask=mask, kernel=name) for name in ("varlen", "plain"))
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("mask", [window(1, 1), lookahead(1), documents(IDS) | causal(), ~documents(IDS)])
+def test_masks_that_it_does_not_know_are_refused(mask: Mask) -> None:
+    with pytest.raises(ValueError, match="variable-length attention knows documents, padded keys and the causal mask"):
+        attend(*qkv(), mask=mask, kernel="varlen")
+
+
+@pytest.mark.parametrize("extra", [{"dropout": 0.5}, {"bias": torch.zeros(1, 1, L, L)}])
+def test_what_it_cannot_add_or_drop_is_refused(extra: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="variable-length attention takes a mask alone"):
+        attend(*qkv(), kernel="varlen", **extra)  # type: ignore[arg-type]
+
+
+def test_pieces_leave_out_what_no_document_owns() -> None:
+    pieces = Pieces.of(IDS)
+    assert pieces.bounds.tolist() == [0, 3, 5, 6, 13, 16, 18] and pieces.longest == 7
+    assert len(pieces.places) == int((IDS >= 0).sum())
+    assert pieces.places.tolist()[-5:] == [18, 19, 20, 16, 17]  # of a row, by the number of the document
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", MASKS)
+def test_pytorchs_kernel_agrees_on_a_gpu(name: str) -> None:
+    """In bfloat16, which is all that it knows beside float16, against the plain equation in float32."""
+    g = torch.Generator().manual_seed(3)
+    inputs = [torch.randn(B, H, L, 64, generator=g).cuda().bfloat16() for _ in range(3)]
+    mask = MASKS[name]
+    mask = mask.cuda() if isinstance(mask, Tensor) else mask
+    plain = outcome([x.float() for x in inputs], "plain", mask)
+    for got, expected in zip(outcome(inputs, "varlen", mask), plain):
+        torch.testing.assert_close(got.float(), expected, rtol=3e-2, atol=3e-2)
