@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.data import batches as batches_module
-from atento.data.batches import Ragged, Seq2SeqBatches, plan
+from atento.data.batches import Ragged, Seq2SeqBatches, plan, rounded
 from atento.data.order import hashes, permutation
 
 PAD, EOS, START = 0, 3, 2
@@ -234,3 +234,13 @@ def test_shuffles_are_fair() -> None:
     assert len(counts) == 24 and abs(statistic - 23) < 5 * (2 * 23) ** 0.5
     places = [permutation(100, seed).tolist().index(0) for seed in range(500)]
     assert all(a != b for a, b in pairwise(places)) or len(set(places)) > 90
+
+
+def test_parts_have_round_numbers_of_examples() -> None:
+    """Multiples of 32 from 128 up, of 16 from 64 up, and on, all but one: shapes that come again need no new program."""
+    batches = of_lengths(natural(8000), 4096)
+    sizes = [len(part) for update in batches.plan(0) for part in update]
+    odd = [size for size in sizes if size % (1 << max(0, size.bit_length() - 3))]
+    assert len(odd) <= 1 and len(set(sizes)) < len(sizes) / 2
+    assert rounded(np.array([140, 280, 420, 421])).tolist() == [128, 288, 416, 421]
+    assert rounded(np.array([3, 3, 10])).tolist() == [3, 3, 10]

@@ -74,6 +74,34 @@ def test_bpe_passes_over_each_merge_with_the_rate() -> None:
     assert tokenizer.tokens(everything_dropped) == ["▁", "a", "b", "a", "b"]
 
 
+@pytest.mark.parametrize("rate", [0.05, 0.4])
+def test_bpe_draws_each_segmentation_as_often_as_the_paper_would(rate: float) -> None:
+    """Every step keeps each possible merge with 1 - rate and makes the best of those; counted by hand over all paths.
+
+    So it is told whether one random number for the whole of a word's first plain merges changes anything.
+    """
+    merges = [("a", "b"), ("b", "c"), ("ab", "c"), ("c", "ab"), ("abc", "ab")]
+    pieces = ["▁", "a", "b", "c", *("".join(pair) for pair in merges)]
+    tokenizer = Tokenizer.from_vocabulary("bpe", list(dict.fromkeys(pieces)), merges=merges)
+
+    def shares(parts: tuple[str, ...]) -> dict[tuple[str, ...], float]:
+        places = [(merges.index(pair), i) for i, pair in enumerate(zip(parts, parts[1:])) if pair in merges]
+        found: dict[tuple[str, ...], float] = {parts: rate ** len(places)}
+        for better, (_, i) in enumerate(sorted(places)):
+            joined = (*parts[:i], parts[i] + parts[i + 1], *parts[i + 2 :])
+            for end, share in shares(joined).items():
+                found[end] = found.get(end, 0.0) + (1 - rate) * rate**better * share
+        return found
+
+    expected = shares(("▁", *"abcab"))
+    assert len(expected) > 6 and math.isclose(sum(expected.values()), 1.0)
+    rows = tokenizer.encode_batch(["abcab"] * DRAWS, dropout=rate, seed=2)
+    counts = Counter(tuple(tokenizer.tokens(row)) for row in rows)
+    assert set(counts) <= set(expected)
+    for parts, share in expected.items():
+        assert share_close(counts[parts], share)
+
+
 def test_wordpiece_passes_over_each_longest_match_with_the_rate() -> None:
     """Hiraoka 2022, by hand: "ab" stays whole with probability 1 - rate; single letters are never passed over."""
     tokenizer = Tokenizer.from_vocabulary("wordpiece", ["a", "##b", "ab", "c"])
