@@ -85,7 +85,7 @@ def test_bpe_draws_each_segmentation_as_often_as_the_paper_would(rate: float) ->
     tokenizer = Tokenizer.from_vocabulary("bpe", list(dict.fromkeys(pieces)), merges=merges)
 
     def shares(parts: tuple[str, ...]) -> dict[tuple[str, ...], float]:
-        places = [(merges.index(pair), i) for i, pair in enumerate(zip(parts, parts[1:])) if pair in merges]
+        places = [(merges.index(pair), i) for i, pair in enumerate(itertools.pairwise(parts)) if pair in merges]
         found: dict[tuple[str, ...], float] = {parts: rate ** len(places)}
         for better, (_, i) in enumerate(sorted(places)):
             joined = (*parts[:i], parts[i] + parts[i + 1], *parts[i + 2 :])
