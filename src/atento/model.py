@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from atento.attention.positions import ALiBi, Sinusoidal
-from atento.config.decoding import DecodingConfig
+from atento.config.decoding import FILTERS, DecodingConfig
 from atento.config.network import network_to_dict
 from atento.config.schema import Reading, as_written
 from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
@@ -252,6 +252,8 @@ class Model:
         _check_texts(texts)
         usual = self.decoding
         beam = options.get("beam", usual.beam)
+        if any(name in options for name in FILTERS):  # one that leaves all as it is asks for draws all the same
+            options = {"sample": True} | options
         if n_best is not None:
             options = options | {"n_best": n_best}
         elif isinstance(beam, int) and 0 < beam < usual.n_best:  # a narrower beam than the recipe's n_best

@@ -124,7 +124,8 @@ def test_evaluate_scores_gates_and_json(server: ForkServer, here: Path) -> None:
     passed = server.run("evaluate", "run", "valid.tsv", "--fail-under", "chrf=0", "--fail-under", "bleu=0", cwd=here)
     assert passed.status == 0
     missed = server.run("evaluate", "run", "valid.tsv", "--fail-under", "chrf=101", "--fail-under", "ter=-1", cwd=here)
-    assert missed.status == 3 and missed.stderr.startswith("gate missed: chrf ") and "< 101.0" in missed.stderr
+    assert missed.status == 3 and missed.stderr.startswith("gate missed: chrf ") and "< 101.0, ter " in missed.stderr
+    assert "> -1.0" in missed.stderr  # of errors fewer are better
     assert "TER" in missed.stdout  # a gate's metric is scored too
     for gate in ("bleu", "bleu=", "bleu=x", "bleu=nan"):
         refused(server.run("evaluate", "run", "valid.tsv", "--fail-under", gate, cwd=here), "takes METRIC=VALUE", gate)

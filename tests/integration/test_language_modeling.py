@@ -64,6 +64,9 @@ def test_h12_a_trained_model_goes_on_from_a_prompt(language_model: Path) -> None
     drawn = model.generate("o gato", top_p=0.9, seed=3, max_new_tokens=6)
     assert drawn == model.generate("o gato", top_p=0.9, seed=3, max_new_tokens=6)
     assert "".join(model.stream("o gato", top_p=0.9, seed=3, max_new_tokens=6)) == drawn
+    drawn = model.generate("o gato", sample=True, n_best=4, seed=3, max_new_tokens=6)
+    for filters in ({"temperature": 1.0}, {"top_k": 0}, {"min_p": 0.0}, {"top_p": 1.0}):  # one that leaves all as it is
+        assert model.generate("o gato", n_best=4, seed=3, max_new_tokens=6, **filters) == drawn
     assert len(set(model.generate("o gato", temperature=1.5, n_best=5, max_new_tokens=6))) > 1
     with pytest.raises(CapabilityError, match="not translation"):
         model.translate("o gato")

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from atento.attention import attend
-from atento.attention.masks import Mask, bidirectional, causal, documents, lookahead, padding, window
+from atento.attention.masks import Mask, bidirectional, causal, documents, lookahead, padding, per_head, window
 from atento.attention.varlen import Pieces
 
 B, H, L, K = 3, 4, 7, 5
@@ -91,3 +91,18 @@ def test_pytorchs_kernel_agrees_on_a_gpu(name: str) -> None:
     plain = outcome([x.float() for x in inputs], "plain", mask)
     for got, expected in zip(outcome(inputs, "varlen", mask), plain):
         torch.testing.assert_close(got.float(), expected, rtol=3e-2, atol=3e-2)
+
+
+def test_heads_and_dropout_that_cannot_be_are_refused() -> None:
+    q, k, v = qkv()
+    for heads in (2, 8):
+        mask = per_head([causal()] * heads)
+        for kernel in ("auto", "plain", "blocked", "fused", "varlen", "flex"):
+            with pytest.raises(ValueError, match=f"is for {heads} heads: got 4"):
+                attend(q, k, v, mask=mask, kernel=kernel)
+    for dropout in (-1.0, 2.0, float("nan")):
+        with pytest.raises(ValueError, match=r"`dropout` must lie in \[0, 1\]"):
+            attend(q, k, v, dropout=dropout)
+    for lengths in (torch.ones(2, 5, dtype=torch.long), torch.ones(2, dtype=torch.bool), torch.ones(2)):
+        with pytest.raises(TypeError, match="`padding` takes lengths"):
+            padding(lengths)

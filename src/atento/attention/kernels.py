@@ -143,14 +143,18 @@ def attend(
         (B,H,T,Kv); a row that may attend to nothing gives 0. Query i stands at key S - T + i.
 
     Raises:
-        TypeError: the mask is not boolean. ValueError: head counts or kernel name cannot be.
+        TypeError: the mask is not boolean. ValueError: head counts, dropout or kernel name cannot be.
     """
     if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
         raise ValueError(
             f"key and value heads must be equal and divide the query heads: "
             f"got {k.shape[1]}, {v.shape[1]} and {q.shape[1]}"
         )
+    if not 0.0 <= dropout <= 1.0:
+        raise ValueError(f"`dropout` must lie in [0, 1]: got {dropout}")
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
+    if isinstance(lowered.mask, Mask) and lowered.mask.heads not in (1, q.shape[1]):
+        raise ValueError(f"the mask {lowered.mask.name} is for {lowered.mask.heads} heads: got {q.shape[1]}")
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     asked = Asked(lowered, bias, value_bias, relations, scale, dropout, random)
     name = choose(q, k, asked) if kernel == "auto" else kernel

@@ -355,6 +355,11 @@ def per_head(masks: Sequence[Mask]) -> Mask:
 def padding(lengths: Tensor) -> Mask:
     """Only real tokens may be attended to. `lengths` (B,) integers, or boolean (B,L) with True for a real token."""
     listed = lengths.dtype == torch.bool
+    if lengths.dim() != 1 + listed or lengths.is_floating_point():
+        raise TypeError(
+            f"`padding` takes lengths (B,), or boolean (B,L) with True for a real token: got {lengths.dtype} of "
+            f"{tuple(lengths.shape)}"
+        )
 
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         own = lengths.to(b.device)

@@ -79,7 +79,10 @@ def _pieces(mask: LoweredMask, batch: int) -> tuple[Pieces, Pieces, bool]:
         real = whole if mask.allowed is None else mask.allowed[:, 0, 0].expand(batch, -1)
         keys = Pieces.long(real.flatten().nonzero().flatten(), real.sum(dim=1))
         return Pieces.of(rows), keys, False
-    raise ValueError("variable-length attention knows documents, padded keys and the causal mask; use kernel='blocked'")
+    raise ValueError(
+        "variable-length attention knows documents, padded keys and the causal mask, none with another, but documents "
+        "with causal, and those with as many keys as queries; use kernel='blocked'"
+    )
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, queries: Pieces, keys: Pieces, causal: bool, scale: float) -> Tensor:

@@ -65,7 +65,11 @@ def evaluate(
             typer.echo(f"{found.name} {found.value:.2f} [{low:.2f}, {high:.2f}] {found.settings}")
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
-    missed = [f"{name} {scores[name].value:.2f} < {limit}" for name, limit in gates if scores[name].value < limit]
+    missed = []
+    for name, limit in gates:
+        value, worse = scores[name].value, ">" if name == "ter" else "<"  # of errors fewer are better
+        if value > limit if worse == ">" else value < limit:
+            missed.append(f"{name} {value:.2f} {worse} {limit}")
     if missed:
         typer.echo(f"gate missed: {', '.join(missed)}", err=True)
         raise GateMissed

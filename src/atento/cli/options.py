@@ -8,8 +8,8 @@ import typer
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda ...")]
 Precision = Annotated[str, typer.Option(help="float32, bfloat16, int8 (to write) or float64.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of whatever is drawn.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Processor threads; all cores if not given.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of whatever is drawn.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Processor threads; all cores if not given.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A run folder, a model folder or a hub name.")]
 

@@ -45,6 +45,8 @@ class DecodingConfig:
         for name in ("top_k", "no_repeat_ngrams", "min_new_tokens"):
             if getattr(self, name) < 0:
                 raise RecipeError(f"`decoding.{name}` must not be negative: got {getattr(self, name)}")
+        if not -50 <= self.length_penalty <= 50:
+            raise RecipeError(f"`decoding.length_penalty` must lie in [-50, 50]: got {self.length_penalty}")
         if not 0 <= self.temperature < float("inf"):
             raise RecipeError(f"`decoding.temperature` must be finite and not negative: got {self.temperature}")
         for name in ("top_p", "typical_p"):
