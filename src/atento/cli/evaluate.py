@@ -44,6 +44,7 @@ def evaluate(
     """Translate the sources, score against the targets; each score with its 95 % bootstrap interval."""
     from atento.evaluation import evaluate as score
     from atento.model import load
+    from atento.training.loop import LOWER_IS_BETTER, signed
 
     gates = [_gate(text) for text in fail_under or []]
     names = list(dict.fromkeys([*metrics.split(","), *(name for name, _ in gates)]))
@@ -67,9 +68,9 @@ def evaluate(
         typer.echo(json.dumps(records, ensure_ascii=False))
     missed = []
     for name, limit in gates:
-        value, worse = scores[name].value, ">" if name == "ter" else "<"  # of errors fewer are better
-        if value > limit if worse == ">" else value < limit:
-            missed.append(f"{name} {value:.2f} {worse} {limit}")
+        value, sign = scores[name].value, ">" if name in LOWER_IS_BETTER else "<"
+        if signed(name, value) < signed(name, limit):
+            missed.append(f"{name} {value:.2f} {sign} {limit}")
     if missed:
         typer.echo(f"gate missed: {', '.join(missed)}", err=True)
         raise GateMissed

@@ -74,7 +74,8 @@ class Sampler:
         """The ids of one drawn segmentation of `text`; `rate` lies in [0, 1]."""
         chance = random.Random(f"subwords {seed}")
         ids: list[int] = []
-        for word in self._cut.get(text) or self._words(text):
+        words = self._cut.get(text)
+        for word in self._words(text) if words is None else words:
             if len(word) <= _CHUNK:
                 ids += self._word(word, rate, chance)
             elif self._prefix or self._suffix:
@@ -126,11 +127,11 @@ class Sampler:
             self._merge(parts, count, chance)
             self._merged[word] = self._pieces(parts), count - len(parts)
         plain, merges = self._merged[word]
-        made = 0 if rate == 1.0 else int(log(1.0 - chance.random()) / log1p(-rate)) if rate else merges
+        made = 0.0 if rate == 1.0 else log(1.0 - chance.random()) / log1p(-rate) if rate else inf
         if made >= merges:
             return plain
         parts = self._letters(word)
-        self._merge(parts, made, chance)
+        self._merge(parts, int(made), chance)
         where = self._best(parts, rate, chance, passed=self._best(parts, 0.0, chance))
         while where >= 0:
             parts[where : where + 2] = [parts[where] + parts[where + 1]]
