@@ -1,8 +1,13 @@
 """One training step: against a plain trainer, accumulation, precision, clipping, decay, resuming, faults."""
 
 import copy
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from atento.attention import observe
 from atento.attention.dropout import Randomness
 from atento.config.network import NetworkConfig
 from atento.config.recipe import TrainingConfig
@@ -261,6 +267,71 @@ def test_an_update_that_breaks_off_leaves_no_gradient_behind(precision: str) -> 
         stepper.update(broken(), 1, 1e-2)
     assert train(stepper, 2) == train(healthy, 2)
     assert same(weights(stepper.network), weights(healthy.network))
+
+
+@pytest.fixture
+def eight_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(8)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("parts", [2, 4, 7])
+def test_parts_side_by_side_give_the_bits_of_parts_in_turn(
+    precision: str, parts: int, eight_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses, norms and weights after ten updates, dropout on; several parts really are under way at once."""
+    under_way, most, done, lock = [0], [0], [], threading.Lock()
+
+    def watched(network: nn.Module, part: Seq2SeqBatch, *rest: Any) -> tuple[Tensor, Tensor]:
+        with lock:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+        time.sleep(0.01)  # or a part so small would be done before the next begins
+        try:
+            return seq2seq_loss(network, part, *rest)
+        finally:
+            with lock:
+                under_way[0] -= 1
+                done.append(torch.get_num_threads())
+
+    beside, in_turn = (Stepper(make(dropout=0.3), CONFIG, precision, watched) for _ in range(2))
+    losses = train(beside, 10, accumulate=parts)
+    assert most[0] == min(parts, 4) and set(done) == {8 // min(parts, 4)} and torch.get_num_threads() == 8
+    one = partial(ThreadPoolExecutor, 1)
+    monkeypatch.setattr("atento.training.step.ThreadPoolExecutor", lambda workers, **given: one(**given))
+    most[0] = 0
+    assert train(in_turn, 10, accumulate=parts) == losses and most[0] == 1
+    assert same(weights(beside.network), weights(in_turn.network))
+
+
+def test_parts_go_in_turn_while_somebody_looks(eight_threads: None) -> None:
+    """What is seen stands in the order of the parts, and looking changes no bit."""
+    parts = list(data().parts(0, 3))
+    stepper, other = (Stepper(make(), CONFIG, "float32") for _ in range(2))
+    want = [attention_of(stepper.working, part) for part in parts]
+    with observe(stepper.working, layers=[0]) as seen:
+        looked = stepper.update(parts, 1, 1e-2)
+    assert looked == other.update(parts, 1, 1e-2) and same(weights(stepper.network), weights(other.network))
+    for one, given in zip(seen.weights["cross", 0], want, strict=True):
+        torch.testing.assert_close(one, given)
+
+
+def attention_of(network: EncoderDecoder, part: Seq2SeqBatch) -> Tensor:
+    with observe(network) as seen:
+        seq2seq_loss(network, part, 0.0, None)
+    return seen["cross", 0]
+
+
+def test_weights_held_still_get_no_gradient() -> None:
+    network = make()
+    network.decoder.blocks[0].requires_grad_(False)
+    before = weights(network)
+    train(Stepper(network, replace(CONFIG, weight_decay=0.0), "bfloat16"), 3, accumulate=2)
+    for name, value in weights(network).items():
+        assert torch.equal(value, before[name]) == name.startswith("decoder.blocks.0."), name
 
 
 def test_dropout_differs_from_step_to_step_and_part_to_part() -> None:

@@ -71,11 +71,11 @@ class Sinusoidal(nn.Module):
         """What is added: (L,D) for positions `offset` on, or (B,L,D) for `position_ids` (B,L)."""
         if position_ids is not None:
             return self._rows(position_ids)
-        end = offset + length
-        if end > self.table.shape[0]:
-            grown = torch.arange(max(end, 2 * self.table.shape[0]), device=self.table.device)
-            self.table = self._rows(grown).to(self.table.dtype)
-        return self.table[offset:end]
+        end, table = offset + length, self.table  # one look: another thread may put a longer one there
+        if end > table.shape[0]:
+            grown = torch.arange(max(end, 2 * table.shape[0]), device=table.device)
+            self.table = table = self._rows(grown).to(table.dtype)
+        return table[offset:end]
 
     def _rows(self, positions: Tensor) -> Tensor:
         return sinusoids(positions, self.d_model, self.base, interleaved=self.interleaved)

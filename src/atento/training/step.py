@@ -1,6 +1,8 @@
 """One training step on one page: parts of a batch in, summed losses, gradients divided once, one update out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -8,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
+from atento.attention.observe import observing
 from atento.config.recipe import TrainingConfig
 from atento.errors import TrainingError
 from atento.training.objectives import Batch, Objective, seq2seq_loss
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_AT_ONCE = 4  # parts of an update computed side by side at most: each holds what its backward pass needs
 
 
 @dataclass
@@ -61,14 +65,14 @@ class Stepper:
             TrainingError: the loss or the gradient is not finite; the weights are then untouched.
         """
         sums = Sums()
-        for module in (self.network, self.working):  # what an update that was broken off left behind
-            module.zero_grad(set_to_none=True)
-        for slot, part in enumerate(parts):
-            random = Randomness(self.config.seed, step, slot)
-            loss, nll = self.loss(self.working, part.to(self.device), self.config.label_smoothing, random)
-            torch.autograd.backward(loss)
-            self._collect()
-            sums.add(Sums(float(loss.detach()), float(nll), part.targets))
+        self.network.zero_grad(set_to_none=True)  # what an update that was broken off left behind
+        for part_sums, gradients in self._parts(list(parts), step):
+            sums.add(part_sums)
+            for master, gradient in zip(self.parameters.values(), gradients):
+                if gradient is not None and master.grad is None:
+                    master.grad = gradient.to(master.dtype, copy=True)  # a copy: two weights may share a gradient
+                elif gradient is not None and master.grad is not None:
+                    master.grad.add_(gradient)
         norm = self._divide_and_clip(sums, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -77,14 +81,31 @@ class Stepper:
         self.refresh()
         return sums, norm
 
-    def _collect(self) -> None:
-        """Add the working copy's gradients to the float32 ones."""
-        if self.working is self.network:
+    def _parts(self, parts: list[Batch], step: int) -> Iterator[tuple[Sums, list[Tensor | None]]]:
+        """Sums and gradients of each part, in order: on a CPU side by side, each with its share of the threads.
+
+        Small products gain little from a second thread, and every one of them waits for the slower. Parts side by side
+        wait for each other once an update. Side by side or in turn, the same bits come out.
+        """
+        at_once = min(len(parts), torch.get_num_threads(), _AT_ONCE) if self.device.type == "cpu" else 1
+        if at_once <= 1:
+            yield from (self._part(part, step, slot) for slot, part in enumerate(parts))
             return
-        for master, copy in zip(self.parameters.values(), self.working.parameters()):
-            if copy.grad is not None:
-                master.grad = copy.grad.float() if master.grad is None else master.grad.add_(copy.grad)
-                copy.grad = None
+        threads = torch.get_num_threads() // at_once
+        workers = 1 if observing(self.working) else at_once  # what is seen is kept in the order of the parts
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
+            todo = [pool.submit(copy_context().run, self._part, part, step, slot) for slot, part in enumerate(parts)]
+            yield from (one.result() for one in todo)
+
+    def _part(self, part: Batch, step: int, slot: int) -> tuple[Sums, list[Tensor | None]]:
+        """One part's sums, and the gradient of its summed loss for every weight; None where there is none."""
+        random = Randomness(self.config.seed, step, slot)
+        loss, nll = self.loss(self.working, part.to(self.device), self.config.label_smoothing, random)
+        weights = list(self.working.parameters())
+        learned = [weight for weight in weights if weight.requires_grad]
+        found = iter(torch.autograd.grad(loss, learned, allow_unused=True))
+        gradients = [next(found) if weight.requires_grad else None for weight in weights]
+        return Sums(float(loss.detach()), float(nll), part.targets), gradients
 
     def _divide_and_clip(self, sums: Sums, step: int) -> float:
         grads = [p.grad for p in self.parameters.values() if p.grad is not None]
