@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -16,6 +16,7 @@ from atento.config.decoding import FILTERS, DecodingConfig
 from atento.config.network import network_to_dict
 from atento.config.schema import Reading, as_written
 from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
+from atento.metrics.utilities import embedding_utility
 from atento.networks import Decoder, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq, build_network
 from atento.networks.fast import fast_steps, why_not_fast
 from atento.networks.ledger import Ledger
@@ -27,7 +28,7 @@ from atento.tasks.locate import check_weights, decoding_config, network_config, 
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.translation import stream_translation, translate
 from atento.tasks.word_models import WordModel, embed_words, read_word_model, trained_word_model
-from atento.tasks.writing import WrittenText
+from atento.tasks.writing import Utility, WrittenText
 from atento.text import Tokenizer, has_tokenizer
 from atento.training.memory import keep_freed_memory
 
@@ -139,7 +140,8 @@ class Model:
         """Translate a text (str in, str out) or texts (list in, list out); with `n_best`, lists of that many.
 
         Options are those of a recipe's `decoding`, the recipe's where not given: beam (1 is greedy), length_penalty,
-        sample, temperature, top_k, top_p, min_p, mbr (a utility), candidates, max_new_tokens, stop, seed, and more
+        sample, temperature, top_k, top_p, min_p, mbr (a metric, "embeddings:MODEL", or a function of two lists of texts
+        that gives the matrix of their utilities), candidates, max_new_tokens, stop, seed, and more
         (`atento.config.decoding`). A blank text gives a blank translation.
         """
         return _texts(self.translations, text, n_best, options)
@@ -148,7 +150,7 @@ class Model:
         self, texts: Sequence[str], *, n_best: int | None = None, **options: Any
     ) -> list[list[WrittenText]]:
         """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores."""
-        return self._seq2seq("translation", texts, self._decoding(texts, n_best, options))
+        return self._seq2seq("translation", texts, n_best, options)
 
     @overload
     def summarize(self, text: str, **options: Any) -> str: ...
@@ -161,7 +163,7 @@ class Model:
 
     def summaries(self, texts: Sequence[str], *, n_best: int | None = None, **options: Any) -> list[list[WrittenText]]:
         """As `summarize`, with each output's hypothesis."""
-        return self._seq2seq("summarization", texts, self._decoding(texts, n_best, options))
+        return self._seq2seq("summarization", texts, n_best, options)
 
     @overload
     def generate(self, prompt: str, **options: Any) -> str: ...
@@ -178,7 +180,13 @@ class Model:
         """As `generate`, with each output's hypothesis."""
         network, decoding = self._language_model(), self._decoding(prompts, n_best, options)
         return go_on(
-            network, self._tokenizer(), prompts, decoding, template=self.config.get("template"), steps=self.steps
+            network,
+            self._tokenizer(),
+            prompts,
+            decoding,
+            template=self.config.get("template"),
+            steps=self.steps,
+            utility=_utility(options.get("mbr", decoding.mbr)),
         )
 
     def stream(self, prompt: str, *, task: str | None = None, row: int = 0, **options: Any) -> Iterator[str]:
@@ -215,8 +223,7 @@ class Model:
         network = self.network
         if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM):
             raise CapabilityError(f"a {type(network).__name__} writes nothing that could be scored")
-        sources, targets = ([one] if isinstance(one, str) else list(one) for one in (source, target))
-        _check_texts([*sources, *targets])
+        sources, targets = _listed(source), _listed(target)
         if len(sources) != len(targets):
             raise UsageError(f"as many sources as targets: got {len(sources)} and {len(targets)}")
         found = score_texts(
@@ -224,8 +231,12 @@ class Model:
         )
         return found[0] if isinstance(source, str) else found
 
-    def _seq2seq(self, task: str, texts: Sequence[str], decoding: DecodingConfig) -> list[list[WrittenText]]:
-        return translate(self._writer(task), self._tokenizer(), texts, decoding, steps=self.steps)
+    def _seq2seq(
+        self, task: str, texts: Sequence[str], n_best: int | None, options: dict[str, Any]
+    ) -> list[list[WrittenText]]:
+        network, decoding = self._writer(task), self._decoding(texts, n_best, options)
+        utility = _utility(options.get("mbr", decoding.mbr))
+        return translate(network, self._tokenizer(), texts, decoding, steps=self.steps, utility=utility)
 
     def _writer(self, task: str | None) -> EncoderDecoder | RecurrentSeq2Seq:
         if self.config.get("task") not in (task, "text-to-text"):  # T5's prefix says what is to be done
@@ -254,6 +265,8 @@ class Model:
         beam = options.get("beam", usual.beam)
         if any(name in options for name in FILTERS):  # one that leaves all as it is asks for draws all the same
             options = {"sample": True} | options
+        if callable(options.get("mbr")):
+            options = options | {"mbr": "a function"}
         if n_best is not None:
             options = options | {"n_best": n_best}
         elif isinstance(beam, int) and 0 < beam < usual.n_best:  # a narrower beam than the recipe's n_best
@@ -272,8 +285,7 @@ class Model:
         Options: layer (0 first, -1 last), pooling (mean, first, last, max), normalize, max_len; the model's own where
         not given: those of a sentence-transformers folder, else the mean over the last layer.
         """
-        texts = [text] if isinstance(text, str) else list(text)
-        _check_texts(texts)
+        texts = _listed(text)
         known = list(EmbeddingConfig.__dataclass_fields__)
         for name in options:
             if name not in known:
@@ -329,11 +341,25 @@ def _texts(
     write: Callable[..., list[list[WrittenText]]], given: object, n_best: int | None, options: dict[str, Any]
 ) -> Any:
     """str in, str out; list in, list out; with `n_best`, lists of that many."""
-    if not isinstance(given, Iterable) or isinstance(given, bytes):
-        raise UsageError(f"give a text or a list of texts: got {type(given).__name__}")
-    outputs = write([given] if isinstance(given, str) else list(given), n_best=n_best, **options)
+    outputs = write(_listed(given), n_best=n_best, **options)
     texts = [[one.text for one in found] if n_best is not None else found[0].text for found in outputs]
     return texts[0] if isinstance(given, str) else texts
+
+
+def _listed(given: object) -> list[str]:
+    """A text or texts as a list."""
+    if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
+        raise UsageError(f"give a text or a list of texts: got {type(given).__name__}")
+    texts = [given] if isinstance(given, str) else list(given)
+    _check_texts(texts)
+    return texts
+
+
+def _utility(given: object) -> Utility | None:
+    """What `mbr` compares texts by where that is no metric's name: a function, or the vectors of "embeddings:MODEL"."""
+    if isinstance(given, str) and given.startswith("embeddings:"):
+        return embedding_utility(load(given.removeprefix("embeddings:")).embed)
+    return given if callable(given) else None
 
 
 def _check_texts(texts: Iterable[object]) -> None:

@@ -198,6 +198,27 @@ def test_a_model_that_writes_line_ends_still_answers_line_by_line(server: ForkSe
     raise AssertionError(f"only {seen!r} was ever written")
 
 
+@pytest.mark.parametrize(
+    ("streams", "answered"),
+    [("<&-", False), ("< line.txt >&-", False), ("< line.txt 2>&-", True), ("<&- >&- 2>&-", False)],
+)
+def test_standard_streams_that_were_closed_before_the_start(here: Path, streams: str, answered: bool) -> None:
+    """Nothing to read, or nobody who reads: no failure."""
+    (here / "line.txt").write_text("A cat.\n", encoding="utf-8")
+    command = " ".join(f"'{word}'" for word in PLAIN)
+    done = subprocess.run(
+        f"{command} translate run {streams}",
+        shell=True,
+        cwd=here,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout == (f"{atento.load(here / 'run').translate('A cat.')}\n" if answered else "")
+
+
 def test_decoding_flags(server: ForkServer, here: Path) -> None:
     source = lines(here / "valid.tsv", 0)
     stdin, model = "\n".join(source) + "\n", atento.load(here / "run")
@@ -213,6 +234,15 @@ def test_decoding_flags(server: ForkServer, here: Path) -> None:
     many = server.run("translate", "run", "--beam", "3", "--n-best", "2", cwd=here, stdin=stdin)
     assert [line.split("\t") for line in many.stdout.split("\n")[:-1]] == model.translate(source, beam=3, n_best=2)
     refused(server.run("translate", "run", "--greedy", "--beam", "2", cwd=here), "--greedy and --beam 2 exclude each")
+    refused(server.run("translate", "run", "--mbr", "f1", "--beam", "2", cwd=here), "--beam has no part in --mbr")
+    refused(
+        server.run("translate", "run", "--beam", "2000", cwd=here), "`decoding.beam` must be at most 1024: got 2000"
+    )
+    refused(
+        server.run("translate", "run", "--min-new-tokens", "9", "--max-new-tokens", "3", cwd=here, stdin="a\n"),
+        "`decoding.min_new_tokens` must not exceed `max_new_tokens`: got 9 and 3",
+    )
+    refused(server.run("translate", "run", "--mbr", "blue", cwd=here, stdin="a\n"), "unknown utility 'blue'; did you")
     refused(server.run("translate", "run", "--beam", "2", "--n-best", "3", cwd=here, stdin="a\n"), "must not exceed")
     refused(
         server.run("translate", "run", "--n-best", "2", "--split-sentences", cwd=here),

@@ -95,6 +95,9 @@ def test_config_and_recipes_and_training_from_a_copy(server: ForkServer, here: P
     assert json.loads(server.run("runs", "--json", cwd=here).stdout) == [record]
     shown = server.run("config", "show", "runs/mine/recipe.yaml", "--json", cwd=here)
     assert json.loads(shown.stdout)["recipe"]["network"]["d_model"] == 16  # a run's recipe is a recipe
+    moved = server.run("config", "check", "multi30k-en-de", "data.folder=nowhere", cwd=here)
+    assert (moved.status, moved.stdout) == (0, "ok\n") and moved.stderr.count("\n") == 4
+    assert f"warning: data.valid: no such file here: {here / 'nowhere' / 'val.de'}\n" in moved.stderr
     assert server.run("config", "check", "-", cwd=here, stdin=(here / "mine.yaml").read_text("utf-8")).stdout == "ok\n"
 
 
@@ -131,7 +134,10 @@ def test_evaluate_scores_gates_and_json(server: ForkServer, here: Path) -> None:
         refused(server.run("evaluate", "run", "valid.tsv", "--fail-under", gate, cwd=here), "takes METRIC=VALUE", gate)
     refused(server.run("evaluate", "run", "valid.tsv", "--fail-under", "blue=2", cwd=here), "unknown metric 'blue'")
     refused(server.run("evaluate", "run", "valid.tsv", "--metrics", "bleu,x", cwd=here), "unknown metric 'x'")
-    refused(server.run("evaluate", "run", "valid.tsv", "--task", "tagging", cwd=here), "evaluates translation: got")
+    refused(
+        server.run("evaluate", "run", "valid.tsv", "--task", "tagging", cwd=here),
+        "evaluates translation and summarization: got",
+    )
     refused(server.run("evaluate", "run", "a", "b", "c", cwd=here), "or two parallel files: got 3 files")
     refused(server.run("evaluate", "run", "none.tsv", cwd=here), "none.tsv: no such file")
     (here / "bad.tsv").write_text("a\tb\nbroken\n", encoding="utf-8")
@@ -199,6 +205,23 @@ def test_translate_streams_what_it_writes(server: ForkServer, here: Path) -> Non
     assert refused.status != 0 and "does not go on from a text" in refused.stderr
     refused = server.run("summarize", "run", "--stream", stdin=lines, cwd=here)
     assert refused.status != 0 and "this model does translation, not summarization" in refused.stderr
+
+
+def test_a_summarizer_is_trained_used_and_scored(server: ForkServer, here: Path) -> None:
+    """As a translator, but for its name, its metric and the command that uses it."""
+    trained = server.run("train", "tiny.yaml", "task=summarization", "metrics=[rouge]", "--out", "short", cwd=here)
+    assert trained.status == 0 and "atento summarize short FILE" in trained.stderr
+    valid = [json.loads(line) for line in (here / "short" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [event for event in valid if event["event"] == "valid" and 0 <= event["rouge"] <= 100]
+    lines = "a cat\n\nthe dog sleeps\n"
+    done = server.run("summarize", "short", stdin=lines, cwd=here)
+    assert done.status == 0 and done.stdout.split("\n")[:-1] == atento.load(here / "short").summarize(
+        lines.split("\n")[:-1]
+    )
+    scored = json.loads(server.run("evaluate", "short", "valid.tsv", "--json", cwd=here).stdout)
+    assert set(scored) == {"rouge"}
+    refused = server.run("translate", "short", stdin=lines, cwd=here)
+    assert refused.status != 0 and "this model does summarization, not translation" in refused.stderr
 
 
 def test_a_models_text_is_escaped_in_a_page(server: ForkServer, here: Path) -> None:

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import ForkServer
@@ -72,6 +73,34 @@ def test_h12_a_trained_model_goes_on_from_a_prompt(language_model: Path) -> None
         model.translate("o gato")
     with pytest.raises(UsageError, match="a stream is one output"):
         model.stream("o gato", beam=4)
+
+
+def test_h10_least_risk_by_a_models_vectors_or_any_function(language_model: Path) -> None:
+    model = atento.load(language_model)
+    options = {"candidates": 8, "max_new_tokens": 6, "seed": 3}
+    calls: list[int] = []
+
+    def by_hand(candidates: list[str], evidence: list[str]) -> np.ndarray:
+        calls.append(len(candidates))
+        one, two = (model.embed(texts).astype(np.float64) for texts in (candidates, evidence))
+        sizes = np.linalg.norm(one, axis=1)[:, None] * np.linalg.norm(two, axis=1)[None]
+        return (1 + np.divide(one @ two.T, sizes, where=sizes > 0, out=np.zeros_like(sizes))) / 2
+
+    by_vectors = model.generations(["o gato", "a menina"], mbr=f"embeddings:{language_model}", **options)
+    by_function = model.generations(["o gato", "a menina"], mbr=by_hand, **options)
+    assert [row[0].text for row in by_vectors] == [row[0].text for row in by_function] and len(calls) >= 2
+    for one, two in zip(by_vectors, by_function, strict=True):
+        assert one[0].hypothesis.score == pytest.approx(two[0].hypothesis.score, abs=1e-5)
+    with pytest.raises(UsageError, match="no model at nowhere"):
+        model.generate("o gato", mbr="embeddings:nowhere")
+
+
+@pytest.mark.parametrize("texts", [None, 3, {"a": 1}, b"o gato", [None]])
+def test_what_is_no_text_is_refused(language_model: Path, texts: Any) -> None:
+    model = atento.load(language_model)
+    for use in (model.generate, model.embed, lambda texts: model.score(texts, texts)):
+        with pytest.raises(UsageError, match=r"(give a text or a list of texts|a text must be a str): got "):
+            use(texts)
 
 
 def test_h11_scores_of_a_given_output_are_those_of_one_pass(language_model: Path) -> None:

@@ -131,7 +131,7 @@ def test_early_stop_counts_on_over_a_resume(server: ForkServer, place: Path) -> 
 def test_f12_the_average_is_the_mean_in_float64(run: Path, place: Path) -> None:
     shutil.copytree(run, place / "run")
     averaged = average_run(place / "run", 3)
-    assert (averaged.count, averaged.score) == (3, None)
+    assert (len(averaged.names), averaged.score) == (3, None)
     parts = [load_file(run / "checkpoints" / f"step-000000{n}" / "model.safetensors") for n in (16, 20, 24)]
     found = load_file(averaged.path / "model.safetensors")
     assert found.keys() == parts[0].keys()
@@ -147,7 +147,7 @@ def test_one_checkpoint_is_its_own_average(run: Path, place: Path) -> None:
     shutil.copytree(run, place / "run")
     averaged = average_run(place / "run", 1)
     assert tensors(averaged.path / "model.safetensors") == tensors(last(run) / "model.safetensors")
-    assert average_run(place / "run", 50).count == 6
+    assert len(average_run(place / "run", 50).names) == 6
 
 
 def test_best_chooses_the_average_only_where_it_is_better(run: Path, place: Path) -> None:
@@ -182,7 +182,7 @@ def test_average_by_hand(server: ForkServer, run: Path, place: Path) -> None:
     shutil.copytree(run, place / "run")
     done = server.run("average", "run", "--last", "2", cwd=place)
     assert (done.status, done.stdout) == (0, "run/averaged/step-00000024\n")
-    assert done.stderr == "averaged 2 checkpoints\n"
+    assert done.stderr == "averaged 2 checkpoints: step-00000024, step-00000020\n"
     assert server.run("translate", "run/averaged/step-00000024", cwd=place, stdin="A cat.\n").status == 0
     missing = server.run("average", "nothing", cwd=place)
     assert missing.status == 2 and missing.stderr == "error: nothing has no checkpoint to average\n"

@@ -1,8 +1,11 @@
 """The attention call: against two loops, the two kernels against each other, gradients, and what is refused."""
 
 import math
+import re
 from itertools import product
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -309,6 +312,27 @@ def test_head_counts_that_cannot_be_are_refused(query: int, keys: int, values: i
     message = rf"key and value heads must be equal and divide the query heads: got {keys}, {values} and {query}"
     with pytest.raises(ValueError, match=message):
         attend(q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"q": np.zeros((1, 2, 3, 4))}, "`q` must be a tensor (B,H,L,K): got ndarray"),
+        ({"k": torch.zeros(2, 3, 4)}, "`k` must have four dimensions (B,H,L,K): got (2, 3, 4)"),
+        (
+            {"v": torch.zeros(1, 2, 3, 4).double()},
+            "q, k and v must be of one type: got torch.float32, torch.float32 and",
+        ),
+        ({"k": torch.zeros(1, 2, 3, 5)}, "queries and keys must be equally wide, 1 or more: got 4 and 5"),
+        ({"q": torch.zeros(1, 2, 3, 0), "k": torch.zeros(1, 2, 3, 0)}, "equally wide, 1 or more: got 0 and 0"),
+        ({"v": torch.zeros(1, 2, 5, 4)}, "there must be a value for each key: got 3 keys and 5 values"),
+        ({"mask": causal}, "a mask is a value: call the function, as in mask=causal()"),
+        ({"kernel": 3}, "unknown kernel 3. Known: "),
+    ],
+)
+def test_what_does_not_go_together_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        attend(**{name: torch.zeros(1, 2, 3, 4) for name in "qkv"} | change)
 
 
 def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> None:

@@ -142,6 +142,14 @@ def test_what_was_not_observed_is_said(network: EncoderDecoder) -> None:
     message = "no encoder attention of layer 2 was observed; the network has layers 0 to 1"
     with pytest.raises(UsageError, match=message):
         seen["encoder", 2]
+    for given, message in (
+        ({"layers": -1}, "`layers` takes a list of numbers: got -1; write layers=[-1]"),
+        ({"heads": 0}, "`heads` takes a list of numbers: got 0; write heads=[0]"),
+        ({"layers": [9]}, "there is no layer 9 to observe; the network has layers 0 to 2"),
+        ({"layers": [0, -4]}, "there is no layer -4 to observe; the network has layers 0 to 2"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(message)), observe(network, **given):
+            pass
     with observe(torch.nn.Linear(1, 1)) as nothing:
         pass
     with pytest.raises(UsageError, match="no 'encoder' attention was observed; seen: nothing"):

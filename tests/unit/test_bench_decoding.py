@@ -13,6 +13,7 @@ from atento.bench import decoding, encoding, generation
 from atento.bench.agreement import measure_agreement, search, share, top_tokens
 from atento.bench.ctranslate2_side import Conversion, CTranslate2
 from atento.bench.decoding import compare, same_tokens
+from atento.bench.decoding_parts import measure_parts
 from atento.bench.decoding_sides import Ours, Transformers, Work, write_weights
 from atento.bench.encoding import natural_sentences, off, padding
 from atento.bench.encoding_sides import (
@@ -293,3 +294,13 @@ def test_g8_onnx_runtime_gives_the_same_vectors(encoder: tuple[Path, list[str], 
         side.load(folder, exported / f"{kind}.onnx")
         errors[kind] = off(side.run(texts), vectors)
     assert errors["float32"] < 1e-5 < errors["int8"] < 0.2
+
+
+def test_h12_parts_of_a_step_add_up_to_it(weights: Path) -> None:
+    """Clocks change nothing that is written, and what they read is the whole."""
+    work = Work((5, 3), 2, 6)
+    [row] = measure_parts(0.2, size="tiny", cells=(work,), precisions=("float32",))
+    assert {"projection to the vocabulary", "attention itself", "norms", "the search"} <= set(row["parts"])
+    times = [float(text.split(" ms")[0]) for text in row["parts"].values()]
+    assert sum(times) == pytest.approx(row["ms_a_step"], abs=0.001 * len(times)) and min(times) >= 0
+    assert times == sorted(times, reverse=True) and row["ms_reading_the_source"] > 0

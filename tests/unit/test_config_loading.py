@@ -70,6 +70,29 @@ def test_network_short_forms(write: Write) -> None:
     assert load(MINIMAL + "network: {}\n", write).recipe.network == NetworkConfig()
 
 
+@pytest.mark.parametrize("network", ["t5-small", "{preset: t5-small}"])
+def test_a_presets_vocabulary_is_that_of_the_recipes_tokenizer(write: Write, network: str) -> None:
+    assert load(MINIMAL + f"network: {network}\n", write).recipe.network == preset("t5-small", vocab_size=0)
+    own = load(MINIMAL + "network: {preset: t5-small, vocab_size: 77}\n", write)
+    assert own.recipe.network == preset("t5-small", vocab_size=77)
+
+
+@pytest.mark.parametrize(
+    ("network", "kinds"),
+    [
+        ("roberta-base", ["masked-language-model"]),
+        ("{preset: roberta-base, n_layers: 2}", ["masked-language-model"]),
+        ("bert-base-pretraining", ["masked-language-model", "next-sentence"]),
+        ("{preset: bert-tiny, heads: [{kind: masked-language-model, hidden: true}]}", ["masked-language-model"]),
+    ],
+)
+def test_a_presets_heads_are_those_of_the_task_where_it_has_none(write: Write, network: str, kinds: list[str]) -> None:
+    text = "task: masked-language-modeling\ndata: {train: {world: train, count: 9}}\n"
+    recipe = load(f"{text}network: {network}\n", write).recipe
+    assert [head.kind for head in recipe.network.heads] == kinds
+    assert recipe.network.heads[0].hidden == ("hidden" in network)
+
+
 def test_a_partly_written_section_changes_the_presets_own(write: Write) -> None:
     loaded = load(MINIMAL + "network: {preset: transformer-tiny, positions: {base: 500}}\n", write)
     assert loaded.recipe.network.positions == replace(preset("transformer-tiny").positions, base=500.0)

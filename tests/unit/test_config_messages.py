@@ -9,7 +9,7 @@ import pytest
 from atento.config.loading import load_recipe
 from atento.errors import RecipeError
 
-BUILT = "translation, language-modeling, masked-language-modeling, bidirectional-language-modeling, cbow"
+BUILT = "translation, summarization, language-modeling, masked-language-modeling, bidirectional-language-modeling, cbow"
 HEAD = "task: translation\ndata: {train: {source: a.en, target: a.pt}}\n"  # what follows begins on line 3
 
 

@@ -214,8 +214,12 @@ def test_eos_still_ends_what_no_string_stopped() -> None:
         (lambda: RepetitionPenalty(0.0), "`penalty` must be above 0 and finite: got 0.0"),
         (lambda: RepetitionPenalty(INF), "`penalty` must be above 0 and finite: got inf"),
         (lambda: NoRepeatNGrams(0), "`n` must be at least 1: got 0"),
-        (lambda: Banned([[1], []]), r"a banned sequence must hold ids, one at least: got \[\]"),
-        (lambda: Banned([[1, -2]]), r"a banned sequence must hold ids, one at least: got \[1, -2\]"),
+        (lambda: Banned([[1], []]), r"a banned sequence must hold ids, one at least, such as \[\[17\]\]: got \[\]"),
+        (lambda: Banned([17]), r"a banned sequence must hold ids, one at least, such as \[\[17\]\]: got 17"),
+        (
+            lambda: Banned([[1, -2]]),
+            r"a banned sequence must hold ids, one at least, such as \[\[17\]\]: got \[1, -2\]",
+        ),
         (
             lambda: Banned([[7]])(torch.zeros(1, V), standing([[1]])),
             "a banned id must be below 5, the vocabulary: got 7",

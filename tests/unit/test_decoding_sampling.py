@@ -379,10 +379,12 @@ def test_strategies_that_cannot_be_are_refused(bad: dict[str, float], message: s
         ({"padding_mask": torch.ones(3, 2).bool()}, r"`padding_mask` must be boolean, as large as `ids` \(3, 1\)"),
         ({"padding_mask": torch.ones(3, 1)}, "`padding_mask` must be boolean, .*: got torch.float32"),
         ({"prefix_ids": torch.ones(2, 1).long()}, r"`prefix_ids` must be of shape \(B,P\), B 3: got \(2, 1\)"),
+        ({"prefix_ids": [[1], [1], [1]]}, "`prefix_ids` must be a tensor: got list"),
+        ({"padding_mask": [[True]] * 3}, "`padding_mask` must be a tensor: got list"),
     ],
 )
 def test_requests_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         generate(chain(8), ids(0, 1, 2), Sample(), **{"max_new_tokens": 2} | options)  # type: ignore[arg-type]
 
 

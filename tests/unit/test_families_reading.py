@@ -65,7 +65,7 @@ def test_c16_the_ledger_names_what_was_loaded(bert: Path) -> None:
 
 def test_c16_missing_weights_are_an_error_unless_allowed(bert: Path) -> None:
     rewrite(bert, lambda weights: weights.pop("encoder.layer.1.output.dense.weight"))
-    with pytest.raises(ModelError, match=r"1 weights are missing: stack\.blocks\.1\.feed_forward\.outer\.weight"):
+    with pytest.raises(ModelError, match=r"missing weights \(1\): encoder\.layer\.1\.output\.dense\.weight"):
         atento.load(bert)
     model = atento.load(bert, allow_missing=True)
     assert model.ledger is not None and model.ledger.new == ["stack.blocks.1.feed_forward.outer.weight"]
@@ -159,8 +159,17 @@ def test_c16_numbers_that_are_not_finite_are_refused(bert: Path) -> None:
         ({"is_decoder": True}, "`is_decoder` True is not built here"),
         ({"hidden_size": None}, "'hidden_size' is missing"),
         ({"num_attention_heads": 3}, "`n_heads` must divide `d_model`: got 3 and 8"),
-        ({"intermediate_size": 13}, r"feed_forward\.inner\.weight has shape \(12, 8\), config\.json says \(13, 8\)"),
-        ({"vocab_size": "many"}, "config.json"),
+        (
+            {"intermediate_size": 13},
+            r"encoder\.layer\.0\.intermediate\.dense\.weight, here stack\.blocks\.0\.feed_forward\.inner\.weight, "
+            r"has shape \(12, 8\), config\.json says \(13, 8\)",
+        ),
+        ({"vocab_size": "many"}, r"config\.json: `vocab_size` must be a whole number, 1 or more: got 'many'"),
+        ({"hidden_size": True}, "`hidden_size` must be a whole number, 1 or more: got True"),
+        ({"num_hidden_layers": "6"}, "`num_hidden_layers` must be a whole number, 1 or more: got '6'"),
+        ({"num_hidden_layers": 0}, "`num_hidden_layers` must be a whole number, 1 or more: got 0"),
+        ({"layer_norm_eps": -1}, "`layer_norm_eps` must be a number above 0: got -1"),
+        ({"hidden_dropout_prob": "0.1"}, "`hidden_dropout_prob` must be a number from 0 to 1: got '0.1'"),
     ],
 )
 def test_c16_a_configuration_that_is_wrong_or_not_built_is_named(

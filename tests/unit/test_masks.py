@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from atento.attention.algebra import additive
 from atento.attention.lowering import lower
 from atento.attention.masks import (
     Mask,
     Span,
-    additive,
     allowed_pairs,
     bidirectional,
     blocks,
@@ -445,16 +445,29 @@ def test_masks_that_do_not_fit_are_not_joined() -> None:
         four & ~five
 
 
-def test_looking_ahead_by_less_than_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="`k` must not be negative: got -1"):
-        lookahead(-1)
-
-
-def test_a_window_of_less_than_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="`left` and `right` must not be negative: got 2 and -1"):
-        window(2, -1)
-    with pytest.raises(ValueError, match="`left` and `right` must not be negative: got -3 and 0"):
-        window(-3, 0)
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: causal() & torch.ones(2, 2).bool(), "masks are joined to masks: got Tensor; `predicate` makes one"),
+        (lambda: causal() | causal, "masks are joined to masks: got function; `predicate` makes one"),
+        (
+            lambda: padding([1, 2]),
+            "`padding` takes lengths (B,), or boolean (B,L) with True for a real token: got list",
+        ),
+        (lambda: prefix(torch.ones(2)), "`prefix` takes whole numbers (B,), one a row: got torch.float32 of (2,)"),
+        (lambda: documents(torch.zeros(4).long()), "`documents` takes integers (B,L), the number of each token's docu"),
+        (
+            lambda: documents([[0, 1]]),
+            "`documents` takes integers (B,L), the number of each token's document: got list",
+        ),
+        (lambda: lower(causal, 2, 2, CPU), "a mask is a value: call the function, as in mask=causal()"),
+        (lambda: lower([[True]], 1, 1, CPU), "a mask is a `Mask` or a boolean tensor, True = may attend: got list"),
+    ],
+)
+def test_what_is_no_mask_is_refused_by_name(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        make()
+    assert str(refused.value).startswith(message)
 
 
 def test_a_mask_says_what_it_is() -> None:
@@ -471,8 +484,15 @@ def test_a_float_mask_is_refused_when_lowered() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: dilated(0), "`step` must be at least 1 and `reach` not negative: got 0 and None"),
-        (lambda: dilated(2, -1), "`step` must be at least 1 and `reach` not negative: got 2 and -1"),
+        (lambda: lookahead(-1), "`k` must be a whole number, 0 or more: got -1"),
+        (lambda: lookahead(1.5), "`k` must be a whole number, 0 or more: got 1.5"),
+        (lambda: window(2, -1), "`right` must be a whole number, 0 or more: got -1"),
+        (lambda: window(1.5, 0), "`left` must be a whole number, 0 or more: got 1.5"),
+        (lambda: prefix(-1), "`n` must be a whole number, 0 or more: got -1"),
+        (lambda: prefix(torch.tensor([2, -1])), "`prefix` takes lengths of 0 or more: got -1"),
+        (lambda: padding(torch.tensor([3, -2])), "`padding` takes lengths of 0 or more: got -2"),
+        (lambda: dilated(0), "`step` must be a whole number, 1 or more: got 0"),
+        (lambda: dilated(2, -1), "`reach` must be a whole number, 0 or more: got -1"),
         (lambda: global_tokens(0), "`positions` must name at least one position, none negative: got 0"),
         (lambda: global_tokens(-2), "`positions` must name at least one position, none negative: got -2"),
         (lambda: global_tokens([]), "`positions` must name at least one position, none negative: got []"),
@@ -485,7 +505,7 @@ def test_a_float_mask_is_refused_when_lowered() -> None:
             lambda: blocks(torch.ones(2).bool(), 4),
             "`kept` must be a boolean matrix, or one a head: got torch.bool (2,)",
         ),
-        (lambda: blocks(torch.ones(2, 2).bool(), 0), "`size` must be at least 1: got 0"),
+        (lambda: blocks(torch.ones(2, 2).bool(), 0), "`size` must be a whole number, 1 or more: got 0"),
         (
             lambda: blocks(torch.ones(2, 2).bool(), 2).dense(5),
             "the mask blocks(2) was made for 4 queries and 4 keys",

@@ -162,6 +162,20 @@ def test_products_on_ready_weights(kind: type, rows: int) -> None:
         assert torch.allclose(product(x)[:1], product(x[:1]), atol=1e-5)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("config", [ENCODER_DECODERS["transformer"], DECODERS["llama"]])
+def test_making_a_fast_twin_leaves_the_network_as_it_was(config: NetworkConfig, precision: str) -> None:
+    """And what is not packed is not held twice: in float32 both read one table of embeddings."""
+    network = network_of(config, dtype=torch.float32)
+    before = {name: one.clone() for name, one in network.state_dict().items()}
+    fast = FastSteps(network, precision)  # type: ignore[arg-type]
+    assert all(one.requires_grad and one.dtype == torch.float32 for one in network.parameters())
+    for name, one in network.state_dict().items():
+        assert torch.equal(one, before[name]), name
+    shared = fast.embedding.weight.data_ptr() == network.get_parameter("embedding.weight").data_ptr()
+    assert shared or precision != "float32"
+
+
 def test_what_has_no_fast_path_is_said() -> None:
     shaw = network_of(NetworkConfig(**SIZES, positions=PositionConfig("shaw")))
     assert why_not_fast(shaw) == "Shaw positions"

@@ -183,7 +183,7 @@ def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:
         (
             lambda: evaluate(trained.folder, "data.tsv", "tagging"),
             CapabilityError,
-            "evaluates translation: got 'tagging'",
+            "evaluates translation and summarization: got 'tagging'",
         ),
         (lambda: evaluate(trained.folder, ["a", "b", "c"]), UsageError, "or two parallel files: got 3 files"),
         (lambda: evaluate(trained.folder, "none.tsv"), DataError, r"none\.tsv: no such file"),

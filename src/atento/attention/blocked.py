@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.attention.algebra import additive
 from atento.attention.diagonals import Diagonals
 from atento.attention.dropout import fresh, pair_dropout
 from atento.attention.equation import Asked, normalise
 from atento.attention.lowering import LoweredMask, nothing_allowed, take
-from atento.attention.masks import additive
 from atento.attention.relative import Relations
 from atento.attention.spans import Span, count
 

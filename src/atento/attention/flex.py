@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.attention.algebra import Mask
 from atento.attention.equation import Asked
 from atento.attention.lowering import LoweredMask
-from atento.attention.masks import Mask
 
 
 @cache

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.attention.algebra import Mask, additive
 from atento.attention.blocked import blocked
 from atento.attention.dropout import Randomness, fresh, pair_dropout
 from atento.attention.equation import Asked, weigh
 from atento.attention.flex import flex
 from atento.attention.lowering import LoweredMask, lower, nothing_allowed
-from atento.attention.masks import Mask, additive
 from atento.attention.relative import Relations
 from atento.attention.varlen import varlen
 from atento.errors import nearest
@@ -113,6 +113,26 @@ def choose(q: Tensor, k: Tensor, asked: Asked) -> str:
     return "blocked" if sixteen and not mask.is_causal else "fused"
 
 
+def _fit(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raises TypeError, ValueError: queries, keys and values that do not go together."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"`{name}` must be a tensor (B,H,L,K): got {type(x).__name__}")
+        if x.dim() != 4:
+            raise ValueError(f"`{name}` must have four dimensions (B,H,L,K): got {tuple(x.shape)}")
+    if not q.dtype == k.dtype == v.dtype:
+        raise TypeError(f"q, k and v must be of one type: got {q.dtype}, {k.dtype} and {v.dtype}")
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
+        raise ValueError(
+            f"key and value heads must be equal and divide the query heads: "
+            f"got {k.shape[1]}, {v.shape[1]} and {q.shape[1]}"
+        )
+    if q.shape[-1] != k.shape[-1] or q.shape[-1] == 0:
+        raise ValueError(f"queries and keys must be equally wide, 1 or more: got {q.shape[-1]} and {k.shape[-1]}")
+    if k.shape[-2] != v.shape[-2]:
+        raise ValueError(f"there must be a value for each key: got {k.shape[-2]} keys and {v.shape[-2]} values")
+
+
 def attend(
     q: Tensor,
     k: Tensor,
@@ -143,13 +163,10 @@ def attend(
         (B,H,T,Kv); a row that may attend to nothing gives 0. Query i stands at key S - T + i.
 
     Raises:
-        TypeError: the mask is not boolean. ValueError: head counts, dropout or kernel name cannot be.
+        TypeError: the mask is not boolean, or q, k and v are not tensors of one type. ValueError: their sizes, the
+            dropout or the kernel's name cannot be.
     """
-    if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
-        raise ValueError(
-            f"key and value heads must be equal and divide the query heads: "
-            f"got {k.shape[1]}, {v.shape[1]} and {q.shape[1]}"
-        )
+    _fit(q, k, v)
     if not 0.0 <= dropout <= 1.0:
         raise ValueError(f"`dropout` must lie in [0, 1]: got {dropout}")
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
@@ -159,5 +176,5 @@ def attend(
     asked = Asked(lowered, bias, value_bias, relations, scale, dropout, random)
     name = choose(q, k, asked) if kernel == "auto" else kernel
     if name not in KERNELS:
-        raise ValueError(f"unknown kernel {name!r}{nearest(name, ['auto', *KERNELS])}")
+        raise ValueError(f"unknown kernel {name!r}{nearest(str(name), ['auto', *KERNELS])}")
     return KERNELS[name](q, by_head(k, q.shape[1]), by_head(v, q.shape[1]), asked)

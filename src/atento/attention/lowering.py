@@ -6,12 +6,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from atento.attention.masks import Mask, additive
+from atento.attention.algebra import Mask, additive
 from atento.attention.spans import Span
 
 
 def boolean(mask: Tensor) -> Tensor:
-    """The mask itself. Raises TypeError: it is not boolean (an additive one, say)."""
+    """The mask itself. Raises TypeError: it is not boolean (an additive one, say), or no tensor at all."""
+    if callable(mask) and not isinstance(mask, Tensor):
+        raise TypeError(f"a mask is a value: call the function, as in mask={getattr(mask, '__name__', 'causal')}()")
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"a mask is a `Mask` or a boolean tensor, True = may attend: got {type(mask).__name__}")
     if mask.dtype != torch.bool:
         raise TypeError(f"a mask must be boolean, True = may attend: got {mask.dtype}")
     return mask

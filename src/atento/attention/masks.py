@@ -1,190 +1,37 @@
-"""Who may attend to whom: mask values with an algebra.
+"""Who may attend to whom: the masks that have names (spec rows A6, A7, A16, A18, C10)."""
 
-A mask is a predicate on (batch row, head, query position, key position). Masks combine with `&`, `|` and `~`, draw
-themselves as a dense matrix, and answer whether they look ahead, which is what decides if a network may cache. True
-means "may attend". Where there are more keys than queries, query i stands at key S - T + i, so the same value serves
-a whole sequence and one cached step of it. Spec rows A6, A7, A16, A18, C10; `lowering` makes them what kernels eat.
-"""
-
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import combinations
 
 import torch
 from torch import Tensor
 
-from atento.attention.spans import Reach, Span, band, common, either, longer, shared, within
+from atento.attention.algebra import Mask, Rule, fit
+from atento.attention.spans import Span, band, either, within
 
-Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class Mask:
-    """A predicate `rule(b, h, q, k) -> bool` on index tensors that broadcast to (B, H, T, S).
-
-    `form` is the shape a fused kernel may know ("full", "causal", or "any"); `ahead` is how many positions past
-    itself a query may see (None: without limit); `batch` and `heads` are the sizes the rule depends on (1: it
-    does not); `keys` is the number of keys that a mask with data of its own was made for; `by_query` is False where
-    all queries see the same keys, so that one row stands for all. `reach(first, last, keys, row)` names keys outside
-    of which the queries first ... last - 1 see nothing (in batch row `row`; None: in any), so that kernels can leave
-    the others out; None: there may be some anywhere. `clear` names, in the same
-    way, a range of keys that all those queries see (in that batch row; None: in all), where kernels need not mask.
-    `by_row`: the reach differs from batch row to batch row. `pieces` (B,L) are the documents of a mask that is nothing
-    but them, causal or not, as `documents` takes them.
-    """
-
-    rule: Rule
-    name: str
-    form: str = "any"
-    ahead: int | None = None
-    batch: int = 1
-    heads: int = 1
-    keys: int | None = None
-    by_query: bool = True
-    reach: Reach | None = None
-    by_row: bool = False
-    clear: Reach | None = None
-    pieces: Tensor | None = None
-
-    def __and__(self, other: "Mask") -> "Mask":
-        if self.form == "full":
-            return other
-        if other.form == "full":
-            return self
-        limits = [mask.ahead for mask in (self, other) if mask.ahead is not None]
-        reaches = [mask.reach for mask in (self, other) if mask.reach is not None]
-
-        def reach(first: int, last: int, keys: int, row: int | None) -> Span:
-            return reduce(common, [one(first, last, keys, row) for one in reaches])
-
-        name = f"{self.name} & {other.name}"
-        both = shared(self.clear, other.clear)
-        joined = _join(
-            self, other, torch.logical_and, name, min(limits) if limits else None, reach if reaches else None, both
-        )
-        pieces = self.pieces if other.form == "causal" else other.pieces if self.form == "causal" else None
-        return joined if pieces is None else replace(joined, pieces=pieces)
-
-    def __or__(self, other: "Mask") -> "Mask":
-        ahead = None if self.ahead is None or other.ahead is None else max(self.ahead, other.ahead)
-        one, two = self.reach, other.reach
-
-        def reach(first: int, last: int, keys: int, row: int | None) -> Span:
-            assert one is not None and two is not None
-            return either(one(first, last, keys, row), two(first, last, keys, row))
-
-        known = None if one is None or two is None else reach
-        return _join(
-            self,
-            other,
-            torch.logical_or,
-            f"({self.name} | {other.name})",
-            ahead,
-            known,
-            longer(self.clear, other.clear),
-        )
-
-    def __invert__(self) -> "Mask":
-        def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            return ~self.rule(b, h, q, k)
-
-        return Mask(rule, f"~({self.name})", "any", None, self.batch, self.heads, self.keys, self.by_query)
-
-    @property
-    def looks_ahead(self) -> bool:
-        """True if some query may see a later key; a network with such a mask must not cache."""
-        return self.ahead is None or self.ahead > 0
-
-    @property
-    def may_cache(self) -> bool:
-        """True if no query sees a later key, so that keys and values once made stay right."""
-        return not self.looks_ahead
-
-    def dense(self, query_len: int, key_len: int | None = None, device: torch.device | str | None = None) -> Tensor:
-        """The mask as a boolean matrix (B or 1, H or 1, T, S)."""
-        key_len = query_len if key_len is None else key_len
-        queries = torch.arange(key_len - query_len, key_len, device=device)
-        return self.tile(queries, torch.arange(key_len, device=device), key_len)
-
-    def tile(self, queries: Tensor, keys: Tensor, key_len: int, row: int | None = None) -> Tensor:
-        """A part of the dense matrix: (B or 1, H or 1, t, s) for positions `queries` (t,) and `keys` (s,)."""
-        if self.keys is not None and self.keys != key_len:
-            raise ValueError(f"the mask {self.name} was made for {self.keys} keys: got {key_len}")
-        device = keys.device
-        b = torch.arange(self.batch, device=device) if row is None else torch.tensor([row % self.batch], device=device)
-        h = torch.arange(self.heads, device=device).view(1, -1, 1, 1)
-        allowed = self.rule(b.view(-1, 1, 1, 1), h, queries.view(1, 1, -1, 1), keys.view(1, 1, 1, -1))
-        return allowed.expand(len(b), self.heads, len(queries), len(keys))
-
-    def additive(self, query_len: int, key_len: int | None = None) -> Tensor:
-        """The mask in additive form, 0 where a query may attend and -inf where not (the matrix of the notes, A7)."""
-        return additive(self.dense(query_len, key_len))
-
-    def draw(self, query_len: int, key_len: int | None = None, *, row: int = 0, head: int = 0) -> str:
-        """The matrix as text, a line a query: ■ may attend, · may not."""
-        allowed = self.dense(query_len, key_len)
-        matrix = allowed[min(row, allowed.shape[0] - 1), min(head, allowed.shape[1] - 1)]
-        return "\n".join(" ".join("■" if one else "·" for one in line) for line in matrix.tolist())
-
-    def blocks(self, query_len: int, key_len: int | None = None, size: int = 64) -> Tensor:
-        """The mask by squares of `size`: boolean (B or 1, H or 1, ⌈T/size⌉, ⌈S/size⌉), True where any pair may attend.
-
-        Made strip by strip, so that the whole square is never in memory.
-        """
-        key_len = query_len if key_len is None else key_len
-        keys, strips = torch.arange(key_len), []
-        for first in range(key_len - query_len, key_len, size):
-            strip = self.tile(torch.arange(first, min(first + size, key_len)), keys, key_len).any(dim=-2)
-            padded = torch.nn.functional.pad(strip, (0, -key_len % size))
-            strips.append(padded.unflatten(-1, (-1, size)).any(dim=-1))
-        return torch.stack(strips, dim=-2)
-
-    def __repr__(self) -> str:
-        return f"Mask({self.name})"
+__all__ = [
+    "Mask",
+    "allowed_pairs",
+    "bidirectional",
+    "blocks",
+    "causal",
+    "dilated",
+    "documents",
+    "global_tokens",
+    "lookahead",
+    "padding",
+    "per_head",
+    "predicate",
+    "prefix",
+    "window",
+]
 
 
-def _check(one: Mask, two: Mask) -> None:
-    """Raises ValueError: the two were not made for the same rows, heads or keys."""
-    for size in ("batch", "heads"):
-        a, b = getattr(one, size), getattr(two, size)
-        if a != b and 1 not in (a, b):
-            raise ValueError(f"masks of {size} {a} and {b} cannot be joined: {one.name}, {two.name}")
-    if one.keys is not None and two.keys is not None and one.keys != two.keys:
-        raise ValueError(f"masks made for {one.keys} and {two.keys} keys cannot be joined: {one.name}, {two.name}")
-
-
-def _join(
-    one: Mask,
-    two: Mask,
-    how: Callable[[Tensor, Tensor], Tensor],
-    name: str,
-    ahead: int | None,
-    reach: Reach | None,
-    clear: Reach | None,
-) -> Mask:
-    _check(one, two)
-
-    def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        b1 = b if one.batch > 1 else torch.zeros_like(b[:1])
-        b2 = b if two.batch > 1 else torch.zeros_like(b[:1])
-        h1 = h if one.heads > 1 else torch.zeros_like(h[:, :1])
-        h2 = h if two.heads > 1 else torch.zeros_like(h[:, :1])
-        return how(one.rule(b1, h1, q, k), two.rule(b2, h2, q, k))
-
-    return Mask(
-        rule,
-        name,
-        "any",
-        ahead,
-        max(one.batch, two.batch),
-        max(one.heads, two.heads),
-        one.keys if one.keys is not None else two.keys,
-        one.by_query or two.by_query,
-        reach,
-        one.by_row or two.by_row,
-        clear,
-    )
+def _whole(name: str, value: object, least: int = 0) -> None:
+    """Raises ValueError: not a whole number, or below `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"`{name}` must be a whole number, {least} or more: got {value!r}")
 
 
 def bidirectional() -> Mask:
@@ -199,8 +46,7 @@ def causal() -> Mask:
 
 def lookahead(k: int) -> Mask:
     """Up to `k` positions ahead; 0 is causal (partial causality, A16)."""
-    if k < 0:
-        raise ValueError(f"`k` must not be negative: got {k}")
+    _whole("k", k)
     if k == 0:
         return causal()
     return Mask(
@@ -208,10 +54,23 @@ def lookahead(k: int) -> Mask:
     )
 
 
+def _what(value: object) -> str:
+    return f"{value.dtype} of {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def _row_lengths(name: str, lengths: Tensor) -> Tensor:
+    """Lengths (B,), one a row. Raises TypeError: they are not whole numbers (B,). ValueError: one is negative."""
+    if lengths.dim() != 1 or lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise TypeError(f"`{name}` takes whole numbers (B,), one a row: got {_what(lengths)}")
+    if len(lengths) and int(lengths.min()) < 0:
+        raise ValueError(f"`{name}` takes lengths of 0 or more: got {int(lengths.min())}")
+    return lengths
+
+
 def prefix(n: int | Tensor) -> Mask:
     """Everyone sees the first `n` keys, causal after (prefix LM, C10). `n` an int, or (B,) one a row."""
     if isinstance(n, Tensor):
-        lengths = n
+        lengths = _row_lengths("prefix", n)
 
         def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
             return (k <= q) | (k < lengths.to(b.device)[b])
@@ -221,6 +80,7 @@ def prefix(n: int | Tensor) -> Mask:
             return 0, min(keys, max(last, most, 0))
 
         return Mask(rule, "prefix(rows)", "any", None, len(lengths), reach=reach, by_row=len(lengths) > 1)
+    _whole("n", n)
     return Mask(
         lambda b, h, q, k: (k <= q) | (k < n),
         f"prefix({n})",
@@ -233,8 +93,8 @@ def prefix(n: int | Tensor) -> Mask:
 
 def window(left: int, right: int) -> Mask:
     """Oneself, `left` neighbours before and `right` after."""
-    if left < 0 or right < 0:
-        raise ValueError(f"`left` and `right` must not be negative: got {left} and {right}")
+    _whole("left", left)
+    _whole("right", right)
     return Mask(
         lambda b, h, q, k: (k >= q - left) & (k <= q + right),
         f"window({left}, {right})",
@@ -247,8 +107,9 @@ def window(left: int, right: int) -> Mask:
 
 def dilated(step: int, reach: int | None = None) -> Mask:
     """Every `step`-th position, before and after, oneself among them; up to `reach` positions away if given."""
-    if step < 1 or (reach is not None and reach < 0):
-        raise ValueError(f"`step` must be at least 1 and `reach` not negative: got {step} and {reach}")
+    _whole("step", step, 1)
+    if reach is not None:
+        _whole("reach", reach)
 
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         apart = k - q
@@ -295,8 +156,7 @@ def allowed_pairs(pairs: Iterable[tuple[int, int]]) -> Mask:
 
 def blocks(kept: Tensor, size: int) -> Mask:
     """Squares of `size` positions, kept or not: boolean (⌈T/size⌉,⌈S/size⌉), or (H,...) one a head (A17, A19)."""
-    if size < 1:
-        raise ValueError(f"`size` must be at least 1: got {size}")
+    _whole("size", size, 1)
     if kept.dtype != torch.bool or kept.dim() not in (2, 3):
         raise ValueError(f"`kept` must be a boolean matrix, or one a head: got {kept.dtype} {tuple(kept.shape)}")
     kept = kept if kept.dim() == 3 else kept.unsqueeze(0)
@@ -323,7 +183,7 @@ def per_head(masks: Sequence[Mask]) -> Mask:
     if not masks or any(mask.heads != 1 for mask in masks):
         raise ValueError("`per_head` takes one mask a head, each the same for all heads")
     for one, two in combinations(masks, 2):
-        _check(one, two)
+        fit(one, two)
 
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         nobody, found = torch.zeros_like(h[:, :1]), []
@@ -354,12 +214,13 @@ def per_head(masks: Sequence[Mask]) -> Mask:
 
 def padding(lengths: Tensor) -> Mask:
     """Only real tokens may be attended to. `lengths` (B,) integers, or boolean (B,L) with True for a real token."""
-    listed = lengths.dtype == torch.bool
-    if lengths.dim() != 1 + listed or lengths.is_floating_point():
+    listed = isinstance(lengths, Tensor) and lengths.dtype == torch.bool
+    if not isinstance(lengths, Tensor) or lengths.dim() != 1 + listed or lengths.is_floating_point():
         raise TypeError(
-            f"`padding` takes lengths (B,), or boolean (B,L) with True for a real token: got {lengths.dtype} of "
-            f"{tuple(lengths.shape)}"
+            f"`padding` takes lengths (B,), or boolean (B,L) with True for a real token: got {_what(lengths)}"
         )
+    if not listed:
+        _row_lengths("padding", lengths)
 
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         own = lengths.to(b.device)
@@ -375,6 +236,8 @@ def padding(lengths: Tensor) -> Mask:
 
 def documents(ids: Tensor) -> Mask:
     """Packed documents do not see each other. `ids` (B,L) integers, -1 = padding (E1)."""
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or ids.is_floating_point():
+        raise TypeError(f"`documents` takes integers (B,L), the number of each token's document: got {_what(ids)}")
 
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         own = ids.to(b.device)
@@ -419,8 +282,3 @@ def documents(ids: Tensor) -> Mask:
 def predicate(rule: Rule, name: str = "predicate", *, batch: int = 1, heads: int = 1) -> Mask:
     """Any rule of one's own: `rule(b, h, q, k) -> bool` on index tensors that broadcast to (B, H, T, S)."""
     return Mask(rule, name, "any", None, batch, heads)
-
-
-def additive(allowed: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Boolean to additive form, the one place where it is done: 0 where allowed, -inf where not."""
-    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, float("-inf"))

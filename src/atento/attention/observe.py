@@ -3,7 +3,7 @@
 This is the one place where a context variable stands for an argument: looking must not change any signature.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -83,6 +83,8 @@ def observe(
         if isinstance(module, Observable):
             depth[module.kind] = max(depth.get(module.kind, 0), module.layer + 1)
             parts.append(module)
+    for name, given, most in (("layers", layers, max(depth.values(), default=0)), ("heads", heads, None)):
+        _listed(name, given, most)
     wanted = (
         None
         if layers is None
@@ -96,6 +98,18 @@ def observe(
         yield seen
     finally:
         _observation.reset(token)
+
+
+def _listed(name: str, given: object, most: int | None) -> None:
+    """Raises UsageError: not a list of numbers, or one beyond the network's layers."""
+    if given is None:
+        return
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise UsageError(f"`{name}` takes a list of numbers: got {given!r}; write {name}=[{given}]")
+    for number in given if isinstance(given, Collection) else ():
+        if most is not None and not -most <= number < most:
+            has = f"layers 0 to {most - 1}" if most else "no attention layers"
+            raise UsageError(f"there is no layer {number} to observe; the network has {has}")
 
 
 def observing(network: nn.Module) -> bool:

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from atento.attention.algebra import Mask
 from atento.attention.lowering import lower
-from atento.attention.masks import Mask
 from atento.errors import UsageError, nearest
 
 _SIZES = (1.0, 4.0, 16.0)  # how far a vector is moved, trial after trial: far enough to overturn a hard choice

@@ -5,9 +5,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from atento.attention.algebra import Mask
 from atento.attention.equation import normalise
 from atento.attention.lowering import LoweredMask, lower
-from atento.attention.masks import Mask
 
 
 class Score(Protocol):

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from atento.attention.algebra import Mask
 from atento.attention.entmax import AdaptiveSpan, Entmax, softmax, top_k
 from atento.attention.lowering import LoweredMask, lower
-from atento.attention.masks import Mask
 from atento.attention.relative import Places
 
 _STRIP = 1 << 20  # scores in a strip, as in the blocked kernel

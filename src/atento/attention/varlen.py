@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.attention.algebra import Mask
 from atento.attention.equation import Asked
 from atento.attention.lowering import LoweredMask
-from atento.attention.masks import Mask
 
 
 @dataclass(frozen=True)

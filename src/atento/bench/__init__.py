@@ -5,6 +5,7 @@ from typing import Any
 
 from atento.bench.attention import measure_attention
 from atento.bench.decoding import measure_decoding
+from atento.bench.decoding_parts import measure_parts
 from atento.bench.encoding import measure_encoding
 from atento.bench.families import measure_families
 from atento.bench.generation import measure_generation
@@ -20,6 +21,7 @@ BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
     "families": measure_families,
     "recurrence": measure_recurrence,
     "decoding": measure_decoding,
+    "parts": measure_parts,
     "generation": measure_generation,
     "encoding": measure_encoding,
     "mbr": measure_mbr,

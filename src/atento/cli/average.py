@@ -19,5 +19,8 @@ def average(
     from atento.training.average import average_run
 
     averaged = average_run(Path(run), last)
-    typer.echo(f"averaged {averaged.count} checkpoints", err=True)
+    typer.echo(f"averaged {len(averaged.names)} checkpoints: {', '.join(averaged.names)}", err=True)
+    if averaged.passed_over:
+        off = ", ".join(averaged.passed_over)
+        typer.echo(f"passed over what was saved between the recipe's own steps: {off}", err=True)
     typer.echo(str(averaged.path))

@@ -1,9 +1,14 @@
 """`atento config`: a recipe checked, or shown as resolved with where each value comes from; torch is never loaded."""
 
 import json
-from typing import Annotated
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from atento.config.loading import LoadedRecipe
 
 config_app = typer.Typer(no_args_is_help=True, help="Check a recipe, or show it resolved.")
 
@@ -28,11 +33,10 @@ def check(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson =
     from atento.config.loading import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    _warn(loaded.warnings)
+    warnings = [*loaded.warnings, *_absent(loaded)]
+    _warn(warnings)
     if as_json:
-        typer.echo(
-            json.dumps({"ok": True, "name": loaded.recipe.name, "warnings": loaded.warnings}, ensure_ascii=False)
-        )
+        typer.echo(json.dumps({"ok": True, "name": loaded.recipe.name, "warnings": warnings}, ensure_ascii=False))
     else:
         typer.echo("ok")
 
@@ -74,6 +78,16 @@ def schema() -> None:
     from atento.config.loading import recipe_schema
 
     typer.echo(json.dumps(recipe_schema(), ensure_ascii=False, indent=2))
+
+
+def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
+    """A sentence for each file that the recipe names and that is not there: it may be right elsewhere."""
+    data = loaded.recipe.data
+    for split, sources in (("train", data.train), ("valid", data.valid), ("test", data.test)):
+        for source in sources:
+            for name in (source.source, source.target) if source.file is None else (source.file,):
+                if isinstance(name, str) and not (loaded.folder / Path(name).expanduser()).exists():
+                    yield f"data.{split}: no such file here: {loaded.folder / name}"
 
 
 def _warn(warnings: list[str]) -> None:

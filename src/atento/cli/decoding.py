@@ -20,7 +20,10 @@ _FLAGS: dict[str, tuple[Any, Any]] = {
     "top_p": (Annotated[float | None, typer.Option(help="Draw among the smallest set with this mass.")], None),
     "min_p": (Annotated[float | None, typer.Option(help="... among those with this share of the best's.")], None),
     "mbr": (
-        Annotated[str | None, typer.Option(metavar="UTILITY", help="Minimum Bayes risk: bleu, chrf, rouge, f1.")],
+        Annotated[
+            str | None,
+            typer.Option(metavar="UTILITY", help="Minimum Bayes risk by bleu, chrf, rouge, f1 or embeddings:MODEL."),
+        ],
         None,
     ),
     "candidates": (Annotated[int | None, typer.Option(min=1, help="How many outputs --mbr chooses among.")], None),
@@ -88,6 +91,8 @@ def _chosen(flags: dict[str, Any]) -> dict[str, Any]:
             raise UsageError(f"{flag} and {draws[0]} exclude each other: one searches, the other draws")
     if greedy and "mbr" in options:
         raise UsageError("--greedy and --mbr exclude each other")
+    if "beam" in options and "mbr" in options:
+        raise UsageError("--beam has no part in --mbr: --candidates-from beam takes a beam as wide as --candidates")
     for name in ("candidates", "candidates_from"):
         if name in options and "mbr" not in options:
             raise UsageError(f"--{name.replace('_', '-')} is for --mbr")

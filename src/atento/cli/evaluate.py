@@ -26,8 +26,12 @@ def evaluate(
     data: Annotated[
         list[str], typer.Argument(metavar="DATA...", help="One file with two columns, or two parallel files.")
     ],
-    task: Annotated[str, typer.Option(help="The task; translation.")] = "translation",
-    metrics: Annotated[str, typer.Option(help="Metrics, comma between them.")] = "bleu,chrf,exact-match",
+    task: Annotated[
+        str | None, typer.Option(help="translation or summarization; the model's own if not given.")
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Metrics, comma between them; the usual ones of the task if not given.")
+    ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The most probable token at every step.")] = False,
     beam: Annotated[int | None, typer.Option(min=1, help="Beam width; the recipe's if not given.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="Score = log-probability / length ** this.")] = None,
@@ -41,18 +45,24 @@ def evaluate(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Translate the sources, score against the targets; each score with its 95 % bootstrap interval."""
+    """Write an output for each source, score it against its target; each score with its 95 % bootstrap interval."""
+    from atento.evaluation import METRICS_OF, task_of
     from atento.evaluation import evaluate as score
+    from atento.metrics import metric_named
     from atento.model import load
     from atento.training.loop import LOWER_IS_BETTER, signed
 
     gates = [_gate(text) for text in fail_under or []]
-    names = list(dict.fromkeys([*metrics.split(","), *(name for name, _ in gates)]))
+    asked = [] if metrics is None else metrics.split(",")
+    for name in (*asked, *(name for name, _ in gates)):
+        metric_named(name)  # a wrong one is told before the model is loaded
     given = {"beam": 1 if greedy else beam, "length_penalty": length_penalty}
     options = {name: value for name, value in given.items() if value is not None}
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
-        scores = score(loaded, data, task, metrics=names, skip_bad=skip_bad, say=progress, **options)
+        task = task_of(loaded, task)
+        names = dict.fromkeys([*(asked or METRICS_OF[task]), *(name for name, _ in gates)])
+        scores = score(loaded, data, task, metrics=list(names), skip_bad=skip_bad, say=progress, **options)
     records = {}
     for name, found in scores.items():
         low, high = found.interval(seed=seed)

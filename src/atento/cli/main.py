@@ -77,8 +77,17 @@ def options(
     """Options of every command."""
 
 
+def _open_streams() -> None:
+    """A standard stream that was closed before the start (`<&-`, `>&-`) is an empty one, or one that nobody reads."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one, the lower ones being open
+            setattr(sys, name, os.fdopen(opened, mode, encoding="utf-8", closefd=False))
+
+
 def main() -> None:
     """Run the command line; the entry point of the `atento` script."""
+    _open_streams()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends at once with status 130; training has its own answer
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]

@@ -24,7 +24,11 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything that is drawn.")] = None,
     threads: Threads = None,
 ) -> None:
-    """Train what the recipe says. An unfinished run goes on exactly where it stopped."""
+    """Train what the recipe says. An unfinished run goes on exactly where it stopped.
+
+    Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint after the step under way; the exit status is then 75, and the same
+    command goes on.
+    """
     from atento.tasks.run import train as run
 
     done = run(
@@ -48,6 +52,7 @@ def train(
 _EMBED = ("embed {run} FILE", "similarity {run} PAIRS.tsv")
 _NEXT = {
     "translation": ("translate {run} FILE", "attend {run} TEXT --out page.html", "evaluate {run} FILE.tsv"),
+    "summarization": ("summarize {run} FILE", "evaluate {run} FILE.tsv"),
     "language-modeling": ("generate {run} FILE --top-p 0.9", "generate {run} FILE --beam 4"),
     "masked-language-modeling": _EMBED,
     "bidirectional-language-modeling": _EMBED,

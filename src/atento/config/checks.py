@@ -192,13 +192,13 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
             yield from said("metrics", "there is neither data.valid nor data.test")
     if decoding.beam == 1:
         yield from said("decoding.length_penalty", "a beam of 1 compares no lengths")
-    if recipe.task != "translation":
+    if RULES[recipe.task].data != "pairs":
         yield from said("training.subword_dropout", f"task {recipe.task} reads the same subwords every time")
     if recipe.task in ("bidirectional-language-modeling", "cbow"):
         yield from said("training.label_smoothing", f"task {recipe.task} has none")
     if recipe.task == "cbow":
         yield from said("data.max_len", "windows are of one size, however long the text")
-    if recipe.task not in ("translation", "language-modeling"):
+    if recipe.task not in ("translation", "summarization", "language-modeling"):
         for key in [key for key in written if key.startswith("decoding.")]:
             yield from said(key, f"task {recipe.task} writes nothing")
     if recipe.init is not None:

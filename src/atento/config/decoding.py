@@ -5,6 +5,7 @@ from typing import Literal
 
 from atento.errors import RecipeError
 
+MOST_BEAM = 1024  # a wider one finds nothing more, and takes time and memory as its width
 FILTERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # each of them asks for sampling
 
 
@@ -12,9 +13,10 @@ FILTERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # each of the
 class DecodingConfig:
     """In validation and by default in use: a beam (of 1: greedy), unless `sample`, or a filter of it, asks for draws.
 
-    `mbr` names a utility and chooses by it among `candidates` outputs that are drawn, searched for with a beam of that
-    width, or half and half ("both"). `n_best` outputs are given: the best of a beam, the first of a sample, the least
-    risky. `seed` is for what draws; each text draws for itself. `stop` strings end an output before them.
+    `mbr` names a utility (a metric, or "embeddings:MODEL") and chooses by it among `candidates` outputs that are drawn,
+    searched for with a beam of that width, or half and half ("both"). `n_best` outputs are given: the best of a beam,
+    the first of a sample, the least risky. `seed` is for what draws; each text draws for itself. `stop` strings end an
+    output before them.
     """
 
     beam: int = 4
@@ -42,6 +44,8 @@ class DecodingConfig:
         for name in ("beam", "n_best", "batch_tokens", "candidates"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`decoding.{name}` must be at least 1: got {getattr(self, name)}")
+        if self.beam > MOST_BEAM:
+            raise RecipeError(f"`decoding.beam` must be at most {MOST_BEAM}: got {self.beam}")
         for name in ("top_k", "no_repeat_ngrams", "min_new_tokens"):
             if getattr(self, name) < 0:
                 raise RecipeError(f"`decoding.{name}` must not be negative: got {getattr(self, name)}")
@@ -58,6 +62,11 @@ class DecodingConfig:
             raise RecipeError(f"`decoding.repetition_penalty` must be above 0: got {self.repetition_penalty}")
         if self.max_new_tokens is not None and self.max_new_tokens < 1:
             raise RecipeError(f"`decoding.max_new_tokens` must be at least 1: got {self.max_new_tokens}")
+        if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
+            raise RecipeError(
+                "`decoding.min_new_tokens` must not exceed `max_new_tokens`: "
+                f"got {self.min_new_tokens} and {self.max_new_tokens}"
+            )
         if not all(self.stop):
             raise RecipeError("`decoding.stop` must hold strings that are not empty")
         if self.mbr is not None and self.n_best > self.candidates:

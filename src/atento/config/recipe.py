@@ -96,7 +96,12 @@ class Recipe:
     """Everything a run needs; only `task` and `data` have no default."""
 
     task: Literal[
-        "translation", "language-modeling", "masked-language-modeling", "bidirectional-language-modeling", "cbow"
+        "translation",
+        "summarization",
+        "language-modeling",
+        "masked-language-modeling",
+        "bidirectional-language-modeling",
+        "cbow",
     ]
     data: DataConfig
     name: str = "run"

@@ -19,6 +19,7 @@ from atento.errors import RecipeError, nearest
 # A text where a section is expected stands for this one key of it; any other section takes `kind`.
 STANDS_FOR: dict[Any, str] = {TokenizerConfig: "path", NetworkConfig: "preset"}
 # Keys a section takes besides its fields.
+_OWN = {"vocab_size": 0}  # a released network's vocabulary is that of a tokenizer which is not the recipe's
 EXTRA_KEYS: dict[Any, tuple[str, ...]] = {NetworkConfig: ("preset",)}
 
 _WORDS: dict[Any, str] = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null"}
@@ -161,7 +162,7 @@ class Reading:
         named = written.get("preset") if "preset" in extra else None
         if named is not None:
             name = _leaf(named, str, f"{path}.preset")
-            start = self.located(lambda: presets.preset(name), named, path)
+            start = self.located(lambda: presets.preset(name, **_OWN), named, path)
             origin = f"preset {named.value}"
             self.origins.update({dotted(path, key): origin for key in flatten(start)})
         values = {}
@@ -172,7 +173,7 @@ class Reading:
             if part.init and part.name not in values and start is None and _required(part):
                 raise RecipeError(f"{node.place}: {dotted(path, part.name)} is missing: {describe(known[part.name])}")
         if named is not None:
-            made = self.located(lambda: presets.preset(name, **values), node, path)
+            made = self.located(lambda: presets.preset(name, **_OWN | values), node, path)
         elif start is not None:
             made = self.located(lambda: replace(start, **values), node, path)
         else:

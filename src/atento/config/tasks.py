@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from atento.config.presets import PRESETS
 from atento.config.yaml12 import Written
 
 
@@ -24,6 +25,13 @@ _PLAIN: dict[str, Any] = {"training": {"label_smoothing": 0.0}, "metrics": []}
 RULES: dict[str, TaskRules] = {
     "translation": TaskRules(
         "pairs", ("encoder-decoder", "recurrent-seq2seq"), "read a source and write", metrics=_OF_TEXT
+    ),
+    "summarization": TaskRules(
+        "pairs",
+        ("encoder-decoder", "recurrent-seq2seq"),
+        "read a source and write",
+        metrics=_OF_TEXT,
+        defaults={"metrics": ["rouge"]},
     ),
     "language-modeling": TaskRules(
         "texts",
@@ -58,10 +66,20 @@ def with_defaults(tree: Written) -> Written:
     if not isinstance(task, str):  # whoever reads it says that it must be text
         return tree
     defaults = dict(RULES[task].defaults)
-    network = tree.value["network"].value if "network" in tree.value else None
-    if isinstance(network, str) or (isinstance(network, dict) and {"preset", "architecture"} & network.keys()):
-        defaults.pop("network", None)  # a network that was named is taken as it is
+    network = tree.value.get("network")
+    if network is not None and (isinstance(network.value, str) or _named(network)):
+        usual = defaults.pop("network", {})  # a network that was named is taken as it is ...
+        name = network if isinstance(network.value, str) else network.value.get("preset")
+        made = PRESETS[name.value]() if name and isinstance(name.value, str) and name.value in PRESETS else None
+        if made and not made.heads and made.architecture in RULES[task].architectures and "heads" in usual:
+            defaults["network"] = {"heads": usual["heads"]}  # ... but for what the task reads off it
+            if name is network:
+                tree = replace(tree, value=tree.value | {"network": replace(network, value={"preset": network})})
     return _beneath(tree, defaults, f"task {task}")
+
+
+def _named(network: Written) -> bool:
+    return isinstance(network.value, dict) and not {"preset", "architecture"}.isdisjoint(network.value)
 
 
 def _beneath(node: Written, defaults: Mapping[str, Any], place: str) -> Written:

@@ -56,7 +56,7 @@ def generate(
         min_new_tokens: no EOS before so many tokens are written.
         eos_id: None = the network's own, () = none.
         padding_mask: boolean (B,S), True = a real token.
-        prefix_ids: (B,P) tokens that every output begins with; they are not repeated in it.
+        prefix_ids: (B,P) tokens that every output goes on from, as if it had written them; they are not repeated in it.
         rules: what changes the scores before a choice is made, in this order (`atento.decoding.rules`).
         required: a row, token sequences that its output must hold; for `Beam`.
         stop: asked after every token whether an output, given by its ids so far, ends with it
@@ -69,7 +69,8 @@ def generate(
         A list a row of hypotheses, best first; samples in the order drawn.
 
     Raises:
-        ValueError: an unknown strategy; an argument of the wrong shape or length, or one that the strategy cannot heed.
+        TypeError: ids that are no tensor. ValueError: an unknown strategy; an argument of the wrong shape or length, or
+            one that the strategy cannot heed.
     """
     prepared = prepare(
         network,
@@ -161,6 +162,9 @@ def _check(
             f"unknown strategy {type(strategy).__name__!r}"
             f"{nearest(type(strategy).__name__, [kind.__name__ for kind in STRATEGIES])}"
         )
+    for name, given in (("ids", ids), ("padding_mask", padding_mask), ("prefix_ids", prefix_ids)):
+        if not isinstance(given, Tensor) and (given is not None or name == "ids"):
+            raise TypeError(f"`{name}` must be a tensor: got {type(given).__name__}")
     if ids.dim() != 2:
         raise ValueError(f"`ids` must be of shape (B,S): got {tuple(ids.shape)}")
     if padding_mask is not None and (padding_mask.shape != ids.shape or padding_mask.dtype != torch.bool):

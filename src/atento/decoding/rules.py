@@ -85,8 +85,8 @@ class Banned:
 
     def __post_init__(self) -> None:
         for sequence in self.sequences:
-            if not sequence or min(sequence) < 0:
-                raise ValueError(f"a banned sequence must hold ids, one at least: got {list(sequence)}")
+            if not isinstance(sequence, Sequence) or not sequence or min(sequence) < 0:
+                raise ValueError(f"a banned sequence must hold ids, one at least, such as [[17]]: got {sequence}")
 
     @cached_property
     def _by_length(self) -> dict[int, tuple[Tensor, Tensor]]:

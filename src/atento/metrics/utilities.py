@@ -279,5 +279,7 @@ def utility_named(name: str) -> Utility:
         UsageError: no such utility; the message lists the known ones.
     """
     if name not in UTILITIES:
-        raise UsageError(f"unknown utility {name!r}{nearest(name, list(UTILITIES))}")
+        raise UsageError(
+            f"unknown utility {name!r}{nearest(name, list(UTILITIES))}; embeddings:MODEL compares a model's vectors"
+        )
     return UTILITIES[name]

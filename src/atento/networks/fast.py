@@ -63,6 +63,12 @@ def fast_steps(network: Any, precision: Precision | None = None) -> Any:
     return network.steps()
 
 
+def _on_the_same_weights(network: Any) -> Any:
+    """A copy of the modules that shares the weights' memory until they are packed, or of another type."""
+    weights: dict[int, Any] = {id(one): nn.Parameter(one.detach(), requires_grad=False) for one in network.parameters()}
+    return deepcopy(network, weights)
+
+
 @dataclass
 class _Layer:
     """One block of the decoder, taken apart."""
@@ -97,7 +103,7 @@ class FastSteps:
         self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
         own = next(network.parameters()).dtype
         self.dtype = torch.bfloat16 if precision == "bfloat16" else own if own == torch.float64 else torch.float32
-        whole = deepcopy(network).to(self.dtype).eval().requires_grad_(False)
+        whole = _on_the_same_weights(network).to(self.dtype).eval()
         self.project = ready(whole.projection, whole.output.bias, precision)
         self.reader = with_ready_products(whole, precision) if isinstance(whole, Decoder) else None
         stack = whole.decoder if isinstance(whole, EncoderDecoder) else whole.stack
@@ -118,7 +124,7 @@ class FastSteps:
         if isinstance(whole, Decoder):
             self.first_tokens = self._first_tokens
         else:
-            whole.decoder = nn.Module()  # type: ignore[assignment]
+            whole.decoder = nn.Module()
             reads = precision
             if precision == "int8":  # the source is read once: there half the bits are saving enough
                 reads = best_precision("cpu")

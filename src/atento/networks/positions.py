@@ -6,8 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from atento.attention.algebra import Mask
 from atento.attention.entmax import AdaptiveSpan, Entmax
-from atento.attention.masks import Mask
 from atento.attention.multihead import Order
 from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch
 from atento.attention.relative import ALiBi, Gated, Places, Relations, RelativeMatrix, Shaw, T5Bias

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness, dropout, fresh
-from atento.attention.masks import Mask
 from atento.config.network import NetworkConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.errors import CapabilityError

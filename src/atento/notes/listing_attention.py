@@ -5,7 +5,7 @@ from math import prod
 from torch import Tensor
 
 from atento.attention import attend, attention_weights
-from atento.attention.masks import Mask
+from atento.attention.algebra import Mask
 
 
 def self_attention(

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention import attend
-from atento.attention.masks import Mask
+from atento.attention.algebra import Mask
 from atento.attention.positions import Shaw, sinusoids
 from atento.attention.relative import Places, Relations
 from atento.errors import UsageError

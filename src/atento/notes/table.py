@@ -91,7 +91,7 @@ ROWS: dict[str, Row] = {
         Row("C7", "Transformer decoder", blocks.decoder),
         Row("C8", "encoder-decoder", blocks.encoder_decoder),
         Row("C9", "decoder-only language model", families.decoder_only),
-        Row("C10", "prefix mask", modes.prefix_mask, "its loss, on the target alone"),
+        Row("C10", "prefix mask", modes.prefix_mask),
         Row("C11", "recurrent encoder", families.recurrent_encoder),
         Row("C12", "recurrent decoder", families.recurrent_decoder),
         Row("C13", "with and without attention", families.with_and_without_attention),

@@ -5,7 +5,7 @@ from typing import Any
 
 from atento.config.decoding import DecodingConfig
 from atento.networks import Decoder, RecurrentLM
-from atento.tasks.writing import WrittenText, stream_one, write_all
+from atento.tasks.writing import Utility, WrittenText, stream_one, write_all
 from atento.text.tokenizer import Tokenizer
 
 
@@ -25,10 +25,11 @@ def go_on(
     *,
     template: str | None = None,
     steps: Any = None,
+    utility: Utility | None = None,
 ) -> list[list[WrittenText]]:
     """What follows each prompt, the prompt itself left out; best first where there are several.
 
-    `steps` is the step function to use instead of the network's own.
+    `steps` is the step function to use instead of the network's own; `utility` as in `write_all`.
     """
     return write_all(
         network if steps is None else steps,
@@ -39,6 +40,7 @@ def go_on(
         device=next(network.parameters()).device,
         marks=tokenizer.added(template=template),
         goes_on=True,
+        utility=utility,
     )
 
 

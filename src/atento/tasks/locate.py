@@ -243,8 +243,10 @@ def check_weights(network: nn.Module, found: FoundModel) -> None:
         )
     for name, value in wanted.items():
         if value.shape != found.weights[name].shape:
+            theirs = () if found.ledger is None else found.ledger.loaded.get(name, ())
+            called = f"{', '.join(theirs)}, here {name}," if theirs else name
             raise ModelError(
-                f"{found.path}: {name} has shape {tuple(found.weights[name].shape)}, "
+                f"{found.path}: {called} has shape {tuple(found.weights[name].shape)}, "
                 f"config.json says {tuple(value.shape)}"
             )
 
@@ -345,7 +347,12 @@ def model_card(config: Mapping[str, Any]) -> str:
     )
 
 
-_USE = {"translation": "model.translate('Hello.')\n", "embedding": "model.embed(['Olá.'])\n"}
+_USE = {
+    "translation": "model.translate('Hello.')\n",
+    "summarization": "model.summarize('A long text ...')\n",
+    "language-modeling": "model.generate('Once')\n",
+    "embedding": "model.embed(['Olá.'])\n",
+}
 
 
 def _depth(network: Mapping[str, Any]) -> str:

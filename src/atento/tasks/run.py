@@ -297,7 +297,7 @@ def _finish(run: Run, recipe: Recipe, data: Data, tokenizer: Tokenizer) -> Train
             else lambda weights: _score_of(network, weights, tokenizer, data, recipe, run.score_name),
         )
         score = "" if averaged.score is None else f": {run.score_name} {signed(run.score_name, averaged.score):.2f}"
-        say(f"averaged the last {averaged.count} checkpoints{score}")
+        say(f"averaged the last {len(averaged.names)} checkpoints{score}")
     test = None
     event: dict[str, Any] = {"event": "end", "step": progress.step}
     if data.test is not None:

@@ -38,6 +38,7 @@ class Task:
 
 TASKS: dict[str, Task] = {
     "translation": Task(batches_for, seq2seq_loss, validate),
+    "summarization": Task(batches_for, seq2seq_loss, validate),
     "language-modeling": Task(causal_batches, causal_loss, validate_causal),
     "masked-language-modeling": Task(masked_batches, masked_loss, validate_masked),
     "bidirectional-language-modeling": Task(bidirectional_batches, bidirectional_loss, validate_bidirectional),

@@ -6,16 +6,22 @@ from typing import Any
 from atento.config.decoding import DecodingConfig
 from atento.decoding import Hypothesis
 from atento.networks import Seq2Seq
-from atento.tasks.writing import WrittenText, stream_one, write_all
+from atento.tasks.writing import Utility, WrittenText, stream_one, write_all
 from atento.text.tokenizer import Tokenizer
 
 
 def translate(
-    network: Seq2Seq, tokenizer: Tokenizer, texts: Sequence[str], config: DecodingConfig, *, steps: Any = None
+    network: Seq2Seq,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    config: DecodingConfig,
+    *,
+    steps: Any = None,
+    utility: Utility | None = None,
 ) -> list[list[WrittenText]]:
     """The n best translations of each text, best first; a blank text has one empty translation.
 
-    `steps` is the step function to use instead of the network's own: its fast twin, say.
+    `steps` is the step function to use instead of the network's own: its fast twin, say; `utility` as in `write_all`.
     """
     eos_id = network.config.eos_id
     inputs = [[*ids, eos_id] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
@@ -27,6 +33,7 @@ def translate(
         tokenizer.target.decode,
         device=next(network.parameters()).device,
         marks=1,
+        utility=utility,
     )
     blank = [WrittenText("", Hypothesis([], 0.0, 0.0, []))]
     return [outputs or blank for outputs in found]

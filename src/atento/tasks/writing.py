@@ -20,6 +20,7 @@ from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
 
 ToText = Callable[[list[int]], str]
+Utility = Callable[[list[str], list[str]], Any]  # candidates, evidence -> (N,M) in 0-1
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,10 @@ class WrittenText:
     hypothesis: Hypothesis
 
 
-def strategy_of(config: DecodingConfig, text: ToText | None = None) -> Strategy:
-    """The strategy a decoding configuration stands for; `text` is how outputs are read where utilities compare them."""
+def strategy_of(config: DecodingConfig, text: ToText | None = None, utility: Utility | None = None) -> Strategy:
+    """The strategy a decoding configuration stands for; `text` is how outputs are read where utilities compare them,
+    `utility` a function that does so in place of the metric that the configuration names.
+    """
     drawn = {name: getattr(config, name) for name in FILTERS}
     if config.mbr is not None:
         n = config.candidates
@@ -41,7 +44,7 @@ def strategy_of(config: DecodingConfig, text: ToText | None = None) -> Strategy:
         elif config.candidates_from == "both" and n > 1:
             half = n // 2
             writers = (Sample(**drawn, n=n - half), Beam(half, length_penalty=config.length_penalty, n_best=half))
-        return MBR(config.mbr, writers, text=text, n_best=config.n_best)
+        return MBR(utility or config.mbr, writers, text=text, n_best=config.n_best)
     if config.samples:
         return Sample(**drawn, n=config.n_best)
     if config.beam == 1:
@@ -69,6 +72,7 @@ def write_all(
     device: torch.device,
     marks: int = 0,
     goes_on: bool = False,
+    utility: Utility | None = None,
 ) -> list[list[WrittenText]]:
     """The outputs for each input, best first; an empty input gets none.
 
@@ -81,11 +85,12 @@ def write_all(
         inputs: ids, special tokens with them; `marks` of each are special.
         text: ids -> text.
         goes_on: inputs are prompts, which stand before the output and share its places.
+        utility: a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names.
 
     Raises:
         UsageError: a prompt that fills all the places a network has.
     """
-    strategy, rules = strategy_of(decoding, text), rules_of(decoding)
+    strategy, rules = strategy_of(decoding, text, utility), rules_of(decoding)
     stop = StopStrings(text, decoding.stop) if decoding.stop else None
     results: list[list[WrittenText]] = [[] for _ in inputs]
     for rows in by_length([len(ids) for ids in inputs], decoding.batch_tokens // decoding.rows):

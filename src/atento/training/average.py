@@ -15,10 +15,14 @@ from atento.training.checkpoint import load_checkpoint, save_checkpoint
 
 @dataclass(frozen=True)
 class Averaged:
-    """An averaged model: where it lies, of how many checkpoints, and its validation score if it was scored."""
+    """An averaged model: where it lies, of which checkpoints, newest first, and its validation score if it was scored.
+
+    `passed_over` are younger than the oldest of them and left out.
+    """
 
     path: Path
-    count: int
+    names: tuple[str, ...]
+    passed_over: tuple[str, ...]
     score: float | None
 
 
@@ -57,7 +61,8 @@ def average_run(run: Path, count: int, *, score: Callable[[dict[str, Tensor]], f
             extra=files,
             run_id=newest.run_id,
         )
-    return Averaged(path, len(paths), judged)
+    others = tuple(one.name for one in every[: every.index(paths[-1])] if one not in paths)
+    return Averaged(path, tuple(one.name for one in paths), others, judged)
 
 
 def _scheduled(path: Path) -> bool:

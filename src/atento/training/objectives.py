@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
+from atento.attention.masks import prefix
 from atento.data.batches import Seq2SeqBatch
 from atento.data.text_batches import TextBatch
 from atento.data.windows import WindowBatch
@@ -50,6 +51,19 @@ def causal_loss(
 ) -> tuple[Tensor, Tensor]:
     """-Σ log p(w_t+1 | w_≤t) over real targets (E1). Padding stands behind, where nobody looks, so none is masked."""
     output = network(batch.ids, random=random, project=False)
+    return _at_labels(network, output.hidden, batch.labels, smoothing)
+
+
+def prefix_loss(
+    network: Decoder, batch: TextBatch, smoothing: float, random: Randomness | None
+) -> tuple[Tensor, Tensor]:
+    """-Σ log p(target | prefix) over the target alone (Raffel et al. 2020; C10, E7).
+
+    Each row is a prefix and its target, one behind the other; labels are -1 over the prefix but for its last token,
+    from which the target's first is guessed. The prefix sees all of itself, the target what stands before.
+    """
+    lengths = (batch.labels >= 0).int().argmax(dim=1) + 1
+    output = network(batch.ids, mask=prefix(lengths), random=random, project=False)
     return _at_labels(network, output.hidden, batch.labels, smoothing)
 
 

@@ -20,6 +20,18 @@ _ACTIVATIONS = {
 _THEIRS = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu_new", "silu": "silu"}
 
 
+_SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"),
+    *("max_position_embeddings", "type_vocab_size", "n_embd", "n_layer", "n_head", "n_positions"),
+    *("d_model", "d_ff", "d_kv", "num_layers", "num_heads", "encoder_layers", "decoder_layers"),
+    *("encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads", "decoder_attention_heads"),
+    *("relative_attention_num_buckets", "relative_attention_max_distance"),
+)
+_SIZES_OR_NONE = ("n_inner", "num_key_value_heads", "num_decoder_layers", "head_dim")
+_RATES = ("dropout", "pdrop", "dropout_prob", "dropout_rate")
+_SMALL = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "rope_theta")
+
+
 @dataclass(frozen=True)
 class Family:
     """One `model_type` of the Hugging Face layout.
@@ -36,6 +48,19 @@ class Family:
     rows: Callable[[NetworkConfig], list[Row]]
     computed: tuple[str, ...] = ()
     tied: tuple[str, ...] = ()
+
+
+def check_numbers(data: Mapping[str, Any]) -> None:
+    """Raises ModelError: a size, a rate or an epsilon of their configuration is not the number it must be."""
+    for key, value in data.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if key in _SIZES or (key in _SIZES_OR_NONE and value is not None):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ModelError(f"`{key}` must be a whole number, 1 or more: got {value!r}")
+        elif key in _SMALL and not (number and 0 < value < float("inf")):
+            raise ModelError(f"`{key}` must be a number above 0: got {value!r}")
+        elif key.endswith(_RATES) and value is not None and not (number and 0 <= value <= 1):
+            raise ModelError(f"`{key}` must be a number from 0 to 1: got {value!r}")
 
 
 def activation_of(name: object, model_type: str) -> Any:

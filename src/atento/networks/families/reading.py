@@ -11,7 +11,7 @@ from atento.config.network import NetworkConfig
 from atento.errors import CheckpointError, ModelError, RecipeError, nearest
 from atento.networks.families.bart import BART, MARIAN
 from atento.networks.families.bert import BERT, ROBERTA, XLM_ROBERTA
-from atento.networks.families.family import Family
+from atento.networks.families.family import Family, check_numbers
 from atento.networks.families.gpt import GPT1, GPT2
 from atento.networks.families.llama import LLAMA
 from atento.networks.families.rows import Row
@@ -56,19 +56,22 @@ def read_released(
         prefix = family.prefix if any(name.startswith(family.prefix) for name in theirs) else ""
         plain = frozenset(name.removeprefix(prefix) for name in theirs)
         try:
+            check_numbers(data)
             config = family.read(data, plain)
         except KeyError as error:
             raise ModelError(f"{folder / 'config.json'}: {error.args[0]!r} is missing") from None
-        except (TypeError, ValueError, AttributeError, RecipeError) as error:
+        except (TypeError, ValueError, AttributeError, RecipeError, ModelError) as error:
             raise ModelError(f"{folder / 'config.json'}: {error}") from None
-        weights, ledger = _take(files, config, family.rows(config), prefix)
+        rows = family.rows(config)
+        weights, ledger = _take(files, config, rows, prefix)
         taken = {name for names in ledger.loaded.values() for name in names}
         for name in sorted(theirs - taken):
             bare = name.removeprefix(prefix)
             kind = "computed" if bare.endswith(family.computed) else "tied" if bare in family.tied else "unused"
             getattr(ledger, kind).append(name)
     if ledger.new and not allow_missing:
-        raise ModelError(f"{folder}: {len(ledger.new)} weights are missing: {', '.join(ledger.new[:5])}")
+        lacking = [", ".join(row.theirs) for row in rows if row.ours in set(ledger.new)]
+        raise ModelError(f"{folder}: missing weights ({len(lacking)}): {', '.join(lacking[:5])}")
     if ledger.unused and not allow_unused:
         raise ModelError(
             f"{folder}: {len(ledger.unused)} weights have no place in this network: {', '.join(ledger.unused[:5])}"

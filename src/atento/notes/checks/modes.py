@@ -1,16 +1,22 @@
 """Rows A18 and C10: one checkpoint read under several masks, each as a network that was built for it alone."""
 
+from typing import Any
+
 import torch
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from atento.attention.masks import Mask, bidirectional, causal, prefix, window
+from atento.config.network import NetworkConfig
+from atento.data.text_batches import TextBatch
 from atento.errors import CapabilityError
 from atento.inspection import mask_text
+from atento.networks import Decoder
 from atento.networks.stack import Stack
 from atento.notes.checks.attention import EXACT, apart, random
 from atento.notes.checks.tiny import derivatives, tiny_network
 from atento.notes.finding import AtLeast, Finding, compare
+from atento.training.objectives import prefix_loss
 
 MODES = {"both ways": bidirectional(), "causal": causal(), "prefix of 3": prefix(3), "window": window(2, 1)}
 
@@ -74,7 +80,8 @@ def caches(stack: Stack, x: Tensor, mask: Mask) -> bool:
 
 
 def prefix_mask() -> Finding:
-    """C10: one stack, the prefix seen by everyone, causal after it; each output depends on exactly those tokens."""
+    """C10: one stack, the prefix seen by everyone, causal after it; each output depends on exactly those tokens, and
+    what is learned is the target alone."""
     stack, length = tiny_network().encoder, 6
     rows = [[int(j <= i or j < 3) for j in range(length)] for i in range(length)]
     with torch.no_grad():  # a batch with prefixes of 2 and 4 tokens at once
@@ -83,6 +90,7 @@ def prefix_mask() -> Finding:
         one_by_one = torch.cat([stack(x[:1], mask=prefix(2)), stack(x[1:], mask=prefix(4))])
     depends = derivatives(stack, random(length, 12), mask=prefix(3)) > 0
     mask = prefix(3).dense(length)
+    learned, away = loss_of_the_target()
     return compare(
         {
             "mask": mask[0, 0].int(),
@@ -90,6 +98,8 @@ def prefix_mask() -> Finding:
             "no prefix is causal": bool((prefix(0).dense(length) == causal().dense(length)).all()),
             "all of it is both ways": bool((prefix(length).dense(length) == bidirectional().dense(length)).all()),
             "batch away from one by one": apart(together, one_by_one),
+            "places learned at": learned,
+            "loss away from the target's log-probability": away,
         },
         {
             "mask": rows,
@@ -97,6 +107,31 @@ def prefix_mask() -> Finding:
             "no prefix is causal": True,
             "all of it is both ways": True,
             "batch away from one by one": EXACT,
+            "places learned at": [0, 0, 1, 1, 1, 0],
+            "loss away from the target's log-probability": EXACT,
         },
         drawing=mask_text(mask),
     )
+
+
+def loss_of_the_target() -> tuple[list[int], float]:
+    """Where the loss of a prefix of 3 and a target of 3 has a gradient, and how far it is from -log p by hand."""
+    sizes: dict[str, Any] = {"d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 2, "vocab_size": 11, "dropout": 0.0}
+    network = Decoder(NetworkConfig("decoder", **sizes)).double()
+    ids = torch.tensor([[2, 5, 6, 7, 8, 9]])
+    labels = torch.tensor([[-1, -1, 7, 8, 9, -1]])  # nothing is guessed from the last token
+    hidden: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: object, output: Tensor) -> None:
+        output.retain_grad()
+        hidden.append(output)
+
+    hook = network.stack.register_forward_hook(keep)
+    loss, _ = prefix_loss(network, TextBatch(ids, ids > 0, labels), 0.0, None)
+    torch.autograd.backward(loss)
+    hook.remove()
+    assert hidden[0].grad is not None
+    with torch.no_grad():
+        log_probs = network(ids, mask=prefix(3)).logits[0].log_softmax(dim=-1)
+    by_hand = -sum(float(log_probs[at, token]) for at, token in ((2, 7), (3, 8), (4, 9)))
+    return (hidden[0].grad[0].abs().sum(dim=-1) > 0).int().tolist(), abs(float(loss.detach()) - by_hand)

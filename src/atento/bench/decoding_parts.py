@@ -1,0 +1,106 @@
+"""What a decoding step is spent on: the fast twin's parts timed one by one, in the cells of the decoding bench.
+
+Every part is a call, so a clock stands around each; the clocks themselves cost under a thousandth of a step.
+"""
+
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from atento.bench.decoding import CELLS, PRECISIONS, SIZES
+from atento.bench.decoding_sides import Ours, Work, write_weights
+from atento.networks.fast import FastSteps
+
+_NAMES = {
+    "own_in": "queries, keys, values",
+    "own_out": "output of self-attention",
+    "cross_in": "queries of cross-attention",
+    "cross_out": "output of cross-attention",
+    "inner": "feed-forward, inner",
+    "outer": "feed-forward, outer",
+}
+Spent = dict[str, float]
+
+
+class _Clock:
+    """A callable, or a product, that adds up the seconds it takes under a name."""
+
+    def __init__(self, part: Any, name: str, spent: Spent) -> None:
+        self.part, self.name, self.spent = part, name, spent
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._timed(self.part, *arguments, **named)
+
+    def added(self, *arguments: Any) -> Any:
+        """As `Product.added`."""
+        return self._timed(self.part.added, *arguments)
+
+    def _timed(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        started = time.perf_counter()
+        found = call(*arguments, **named)
+        self.spent[self.name] += time.perf_counter() - started
+        return found
+
+
+def measure_parts(
+    seconds: float,
+    *,
+    size: str = "transformer-base",
+    cells: Sequence[Work] = CELLS,
+    precisions: Sequence[str] = PRECISIONS,
+) -> Iterator[dict[str, Any]]:
+    """Rows of milliseconds a step and shares of the whole, for each cell and precision, about `seconds` over all."""
+    with tempfile.TemporaryDirectory() as name:
+        write_weights(Path(name), SIZES[size])
+        for precision in precisions:
+            side = Ours()
+            side.load(Path(name), precision)  # type: ignore[arg-type]
+            assert isinstance(side.steps, FastSteps)
+            spent: Spent = defaultdict(float)
+            _put_clocks(side.steps, spent)
+            for work in cells:
+                yield _measured(side, work, precision, spent, seconds / len(cells) / len(precisions))
+
+
+def _put_clocks(steps: FastSteps, spent: Spent) -> None:
+    """Clocks around every part of the steps."""
+    for layer in steps.layers:
+        for attribute, name in _NAMES.items():
+            if getattr(layer, attribute) is not None:
+                setattr(layer, attribute, _Clock(getattr(layer, attribute), name, spent))
+        layer.norms = [_Clock(norm, "norms", spent) for norm in layer.norms]  # type: ignore[misc]
+    for attribute, name in (
+        ("_attend", "attention itself"),
+        ("embedding", "embedding and positions"),
+        ("inputs", "embedding and positions"),
+        ("project", "projection to the vocabulary"),
+        ("step", "step"),
+        ("begin", "reading the source"),
+    ):
+        setattr(steps, attribute, _Clock(getattr(steps, attribute), name, spent))
+
+
+def _measured(side: Ours, work: Work, precision: str, spent: Spent, seconds: float) -> dict[str, Any]:
+    side.run(work)
+    spent.clear()
+    started, rounds = time.perf_counter(), 0
+    while not rounds or time.perf_counter() - started < seconds:
+        side.run(work)
+        rounds += 1
+    whole = time.perf_counter() - started
+    step, begin = spent.pop("step"), spent.pop("reading the source")
+    parts = dict(spent) | {"the rest of a step": step - sum(spent.values()), "the search": whole - step - begin}
+    each = 1e3 / (rounds * work.new_tokens)
+    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    return {
+        "bench": "parts",
+        "sentences": len(work.lengths),
+        "beam": work.beam,
+        "who": f"atento {precision}",
+        "ms_a_step": round((whole - begin) * each, 3),
+        "ms_reading_the_source": round(begin * 1e3 / rounds, 2),
+        "parts": {name: f"{own * each:.3f} ms, {own / (whole - begin):.0%}" for name, own in ordered},
+    }
