@@ -1,6 +1,7 @@
 """What this machine does best: a table of processor features, never a timing, so that a run repeats bit for bit."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Literal
 
@@ -62,3 +63,16 @@ def threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def side_by_side(workers: int, threads_each: int) -> Iterator[ThreadPoolExecutor]:
+    """So many workers, each with processor threads of its own; threads that are made later are as they were."""
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads_each,)) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(before)  # what a worker sets is what every later thread begins with

@@ -30,7 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "networks": LOW | {"attention", "precision"},
     "data": LOW | {"text", "world"},
     "decoding": LOW | {"metrics"},
-    "training": MODELS | {"data"},
+    "training": MODELS | {"data", "precision"},
     "inspection": LOW | {"attention", "decoding"},
     "tasks": SHOWN,
     "recipes": set(),

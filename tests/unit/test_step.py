@@ -301,7 +301,9 @@ def test_parts_side_by_side_give_the_bits_of_parts_in_turn(
     losses = train(beside, 10, accumulate=parts)
     assert most[0] == min(parts, 4) and set(done) == {8 // min(parts, 4)} and torch.get_num_threads() == 8
     one = partial(ThreadPoolExecutor, 1)
-    monkeypatch.setattr("atento.training.step.ThreadPoolExecutor", lambda workers, **given: one(**given))
+    with ThreadPoolExecutor(1) as later:  # a thread that comes later has all threads, not a part's share of them
+        assert later.submit(torch.get_num_threads).result() == 8
+    monkeypatch.setattr("atento.precision.ThreadPoolExecutor", lambda workers, **given: one(**given))
     most[0] = 0
     assert train(in_turn, 10, accumulate=parts) == losses and most[0] == 1
     assert same(weights(beside.network), weights(in_turn.network))

@@ -1,7 +1,6 @@
 """One training step on one page: parts of a batch in, summed losses, gradients divided once, one update out."""
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from copy import deepcopy
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from atento.attention.dropout import Randomness
 from atento.attention.observe import observing
 from atento.config.recipe import TrainingConfig
 from atento.errors import TrainingError
+from atento.precision import side_by_side
 from atento.training.objectives import Batch, Objective, seq2seq_loss
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -93,7 +93,7 @@ class Stepper:
             return
         threads = torch.get_num_threads() // at_once
         workers = 1 if observing(self.working) else at_once  # what is seen is kept in the order of the parts
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
+        with side_by_side(workers, threads) as pool:
             todo = [pool.submit(copy_context().run, self._part, part, step, slot) for slot, part in enumerate(parts)]
             yield from (one.result() for one in todo)
 

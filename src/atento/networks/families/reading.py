@@ -18,6 +18,9 @@ from atento.networks.families.rows import Row
 from atento.networks.families.t5 import MT5, T5
 from atento.networks.families.tensors import TensorFiles
 from atento.networks.ledger import Ledger
+from atento.precision import side_by_side
+
+_AT_ONCE = 4  # tensors read side by side at most
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family for family in (BERT, ROBERTA, XLM_ROBERTA, GPT1, GPT2, LLAMA, T5, MT5, MARIAN, BART)
@@ -82,21 +85,29 @@ def read_released(
 def _take(files: TensorFiles, config: NetworkConfig, rows: list[Row], prefix: str) -> tuple[dict[str, Tensor], Ledger]:
     weights: dict[str, Tensor] = {}
     ledger = Ledger()
+    there: list[Row] = []
     for row in rows:
         names = row.theirs if row.head else tuple(prefix + name for name in row.theirs)
-        if not all(name in files.places for name in names):
-            if row.optional:  # a bias that some files leave out is zero
-                weights[row.ours] = torch.zeros(config.vocab_size)
-                continue
-            ledger.new.append(row.ours)
-            continue
-        if len(names) > 1:
-            tensor = files.joined(names)
+        if all(name in files.places for name in names):
+            ledger.loaded[row.ours] = names
+            there.append(row)
+        elif row.optional:  # a bias that some files leave out is zero
+            weights[row.ours] = torch.zeros(config.vocab_size)
         else:
-            tensor = files.transposed(names[0]) if row.transposed else files.read(names[0])
-        tensor = tensor.flatten() if row.flat else tensor
-        if tensor.numel() and not all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor)):  # NaN goes through
-            raise CheckpointError(f"{files.folder}: tensor {', '.join(names)} is not finite")
-        weights[row.ours] = tensor
-        ledger.loaded[row.ours] = names
+            ledger.new.append(row.ours)
+    with side_by_side(min(_AT_ONCE, torch.get_num_threads()), 1) as pool:  # turning round takes longer than reading
+        tensors = pool.map(lambda row: _read(files, row, ledger.loaded[row.ours]), there)
+        weights |= {row.ours: tensor for row, tensor in zip(there, tensors)}
     return weights, ledger
+
+
+def _read(files: TensorFiles, row: Row, names: tuple[str, ...]) -> Tensor:
+    """One of our tensors from theirs. Raises CheckpointError: it holds what is no number."""
+    if len(names) > 1:
+        tensor = files.joined(names)
+    else:
+        tensor = files.transposed(names[0]) if row.transposed else files.read(names[0])
+    tensor = tensor.flatten() if row.flat else tensor
+    if tensor.numel() and not all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor)):  # NaN goes through
+        raise CheckpointError(f"{files.folder}: tensor {', '.join(names)} is not finite")
+    return tensor

@@ -1,10 +1,14 @@
-"""Tensors of one or several safetensors files, read straight to where they go: a model is in memory once."""
+"""Tensors of one or several safetensors files, read straight to where they go: a model is in memory once.
+
+Several threads may read at once.
+"""
 
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock, local
 from types import TracebackType
 from typing import Any
 
@@ -49,7 +53,8 @@ class TensorFiles:
         """
         self.folder = folder
         self._open: dict[Path, int] = {}
-        self._space = torch.empty(0)
+        self._opening = Lock()
+        self._space = local()  # of each thread that reads
         self.places: dict[str, Place] = {}
         if (folder / INDEX).exists():
             self._read_index(folder / INDEX)
@@ -97,8 +102,9 @@ class TensorFiles:
         """
         place = self.places[name]
         out = torch.empty(place.shape, dtype=place.dtype) if into is None else into
-        if place.file not in self._open:
-            self._open[place.file] = os.open(place.file, os.O_RDONLY)
+        with self._opening:
+            if place.file not in self._open:
+                self._open[place.file] = os.open(place.file, os.O_RDONLY)
         view = out.view(-1).view(torch.uint8).numpy().data if place.size else memoryview(b"")
         done = 0
         while done < place.size:
@@ -112,9 +118,10 @@ class TensorFiles:
         """The matrix of that name turned round, made through a space that is kept: what is freed leaves holes."""
         place = self.places[name]
         count = place.size // place.dtype.itemsize
-        if self._space.dtype != place.dtype or self._space.numel() < count:
-            self._space = torch.empty(count, dtype=place.dtype)
-        return self.read(name, self._space[:count].view(place.shape)).t().contiguous()
+        space: Tensor | None = getattr(self._space, "kept", None)
+        if space is None or space.dtype != place.dtype or space.numel() < count:
+            self._space.kept = space = torch.empty(count, dtype=place.dtype)
+        return self.read(name, space[:count].view(place.shape)).t().contiguous()
 
     def joined(self, names: Sequence[str]) -> Tensor:
         """Several tensors under one another, each read into its rows.
