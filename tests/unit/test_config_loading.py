@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from atento.config.decoding import UTILITIES
 from atento.config.loading import LoadedRecipe, load_recipe
 from atento.config.network import NetworkConfig, PositionConfig
 from atento.config.presets import preset
 from atento.config.recipe import SourceConfig
 from atento.errors import RecipeError
+from atento.metrics import utilities
 
 MINIMAL = "task: translation\ndata: {train: {source: a.en, target: a.pt}}\n"
 Write = Callable[..., Path]
@@ -91,6 +93,15 @@ def test_a_presets_heads_are_those_of_the_task_where_it_has_none(write: Write, n
     recipe = load(f"{text}network: {network}\n", write).recipe
     assert [head.kind for head in recipe.network.heads] == kinds
     assert recipe.network.heads[0].hidden == ("hidden" in network)
+
+
+@pytest.mark.parametrize("utility", ["chfr", "embeddings:runs/other"])
+def test_h10_a_utility_that_validation_could_not_use_is_told_before_training(write: Write, utility: str) -> None:
+    with pytest.raises(RecipeError, match=rf"my\.yaml:\d+:\d+: decoding\.mbr: unknown utility '{utility}'"):
+        load(MINIMAL + f"decoding: {{mbr: '{utility}'}}\n", write)
+    for known in UTILITIES:
+        assert load(MINIMAL + f"decoding: {{mbr: {known}}}\n", write).recipe.decoding.mbr == known
+    assert set(UTILITIES) == set(utilities.UTILITIES)
 
 
 def test_a_partly_written_section_changes_the_presets_own(write: Write) -> None:

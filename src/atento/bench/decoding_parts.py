@@ -1,6 +1,6 @@
 """What a decoding step is spent on: the fast twin's parts timed one by one, in the cells of the decoding bench.
 
-Every part is a call, so a clock stands around each; the clocks themselves cost under a thousandth of a step.
+Every part is a call, so a clock stands around each; what the clocks themselves take lies in "the rest of a step".
 """
 
 import tempfile

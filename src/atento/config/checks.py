@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import get_args
 
 from atento.config import schema
+from atento.config.decoding import UTILITIES
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.schema import Reading
 from atento.config.tasks import RULES
@@ -97,6 +98,13 @@ def check(recipe: Recipe, reading: Reading) -> None:
             raise RecipeError(f"{place}: unknown metric {name!r}{nearest(name, list(rules.metrics))}")
         if name in recipe.metrics[:number]:
             raise RecipeError(f"{place}: metrics names {name!r} twice")
+    utility = recipe.decoding.mbr
+    if utility is not None and utility not in UTILITIES:
+        place = reading.origins.get("decoding.mbr", "decoding.mbr")
+        later = "; embeddings:MODEL is for using a model" if utility.startswith("embeddings:") else ""
+        raise RecipeError(
+            f"{place}: decoding.mbr: unknown utility {utility!r}{nearest(utility, list(UTILITIES))}{later}"
+        )
     if recipe.name in ("", ".", "..") or any(mark in recipe.name for mark in "/\\\0\n"):
         place = reading.places.get("name", "name")
         raise RecipeError(f"{place}: name must be the name of a folder, without slashes: got {recipe.name!r}")

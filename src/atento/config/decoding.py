@@ -5,7 +5,8 @@ from typing import Literal
 
 from atento.errors import RecipeError
 
-MOST_BEAM = 1024  # a wider one finds nothing more, and takes time and memory as its width
+MOST_BEAM = 1024  # time and memory grow with it; `atento.decoding.Beam` takes any
+UTILITIES = ("bleu", "chrf", "rouge", "rouge1", "rouge2", "f1")  # of `mbr`, as `atento.metrics.utilities` has them
 FILTERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # each of them asks for sampling
 
 
