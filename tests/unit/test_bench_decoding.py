@@ -25,6 +25,7 @@ from atento.bench.encoding_sides import (
     write_encoder,
 )
 from atento.bench.generation import prompt_lengths
+from atento.bench.graphs import bytes_a_step, measure_graphs
 from atento.bench.turns import Side, Turn, best, middle, peak, take_turns
 from atento.config import presets
 from atento.decoding import Beam, Greedy
@@ -120,6 +121,31 @@ def test_h1_generation_continues_prompts_of_any_length_alike(tmp_path: Path) -> 
     found = ours.run(work)
     assert found == theirs.run(work)
     assert [len(row) for row in found] == [8, 8, 8] and len({tuple(row) for row in found}) == 3
+
+
+def test_h12_captured_steps_are_measured_beside_plain_ones() -> None:
+    """On the CPU, where nothing is captured: the same sides, tokens and rows as on a GPU."""
+    pytest.importorskip("transformers")
+    rows = list(measure_graphs(1, device="cpu", size="tiny", cells=CELLS, rounds=1))
+    ours = [row for row in rows if row.get("who") == "atento bfloat16" and "tokens_per_second" in row]
+    assert rows[0]["copy_gb_s"] > 0 and len(ours) == 2 and all(row["read_gb_s"] > 0 for row in ours)
+    assert {row["ratio_to"] for row in rows if "ratio" in row} == {
+        "transformers bfloat16",
+        "transformers float32",
+        "atento plain",
+    }
+
+
+def test_bytes_a_step_by_hand() -> None:
+    """Two layers of width 32: 8 attention matrices, less two read once, 2 of the inner network, biases, norms."""
+    layer = 2 * 4 * 32 * 33 - 2 * 32 * 32 + 2 * 32 * 64 + 64 + 32 + 3 * 64
+    caches = 12 * 2 * 2 * 32 * (64 + 7)  # outputs, keys and values, layers, width, tokens
+    assert bytes_a_step(decoding.SIZES["tiny"], CELLS[1], "float32") == 4 * (2 * layer + 200 * 32 + caches)
+
+
+def test_without_a_gpu_that_is_said() -> None:
+    if not torch.cuda.is_available():
+        assert [row["skipped"] for row in measure_graphs(1)] == ["needs a GPU that CUDA knows"]
 
 
 def test_prompt_lengths_are_natural() -> None:

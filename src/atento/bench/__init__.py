@@ -9,6 +9,7 @@ from atento.bench.decoding_parts import measure_parts
 from atento.bench.encoding import measure_encoding
 from atento.bench.families import measure_families
 from atento.bench.generation import measure_generation
+from atento.bench.graphs import measure_graphs
 from atento.bench.mbr import measure_mbr
 from atento.bench.observation import measure_observation
 from atento.bench.positions.laboratory import measure_positions
@@ -23,6 +24,7 @@ BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
     "decoding": measure_decoding,
     "parts": measure_parts,
     "generation": measure_generation,
+    "graphs": measure_graphs,
     "encoding": measure_encoding,
     "mbr": measure_mbr,
     "attention": measure_attention,

@@ -12,6 +12,7 @@ from atento.decoding import Beam, Greedy, generate
 from atento.model import load
 from atento.networks import build_network
 from atento.networks.fast import FastSteps
+from atento.networks.graphs import GraphSteps
 from atento.networks.products import Precision
 from atento.tasks.locate import write_model
 from atento.text.lengths import pad_batch
@@ -66,12 +67,15 @@ def write_weights(folder: Path, config: NetworkConfig, seed: int = 1) -> None:
 class Ours:
     """`atento.decoding.generate` on the network ("plain"), or on its fast twin at a precision."""
 
-    def load(self, folder: Path, precision: Precision | Literal["plain"]) -> None:
-        """A folder of `write_weights`; precision plain, float32, bfloat16 or int8."""
+    def load(
+        self, folder: Path, precision: Precision | Literal["plain"], device: str = "cpu", *, graphs: bool = False
+    ) -> None:
+        """A folder of `write_weights`; precision plain, float32, bfloat16 or int8; `graphs`: steps of fixed shapes."""
         keep_freed_memory()  # as a loaded model does when it writes
-        network: Any = load(folder, device="cpu").network
+        network: Any = load(folder, device=device).network
         self.config: NetworkConfig = network.config
-        self.steps = network if precision == "plain" else FastSteps(network, precision=precision)
+        self.device = device
+        self.steps = network if precision == "plain" else (GraphSteps if graphs else FastSteps)(network, precision)
 
     def run(self, work: Work) -> list[list[int]]:
         """The ids written for each row."""
@@ -79,17 +83,17 @@ class Ours:
         ids, real = pad_batch(work.rows(self.config.vocab_size), self.config.pad_id, side="left" if left else "right")
         found = generate(
             self.steps,
-            torch.from_numpy(ids),
+            torch.from_numpy(ids).to(self.device),
             Greedy() if work.beam == 1 else Beam(work.beam),
             max_new_tokens=work.new_tokens,
             min_new_tokens=work.new_tokens if left else 0,
-            padding_mask=torch.from_numpy(real),
+            padding_mask=torch.from_numpy(real).to(self.device),
         )
         return [best[0].ids for best in found]
 
 
 class Transformers:
-    """`generate` of `transformers` in float32, as it comes."""
+    """`generate` of `transformers`, as it comes."""
 
     def __init__(self) -> None:
         import transformers
@@ -97,11 +101,12 @@ class Transformers:
         self.library: Any = transformers
         self.classes: dict[str, Any] = {"marian": transformers.MarianMTModel, "gpt2": transformers.GPT2LMHeadModel}
 
-    def load(self, folder: Path) -> None:
+    def load(self, folder: Path, device: str = "cpu", precision: str = "float32") -> None:
         """A folder of `write_weights`."""
         config = self.library.AutoConfig.from_pretrained(folder)
-        self.model: Any = self.classes[config.model_type].from_pretrained(folder).eval()
-        self.config = self.model.config
+        model: Any = self.classes[config.model_type].from_pretrained(folder)
+        self.model = model.to(device, getattr(torch, precision)).eval()
+        self.config, self.device = self.model.config, device
         # the defaults: what the folder's configuration says of decoding (an end forced at the last step) is set aside
         self.model.generation_config = self.library.GenerationConfig(
             decoder_start_token_id=getattr(self.config, "decoder_start_token_id", None),
@@ -118,8 +123,8 @@ class Transformers:
         least = {"min_new_tokens": work.new_tokens} if left else {}
         with torch.inference_mode():
             out = self.model.generate(
-                input_ids=torch.from_numpy(ids),
-                attention_mask=torch.from_numpy(real).long(),
+                input_ids=torch.from_numpy(ids).to(self.device),
+                attention_mask=torch.from_numpy(real).long().to(self.device),
                 max_new_tokens=work.new_tokens,
                 num_beams=work.beam,
                 do_sample=False,

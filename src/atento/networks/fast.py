@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.multihead import Order
 from atento.attention.observe import observing
+from atento.attention.positions import Turn
 from atento.attention.relative import Places, Shaw
 from atento.errors import CapabilityError
 from atento.networks.block import Block
@@ -83,6 +83,23 @@ class _Layer:
     outer: Product
     activation: Callable[[Tensor], Tensor] | None  # None: the inner product takes it itself
     gated: bool
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the layers are told of a token's place: how queries and keys are turned, what is added to the scores.
+
+    One entry a layer; what is added is (N or 1, 1 or H, w or 1, S), masks joined to it, or None.
+    """
+
+    turns: list[tuple[Turn, ...]]
+    biases: list[Tensor | None]
+
+
+def _joined(bias: Tensor, seen: Tensor | None, width: int) -> Tensor:
+    """A bias (N or 1,H,1,t), the same for all w beams, and what each of them sees (N,1,w,t·w) -> (N,H,w,t·w)."""
+    bias = bias if width == 1 else bias.repeat_interleave(width, dim=-1)
+    return bias if seen is None else bias + seen
 
 
 class FastSteps:
@@ -232,46 +249,88 @@ class FastSteps:
     def _advance(self, tokens: Tensor, state: FastState) -> Tensor:
         """One token of each output: tokens (R,) -> hidden (R,D); the state has read it then."""
         width, column = state.width, state.length
-        texts = len(tokens) // width
         state.make_room()
         first, last = column * width, (column + 1) * width
         if state.seen is not None:  # each beam sees its own new token
             fresh = state.seen.new_full((width, width), float("-inf")).fill_diagonal_(0.0) if width > 1 else 0.0
             state.seen[:, :, first:last] = fresh
         seen = None if state.seen is None else state.seen[:, None, :, :last]
-        starts = None if state.starts is None else state.starts.view(texts, width)[:, :1]  # (N,1)
-        places = None if state.starts is None else (state.starts + column).unsqueeze(1)
-        x = self.inputs(self.embedding(tokens.unsqueeze(1)), column, position_ids=places).squeeze(1)  # (R,D)
-        orders = self._orders(column, starts, x.device)
-        for number, layer in enumerate(self.layers):
-            order = None if orders is None else orders[number]
-            keys, values = state.cache.keys[number], state.cache.values[number]
-            read = layer.norms[0](x) if self.pre else x
-            stacked = layer.own_in(read).view(texts, width, -1, self.d_head).transpose(1, 2)  # (N,H+2Hkv,w,K)
-            q, k, v = stacked.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
-            for turn in () if order is None else order.turns:
-                q, k = turn(q), turn(k)
+        starts = None if state.starts is None else state.starts.view(-1, width)[:, :1]  # (N,1)
+        x = self._read_in(tokens, column, state.starts)
+        told = self._told(column, column + 1, starts, x.device)
+        masks = [seen if bias is None else _joined(bias, seen, width) for bias in told.biases]
+
+        def kept(layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+            keys, values = state.cache.keys[layer], state.cache.values[layer]
             keys[:, :, first:last], values[:, :, first:last] = k, v
-            mask = seen
-            if order is not None and order.relations is not None:
-                bias = order.relations.scores(q * self.scale, self.scale)
-                if bias is not None:
-                    bias = bias.to(q.dtype).repeat_interleave(width, dim=-1)
-                    mask = bias if seen is None else bias + seen
-            out = self._attend(q, keys[:, :, :last], values[:, :, :last], mask)  # (N,H,w,K)
-            x = layer.own_out.added(out.transpose(1, 2).reshape(len(tokens), -1), x)
+            return keys[:, :, :last], values[:, :, :last]
+
+        x = self._through(x, width, Told(told.turns, masks), kept, state.source, state.source_mask)
+        state.length = column + 1
+        return x
+
+    def _read_in(self, tokens: Tensor, column: int, starts: Tensor | None) -> Tensor:
+        """What the first layer reads: tokens (R,), each the one numbered `column`, the first at `starts` (R,)."""
+        places = None if starts is None else (starts + column).unsqueeze(1)
+        x: Tensor = self.inputs(self.embedding(tokens.unsqueeze(1)), column, position_ids=places).squeeze(1)
+        return x
+
+    def _told(self, column: int, columns: int, starts: Tensor | None, device: torch.device) -> Told:
+        """What position schemes do to the token numbered `column`, beside keys 0 to `columns`; `starts` (N,1)."""
+        count = len(self.layers)
+        if not len(self.positions.schemes):
+            return Told([()] * count, [None] * count)
+        keys = torch.arange(columns, device=device)
+        own = keys[column : column + 1]
+        places = Places(own, keys, True) if starts is None else Places(starts + own, starts + keys, False)
+        turns: list[tuple[Turn, ...]] = []
+        biases: list[Tensor | None] = []
+        made: dict[tuple[int, ...], Tensor | None] = {}
+        like = torch.empty((), dtype=self.dtype, device=device)  # these schemes read of queries their precision alone
+        for order in self.positions.orders(places):
+            relations = None if order is None else order.relations
+            turns.append(() if order is None else order.turns)
+            if relations is None:
+                biases.append(None)
+                continue
+            same = tuple(id(scheme) for scheme in relations.schemes)
+            if same not in made:
+                bias = relations.scores(like, self.scale)
+                made[same] = None if bias is None else bias.to(self.dtype)
+            biases.append(made[same])
+        return Told(turns, biases)
+
+    def _through(
+        self,
+        x: Tensor,
+        width: int,
+        told: Told,
+        kept: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]],
+        source: list[tuple[Tensor, Tensor]],
+        source_mask: Tensor | None,
+    ) -> Tensor:
+        """The layers: x (R,D) -> hidden (R,D). `kept` takes a layer's new keys and values (N,Hkv,w,K) and gives all."""
+        rows = len(x)
+        for number, layer in enumerate(self.layers):
+            read = layer.norms[0](x) if self.pre else x
+            stacked = layer.own_in(read).view(rows // width, width, -1, self.d_head).transpose(1, 2)  # (N,H+2Hkv,w,K)
+            q, k, v = stacked.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+            for turn in told.turns[number]:
+                q, k = turn(q), turn(k)
+            keys, values = kept(number, k, v)
+            out = self._attend(q, keys, values, told.biases[number])  # (N,H,w,K)
+            x = layer.own_out.added(out.transpose(1, 2).reshape(rows, -1), x)
             x = x if self.pre else layer.norms[0](x)
             if layer.cross_in is not None and layer.cross_out is not None:
-                source_keys, source_values = state.source[number]
+                source_keys, source_values = source[number]
                 read = layer.norms[1](x) if self.pre else x
                 q = layer.cross_in(read).view(len(source_keys), -1, self.heads, self.d_head).transpose(1, 2)
-                out = self._attend(q, source_keys, source_values, state.source_mask)  # (M,H,R/M,K)
-                x = layer.cross_out.added(out.transpose(1, 2).reshape(len(tokens), -1), x)
+                out = self._attend(q, source_keys, source_values, source_mask)  # (M,H,R/M,K)
+                x = layer.cross_out.added(out.transpose(1, 2).reshape(rows, -1), x)
                 x = x if self.pre else layer.norms[1](x)
             read = layer.norms[-1](x) if self.pre else x
             x = layer.outer.added(self._inside(layer, read), x)
             x = x if self.pre else layer.norms[-1](x)
-        state.length = column + 1
         last_hidden: Tensor = x if self.last_norm is None else self.last_norm(x)
         return last_hidden
 
@@ -290,15 +349,6 @@ class FastSteps:
             return layer.activation(x)
         x, gate = x.chunk(2, dim=-1)
         return layer.activation(x) * gate
-
-    def _orders(self, column: int, starts: Tensor | None, device: torch.device) -> list[Order | None] | None:
-        """What the layers' position schemes do to this token; None where there are none."""
-        if not len(self.positions.schemes):
-            return None
-        keys = torch.arange(column + 1, device=device)
-        if starts is None:
-            return self.positions.orders(Places(keys[column:], keys, True))
-        return self.positions.orders(Places(starts + column, starts + keys, False))
 
     @torch.inference_mode()
     def end(self, written: list[list[int]]) -> None:

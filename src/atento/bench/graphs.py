@@ -1,0 +1,106 @@
+"""Decoding on a GPU: captured steps beside plain ones and `transformers`, and what they read against its bandwidth.
+
+The cells and weights of `decoding`. A step of few rows is as quick as its weights and caches can be read, so that bytes
+a step times steps a second, beside what a plain copy moves, says how much is left to gain.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from atento.bench.decoding import CELLS, SIZES, Comparison, compare
+from atento.bench.decoding_sides import Ours, Transformers, Work, write_weights
+from atento.bench.turns import Contender, about
+from atento.config.network import NetworkConfig
+from atento.networks import build_network
+from atento.networks.encoder_decoder import EncoderDecoder
+from atento.networks.graphs import ROOM
+
+_BYTES = {"float32": 4, "bfloat16": 2}
+_COMPARISONS: tuple[Comparison, ...] = (
+    ("fastest", "transformers bfloat16", None),
+    ("atento float32", "transformers float32", None),
+    ("atento float32", "atento plain", None),
+)
+
+
+class Captured(Ours):
+    """Our steps of fixed shapes, on a GPU captured as graphs."""
+
+    def load(self, folder: Path, precision: Any, device: str = "cuda", *, graphs: bool = True) -> None:
+        """A folder of `write_weights`; precision float32 or bfloat16."""
+        super().load(folder, precision, device, graphs=graphs)
+
+
+def measure_graphs(
+    seconds: float,
+    *,
+    device: str = "cuda",
+    size: str = "transformer-base",
+    cells: Sequence[Work] = CELLS,
+    rounds: int = 3,
+) -> Iterator[dict[str, Any]]:
+    """Rows of tokens a second, ours with GB/s read; then the ratios. One row that says so where there is no GPU."""
+    if device == "cuda" and not torch.cuda.is_available():
+        yield {"bench": "graphs", "skipped": "needs a GPU that CUDA knows"}
+        return
+    copied = copy_speed(device)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "weights"
+        write_weights(folder, SIZES[size])
+        sides: dict[str, tuple[type[Contender], tuple[Any, ...]]] = {
+            "transformers float32": (Transformers, (folder, device)),
+            "transformers bfloat16": (Transformers, (folder, device, "bfloat16")),
+            "atento plain": (Ours, (folder, "plain", device)),
+            "atento float32": (Captured, (folder, "float32", device)),
+            "atento bfloat16": (Captured, (folder, "bfloat16", device)),
+        }
+        yield about("graphs", size, ("transformers",)) | {"copy_gb_s": round(copied / 1e9, 1)}
+        works = {(len(work.lengths), work.beam): work for work in cells}
+        for row in compare("graphs", sides, cells, seconds / len(cells), rounds, _COMPARISONS):
+            precision = row["who"].removeprefix("atento ")
+            if precision in _BYTES and "tokens_per_second" in row:
+                work = works[row["sentences"], row["beam"]]
+                steps = row["tokens_per_second"] / len(work.lengths)
+                read = bytes_a_step(SIZES[size], work, precision)
+                row |= {"mib_a_step": round(read / 2**20, 1), "read_gb_s": round(read * steps / 1e9, 1)}
+                row["of_copy"] = round(read * steps / copied, 3)
+            yield row
+
+
+def bytes_a_step(config: NetworkConfig, work: Work, precision: str) -> int:
+    """What a captured step of an encoder-decoder reads: the decoder's weights and output matrix, and all caches."""
+    with torch.device("meta"):
+        network = build_network(config)
+    assert isinstance(network, EncoderDecoder)
+    weights = sum(one.numel() for one in network.decoder.parameters()) + network.projection.numel()
+    heads = config.n_heads if config.n_kv_heads is None else config.n_kv_heads
+    token = 2 * heads * config.head_width * config.decoder_layers  # keys and values of one token
+    once = 2 * heads * config.head_width * config.d_model * config.decoder_layers  # read when a source is, not here
+    rows = len(work.lengths) * work.beam
+    room = -(-work.new_tokens // ROOM) * ROOM
+    return _BYTES[precision] * (weights - once + rows * token * (room + max(work.lengths)))
+
+
+def copy_speed(device: str, mib: int = 256, rounds: int = 20) -> float:
+    """Bytes a second that a copy reads and writes, the best of some rounds."""
+    source = torch.ones(mib * 2**18, device=device)
+    target = torch.empty_like(source)
+    quickest = float("inf")
+    for _ in range(rounds):
+        _wait(device)
+        began = time.perf_counter()
+        target.copy_(source)
+        _wait(device)
+        quickest = min(quickest, time.perf_counter() - began)
+    return 2 * source.nbytes / quickest
+
+
+def _wait(device: str) -> None:
+    """Until the GPU has done what it was asked."""
+    if device != "cpu":
+        torch.cuda.synchronize(device)

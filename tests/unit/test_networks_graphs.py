@@ -1,0 +1,147 @@
+"""Steps of fixed shapes: what they write is what the plain steps write, and nothing in them hangs on Python numbers."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
+from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from atento.config.network import NetworkConfig, PositionConfig
+from atento.decoding import MBR, Beam, Greedy, Sample, generate
+from atento.errors import CapabilityError
+from atento.networks.graphs import ROOM, Fixed, GraphSteps
+
+ALL = ENCODER_DECODERS | DECODERS
+STRATEGIES = [Greedy(), Beam(4, n_best=4), Sample(n=3), MBR("chrf", (Sample(n=4), Beam(3, n_best=3)))]
+
+
+class Replayed(GraphSteps):
+    """As a GPU's graph: the second step on a memory is recorded, operation by operation, and later ones replay it."""
+
+    recorded = 0
+
+    def _captured(self, fixed: Fixed) -> Tensor:
+        fixed.steps += 1
+        if fixed.steps == 1:
+            return self.compute(fixed)
+        held = _memory(fixed)
+        if fixed.graph is None:
+            # what is recorded reads and writes the tensors it is given; a number looked at in Python becomes a constant
+            def step(*tensors: Tensor) -> Tensor:
+                return self.compute(_filled(fixed, list(tensors)))
+
+            copies = [one.clone() for one in held]
+            fixed.graph = make_fx(step)(*copies)
+            self.recorded += 1
+        found: Tensor = fixed.graph(*held)
+        return found
+
+
+def _memory(fixed: Fixed) -> list[Tensor]:
+    assert fixed.x is not None and fixed.told is not None
+    source = [one for pair in fixed.source for one in pair]
+    masks = [] if fixed.source_mask is None else [fixed.source_mask]
+    told = [one for turns in fixed.told.turns for turn in turns for one in (turn.cos, turn.sin)]
+    biases = [one for one in fixed.told.biases if one is not None]
+    return [fixed.x, fixed.column, *fixed.keys, *fixed.values, *source, *masks, *told, *biases]
+
+
+def _filled(fixed: Fixed, tensors: list[Tensor]) -> Fixed:
+    """The same record with other tensors, in the order of `_memory`."""
+    given = iter(tensors)
+    assert fixed.told is not None
+    x, column = next(given), next(given)
+    keys, values = [[next(given) for _ in part] for part in (fixed.keys, fixed.values)]
+    source = [(next(given), next(given)) for _ in fixed.source]
+    mask = None if fixed.source_mask is None else next(given)
+    turns = [tuple(replace(turn, cos=next(given), sin=next(given)) for turn in turns) for turns in fixed.told.turns]
+    biases = [None if one is None else next(given) for one in fixed.told.biases]
+    told = replace(fixed.told, turns=turns, biases=biases)
+    return replace(fixed, x=x, column=column, keys=keys, values=values, source=source, source_mask=mask, told=told)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@pytest.mark.parametrize("name", ALL)
+def test_h12_fixed_shapes_write_what_the_plain_steps_write(name: str, strategy: object) -> None:
+    network = network_of(ALL[name])
+    ids, real = inputs([5, 9, 1, 9], "left" if name in DECODERS else "right")
+    arguments = {"max_new_tokens": [12, 7, 40, 20], "padding_mask": real, "seed": 5}
+    plain = generate(network, ids, strategy, **arguments)  # type: ignore[arg-type]
+    fixed = generate(GraphSteps(network), ids, strategy, **arguments)  # type: ignore[arg-type]
+    assert [[h.ids for h in row] for row in fixed] == [[h.ids for h in row] for row in plain]
+    for one, other in zip(fixed, plain):
+        for a, b in zip(one, other):
+            assert a.token_scores == pytest.approx(b.token_scores, abs=1e-10)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_h12_a_recorded_step_can_be_replayed_with_other_numbers(name: str) -> None:
+    network = network_of(ALL[name])
+    ids, real = inputs([5, 9, 1], "left" if name in DECODERS else "right")
+    steps = Replayed(network)
+    found = [
+        generate(one, ids, Beam(2), max_new_tokens=9, padding_mask=real, eos_id=())[0][0].ids
+        for one in (network, steps)
+    ]
+    assert found[0] == found[1] and steps.recorded == 1
+
+
+def test_rows_leave_only_when_half_the_batch_is_empty_and_room_grows() -> None:
+    """16 outputs of which one ends at each step, and one that outgrows its room: few memories, few graphs."""
+    network = network_of(NetworkConfig(**SIZES | {"max_len": 256}, positions=PositionConfig("rotary")))
+    ids, real = inputs([5] * 16)
+    lengths = [*range(3, 18), 2 * ROOM + 5]
+    endless = {"eos_id": ()}  # nothing ends by itself
+    plain = generate(network, ids, Greedy(), max_new_tokens=lengths, padding_mask=real, **endless)  # type: ignore[arg-type]
+    steps = Replayed(network)
+    fixed = generate(steps, ids, Greedy(), max_new_tokens=lengths, padding_mask=real, **endless)  # type: ignore[arg-type]
+    assert [row[0].ids for row in fixed] == [row[0].ids for row in plain]
+    assert [len(row[0].ids) for row in fixed] == lengths
+    assert steps.recorded <= 7  # 16, 8, 4, 2, 1 places, and twice more room
+
+
+def test_a_prefix_is_read_before_the_first_choice() -> None:
+    network = network_of(ENCODER_DECODERS["t5"])
+    ids, real = inputs([5, 9, 2])
+    prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
+    for strategy in (Greedy(), Beam(4)):
+        found = [
+            generate(steps, ids, strategy, max_new_tokens=9, padding_mask=real, prefix_ids=prefix)
+            for steps in (network, GraphSteps(network))
+        ]
+        assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
+
+
+def test_a_state_that_was_overtaken_is_refused() -> None:
+    network = network_of(ENCODER_DECODERS["transformer"])
+    ids, real = inputs([4])
+    steps = GraphSteps(network)
+    begun = steps.begin(ids, real)
+    start = torch.full((2,), 2)
+    first, again = (begun.select(torch.zeros(2, dtype=torch.long)) for _ in range(2))
+    a, first = steps.step(start, first)
+    b, again = steps.step(start, again)  # what was only read may be gone on from twice
+    assert torch.equal(a, b)
+    one, other = first.select(torch.tensor([0, 1])), first.select(torch.tensor([1, 0]))
+    steps.step(start, one)
+    with pytest.raises(CapabilityError, match="overtaken"):
+        steps.step(start, other)
+
+
+def test_int8_is_refused() -> None:
+    with pytest.raises(CapabilityError, match="float32 and bfloat16"):
+        GraphSteps(network_of(ENCODER_DECODERS["transformer"]), "int8")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@pytest.mark.parametrize("name", ALL)
+def test_h12_captured_steps_write_what_the_plain_steps_write(name: str, strategy: object) -> None:
+    network: nn.Module = network_of(ALL[name]).to("cuda")
+    ids, real = (one.to("cuda") for one in inputs([5, 9, 1, 9], "left" if name in DECODERS else "right"))
+    arguments = {"max_new_tokens": [12, 7, 40, 20], "padding_mask": real, "seed": 5}
+    plain = generate(network, ids, strategy, **arguments)  # type: ignore[arg-type]
+    fixed = generate(GraphSteps(network), ids, strategy, **arguments)  # type: ignore[arg-type]
+    assert [[h.ids for h in row] for row in fixed] == [[h.ids for h in row] for row in plain]
