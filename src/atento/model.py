@@ -114,7 +114,7 @@ class Model:
         self._steps: tuple[tuple[tuple[int, int], ...], Any] | None = None  # of which weights, and the steps
         reason = why_not_fast(network) if precision == "int8" else None
         if reason is not None:
-            raise CapabilityError(f"int8 is for Transformers that write, and this model is {reason}")
+            raise CapabilityError(f"int8 is for Transformers that write, not for {reason}")
 
     @property
     def steps(self) -> Any:
@@ -222,7 +222,7 @@ class Model:
             raise UsageError("give a source and a target, or a list of each")
         network = self.network
         if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM):
-            raise CapabilityError(f"a {type(network).__name__} writes nothing that could be scored")
+            raise CapabilityError(f"this network ({type(network).__name__}) writes nothing that could be scored")
         sources, targets = _listed(source), _listed(target)
         if len(sources) != len(targets):
             raise UsageError(f"as many sources as targets: got {len(sources)} and {len(targets)}")
@@ -242,14 +242,13 @@ class Model:
         if self.config.get("task") not in (task, "text-to-text"):  # T5's prefix says what is to be done
             raise CapabilityError(f"this model does {self.config.get('task')}, not {task}")
         if not isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq):
-            raise CapabilityError(f"a {type(self.network).__name__} reads no source to write from")
+            raise CapabilityError(f"this network ({type(self.network).__name__}) reads no source to write from")
         return self.network
 
     def _language_model(self) -> Decoder | RecurrentLM:
         if not isinstance(self.network, Decoder | RecurrentLM):
-            raise CapabilityError(
-                f"a {type(self.network).__name__} does not go on from a text: this model does {self.config.get('task')}"
-            )
+            task, kind = self.config.get("task"), type(self.network).__name__
+            raise CapabilityError(f"this network ({kind}) does not go on from a text: it does {task}")
         return self.network
 
     def _decoding(self, texts: Sequence[str], n_best: int | None, options: dict[str, Any]) -> DecodingConfig:

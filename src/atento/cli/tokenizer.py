@@ -49,8 +49,6 @@ def train(
     config = TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase)  # type: ignore[arg-type]
     tokenizer = train_tokenizer(config, lines())
     tokenizer.save(target)
-    for note in tokenizer.notes:
-        typer.echo(note, err=True)
     typer.echo(f"{tokenizer.kind} {tokenizer.vocab_size} {tokenizer.fingerprint}")
 
 

@@ -35,7 +35,7 @@ from atento.precision import best_precision
 def why_not_fast(network: object) -> str | None:
     """What about this network the fast steps cannot do; None where they can."""
     if not isinstance(network, EncoderDecoder | Decoder):
-        return f"a {type(network).__name__}"
+        return f"networks of type {type(network).__name__}"
     stack = network.decoder if isinstance(network, EncoderDecoder) else network.stack
     if stack.positions.sparse or stack.positions.added:
         return "sparse attention" if stack.positions.sparse else "positions added in single layers"
