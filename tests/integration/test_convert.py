@@ -119,6 +119,17 @@ def test_c16_a_hostile_file_runs_nothing(released: Path, tmp_path: Path) -> None
     assert "pytorch_model.bin cannot be read" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("cut", [0.05, 0.5, 0.99])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_c16_a_truncated_file_is_called_that(released: Path, tmp_path: Path, zipped: bool, cut: float) -> None:
+    folder = older(released, tmp_path / "older")
+    file = folder / "pytorch_model.bin"
+    torch.save(torch.load(file, weights_only=True), file, _use_new_zipfile_serialization=zipped)
+    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * cut)])
+    done = run("convert", str(folder), "--to", "atento", "--out", str(tmp_path / "ours"))
+    assert done.returncode == 2 and "pytorch_model.bin cannot be read: it is damaged or cut short" in done.stderr
+
+
 def test_c16_convert_refuses_what_it_must(released: Path, tmp_path: Path) -> None:
     done = run("convert", str(released), "--to", "onyx", "--out", str(tmp_path / "out"))
     assert done.returncode == 2 and "`--to` must be one of atento, huggingface: got 'onyx'" in done.stderr

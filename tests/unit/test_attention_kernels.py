@@ -328,11 +328,23 @@ def test_head_counts_that_cannot_be_are_refused(query: int, keys: int, values: i
         ({"v": torch.zeros(1, 2, 5, 4)}, "there must be a value for each key: got 3 keys and 5 values"),
         ({"mask": causal}, "a mask is a value: call the function, as in mask=causal()"),
         ({"kernel": 3}, "unknown kernel 3. Known: "),
+        ({"mask": padding(torch.tensor([1, 2]))}, "the mask padding is for 2 batch rows: got 1"),
+        ({"mask": torch.ones(2, 1, 3, 3).bool()}, "`mask` must broadcast to (1, 2, 3, 3), (B,H,T,S): got (2, 1, 3, 3)"),
+        ({"bias": torch.zeros(3, 3, 3)}, "`bias` must broadcast to (1, 2, 3, 3), (B,H,T,S): got (3, 3, 3)"),
+        ({"scale": float("nan")}, "`scale` must be finite: got nan"),
     ],
 )
 def test_what_does_not_go_together_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=re.escape(message)):
         attend(**{name: torch.zeros(1, 2, 3, 4) for name in "qkv"} | change)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "plain", "fused", "blocked"])
+def test_a_scale_of_nothing_weighs_all_alike(kernel: str) -> None:
+    """PyTorch's fused kernel gives NaN where the scale is 0."""
+    q, k, v = (torch.randn(1, 2, 600, 4, generator=torch.Generator().manual_seed(n)) for n in range(3))
+    found = attend(q, k, v, mask=causal(), scale=0, kernel=kernel)
+    torch.testing.assert_close(found, v.cumsum(dim=2) / torch.arange(1, 601).view(-1, 1))
 
 
 def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> None:

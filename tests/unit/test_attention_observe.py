@@ -150,6 +150,12 @@ def test_what_was_not_observed_is_said(network: EncoderDecoder) -> None:
     ):
         with pytest.raises(UsageError, match=re.escape(message)), observe(network, **given):
             pass
+    for given, message in (
+        ({"heads": [9]}, "there is no head 9 to observe: there are"),
+        ({"rows": [99]}, "there is no row 99 to observe: there are"),
+    ):
+        with pytest.raises(UsageError, match=message), observe(network, **given):
+            run(network)
     with observe(torch.nn.Linear(1, 1)) as nothing:
         pass
     with pytest.raises(UsageError, match="no 'encoder' attention was observed; seen: nothing"):

@@ -2,11 +2,14 @@
 
 # ruff: noqa: E501 (a table of whole messages is read line by line)
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from atento.config.loading import load_recipe
+from atento.config.network import NetworkConfig, PositionConfig, SparseConfig
+from atento.config.recipe import TokenizerConfig
 from atento.errors import RecipeError
 
 BUILT = "translation, summarization, language-modeling, masked-language-modeling, bidirectional-language-modeling, cbow"
@@ -228,3 +231,24 @@ def test_files_that_are_no_recipes() -> None:
         load_recipe(path)
     for text in ("- a\n", "text\n", "5\n"):
         assert message(text).startswith("my.yaml:1:1: a recipe is a mapping of keys: got ")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: PositionConfig("alibbi"),
+            r"`positions.kind` cannot be 'alibbi'; did you mean 'alibi'\? Known: alibi, ",
+        ),  # type: ignore[arg-type]
+        (lambda: NetworkConfig(norm_kind="rmsnrm"), "`norm_kind` cannot be 'rmsnrm'"),  # type: ignore[arg-type]
+        (lambda: NetworkConfig(activation="gleu"), "`activation` cannot be 'gleu'; did you mean 'gelu'"),  # type: ignore[arg-type]
+        (lambda: TokenizerConfig(kind="bpee"), "`tokenizer.kind` cannot be 'bpee'; did you mean 'bpe'"),  # type: ignore[arg-type]
+        (
+            lambda: NetworkConfig(architecture="decoder", sparse=SparseConfig(blocks=2)),
+            "`sparse.blocks` is for encoders: got architecture 'decoder'",
+        ),
+    ],
+)
+def test_what_python_misspells_is_refused_as_in_a_recipe(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        make()

@@ -110,4 +110,6 @@ def test_h11_what_does_not_fit_is_refused() -> None:
         forced_scores(chain, ids(0, 1), [[2]])
     with pytest.raises(ValueError, match="`finished` says it for each row: got 1 for 2 rows"):
         forced_scores(chain, ids(0, 1), [[2], [2]], finished=[True])
+    with pytest.raises(ValueError, match="`targets` hold ids from 0 to 3, the vocabulary: got 9"):
+        forced_scores(chain, ids(0, 1), [[2], [9]])
     assert forced_scores(chain, ids(0, 1), [[], []], finished=False) == [[], []]

@@ -65,7 +65,7 @@ def test_c16_the_ledger_names_what_was_loaded(bert: Path) -> None:
 
 def test_c16_missing_weights_are_an_error_unless_allowed(bert: Path) -> None:
     rewrite(bert, lambda weights: weights.pop("encoder.layer.1.output.dense.weight"))
-    with pytest.raises(ModelError, match=r"missing weights \(1\): encoder\.layer\.1\.output\.dense\.weight"):
+    with pytest.raises(ModelError, match=r"missing weights of a BertModel \(1\): encoder\.layer\.1\.output\.dense\.weight"):
         atento.load(bert)
     model = atento.load(bert, allow_missing=True)
     assert model.ledger is not None and model.ledger.new == ["stack.blocks.1.feed_forward.outer.weight"]
@@ -149,9 +149,27 @@ def test_c16_numbers_that_are_not_finite_are_refused(bert: Path) -> None:
         atento.load(bert)
 
 
+def test_c16_quantised_weights_are_refused(bert: Path) -> None:
+    def spoil(weights: dict[str, Tensor]) -> None:
+        weights["embeddings.LayerNorm.bias"] = weights["embeddings.LayerNorm.bias"].to(torch.int8)
+
+    rewrite(bert, spoil)
+    with pytest.raises(
+        ModelError, match=r"embeddings\.LayerNorm\.bias is of int8: quantised weights are not read here"
+    ):
+        atento.load(bert)
+
+
+def test_c16_a_pointer_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / SINGLE).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n")
+    with pytest.raises(ModelError, match="is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`"):
+        TensorFiles(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"pad_token_id": 50256}, "`pad_token_id` must be below `vocab_size` [0-9]+: got 50256"),
         ({"model_type": "brt"}, "model_type 'brt' is not known here; did you mean 'bert'"),
         ({"model_type": None}, "unknown network keys|is not Atento's own"),
         ({"hidden_act": "gleu"}, "activation 'gleu' is not known here"),

@@ -461,6 +461,11 @@ def test_masks_that_do_not_fit_are_not_joined() -> None:
             "`documents` takes integers (B,L), the number of each token's document: got list",
         ),
         (lambda: lower(causal, 2, 2, CPU), "a mask is a value: call the function, as in mask=causal()"),
+        (lambda: predicate(lambda b, h, q, k: True), "a rule gives a boolean tensor, as `k <= q` does: got bool"),  # type: ignore[arg-type,return-value]
+        (lambda: predicate(lambda b, h, q, k: q - k), "a rule gives a boolean tensor, as `k <= q` does: got torch.int"),
+        (lambda: causal() and causal(), "a mask is neither true nor false: join masks with & and |"),
+        (lambda: not causal(), "a mask is neither true nor false"),
+        (lambda: allowed_pairs((0, 3)), "`pairs` are (query, key) numbers from 0, as in allowed_pairs([(0, 3)])"),  # type: ignore[arg-type]
         (lambda: lower([[True]], 1, 1, CPU), "a mask is a `Mask` or a boolean tensor, True = may attend: got list"),
     ],
 )
@@ -468,6 +473,22 @@ def test_what_is_no_mask_is_refused_by_name(make: Callable[[], object], message:
     with pytest.raises(TypeError) as refused:
         make()
     assert str(refused.value).startswith(message)
+
+
+def test_a_rule_that_asks_for_rows_or_heads_says_how_many() -> None:
+    """Else it would be asked about the first alone, and all would get its answer."""
+    lengths = torch.tensor([6, 3])
+    with pytest.raises(
+        ValueError, match=r"this rule asks for `b`: say how many there are, as in predicate\(rule, batch"
+    ):
+        predicate(lambda b, h, q, k: k < lengths[b])
+    with pytest.raises(
+        ValueError, match=r"this rule asks for `h`: say how many there are, as in predicate\(rule, heads"
+    ):
+        predicate(lambda b, h, q, k: (q + k + h) % 2 == 0)
+    mask = predicate(lambda b, h, q, k: k < lengths[b], batch=2)
+    assert mask.dense(1, 6).sum(dim=-1).flatten().tolist() == [6, 3]
+    assert predicate(lambda b, h, q, k: k < lengths[:1][b]).dense(1, 6).sum() == 6  # a table of one row is for one row
 
 
 def test_a_mask_says_what_it_is() -> None:

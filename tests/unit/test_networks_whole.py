@@ -12,7 +12,7 @@ from atento.attention.dropout import Randomness
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, predicate, prefix, window
 from atento.attention.multihead import MultiHeadAttention
 from atento.config.network import NetworkConfig, PositionConfig
-from atento.errors import ModelError
+from atento.errors import RecipeError
 from atento.networks import EncoderDecoder, Output, build_network, parameter_count
 from atento.networks.block import Block, make_block
 from atento.networks.layers import FeedForward, Residual, TokenEmbedding
@@ -380,8 +380,8 @@ def test_what_cannot_be_is_refused() -> None:
         network.encode(SOURCE, mask=[causal()] * 3)
     with pytest.raises(ValueError, match="`vocab_size` must be at least 1: got 0"):
         EncoderDecoder(replace(CONFIG, vocab_size=0))
-    with pytest.raises(ModelError, match=r"unknown architecture 'encoders'; did you mean 'encoder'\? Known: "):
-        build_network(replace(CONFIG, architecture="encoders"))  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match=r"`architecture` cannot be 'encoders'; did you mean 'encoder'\? Known: "):
+        replace(CONFIG, architecture="encoders")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the mask padding was made for 5 keys: got 4"):
         network.encode(SOURCE[:, :4], source_padding_mask=REAL)
 

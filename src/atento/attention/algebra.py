@@ -92,6 +92,9 @@ class Mask:
 
         return Mask(rule, f"~({self.name})", "any", None, self.batch, self.heads, self.keys, self.by_query)
 
+    def __bool__(self) -> bool:
+        raise TypeError("a mask is neither true nor false: join masks with & and |, turn one round with ~")
+
     @property
     def looks_ahead(self) -> bool:
         """True if some query may see a later key; a network with such a mask must not cache."""

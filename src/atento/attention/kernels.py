@@ -35,9 +35,15 @@ def attention_weights(
     q (B,H,T,K), k (B,Hkv,S,K) -> (B,H,T,S) in float32 (float64 if q is); `rows` keeps only those queries, and nothing
     is computed for the others. `scale` is 1/√K unless given (`scale=1` is the plain dot product, A4); `relations` are
     relative position schemes. Rows sum to 1; a row that may attend to nothing is 0.
+
+    Raises TypeError, ValueError: as `attend`.
     """
+    _fit(q, k, k)
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
+    _fit_mask(lowered, q)
     k = by_head(k, q.shape[1])
+    if rows is not None and not isinstance(rows, Tensor | slice):
+        raise TypeError(f"`rows` is a slice or a tensor of query numbers: got {type(rows).__name__}")
     if rows is None:
         return weigh(q, k, lowered.bias, lowered.empty, bias, relations, scale)
     allowed = lowered.strip(rows)
@@ -133,6 +139,23 @@ def _fit(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError(f"there must be a value for each key: got {k.shape[-2]} keys and {v.shape[-2]} values")
 
 
+def _fit_mask(lowered: LoweredMask, q: Tensor) -> None:
+    """Raises ValueError: a mask made for other batch rows or heads than those of q (B,H,T,K)."""
+    mask = lowered.mask
+    if isinstance(mask, Mask):
+        for what, own, got in (("batch rows", mask.batch, q.shape[0]), ("heads", mask.heads, q.shape[1])):
+            if own not in (1, got):
+                raise ValueError(f"the mask {mask.name} is for {own} {what}: got {got}")
+    elif mask is not None:
+        _fit_scores("mask", mask.shape, (*q.shape[:3], lowered.key_len))
+
+
+def _fit_scores(name: str, shape: torch.Size, scores: tuple[int, ...]) -> None:
+    """Raises ValueError: that shape does not broadcast to (B,H,T,S)."""
+    if len(shape) > 4 or any(own not in (1, full) for own, full in zip(reversed(shape), reversed(scores))):
+        raise ValueError(f"`{name}` must broadcast to {scores}, (B,H,T,S): got {tuple(shape)}")
+
+
 def attend(
     q: Tensor,
     k: Tensor,
@@ -170,9 +193,14 @@ def attend(
     if not 0.0 <= dropout <= 1.0:
         raise ValueError(f"`dropout` must lie in [0, 1]: got {dropout}")
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
-    if isinstance(lowered.mask, Mask) and lowered.mask.heads not in (1, q.shape[1]):
-        raise ValueError(f"the mask {lowered.mask.name} is for {lowered.mask.heads} heads: got {q.shape[1]}")
+    _fit_mask(lowered, q)
+    if bias is not None:
+        _fit_scores("bias", bias.shape, (*q.shape[:3], k.shape[-2]))
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    if not math.isfinite(scale):
+        raise ValueError(f"`scale` must be finite: got {scale}")
+    if scale == 0.0:  # all scores 0; PyTorch's kernel gives NaN for it
+        q, scale = q * 0.0, 1.0
     asked = Asked(lowered, bias, value_bias, relations, scale, dropout, random)
     name = choose(q, k, asked) if kernel == "auto" else kernel
     if name not in KERNELS:

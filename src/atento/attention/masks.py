@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -141,7 +142,7 @@ def global_tokens(positions: int | Sequence[int]) -> Mask:
 
 def allowed_pairs(pairs: Iterable[tuple[int, int]]) -> Mask:
     """Those (query, key) pairs alone; `causal() | allowed_pairs({(0, 3)})` lets token 0 see token 3 as well (A16)."""
-    listed = sorted(set(pairs))
+    listed = _pairs(pairs)
     ahead = max((k - q for q, k in listed), default=0)
     behind = max((q - k for q, k in listed), default=0)
 
@@ -152,6 +153,16 @@ def allowed_pairs(pairs: Iterable[tuple[int, int]]) -> Mask:
         return found
 
     return Mask(rule, f"pairs({len(listed)})", "any", max(0, ahead), reach=band(max(0, behind), max(0, ahead)))
+
+
+def _pairs(given: Any) -> list[tuple[int, int]]:
+    """Each pair once, in order. Raises TypeError: they are not pairs of whole numbers, 0 or more."""
+    known = list(given) if isinstance(given, Iterable) else [given]
+    if not all(
+        isinstance(one, Sequence) and len(one) == 2 and all(isinstance(n, int) and n >= 0 for n in one) for one in known
+    ):
+        raise TypeError(f"`pairs` are (query, key) numbers from 0, as in allowed_pairs([(0, 3)]): got {given!r}")
+    return sorted({(one[0], one[1]) for one in known})
 
 
 def blocks(kept: Tensor, size: int) -> Mask:
@@ -280,5 +291,34 @@ def documents(ids: Tensor) -> Mask:
 
 
 def predicate(rule: Rule, name: str = "predicate", *, batch: int = 1, heads: int = 1) -> Mask:
-    """Any rule of one's own: `rule(b, h, q, k) -> bool` on index tensors that broadcast to (B, H, T, S)."""
+    """Any rule of one's own: `rule(b, h, q, k) -> bool` on index tensors that broadcast to (B, H, T, S).
+
+    A rule that asks for the batch row or the head is for so many of them: `batch`, `heads`.
+
+    Raises:
+        TypeError: it gives no boolean tensor. ValueError: it asks for rows or heads, and is not told how many.
+    """
+    asked = {"batch": (batch, 0), "heads": (heads, 1)}
+    for what, (count, dim) in asked.items():
+        _whole(what, count, 1)
+        found = _tried(rule, dim if count == 1 else None)
+        if isinstance(found, Tensor) and count == 1 and found.dim() == 4 and found.shape[dim] > 1:
+            raise ValueError(
+                f"this rule asks for `{'bh'[dim]}`: say how many there are, as in predicate(rule, {what}=8)"
+            )
     return Mask(rule, name, "any", None, batch, heads)
+
+
+def _tried(rule: Rule, dim: int | None) -> Tensor | None:
+    """What the rule says of the first query and key, of two batch rows (`dim` 0) or heads (1); None: no answer there.
+
+    Raises TypeError: not booleans.
+    """
+    b, h, q, k = (torch.arange(2 if dim == place else 1).view(-1, 1, 1, 1) for place in range(4))
+    try:
+        found = rule(b, h.view(1, -1, 1, 1), q, k)
+    except (IndexError, RuntimeError):  # tables of one row, or on another device: it will be seen when it is used
+        return None
+    if not isinstance(found, Tensor) or found.dtype != torch.bool:
+        raise TypeError(f"a rule gives a boolean tensor, as `k <= q` does: got {_what(found)}")
+    return found

@@ -140,7 +140,8 @@ class MultiHeadAttention(nn.Module):
         return self.input.weight[rows], None if self.input.bias is None else self.input.bias[rows]
 
     def _by_head(self, x: Tensor) -> Tensor:
-        return x.reshape(*x.shape[:2], -1, self.d_head).transpose(1, 2)  # (B,L,H*K) -> (B,H,L,K)
+        heads = x.shape[-1] // self.d_head
+        return x.reshape(*x.shape[:2], heads, self.d_head).transpose(1, 2)  # (B,L,H*K) -> (B,H,L,K)
 
     def _split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         sizes = [self.n_heads * self.d_head, *[self.n_kv_heads * self.d_head] * 2]

@@ -41,6 +41,13 @@ class Observation:
     parts: frozenset[nn.Module] = frozenset()  # whose attention is wanted: another network's is not
     weights: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
 
+    def check(self, n_heads: int, length: int) -> None:
+        """Raises UsageError: a head or a row is asked for that this attention has not."""
+        for name, asked, most in (("head", self.heads, n_heads), ("row", self.rows, length)):
+            for number in asked or ():
+                if not -most <= number < most:
+                    raise UsageError(f"there is no {name} {number} to observe: there are {most}, from 0")
+
     def __getitem__(self, where: tuple[str, int]) -> Tensor:
         kind, layer = where
         if kind not in self.n_layers:
@@ -83,7 +90,11 @@ def observe(
         if isinstance(module, Observable):
             depth[module.kind] = max(depth.get(module.kind, 0), module.layer + 1)
             parts.append(module)
-    for name, given, most in (("layers", layers, max(depth.values(), default=0)), ("heads", heads, None)):
+    for name, given, most in (
+        ("layers", layers, max(depth.values(), default=0)),
+        ("heads", heads, None),
+        ("rows", rows, None),
+    ):
         _listed(name, given, most)
     wanted = (
         None
@@ -143,6 +154,7 @@ def record(
     seen = _observation.get()
     if seen is None or part not in seen.parts or (seen.layers is not None and layer not in seen.layers):
         return
+    seen.check(q.shape[1], q.shape[-2])
     with torch.no_grad():
         rows = None if seen.rows is None else torch.tensor(seen.rows, device=q.device)
         if choice is not None:
@@ -158,6 +170,7 @@ def record_weights(part: nn.Module, kind: str, layer: int, weights: Tensor) -> N
     seen = _observation.get()
     if seen is None or part not in seen.parts or (seen.layers is not None and layer not in seen.layers):
         return
+    seen.check(1, weights.shape[1])
     found = weights.detach().float().unsqueeze(1)  # (B,1,T,S)
     found = found if seen.rows is None else found[:, :, seen.rows]
     seen.weights.setdefault((kind, layer), []).append(found if seen.heads is None else found[:, seen.heads])

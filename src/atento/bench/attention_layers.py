@@ -20,6 +20,7 @@ from atento.attention.lowering import LoweredMask, lower
 from atento.attention.masks import Mask, blocks, causal, documents, padding, prefix, window
 from atento.attention.positions import T5Bias
 from atento.attention.relative import Places, Relations
+from atento.attention.sparse import BlockChoice, attend_chosen
 
 N_HEADS, D_HEAD = 4, 64
 D_MODEL = N_HEADS * D_HEAD
@@ -34,6 +35,7 @@ class Setting:
     mask: Callable[[int, int], Mask | None]
     dropout: float = 0.0
     t5: bool = False
+    choice: int | None = None  # blocks of keys that each block of queries chooses, which no peer can do
 
 
 def _squares(length: int, size: int = 64) -> Tensor:
@@ -56,6 +58,7 @@ SETTINGS: dict[str, Setting] = {
     "blocks of 64": Setting(lambda b, t: blocks(_squares(t), 64)),
     "causal, dropout 0.1": Setting(lambda b, t: causal(), dropout=0.1),
     "none, T5 bias": Setting(lambda b, t: None, t5=True),
+    "8 chosen blocks of 64": Setting(lambda b, t: None, choice=8),
 }
 
 
@@ -160,6 +163,19 @@ def ours(kernel: str) -> Build:
     return build
 
 
+def choosing(case: Case, given: Inputs) -> Layer:
+    """Our layer whose queries choose blocks of keys."""
+    assert case.asks.choice is not None
+    choice = BlockChoice(N_HEADS, D_HEAD, n=case.asks.choice).to(case.device)
+    input, output = (weight.clone().requires_grad_() for weight in (given.input, given.output))
+
+    def run(x: Tensor, training: bool) -> Tensor:
+        q, k, v = (_by_head(part) for part in F.linear(x, input).split(D_MODEL, dim=-1))
+        return F.linear(attend_chosen(q, k, v, choice).transpose(1, 2).flatten(2), output)
+
+    return Layer(run, [input, output, choice.gate])
+
+
 def _hidden(case: Case) -> tuple[Tensor | None, Tensor | None]:
     """The mask as `torch.nn` takes it, True where nobody may look: of pairs (T,T), of padded keys (B,T)."""
     allowed = case.lowered().allowed
@@ -221,17 +237,21 @@ def x_transformers_layer(case: Case, given: Inputs) -> Layer:
 
 
 KERNELS: dict[str, Build] = {name: ours(name) for name in ("plain", "fused", "blocked", "flex")}
+KERNELS["chosen"] = choosing
 PEERS: dict[str, Build] = {_TORCH: torch_layer, _X_TRANSFORMERS: x_transformers_layer}
 
 
 def contenders(case: Case) -> list[str]:
     """Who can do the case: ours first, then the peers that are installed."""
     asks = case.asks
+    if asks.choice is not None:
+        return ["chosen"]
     able = {
         "plain": case.length <= PLAIN_UP_TO,
         "fused": not asks.dropout,
         "blocked": True,
         "flex": case.device == "cuda" and not asks.dropout and not asks.t5,
+        "chosen": False,
         _TORCH: True,
         _X_TRANSFORMERS: importlib.util.find_spec("x_transformers") is not None,
     }
@@ -240,6 +260,8 @@ def contenders(case: Case) -> list[str]:
 
 def chosen(case: Case) -> str:
     """The kernel that `attend` takes by itself."""
+    if case.asks.choice is not None:
+        return "chosen"
     q = torch.empty(case.batch, N_HEADS, case.length, D_HEAD, dtype=case.dtype, device=case.device)
     weight = torch.zeros(32, N_HEADS) if case.asks.t5 else None
     return choose(q, q, Asked(case.lowered(), None, None, case.relations(weight), 1.0, case.asks.dropout, None))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from atento.config.choices import check_choices
 from atento.errors import RecipeError
 
 MOST_BEAM = 1024  # time and memory grow with it; `atento.decoding.Beam` takes any
@@ -42,6 +43,7 @@ class DecodingConfig:
     batch_tokens: int = 4096
 
     def __post_init__(self) -> None:
+        check_choices(self, "decoding.")
         for name in ("beam", "n_best", "batch_tokens", "candidates"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`decoding.{name}` must be at least 1: got {getattr(self, name)}")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from atento.config.choices import check_choices
 from atento.errors import RecipeError
 
 N_CHARACTERS = 262  # ELMo's alphabet: 0 for no word, the 256 bytes, five marks (`atento.text.characters`)
@@ -25,6 +26,7 @@ class CharacterConfig:
     projection: bool = True
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if self.d_char < 1:
             raise RecipeError(f"`d_char` must be at least 1: got {self.d_char}")
         if self.max_characters < 3:
@@ -42,8 +44,6 @@ class CharacterConfig:
                 )
         if self.n_highway < 0:
             raise RecipeError(f"`n_highway` must not be negative: got {self.n_highway}")
-        if self.activation not in ("relu", "tanh"):
-            raise RecipeError(f"`activation` must be relu or tanh: got {self.activation!r}")
 
     @property
     def n_filters(self) -> int:
@@ -93,10 +93,9 @@ class CBOWConfig:
     exponent: float = 0.75
 
     def __post_init__(self) -> None:
+        check_choices(self, "cbow.")
         if self.window < 1:
             raise RecipeError(f"`window` must be at least 1: got {self.window}")
-        if self.mode not in ("cbow", "skip-gram"):
-            raise RecipeError(f"`mode` must be cbow or skip-gram: got {self.mode!r}")
         if self.negatives < 0:
             raise RecipeError(f"`negatives` must not be negative: got {self.negatives}")
         if not 0.0 <= self.subsample <= 1.0:

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from atento.config.choices import check_choices
 from atento.config.elmo import CBOWConfig, ELMoConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.errors import RecipeError
@@ -64,6 +65,7 @@ class PositionConfig:
     longer: Literal["grown", "interpolated"] = "grown"
 
     def __post_init__(self) -> None:
+        check_choices(self, "positions.")
         if self.heads is not None and self.kind in ADDED:
             raise RecipeError(f"`heads` has no meaning for {self.kind} positions, which are added before there are any")
         if self.real_only and self.kind not in ADDED:
@@ -148,6 +150,7 @@ class HeadConfig:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
+        check_choices(self, "heads.")
         if self.kind in ("classification", "tagging") and len(self.labels) < 2:
             raise RecipeError(f"`labels` must name at least two for a {self.kind} head: got {list(self.labels)}")
         if len(set(self.labels)) < len(self.labels):
@@ -223,6 +226,7 @@ class NetworkConfig:
     tokenizer_fingerprint: str | None = None
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if self.n_heads < 1 or (self.d_head is None and self.d_model % self.n_heads):
             raise RecipeError(f"`n_heads` must divide `d_model`: got {self.n_heads} and {self.d_model}")
         if self.d_head is not None and self.d_head < 1:
@@ -246,6 +250,8 @@ class NetworkConfig:
                     f"got {scheme.layers}"
                 )
         if self.sparse is not None and self.sparse.blocks is not None:
+            if self.architecture not in ("encoder", "encoder-decoder"):
+                raise RecipeError(f"`sparse.blocks` is for encoders: got architecture {self.architecture!r}")
             added = [scheme.kind for scheme in self.schemes if scheme.kind not in (*ADDED, "rotary")]
             if added or self.attention_dropout:
                 what = f"{added[0]} positions" if added else f"`attention_dropout` {self.attention_dropout}"

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from atento.config.choices import check_choices
 from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig
 from atento.errors import RecipeError
@@ -51,6 +52,9 @@ class TokenizerConfig:
     path: str | None = None
     lowercase: bool = False
 
+    def __post_init__(self) -> None:
+        check_choices(self, "tokenizer.")
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -78,6 +82,7 @@ class TrainingConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
+        check_choices(self, "training.")
         for name in ("steps", "batch_tokens", "accumulate", "validate_every", "checkpoint_every", "keep", "log_every"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`training.{name}` must be at least 1: got {getattr(self, name)}")

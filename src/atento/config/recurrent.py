@@ -1,8 +1,9 @@
 """What a recurrent network is made of, beside the fields that all networks share."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal
 
+from atento.config.choices import check_choices
 from atento.errors import RecipeError
 
 CellName = Literal["lstm", "gru", "rnn"]
@@ -28,9 +29,7 @@ class RecurrentConfig:
     input_feeding: bool = False
 
     def __post_init__(self) -> None:
-        _one_of("cell", self.cell, get_args(CellName))
-        _one_of("attention", self.attention, get_args(ScoreName))
-        _one_of("values", self.values, ("keys", "projected"))
+        check_choices(self, "recurrent.")
         if self.values == "projected" and self.attention == "none":
             raise RecipeError("`recurrent.values` 'projected' needs attention: got `recurrent.attention` 'none'")
         if self.input_feeding and self.attention in ASKED_BEFORE:
@@ -38,9 +37,3 @@ class RecurrentConfig:
                 "`recurrent.input_feeding` is for bilinear and dot attention (with additive the context enters the "
                 f"cell as it is): got `recurrent.attention` {self.attention!r}"
             )
-
-
-def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
-    """Refuse a value that is none of the known ones."""
-    if value not in known:
-        raise RecipeError(f"`recurrent.{name}` must be one of {', '.join(known)}: got {value!r}")

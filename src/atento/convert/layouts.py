@@ -52,7 +52,10 @@ def _unpacked(folder: Path, space: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
-        unsafe = "Unsupported" in done.stderr or "WeightsUnpickler" in done.stderr or "weights_only" in done.stderr
-        why = "it holds more than weights, and is not loaded" if unsafe else last
-        raise ModelError(f"{folder}: {', '.join(file.name for file in older_files(folder))} cannot be read: {why}")
+        refused = "Weights only load failed" in done.stderr  # PyTorch's words, also for what is no pickle at all
+        if refused and not any(sign in done.stderr for sign in ("truncated", "invalid load key", "EOFError")):
+            last = "it holds more than weights, and is not loaded"
+        elif refused or "/torch/serialization.py" in done.stderr:
+            last = "it is damaged or cut short"
+        raise ModelError(f"{folder}: {', '.join(file.name for file in older_files(folder))} cannot be read: {last}")
     return inside

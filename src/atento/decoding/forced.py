@@ -87,6 +87,7 @@ def _step_by_step(
     while rows:
         logits, state = steps.step(tokens, state)
         tokens = torch.tensor([wanted[row][length] for row in rows], device=logits.device)
+        _known(tokens, logits)
         found = torch.log_softmax(logits, dim=-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
         for row, score in zip(rows, found.tolist()):
             scores[row].append(score)
@@ -99,6 +100,14 @@ def _step_by_step(
     return scores
 
 
+def _known(tokens: Tensor, logits: Tensor) -> None:
+    """Raises ValueError: a token that is not of the vocabulary."""
+    least, most = (int(end) for end in tokens.aminmax())
+    if least < 0 or most >= logits.shape[-1]:
+        wrong = least if least < 0 else most
+        raise ValueError(f"`targets` hold ids from 0 to {logits.shape[-1] - 1}, the vocabulary: got {wrong}")
+
+
 def _at_once(steps: Any, state: Any, first: Tensor, wanted: list[list[int]], rows: list[int]) -> list[list[float]]:
     """All tokens of every row in one call; those past a row's end read an end and are thrown away."""
     longest = max(len(wanted[row]) for row in rows)
@@ -106,6 +115,7 @@ def _at_once(steps: Any, state: Any, first: Tensor, wanted: list[list[int]], row
     targets = padded.to(first.device)
     before = first if first.dim() == 2 else first.unsqueeze(1)
     logits = steps.forced(torch.cat([before, targets[:, :-1]], dim=1), state)[:, before.shape[1] - 1 :]
+    _known(targets, logits)
     found = torch.log_softmax(logits, dim=-1).gather(2, targets.unsqueeze(2)).squeeze(2).tolist()
     scores: list[list[float]] = [[] for _ in wanted]
     for row, values in zip(rows, found):

@@ -87,6 +87,8 @@ def generate(
         trace=trace,
         seed=seed,
     )
+    if not ids.shape[0]:
+        return []
     begin = prepared.begin if isinstance(strategy, MBR) else prepared.begin()  # it begins as often as it needs
     found = STRATEGIES[type(strategy)](prepared.steps, begin, prepared.first, strategy, prepared.request)
     prepared.end([row[0].ids[: max(0, len(row[0].token_scores) - 1)] if row else [] for row in found])
@@ -126,8 +128,11 @@ def prepare(
     seed: int | Sequence[int] | None,
 ) -> Prepared:
     """The arguments of `generate`, checked."""
-    steps: Any = network.steps() if hasattr(network, "steps") else network
-    _check(strategy, ids, padding_mask, prefix_ids, rules)
+    steps: Any = getattr(network, "steps", network)  # a network makes them, a loaded model has them
+    steps = steps if hasattr(steps, "step") or not callable(steps) else steps()
+    if not hasattr(steps, "step"):
+        raise TypeError(f"`network` must be a network, or have `begin` and `step`: got {type(network).__name__}")
+    _check(strategy, ids, padding_mask, prefix_ids, rules, trace)
     count = ids.shape[0]
     if min_new_tokens < 0:
         raise ValueError(f"`min_new_tokens` must not be negative: got {min_new_tokens}")
@@ -155,7 +160,12 @@ def prepare(
 
 
 def _check(
-    strategy: Strategy, ids: Tensor, padding_mask: Tensor | None, prefix_ids: Tensor | None, rules: Sequence[Rule]
+    strategy: Strategy,
+    ids: Tensor,
+    padding_mask: Tensor | None,
+    prefix_ids: Tensor | None,
+    rules: Sequence[Rule],
+    trace: Trace | None,
 ) -> None:
     if type(strategy) not in STRATEGIES:
         raise ValueError(
@@ -167,6 +177,8 @@ def _check(
             raise TypeError(f"`{name}` must be a tensor: got {type(given).__name__}")
     if ids.dim() != 2:
         raise ValueError(f"`ids` must be of shape (B,S): got {tuple(ids.shape)}")
+    if trace is not None and not isinstance(trace, Trace):
+        raise TypeError(f"`trace` must be a Trace: got {type(trace).__name__}; write trace=Trace()")
     if padding_mask is not None and (padding_mask.shape != ids.shape or padding_mask.dtype != torch.bool):
         raise ValueError(
             f"`padding_mask` must be boolean, as large as `ids` {tuple(ids.shape)}: got {padding_mask.dtype} of "

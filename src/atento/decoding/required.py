@@ -135,6 +135,8 @@ class Required:
         """See `Proposer`: each beginning's best tokens, and every required one of each beginning."""
         count, width = scores.shape
         vocab_size = log_probs.shape[-1]
+        if length == 1 and int(self.letters.max()) >= vocab_size:
+            raise ValueError(f"`required` holds id {int(self.letters.max())}: the vocabulary ends at {vocab_size - 1}")
         others = log_probs.view(count, width, vocab_size).clone()
         letters = self.letters.unsqueeze(1).expand(-1, width, -1)  # (N,w,A)
         absent = (self.alphabet < 0).unsqueeze(1)  # (N,1,A) what fills up a shorter alphabet

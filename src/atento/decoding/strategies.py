@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Literal
 
 
@@ -32,8 +33,8 @@ class Sample:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
             raise ValueError(f"`temperature` must be finite and not negative: got {self.temperature}")
-        if self.top_k < 0:
-            raise ValueError(f"`top_k` must not be negative: got {self.top_k}")
+        if not isinstance(self.top_k, int) or self.top_k < 0:
+            raise ValueError(f"`top_k` must be a whole number, 0 or more: got {self.top_k}")
         for name in ("top_p", "typical_p"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"`{name}` must lie in (0, 1]: got {getattr(self, name)}")
@@ -73,6 +74,10 @@ class Beam:
             raise ValueError(f"`stopping` must be 'fixed' or 'shrinking': got {self.stopping!r}")
         if self.until not in ("filled", "likely", "sure"):
             raise ValueError(f"`until` must be 'filled', 'likely' or 'sure': got {self.until!r}")
+        if not isfinite(self.length_penalty) or not isfinite(self.diversity):
+            raise ValueError(
+                f"`length_penalty` and `diversity` must be finite: got {self.length_penalty} and {self.diversity}"
+            )
         if self.groups < 1 or self.width % self.groups:
             raise ValueError(f"`groups` must divide `width`: got {self.groups} and {self.width}")
         if self.diversity < 0:

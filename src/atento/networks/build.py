@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from atento.config.network import NetworkConfig
-from atento.errors import ModelError, nearest
+from atento.errors import ModelError
 from atento.networks.cbow import CBOW
 from atento.networks.decoder import Decoder
 from atento.networks.elmo import ELMo
@@ -29,10 +29,6 @@ ARCHITECTURES: dict[str, Callable[[NetworkConfig], Network]] = {
 
 def build_network(config: NetworkConfig) -> Network:
     """A freshly initialised network; weights come from PyTorch's global generator, so seed that first."""
-    if config.architecture not in ARCHITECTURES:
-        raise ModelError(
-            f"unknown architecture {config.architecture!r}{nearest(config.architecture, list(ARCHITECTURES))}"
-        )
     return ARCHITECTURES[config.architecture](config)
 
 

@@ -116,7 +116,7 @@ class Stack(nn.Module):
     ) -> list[LoweredMask]:
         given = self.own_mask if mask is None else mask
         masks = list(given) if isinstance(given, Sequence) else [given]
-        if len(masks) not in (1, len(self.blocks)):
+        if isinstance(given, Sequence) and len(masks) != len(self.blocks):
             raise ValueError(f"a list of masks gives one a layer: got {len(masks)} for {len(self.blocks)} layers")
         key_len = x.shape[1] + (0 if state is None else state.length)
         whole: list[Mask | Tensor] = []

@@ -47,8 +47,10 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, Ledger]:
     of a masked-language head the output bias is kept, its dense layer has no place.
 
     Raises:
-        CapabilityError: it has segments, and no learned positions to fold them into.
+        CapabilityError: it is no encoder, or has segments, and no learned positions to fold them into.
     """
+    if not isinstance(encoder, Encoder):
+        raise CapabilityError(f"an encoder becomes a decoder: got a network of type {type(encoder).__name__}")
     own = encoder.config
     config = replace(
         own,

@@ -148,7 +148,7 @@ ROWS: dict[str, Row] = {
             "listings: greedy_decoding, random_sampling_with_temperature, beam_search, minimum_bayes_risk",
             listings.decoding_listings,
         ),
-        Row("K5", "listings: sentence_bleu, corpus_bleu", listings.bleu_listing, "the ROUGE scorer"),
+        Row("K5", "listings: sentence_bleu, corpus_bleu", listings.bleu_listing, "the listing of the ROUGE scorer"),
         Row("L1", "three one-hot tokens", examples.three_one_hot_tokens),
         Row("L2", "what a word sees", examples.what_pulou_sees),
         Row("L3", "words and subwords", examples.words_and_subwords),

@@ -29,6 +29,7 @@ _SIZES = (
 )
 _SIZES_OR_NONE = ("n_inner", "num_key_value_heads", "num_decoder_layers", "head_dim")
 _RATES = ("dropout", "pdrop", "dropout_prob", "dropout_rate")
+_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 _SMALL = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "rope_theta")
 
 
@@ -61,6 +62,8 @@ def check_numbers(data: Mapping[str, Any]) -> None:
             raise ModelError(f"`{key}` must be a number above 0: got {value!r}")
         elif key.endswith(_RATES) and value is not None and not (number and 0 <= value <= 1):
             raise ModelError(f"`{key}` must be a number from 0 to 1: got {value!r}")
+        elif key in _IDS and isinstance(value, int) and value >= data.get("vocab_size", value + 1):
+            raise ModelError(f"`{key}` must be below `vocab_size` {data['vocab_size']}: got {value}")
 
 
 def activation_of(name: object, model_type: str) -> Any:

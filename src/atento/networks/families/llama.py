@@ -11,7 +11,9 @@ from atento.networks.families.rows import Row, attention, linear, norm
 
 def _read(data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
     refuse(data, {"attention_bias": (False,), "mlp_bias": (False,), "pretraining_tp": (1, None)}, "llama")
-    rope = dict(data.get("rope_parameters") or data.get("rope_scaling") or {})
+    rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise ModelError(f"llama: `rope_parameters` must be a mapping: got {rope!r}")
     theta = float(rope.get("rope_theta", data.get("rope_theta", 10000.0)))
     n_heads = data["num_attention_heads"]
     shared = data.get("num_key_value_heads")

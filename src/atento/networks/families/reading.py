@@ -74,7 +74,8 @@ def read_released(
             getattr(ledger, kind).append(name)
     if ledger.new and not allow_missing:
         lacking = [", ".join(row.theirs) for row in rows if row.ours in set(ledger.new)]
-        raise ModelError(f"{folder}: missing weights ({len(lacking)}): {', '.join(lacking[:5])}")
+        of = "".join(f" of a {name}" for name in (data.get("architectures") or ())[:1] if isinstance(name, str))
+        raise ModelError(f"{folder}: missing weights{of} ({len(lacking)}): {', '.join(lacking[:5])}")
     if ledger.unused and not allow_unused:
         raise ModelError(
             f"{folder}: {len(ledger.unused)} weights have no place in this network: {', '.join(ledger.unused[:5])}"
@@ -102,11 +103,14 @@ def _take(files: TensorFiles, config: NetworkConfig, rows: list[Row], prefix: st
 
 
 def _read(files: TensorFiles, row: Row, names: tuple[str, ...]) -> Tensor:
-    """One of our tensors from theirs. Raises CheckpointError: it holds what is no number."""
+    """One of our tensors from theirs. Raises CheckpointError: it holds what is no number. ModelError: whole ones."""
     if len(names) > 1:
         tensor = files.joined(names)
     else:
         tensor = files.transposed(names[0]) if row.transposed else files.read(names[0])
+    if not tensor.is_floating_point():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise ModelError(f"{files.folder}: tensor {', '.join(names)} is of {kind}: quantised weights are not read here")
     tensor = tensor.flatten() if row.flat else tensor
     if tensor.numel() and not all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor)):  # NaN goes through
         raise CheckpointError(f"{files.folder}: tensor {', '.join(names)} is not finite")

@@ -19,6 +19,7 @@ from atento.errors import CheckpointError, ModelError
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 _HEADER_LIMIT = 100 << 20  # bytes; the format's own
+_LFS = int.from_bytes(b"version ", "little")  # how a pointer begins that Git LFS leaves in place of a large file
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -150,6 +151,8 @@ def _header(path: Path) -> dict[str, Place]:
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
+            if length == _LFS:
+                raise ModelError(f"{path} is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`")
             if not 2 <= length <= min(_HEADER_LIMIT, size - 8):
                 raise CheckpointError(f"{path} is damaged: a header of {length} bytes in a file of {size}")
             entries: dict[str, Any] = json.loads(file.read(length))
