@@ -25,7 +25,10 @@ def case(setting: str, length: int = 300, precision: str = "float32") -> Case:
     return Case(setting, length, 2, precision, "cpu")
 
 
-@pytest.mark.parametrize(("setting", "precision"), [*((name, "float32") for name in SETTINGS), ("causal", "bfloat16")])
+SHARED = [name for name, asks in SETTINGS.items() if asks.choice is None]  # what peers can do too
+
+
+@pytest.mark.parametrize(("setting", "precision"), [*((name, "float32") for name in SHARED), ("causal", "bfloat16")])
 def test_a19_all_contenders_compute_the_same_output_and_gradients(setting: str, precision: str) -> None:
     """Ours and theirs, so that what is timed is one and the same thing; x-transformers where it is installed."""
     given = Inputs.of(case(setting, precision=precision))
@@ -37,7 +40,18 @@ def test_a19_all_contenders_compute_the_same_output_and_gradients(setting: str, 
     check_agreement(found, 1e-5 if precision == "float32" else TOLERANCE[precision])
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+def test_a19_chosen_blocks_are_dense_where_all_are_chosen() -> None:
+    """Eight blocks of 64 are all there is of 300 tokens; of 1,200 they are not."""
+    for length, same in ((300, True), (1200, False)):
+        own, dense = case("8 chosen blocks of 64", length), case("none", length)
+        assert contenders(own) == ["chosen"] == [chosen(own)]
+        given = Inputs.of(dense)
+        one = results(KERNELS["chosen"](own, given), given, False)[:3]
+        other = results(KERNELS["plain"](dense, given), given, False)
+        assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(one, other)) == same
+
+
+@pytest.mark.parametrize("setting", SHARED)
 def test_each_setting_asks_something_of_its_own(setting: str) -> None:
     """Else two columns of the table would be one; dropout alone asks nothing more when it is off."""
     given = Inputs.of(case("none"))

@@ -65,7 +65,9 @@ def test_c16_the_ledger_names_what_was_loaded(bert: Path) -> None:
 
 def test_c16_missing_weights_are_an_error_unless_allowed(bert: Path) -> None:
     rewrite(bert, lambda weights: weights.pop("encoder.layer.1.output.dense.weight"))
-    with pytest.raises(ModelError, match=r"missing weights of a BertModel \(1\): encoder\.layer\.1\.output\.dense\.weight"):
+    with pytest.raises(
+        ModelError, match=r"missing weights of a BertModel \(1\): encoder\.layer\.1\.output\.dense\.weight"
+    ):
         atento.load(bert)
     model = atento.load(bert, allow_missing=True)
     assert model.ledger is not None and model.ledger.new == ["stack.blocks.1.feed_forward.outer.weight"]
