@@ -120,6 +120,9 @@ class FastSteps:
         self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
         own = next(network.parameters()).dtype
         self.dtype = torch.bfloat16 if precision == "bfloat16" else own if own == torch.float64 else torch.float32
+        # what is attended to stays in float32 on a CPU, which attends several times slower in bfloat16
+        on_cpu = next(network.parameters()).device.type == "cpu"
+        self.kept = torch.float32 if on_cpu and self.dtype == torch.bfloat16 else self.dtype
         whole = _on_the_same_weights(network).to(self.dtype).eval()
         self.project = ready(whole.projection, whole.output.bias, precision)
         self.reader = with_ready_products(whole, precision) if isinstance(whole, Decoder) else None
@@ -194,7 +197,7 @@ class FastSteps:
         self.begun = ids, padding_mask
         count = ids.shape[0]
         shape = (count, self.kv_heads, ROOM, self.d_head)
-        empty = [[torch.empty(shape, dtype=self.dtype, device=ids.device) for _ in self.layers] for _ in range(2)]
+        empty = [[torch.empty(shape, dtype=self.kept, device=ids.device) for _ in self.layers] for _ in range(2)]
         state = FastState(Cache(*empty), rows=count)
         state.cache.holder = state
         if self.encoder is None:
@@ -204,10 +207,10 @@ class FastSteps:
         for layer in self.layers:
             assert layer.cross_memory is not None
             both = layer.cross_memory(encoded).view(count, ids.shape[1], 2 * self.kv_heads, self.d_head).transpose(1, 2)
-            keys, values = both.split(self.kv_heads, dim=1)
+            keys, values = both.to(self.kept).split(self.kv_heads, dim=1)
             state.source.append((keys.contiguous(), values.contiguous()))
         if padding_mask is not None and not bool(padding_mask.all()):
-            unseen = torch.zeros(padding_mask.shape, dtype=self.dtype, device=ids.device)
+            unseen = torch.zeros(padding_mask.shape, dtype=self.kept, device=ids.device)
             state.source_mask = unseen.masked_fill_(~padding_mask, float("-inf"))[:, None, None, :]
         return state
 
@@ -226,13 +229,12 @@ class FastSteps:
             ids, padding_mask=None if whole else real, position_ids=places, state=self.reader.begin(), project=False
         ).state
         caches = [block.own for block in read.blocks]
-        state.cache = Cache([one.keys for one in caches], [one.values for one in caches]).roomier(
-            columns, columns + ROOM
-        )
+        own = Cache([one.keys.to(self.kept) for one in caches], [one.values.to(self.kept) for one in caches])
+        state.cache = own.roomier(columns, columns + ROOM)
         state.cache.holder, state.length = state, columns
         if not whole:
             state.starts = real.sum(dim=1) - columns  # start + column is each token's own position
-            unseen = torch.full((len(ids), 1, columns + ROOM), float("-inf"), dtype=self.dtype, device=ids.device)
+            unseen = torch.full((len(ids), 1, columns + ROOM), float("-inf"), dtype=self.kept, device=ids.device)
             unseen[:, 0, :columns].masked_fill_(real, 0.0)
             state.seen = unseen
         return state
@@ -286,7 +288,7 @@ class FastSteps:
         turns: list[tuple[Turn, ...]] = []
         biases: list[Tensor | None] = []
         made: dict[tuple[int, ...], Tensor | None] = {}
-        like = torch.empty((), dtype=self.dtype, device=device)  # these schemes read of queries their precision alone
+        like = torch.empty((), dtype=self.kept, device=device)  # these schemes read of queries their precision alone
         for order in self.positions.orders(places):
             relations = None if order is None else order.relations
             turns.append(() if order is None else order.turns)
@@ -296,7 +298,7 @@ class FastSteps:
             same = tuple(id(scheme) for scheme in relations.schemes)
             if same not in made:
                 bias = relations.scores(like, self.scale)
-                made[same] = None if bias is None else bias.to(self.dtype)
+                made[same] = None if bias is None else bias.to(self.kept)
             biases.append(made[same])
         return Told(turns, biases)
 
@@ -336,9 +338,11 @@ class FastSteps:
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """q (N,H,w,K), keys and values (N,Hkv,S,K) -> (N,H,w,K)."""
-        return F.scaled_dot_product_attention(
-            q, keys, values, attn_mask=mask, scale=self.scale, enable_gqa=self.heads != self.kv_heads
+        grouped = self.heads != self.kv_heads
+        out = F.scaled_dot_product_attention(
+            q.to(self.kept), keys, values, attn_mask=mask, scale=self.scale, enable_gqa=grouped
         )
+        return out.to(self.dtype)
 
     def _inside(self, layer: _Layer, x: Tensor) -> Tensor:
         """What the feed-forward network's outer product reads, (R,F)."""

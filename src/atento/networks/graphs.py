@@ -117,7 +117,7 @@ class GraphSteps(FastSteps):
         """ids (B,S), a source or prompts -> the state of B rows."""
         read: FastState = super().begin(ids, padding_mask)
         room = max(ROOM, read.length)
-        seen = torch.full((len(ids), 1, 1, room), float("-inf"), dtype=self.dtype, device=ids.device)
+        seen = torch.full((len(ids), 1, 1, room), float("-inf"), dtype=self.kept, device=ids.device)
         seen[..., : read.length] = 0.0 if read.seen is None else read.seen[:, :, None, : read.length]
         column = torch.zeros(1, dtype=torch.long, device=ids.device)
         keys, values = ([one[:, :, : read.length] for one in part] for part in (read.cache.keys, read.cache.values))
@@ -179,7 +179,7 @@ class GraphSteps(FastSteps):
 
         def kept(layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
             keys, values = fixed.keys[layer], fixed.values[layer]
-            return keys.index_copy_(2, fixed.column, k), values.index_copy_(2, fixed.column, v)
+            return keys.index_copy_(2, fixed.column, k.to(keys)), values.index_copy_(2, fixed.column, v.to(values))
 
         hidden = self._through(fixed.x, 1, fixed.told, kept, fixed.source, fixed.source_mask)
         return self.project(self.read_output(hidden))
