@@ -147,10 +147,13 @@ class Model:
         return _texts(self.translations, text, n_best, options)
 
     def translations(
-        self, texts: Sequence[str], *, n_best: int | None = None, **options: Any
+        self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Any
     ) -> list[list[WrittenText]]:
-        """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores."""
-        return self._seq2seq("translation", texts, n_best, options)
+        """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores.
+
+        `row` is the number of the first text, where these are part of more: what is drawn hangs on it.
+        """
+        return self._seq2seq("translation", texts, n_best, row, options)
 
     @overload
     def summarize(self, text: str, **options: Any) -> str: ...
@@ -161,9 +164,11 @@ class Model:
         """Summarise a text or texts; as `translate`."""
         return _texts(self.summaries, text, n_best, options)
 
-    def summaries(self, texts: Sequence[str], *, n_best: int | None = None, **options: Any) -> list[list[WrittenText]]:
-        """As `summarize`, with each output's hypothesis."""
-        return self._seq2seq("summarization", texts, n_best, options)
+    def summaries(
+        self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Any
+    ) -> list[list[WrittenText]]:
+        """As `summarize`, with each output's hypothesis; `row` as in `translations`."""
+        return self._seq2seq("summarization", texts, n_best, row, options)
 
     @overload
     def generate(self, prompt: str, **options: Any) -> str: ...
@@ -175,9 +180,9 @@ class Model:
         return _texts(self.generations, prompt, n_best, options)
 
     def generations(
-        self, prompts: Sequence[str], *, n_best: int | None = None, **options: Any
+        self, prompts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Any
     ) -> list[list[WrittenText]]:
-        """As `generate`, with each output's hypothesis."""
+        """As `generate`, with each output's hypothesis; `row` as in `translations`."""
         network, decoding = self._language_model(), self._decoding(prompts, n_best, options)
         return go_on(
             network,
@@ -187,6 +192,7 @@ class Model:
             template=self.config.get("template"),
             steps=self.steps,
             utility=_utility(options.get("mbr", decoding.mbr)),
+            first=row,
         )
 
     def stream(self, prompt: str, *, task: str | None = None, row: int = 0, **options: Any) -> Iterator[str]:
@@ -232,11 +238,11 @@ class Model:
         return found[0] if isinstance(source, str) else found
 
     def _seq2seq(
-        self, task: str, texts: Sequence[str], n_best: int | None, options: dict[str, Any]
+        self, task: str, texts: Sequence[str], n_best: int | None, row: int, options: dict[str, Any]
     ) -> list[list[WrittenText]]:
         network, decoding = self._writer(task), self._decoding(texts, n_best, options)
         utility = _utility(options.get("mbr", decoding.mbr))
-        return translate(network, self._tokenizer(), texts, decoding, steps=self.steps, utility=utility)
+        return translate(network, self._tokenizer(), texts, decoding, steps=self.steps, utility=utility, first=row)
 
     def _writer(self, task: str | None) -> EncoderDecoder | RecurrentSeq2Seq:
         if self.config.get("task") not in (task, "text-to-text"):  # T5's prefix says what is to be done
@@ -357,7 +363,10 @@ def _listed(given: object) -> list[str]:
 def _utility(given: object) -> Utility | None:
     """What `mbr` compares texts by where that is no metric's name: a function, or the vectors of "embeddings:MODEL"."""
     if isinstance(given, str) and given.startswith("embeddings:"):
-        return embedding_utility(load(given.removeprefix("embeddings:")).embed)
+        name = given.removeprefix("embeddings:")
+        if not name:
+            raise UsageError("`mbr` embeddings:MODEL names a model folder: got none")
+        return embedding_utility(load(name).embed)
     return given if callable(given) else None
 
 

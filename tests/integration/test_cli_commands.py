@@ -199,11 +199,19 @@ def test_a_model_that_writes_line_ends_still_answers_line_by_line(server: ForkSe
 
 
 @pytest.mark.parametrize(
-    ("streams", "answered"),
-    [("<&-", False), ("< line.txt >&-", False), ("< line.txt 2>&-", True), ("<&- >&- 2>&-", False)],
+    ("streams", "answered", "status"),
+    [
+        ("<&-", False, 0),
+        ("< line.txt >&-", False, 1),
+        ("< line.txt 2>&-", True, 0),
+        ("<&- >&- 2>&-", False, 0),
+        ("< line.txt >&- 2>&-", False, 1),
+    ],
 )
-def test_standard_streams_that_were_closed_before_the_start(here: Path, streams: str, answered: bool) -> None:
-    """Nothing to read, or nobody who reads: no failure."""
+def test_standard_streams_that_were_closed_before_the_start(
+    here: Path, streams: str, answered: bool, status: int
+) -> None:
+    """Nothing to read is no failure; an output that cannot be handed over is."""
     (here / "line.txt").write_text("A cat.\n", encoding="utf-8")
     command = " ".join(f"'{word}'" for word in PLAIN)
     done = subprocess.run(
@@ -215,7 +223,8 @@ def test_standard_streams_that_were_closed_before_the_start(here: Path, streams:
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0 and done.stderr == ""
+    said = "error: standard output: Bad file descriptor\n" if streams == "< line.txt >&-" else ""
+    assert (done.returncode, done.stderr) == (status, said)
     assert done.stdout == (f"{atento.load(here / 'run').translate('A cat.')}\n" if answered else "")
 
 
@@ -355,6 +364,39 @@ def test_a_reader_that_leaves_while_it_translates(here: Path) -> None:
     (here / "long.txt").write_text(("the cat sleeps\n" + "\n" * 100_000), encoding="utf-8")
     status, said = broken_pipe(["translate", "run", "long.txt", "--greedy", "--threads", "1"], here, True)
     assert (status, said) == (0, b"")
+
+
+def test_standard_input_is_answered_before_it_ends(here: Path) -> None:
+    """With `--stream` each line as it comes; else a thousand lines at a time, so that an endless input is no harm."""
+    argv = [*PLAIN, "translate", "run", "--greedy", "--max-new-tokens", "3", "--threads", "1"]
+    wanted = atento.load(here / "run").translate("A cat.", beam=1, max_new_tokens=3)
+    with subprocess.Popen(
+        [*argv, "--stream"], cwd=here, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        for _ in range(2):
+            process.stdin.write("A cat.\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == f"{wanted}\n"
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+    with subprocess.Popen(argv, cwd=here, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"A cat.\n" * 1024)
+        process.stdin.flush()
+        assert process.stdout.readline() == f"{wanted}\n".encode()
+        process.stdin.close()
+        assert len(process.stdout.readlines()) == 1023 and process.wait(timeout=60) == 0
+
+
+def test_what_is_drawn_for_a_line_does_not_hang_on_how_it_comes(server: ForkServer, here: Path) -> None:
+    """From standard input in parts, from a file at once: line N draws as line N."""
+    (here / "many.txt").write_text("a cat\n" * 1500, encoding="utf-8")
+    flags = ["translate", "run", "--sample", "--seed", "3", "--max-new-tokens", "3"]
+    parts = server.run(*flags, cwd=here, stdin=here / "many.txt").stdout
+    whole = server.run(*flags, "many.txt", cwd=here).stdout
+    assert parts == whole and parts.count("\n") == 1500
+    assert parts.split("\n")[:476] != parts.split("\n")[1024:1500]  # the second part does not draw as the first
 
 
 def test_a_full_disk_behind_standard_output(here: Path) -> None:

@@ -78,10 +78,10 @@ def options(
 
 
 def _open_streams() -> None:
-    """A standard stream that was closed before the start (`<&-`, `>&-`) is an empty one, or one that nobody reads."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    """A standard stream that was closed before the start (`<&-`) is an empty one, standard output one that fails."""
+    for name, mode, way in (("stdin", "r", os.O_RDWR), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_RDWR)):
         if getattr(sys, name) is None:
-            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one, the lower ones being open
+            opened = os.open(os.devnull, way)  # the lowest free number: this one, the lower ones being open
             setattr(sys, name, os.fdopen(opened, mode, encoding="utf-8", closefd=False))
 
 

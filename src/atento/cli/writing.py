@@ -3,7 +3,7 @@
 import itertools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,10 @@ SplitSentences = Annotated[
     bool, typer.Option("--split-sentences", help="Each sentence of a line by itself, joined again.")
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="A broken line becomes an empty one, counted.")]
-Stream = Annotated[bool, typer.Option("--stream", help="Show each output while it is written.")]
+Stream = Annotated[
+    bool, typer.Option("--stream", help="Show each output while it is written, each line as soon as it comes.")
+]
+WINDOW = 1024  # lines of standard input that are written together, so that an endless one needs no endless memory
 
 
 def register(app: typer.Typer) -> None:
@@ -108,14 +111,20 @@ def _run(asked: _Asked, file: str, skip_bad: bool, device: str, precision: str, 
         raise UsageError("--n-best and --split-sentences exclude each other")
     with running(asked.options["seed"], threads):
         loaded = load(asked.model, device=device, precision=precision)
-        lines = _lines(file, skip_bad)
+        bad: list[str] | None = [] if skip_bad else None
+        lines = _lines(file, bad)
         if asked.stream:
             _stream(loaded, lines, asked)
         else:
-            _write(loaded, lines, asked)
+            done = 0
+            while window := list(itertools.islice(lines, WINDOW if file == "-" else None)):
+                done += _write(loaded, window, asked, done)
+                sys.stdout.flush()
+    if bad:
+        progress(f"warning: {len(bad)} bad lines became empty ones, first: {bad[0]}")
 
 
-def _stream(loaded: "Model", lines: Sequence[str], asked: _Asked) -> None:
+def _stream(loaded: "Model", lines: Iterable[str], asked: _Asked) -> None:
     """Each line's output, shown while it is written; the same as without `--stream`."""
     number = itertools.count()
     for line in lines:
@@ -135,25 +144,22 @@ def _parts(line: str, asked: _Asked) -> list[str]:
     return split_sentences(line) if asked.split_sentences else [line]
 
 
-def _lines(file: str, skip_bad: bool) -> list[str]:
-    from atento.data.sources import read_lines
+def _lines(file: str, bad: list[str] | None) -> Iterator[str]:
+    """The lines of a file, which is read and found right first; those of standard input as they come."""
+    from atento.data.sources import iter_lines, read_lines
 
-    bad: list[str] | None = [] if skip_bad else None
-    lines = read_lines(file, bad=bad)
-    if bad:
-        progress(f"warning: {len(bad)} bad lines became empty ones, first: {bad[0]}")
-    return lines
+    return iter_lines(sys.stdin.buffer, "standard input", bad=bad) if file == "-" else iter(read_lines(file, bad=bad))
 
 
-def _write(loaded: "Model", lines: Sequence[str], asked: _Asked) -> None:
-    """Each line's output, or outputs, on a line of standard output."""
+def _write(loaded: "Model", lines: Sequence[str], asked: _Asked, first: int) -> int:
+    """Each line's output, or outputs, on a line of standard output: how many pieces, `first` having gone before."""
     write: dict[str, Any] = {
         "translations": loaded.translations,
         "summaries": loaded.summaries,
         "outputs": loaded.generations,
     }
     pieces = [_parts(line, asked) for line in lines]
-    flat = write[asked.name]([piece for line in pieces for piece in line], **asked.options)
+    flat = write[asked.name]([piece for line in pieces for piece in line], row=first, **asked.options)
     outputs = iter(flat)
     for line, parts in zip(lines, pieces):
         found = [next(outputs) for _ in parts]
@@ -173,6 +179,7 @@ def _write(loaded: "Model", lines: Sequence[str], asked: _Asked) -> None:
             sys.stdout.write("\t".join(_line(one.text).replace("\t", " ") for one in found[0]) + "\n")
         else:
             sys.stdout.write(_line(" ".join(part[0].text for part in found)) + "\n")
+    return len(flat)
 
 
 def _line(text: str) -> str:

@@ -8,6 +8,7 @@ from atento.config.elmo import CBOWConfig, ELMoConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.errors import RecipeError
 
+_WIDEST = 2**18  # far beyond any network there is; one more digit typed would take all memory before it is counted
 ADDED = ("sinusoidal", "learned")  # schemes that add to the input; the others act inside self-attention
 
 
@@ -235,8 +236,12 @@ class NetworkConfig:
         for name in ("d_model", "d_ff", "n_layers", "max_len"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`{name}` must be at least 1: got {getattr(self, name)}")
+        if max(self.d_model, self.d_ff) > _WIDEST:
+            raise RecipeError(f"`d_model` and `d_ff` may be {_WIDEST:,} at most: got {self.d_model} and {self.d_ff}")
         if self.n_kv_heads is not None and (self.n_kv_heads < 1 or self.n_heads % self.n_kv_heads):
-            raise RecipeError(f"`n_kv_heads` must divide `n_heads`: got {self.n_kv_heads} and {self.n_heads}")
+            raise RecipeError(
+                f"`n_kv_heads` must divide `n_heads`, or be null for as many: got {self.n_kv_heads} and {self.n_heads}"
+            )
         for scheme in self.schemes:
             if max(scheme.heads or (0,)) >= self.n_heads:
                 raise RecipeError(f"`positions.heads` count from 0 to {self.n_heads - 1}: got {scheme.heads}")

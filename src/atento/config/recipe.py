@@ -41,6 +41,10 @@ class DataConfig:
     max_len: int = 256  # tokens; a longer training pair is left out and counted, so that one line cannot exhaust memory
     skip_bad: bool = False  # count and leave out broken records instead of refusing the file
 
+    def __post_init__(self) -> None:
+        if self.max_len < 1:
+            raise RecipeError(f"`data.max_len` must be at least 1: got {self.max_len}")
+
 
 @dataclass(frozen=True)
 class TokenizerConfig:
@@ -92,6 +96,8 @@ class TrainingConfig:
         for name in ("label_smoothing", "subword_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise RecipeError(f"`training.{name}` must lie in [0, 1): got {getattr(self, name)}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise RecipeError(f"`training.betas` must lie in [0, 1): got {list(self.betas)}")
         if self.epochs is not None and not 0 < self.epochs < float("inf"):
             raise RecipeError(f"`training.epochs` must be above 0: got {self.epochs}")
 

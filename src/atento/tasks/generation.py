@@ -26,10 +26,11 @@ def go_on(
     template: str | None = None,
     steps: Any = None,
     utility: Utility | None = None,
+    first: int = 0,
 ) -> list[list[WrittenText]]:
     """What follows each prompt, the prompt itself left out; best first where there are several.
 
-    `steps` is the step function to use instead of the network's own; `utility` as in `write_all`.
+    `steps` is the step function to use instead of the network's own; `utility` and `first` as in `write_all`.
     """
     return write_all(
         network if steps is None else steps,
@@ -41,6 +42,7 @@ def go_on(
         marks=tokenizer.added(template=template),
         goes_on=True,
         utility=utility,
+        first=first,
     )
 
 

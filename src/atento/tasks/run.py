@@ -34,7 +34,7 @@ from atento.training.catalogue import clean, newest
 from atento.training.journal import Journal, read_journal
 from atento.training.lock import RunLock
 from atento.training.loop import Progress, Run, fit, restore, signed
-from atento.training.memory import keep_freed_memory, keep_programs
+from atento.training.memory import check_memory, keep_freed_memory, keep_programs
 from atento.training.progress import Reporter
 from atento.training.step import Stepper
 
@@ -145,6 +145,8 @@ def _train(
             f"{recipe.init} is of architecture {config.architecture!r}, and task {recipe.task} needs "
             f"{' or '.join(rules.architectures)}, which {rules.why}"
         )
+    with torch.device("meta"):
+        check_memory(parameter_count(build_network(config)), device)
     batches = task.batches(recipe, config, tokenizer, data.train, say)
     steps = recipe.training.steps
     if recipe.training.epochs is not None:

@@ -18,10 +18,12 @@ def translate(
     *,
     steps: Any = None,
     utility: Utility | None = None,
+    first: int = 0,
 ) -> list[list[WrittenText]]:
     """The n best translations of each text, best first; a blank text has one empty translation.
 
-    `steps` is the step function to use instead of the network's own: its fast twin, say; `utility` as in `write_all`.
+    `steps` is the step function to use instead of the network's own: its fast twin, say; `utility` and `first` as in
+    `write_all`.
     """
     eos_id = network.config.eos_id
     inputs = [[*ids, eos_id] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
@@ -34,6 +36,7 @@ def translate(
         device=next(network.parameters()).device,
         marks=1,
         utility=utility,
+        first=first,
     )
     blank = [WrittenText("", Hypothesis([], 0.0, 0.0, []))]
     return [outputs or blank for outputs in found]

@@ -1,5 +1,6 @@
 """Outputs written for many inputs: batches of like length, each input its own seed, whatever strategy is asked for."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from atento.tasks.grouping import by_length
 from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
 
+log = logging.getLogger(__name__)
 ToText = Callable[[list[int]], str]
 Utility = Callable[[list[str], list[str]], Any]  # candidates, evidence -> (N,M) in 0-1
 
@@ -73,6 +75,7 @@ def write_all(
     marks: int = 0,
     goes_on: bool = False,
     utility: Utility | None = None,
+    first: int = 0,
 ) -> list[list[WrittenText]]:
     """The outputs for each input, best first; an empty input gets none.
 
@@ -85,6 +88,7 @@ def write_all(
         inputs: ids, special tokens with them; `marks` of each are special.
         text: ids -> text.
         goes_on: inputs are prompts, which stand before the output and share its places.
+        first: the number of the first input, where these are part of more.
         utility: a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names.
 
     Raises:
@@ -92,6 +96,7 @@ def write_all(
     """
     strategy, rules = strategy_of(decoding, text, utility), rules_of(decoding)
     stop = StopStrings(text, decoding.stop) if decoding.stop else None
+    _warn_of_places([len(ids) for ids in inputs], decoding, config, goes_on=goes_on)
     results: list[list[WrittenText]] = [[] for _ in inputs]
     for rows in by_length([len(ids) for ids in inputs], decoding.batch_tokens // decoding.rows):
         lengths = torch.tensor([len(inputs[row]) for row in rows])
@@ -108,7 +113,7 @@ def write_all(
             padding_mask=real.to(device),
             rules=rules,
             stop=stop,
-            seed=[row_seed(decoding.seed, row) for row in rows],
+            seed=[row_seed(decoding.seed, first + row) for row in rows],
         )
         for row, hypotheses in zip(rows, found):
             texts = [text(h.ids) for h in hypotheses]
@@ -153,10 +158,30 @@ def stream_one(
 
 def most_tokens(length: int, marks: int, decoding: DecodingConfig, config: NetworkConfig, *, goes_on: bool) -> int:
     """How many tokens may be written for an input of that length; learned positions end somewhere."""
-    most = 2 * (length - marks) + 16 if decoding.max_new_tokens is None else decoding.max_new_tokens
-    if all(scheme.kind != "learned" for scheme in config.schemes):
+    usual = max(2 * (length - marks) + 16, decoding.min_new_tokens)
+    most = usual if decoding.max_new_tokens is None else decoding.max_new_tokens
+    room = _room(length, config, goes_on=goes_on)
+    if room is None:
         return most
-    room = config.max_len - (length - 1 if goes_on else 0)  # the prompt's last token is read by the first step
     if room < 1:
         raise UsageError(f"a prompt of {length} tokens fills all {config.max_len} places that the network has")
     return min(most, room)
+
+
+def _room(length: int, config: NetworkConfig, *, goes_on: bool) -> int | None:
+    """How many tokens a network has places for after an input of that length; None: any number."""
+    if all(scheme.kind != "learned" for scheme in config.schemes):
+        return None
+    return config.max_len - (length - 1 if goes_on else 0)  # the prompt's last token is read by the first step
+
+
+def _warn_of_places(lengths: Sequence[int], decoding: DecodingConfig, config: NetworkConfig, *, goes_on: bool) -> None:
+    """Say so where more tokens are asked for than the network has places."""
+    asked = max(decoding.max_new_tokens or 0, decoding.min_new_tokens)
+    rooms = [_room(length, config, goes_on=goes_on) for length in lengths if length]
+    short = [room for room in rooms if room is not None and room < asked]
+    if short:
+        log.warning(
+            f"the network has places for {config.max_len} tokens: {len(short)} of {len(rooms)} outputs end after "
+            f"{min(short)} or more, not {asked}"
+        )

@@ -5,6 +5,8 @@ import ctypes.util
 import os
 import sys
 
+from atento.errors import UsageError
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
@@ -21,6 +23,19 @@ def keep_freed_memory() -> bool:
     if libc is None or not hasattr(libc, "mallopt"):  # musl has no mallopt
         return False
     return bool(libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)) and bool(libc.mallopt(_M_TRIM_THRESHOLD, (2 << 30) - 1))
+
+
+def check_memory(n_parameters: int, device: str) -> None:
+    """Raises UsageError: a machine that cannot even hold the weights, their gradients and AdamW's two averages."""
+    if device != "cpu" or not hasattr(os, "sysconf"):
+        return
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    needs = 4 * 4 * n_parameters
+    if needs > has:
+        raise UsageError(
+            f"{n_parameters:,} parameters need {needs / 2**30:.0f} GiB to be trained, before any text is read: this "
+            f"machine has {has / 2**30:.0f} GiB; make `network` smaller"
+        )
 
 
 def keep_programs() -> None:

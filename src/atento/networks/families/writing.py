@@ -35,7 +35,8 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
     if config.family not in FAMILIES:
         known = ", ".join(FAMILIES)
         raise CapabilityError(
-            f"only networks of a released family have the Hugging Face layout ({known}): got family {config.family!r}"
+            f"only networks of a released family have the Hugging Face layout, as a preset makes them ({known}): "
+            f"got family {config.family!r}"
         )
     family = FAMILIES[config.family]
     try:

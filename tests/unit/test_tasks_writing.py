@@ -1,0 +1,64 @@
+"""How much may be written for an input, and what is said where a network has no places for it."""
+
+import logging
+
+import pytest
+import torch
+
+from atento.config.decoding import DecodingConfig
+from atento.config.network import NetworkConfig, PositionConfig
+from atento.errors import UsageError
+from atento.networks import build_network
+from atento.tasks.writing import most_tokens, write_all
+from atento.training.memory import check_memory
+
+LEARNED = NetworkConfig(
+    architecture="decoder",
+    vocab_size=20,
+    d_model=16,
+    d_ff=16,
+    n_heads=2,
+    n_layers=1,
+    max_len=12,
+    positions=PositionConfig("learned"),
+)
+
+
+def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for() -> None:
+    endless = NetworkConfig(vocab_size=20)
+    assert most_tokens(5, 1, DecodingConfig(), endless, goes_on=False) == 2 * 4 + 16
+    assert most_tokens(5, 1, DecodingConfig(min_new_tokens=100), endless, goes_on=False) == 100
+    assert most_tokens(5, 1, DecodingConfig(max_new_tokens=7, min_new_tokens=3), endless, goes_on=False) == 7
+    assert most_tokens(5, 0, DecodingConfig(max_new_tokens=50), LEARNED, goes_on=True) == 12 - 4
+    with pytest.raises(UsageError, match="a prompt of 13 tokens fills all 12 places that the network has"):
+        most_tokens(13, 0, DecodingConfig(), LEARNED, goes_on=True)
+
+
+def test_outputs_that_end_for_want_of_places_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    network = build_network(LEARNED).eval()
+
+    def written(**options: int) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            decoding = DecodingConfig(beam=1, **options)  # type: ignore[arg-type]
+            write_all(
+                network.steps(),  # type: ignore[union-attr]
+                LEARNED,
+                [[5], [5] * 6],
+                decoding,
+                str,
+                device=torch.device("cpu"),
+                goes_on=True,
+            )
+        return caplog.text
+
+    assert written(max_new_tokens=7) == ""
+    said = "the network has places for 12 tokens: 1 of 2 outputs end after 7 or more, not 9"
+    assert said in written(max_new_tokens=9) and said in written(min_new_tokens=9)
+
+
+def test_a_network_that_no_memory_holds_is_refused_before_it_is_built() -> None:
+    check_memory(1000, "cpu")
+    with pytest.raises(UsageError, match=r"1,000,000,000,000 parameters need 14901 GiB to be trained"):
+        check_memory(10**12, "cpu")
