@@ -277,7 +277,7 @@ def test_c15_dropout_is_counted_and_construction_needs_no_memory() -> None:
     ("changes", "message"),
     [
         ({"window": 0}, r"`window` must be at least 1: got 0"),
-        ({"mode": "glove"}, r"`mode` must be cbow or skip-gram: got 'glove'"),
+        ({"mode": "glove"}, r"`cbow.mode` cannot be 'glove'. Known: cbow, skip-gram"),
         ({"negatives": -1}, r"`negatives` must not be negative: got -1"),
         ({"subsample": 1.5}, r"`subsample` must lie in \[0, 1\]: got 1.5"),
         ({"subsample": float("nan")}, r"`subsample` must lie in \[0, 1\]: got nan"),

@@ -9,7 +9,6 @@ import pytest
 
 from atento.config.loading import load_recipe
 from atento.config.network import NetworkConfig, PositionConfig, SparseConfig
-from atento.config.recipe import TokenizerConfig
 from atento.errors import RecipeError
 
 BUILT = "translation, summarization, language-modeling, masked-language-modeling, bidirectional-language-modeling, cbow"
@@ -242,7 +241,6 @@ def test_files_that_are_no_recipes() -> None:
         ),  # type: ignore[arg-type]
         (lambda: NetworkConfig(norm_kind="rmsnrm"), "`norm_kind` cannot be 'rmsnrm'"),  # type: ignore[arg-type]
         (lambda: NetworkConfig(activation="gleu"), "`activation` cannot be 'gleu'; did you mean 'gelu'"),  # type: ignore[arg-type]
-        (lambda: TokenizerConfig(kind="bpee"), "`tokenizer.kind` cannot be 'bpee'; did you mean 'bpe'"),  # type: ignore[arg-type]
         (
             lambda: NetworkConfig(architecture="decoder", sparse=SparseConfig(blocks=2)),
             "`sparse.blocks` is for encoders: got architecture 'decoder'",

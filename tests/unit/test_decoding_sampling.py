@@ -355,7 +355,7 @@ def test_m7_the_trace_tells_the_distribution_before_and_after_each_filter() -> N
     ("bad", "message"),
     [
         ({"temperature": -0.1}, "`temperature` must be finite and not negative: got -0.1"),
-        ({"top_k": -1}, "`top_k` must not be negative: got -1"),
+        ({"top_k": -1}, "`top_k` must be a whole number, 0 or more: got -1"),
         ({"top_p": 0.0}, r"`top_p` must lie in \(0, 1\]: got 0.0"),
         ({"typical_p": 1.5}, r"`typical_p` must lie in \(0, 1\]: got 1.5"),
         ({"min_p": -1.0}, r"`min_p` must lie in \[0, 1\]: got -1.0"),

@@ -73,9 +73,9 @@ def close(one: Tensor, other: Tensor) -> None:
 @pytest.mark.parametrize(
     "keys, message",
     [
-        ({"cell": "lstmm"}, "`recurrent.cell` must be one of lstm, gru, rnn: got 'lstmm'"),
-        ({"attention": "cosine"}, "`recurrent.attention` must be one of none, additive, bilinear, dot: got 'cosine'"),
-        ({"values": "other"}, "`recurrent.values` must be one of keys, projected: got 'other'"),
+        ({"cell": "lstmm"}, "`recurrent.cell` cannot be 'lstmm'; did you mean 'lstm'? Known: gru, lstm, rnn"),
+        ({"attention": "cosine"}, "`recurrent.attention` cannot be 'cosine'"),
+        ({"values": "other"}, "`recurrent.values` cannot be 'other'. Known: keys, projected"),
         ({"attention": "none", "values": "projected"}, "needs attention: got `recurrent.attention` 'none'"),
         ({"input_feeding": True}, "is for bilinear and dot attention"),
         ({"input_feeding": True, "attention": "none"}, "got `recurrent.attention` 'none'"),

@@ -116,10 +116,14 @@ def _run(asked: _Asked, file: str, skip_bad: bool, device: str, precision: str, 
         if asked.stream:
             _stream(loaded, lines, asked)
         else:
-            done = 0
-            while window := list(itertools.islice(lines, WINDOW if file == "-" else None)):
-                done += _write(loaded, window, asked, done)
+            most, first = WINDOW if file == "-" else None, 0
+            window = list(itertools.islice(lines, most))
+            while True:  # once for no line too: what is asked for may not be possible
+                first += _write(loaded, window, asked, first)
                 sys.stdout.flush()
+                window = list(itertools.islice(lines, most))
+                if not window:
+                    break
     if bad:
         progress(f"warning: {len(bad)} bad lines became empty ones, first: {bad[0]}")
 

@@ -56,9 +56,6 @@ class TokenizerConfig:
     path: str | None = None
     lowercase: bool = False
 
-    def __post_init__(self) -> None:
-        check_choices(self, "tokenizer.")
-
 
 @dataclass(frozen=True)
 class TrainingConfig:

@@ -17,7 +17,7 @@ import torch
 
 import atento
 from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe
-from atento.config.network import network_to_dict
+from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import Recipe
 from atento.config.tasks import RULES
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError
@@ -123,6 +123,18 @@ def _open_folder(folder: Path, force: bool) -> Path | None:
     return aside
 
 
+def _check_network(recipe: Recipe, config: NetworkConfig, device: str) -> None:
+    """Raises UsageError: the task has no use for the network, or the machine no room."""
+    rules = RULES[recipe.task]
+    if config.architecture not in rules.architectures:  # of the model that training starts from
+        raise UsageError(
+            f"{recipe.init} is of architecture {config.architecture!r}, and task {recipe.task} needs "
+            f"{' or '.join(rules.architectures)}, which {rules.why}"
+        )
+    with torch.device("meta"):
+        check_memory(parameter_count(build_network(config)), device)
+
+
 def _train(
     loaded: LoadedRecipe, folder: Path, device: str, thread_count: int | None, reporter: Reporter, files: ExitStack
 ) -> TrainedRun:
@@ -139,14 +151,7 @@ def _train(
     start = None if recipe.init is None else _start(folder, recipe.init, loaded.home)
     tokenizer = _tokenizer(recipe, loaded.home, folder, data, start, say)
     config = network_for(recipe, tokenizer) if start is None else fine_tuned(start, recipe.network, tokenizer)
-    rules = RULES[recipe.task]
-    if config.architecture not in rules.architectures:  # of the model that training starts from
-        raise UsageError(
-            f"{recipe.init} is of architecture {config.architecture!r}, and task {recipe.task} needs "
-            f"{' or '.join(rules.architectures)}, which {rules.why}"
-        )
-    with torch.device("meta"):
-        check_memory(parameter_count(build_network(config)), device)
+    _check_network(recipe, config, device)
     batches = task.batches(recipe, config, tokenizer, data.train, say)
     steps = recipe.training.steps
     if recipe.training.epochs is not None:
@@ -186,7 +191,7 @@ def _train(
         say(f"going on with {folder} from step {run.progress.step}")
     else:
         say(
-            f"{recipe.name}: {parameter_count(network):,} parameters, {len(batches):,} {rules.data}, "
+            f"{recipe.name}: {parameter_count(network):,} parameters, {len(batches):,} {RULES[recipe.task].data}, "
             f"{batches.updates_per_epoch} updates an epoch, {steps} steps; {device}, {identity['precision']}, "
             f"{identity['threads']} threads; run folder {folder}"
         )
