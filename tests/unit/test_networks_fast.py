@@ -14,6 +14,7 @@ from atento.errors import CapabilityError
 from atento.networks import build_network
 from atento.networks.fast import FastSteps, fast_steps, why_not_fast
 from atento.networks.products import Int8, Packed, Plain
+from atento.precision import best_precision
 
 V = 37
 SIZES = {"vocab_size": V, "d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2, "max_len": 64, "dropout": 0.0}
@@ -143,6 +144,20 @@ def test_reduced_precisions_stay_near(precision: str) -> None:
         apart = (logits - expected).norm() / expected.norm()
         assert float(apart) < limit, step
         tokens = expected.argmax(dim=-1)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_what_caches_are_kept_in(precision: str) -> None:
+    """One output a text: float32; beams that share a cache: 16 bits where products round, if the processor has them."""
+    network = network_of(ENCODER_DECODERS["t5"], dtype=torch.float32)
+    ids, real = inputs([5, 9])
+    steps = FastSteps(network, precision)  # type: ignore[arg-type]
+    rounded = precision == "bfloat16" or (precision == "int8" and best_precision("cpu") == "bfloat16")
+    for width, kept in ((1, torch.float32), (3, torch.bfloat16 if rounded else torch.float32)):
+        state = steps.begin(ids, real).select(torch.arange(2).repeat_interleave(width))
+        logits, state = steps.step(torch.full((2 * width,), 2), state)
+        found = [*state.cache.keys, *state.cache.values, *[one for pair in state.source for one in pair]]
+        assert {one.dtype for one in found} == {kept} and logits.dtype == torch.float32
 
 
 @pytest.mark.parametrize("kind", [Plain, Packed, Int8])

@@ -21,19 +21,26 @@ class Cache:
 
     def roomier(self, used: int, room: int) -> Cache:
         """The first `used` columns in new memory with room for `room` columns."""
+        return Cache([_moved(one, used, room) for one in self.keys], [_moved(one, used, room) for one in self.values])
 
-        def moved(old: Tensor) -> Tensor:
-            new = old.new_empty(*old.shape[:2], room, old.shape[3])
-            new[:, :, :used] = old[:, :, :used]
-            return new
-
-        return Cache([moved(one) for one in self.keys], [moved(one) for one in self.values])
+    def grow(self, used: int, room: int) -> None:
+        """As `roomier`, in place of what is here, a layer at a time: no two whole caches are held at once."""
+        for part in (self.keys, self.values):
+            for layer, old in enumerate(part):
+                part[layer] = _moved(old, used, room)
 
     def of(self, texts: Tensor) -> Cache:
         """Those of some texts, in new memory."""
         return Cache(
             [one.index_select(0, texts) for one in self.keys], [one.index_select(0, texts) for one in self.values]
         )
+
+
+def _moved(old: Tensor, used: int, room: int) -> Tensor:
+    """The first `used` columns of keys or values in new memory with room for `room`."""
+    new = old.new_empty(*old.shape[:2], room, old.shape[3])
+    new[:, :, :used] = old[:, :, :used]
+    return new
 
 
 @dataclass
@@ -52,6 +59,7 @@ class FastState:
     source: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # (M,Hkv,S,K) each
     source_mask: Tensor | None = None  # (M,1,1,S), 0 or -inf
     rows: int = 0
+    of_beams: torch.dtype = torch.float32  # what caches that several beams share are kept in
 
     def select(self, rows: Tensor) -> FastState:
         """Only those outputs, in that order. Beams that change places within their text copy nothing but a mask."""
@@ -64,7 +72,9 @@ class FastState:
         same = len(kept) * width == self.rows and bool((kept == torch.arange(len(kept), device=rows.device)).all())
         if self.length == 0 and width == 1 and not same:
             return self._opened(rows)
-        made = FastState(self.cache, width, self.length, None, None, self.source, self.source_mask, count)
+        made = FastState(
+            self.cache, width, self.length, None, None, self.source, self.source_mask, count, self.of_beams
+        )
         if not same:
             made.cache = self.cache.of(kept)
             made._read(self, rows)
@@ -86,11 +96,14 @@ class FastState:
         like = self.cache.keys[0]
         shape = (len(rows) // width, like.shape[1], ROOM * width, like.shape[3])
         count = len(self.cache.keys)
-        cache = Cache(*[[like.new_empty(shape) for _ in range(count)] for _ in range(2)])
-        made = FastState(cache, width, 0, None, None, self.source, self.source_mask, len(rows))
+        kept = self.of_beams if width > 1 else like.dtype
+        cache = Cache(*[[like.new_empty(shape, dtype=kept) for _ in range(count)] for _ in range(2)])
+        source = [(keys.to(kept), values.to(kept)) for keys, values in self.source]
+        mask = None if self.source_mask is None else self.source_mask.to(kept)
+        made = FastState(cache, width, 0, None, None, source, mask, len(rows), self.of_beams)
         cache.holder = made
         if width > 1:
-            made.seen = like.new_full((len(rows) // width, width, ROOM * width), float("-inf"))
+            made.seen = like.new_full((len(rows) // width, width, ROOM * width), float("-inf"), dtype=kept)
         made.starts = None if self.starts is None else self.starts.index_select(0, rows)
         made._read(self, rows)
         return made
@@ -129,7 +142,9 @@ class FastState:
             return new
 
         cache = Cache([taken(one) for one in self.cache.keys], [taken(one) for one in self.cache.values])
-        made = FastState(cache, 1, self.length, None, self.starts, self.source, self.source_mask, self.rows)
+        made = FastState(
+            cache, 1, self.length, None, self.starts, self.source, self.source_mask, self.rows, self.of_beams
+        )
         cache.holder = made
         return made
 
@@ -144,8 +159,11 @@ class FastState:
             if more <= columns
             else max(more, columns + max(columns // 2, self.width) // self.width * self.width)
         )
-        self.cache = self.cache.roomier(used, room)
-        self.cache.holder = self
+        if self.cache.holder is self:
+            self.cache.grow(used, room)
+        else:
+            self.cache = self.cache.roomier(used, room)
+            self.cache.holder = self
         if self.seen is not None and self.seen.shape[2] < room:
             grown = self.seen.new_full((*self.seen.shape[:2], room), float("-inf"))
             grown[:, :, :used] = self.seen[:, :, :used]

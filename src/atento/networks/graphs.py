@@ -143,7 +143,7 @@ class GraphSteps(FastSteps):
         fixed.column.fill_(state.length)
         fixed.seen[..., state.length] = 0.0
         x = self._read_in(filled(tokens), state.length, starts)
-        told = self._told(state.length, fixed.room, None if starts is None else starts.unsqueeze(1), x.device)
+        told = self._told(state.length, fixed.room, None if starts is None else starts.unsqueeze(1), fixed.seen)
         joined = {id(one): one + fixed.seen for one in told.biases if one is not None}
         told = Told(told.turns, [fixed.seen if one is None else joined[id(one)] for one in told.biases])
         if fixed.x is None or fixed.told is None:
