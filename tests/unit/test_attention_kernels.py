@@ -28,6 +28,7 @@ from atento.attention.masks import (
     prefix,
     window,
 )
+from atento.attention.relative import Places, Relations, RelativeMatrix
 
 B, H, T, S, K, KV = 2, 4, 3, 5, 3, 2
 ON_CPU = ["plain", "fused", "blocked"]  # flex has no backward pass there; varlen knows few masks
@@ -337,6 +338,24 @@ def test_head_counts_that_cannot_be_are_refused(query: int, keys: int, values: i
 def test_what_does_not_go_together_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=re.escape(message)):
         attend(**{name: torch.zeros(1, 2, 3, 4) for name in "qkv"} | change)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "plain", "fused", "blocked"])
+def test_one_row_of_queries_may_read_many_rows_of_keys(kernel: str) -> None:
+    """And a bias may leave out the dimensions that it does not differ in."""
+    q, k, v = (torch.randn(n, 2, 30, 4, generator=torch.Generator().manual_seed(n)) for n in (1, 5, 5))
+    mask, bias = padding(torch.tensor([3, 9, 30, 1, 7])), torch.linspace(0, 1, 30)
+    found = attend(q, k, v, mask=mask, bias=bias, kernel=kernel)
+    alone = [attend(q, k[n : n + 1], v[n : n + 1], mask=mask.dense(1, 30)[n : n + 1], bias=bias) for n in range(5)]
+    torch.testing.assert_close(found, torch.cat(alone))
+
+
+def test_a_scale_of_nothing_weighs_all_alike_whatever_is_added_before_it() -> None:
+    q, k, v = (torch.randn(1, 2, 600, 4, generator=torch.Generator().manual_seed(n)) for n in range(3))
+    added = Relations((RelativeMatrix(2),), Places.of(600, 600))
+    for kernel in ("auto", "plain", "fused", "blocked"):
+        found = attend(q, k, v, scale=0, relations=added, kernel=kernel)
+        torch.testing.assert_close(found, v.mean(dim=2, keepdim=True).expand_as(v))
 
 
 @pytest.mark.parametrize("kernel", ["auto", "plain", "fused", "blocked"])

@@ -13,6 +13,7 @@ from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
 from atento.networks import build_network
 from atento.networks.fast import FastSteps, fast_steps, why_not_fast
+from atento.networks.fast_state import ROOM
 from atento.networks.products import Int8, Packed, Plain
 from atento.precision import best_precision
 
@@ -128,6 +129,36 @@ def test_states_that_part_do_not_write_into_each_other() -> None:
             a, one = fast.step(torch.full((width,), 5 + add), one)
             b, other = fast.step(torch.full((width,), 6 + add), other)
         assert torch.allclose(a, expected[5], atol=1e-10) and torch.allclose(b, expected[6], atol=1e-10)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_state_may_be_gone_on_from_after_another_went_on_from_it(width: int) -> None:
+    """Also when that one has made the shared memory longer meanwhile."""
+    network = network_of(ENCODER_DECODERS["transformer"])
+    ids, real = inputs([4])
+    fast, every = FastSteps(network), torch.arange(width)
+    for length in (2, ROOM):
+        state = fast.begin(ids, real).select(torch.zeros(width, dtype=torch.long))
+        for _ in range(length):
+            _, state = fast.step(torch.full((width,), 5), state)
+        one = state.select(every)
+        expected, one = fast.step(torch.full((width,), 6), one)
+        other = state.select(every)
+        found, other = fast.step(torch.full((width,), 6), other)
+        assert torch.allclose(found, expected, atol=1e-12)
+        fast.step(torch.full((width,), 9), state.select(every))  # and a third, which must not write into the first
+        again, _ = fast.step(torch.full((width,), 7), one)
+        assert torch.allclose(again, fast.step(torch.full((width,), 7), other)[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("strategy", [Beam(2), Sample(n=3)], ids=repr)
+def test_rows_that_write_nothing_leave_before_the_first_step(strategy: object, precision: str) -> None:
+    network = network_of(ENCODER_DECODERS["t5"], dtype=torch.float32)
+    ids, real = inputs([5, 3, 4])
+    steps = FastSteps(network, precision)  # type: ignore[arg-type]
+    found = generate(steps, ids, strategy, max_new_tokens=[5, 0, 5], padding_mask=real, seed=1)  # type: ignore[arg-type]
+    assert [len(row[0].ids) > 0 for row in found] == [True, False, True]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])

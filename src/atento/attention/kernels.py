@@ -36,11 +36,11 @@ def attention_weights(
     is computed for the others. `scale` is 1/√K unless given (`scale=1` is the plain dot product, A4); `relations` are
     relative position schemes. Rows sum to 1; a row that may attend to nothing is 0.
 
-    Raises TypeError, ValueError: as `attend`.
+    Raises TypeError, ValueError: queries and keys that do not go together, or a mask that does not fit them.
     """
     _fit(q, k, k)
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
-    _fit_mask(lowered, q)
+    _fit_mask(lowered, q, k)
     k = by_head(k, q.shape[1])
     if rows is not None and not isinstance(rows, Tensor | slice):
         raise TypeError(f"`rows` is a slice or a tensor of query numbers: got {type(rows).__name__}")
@@ -139,15 +139,15 @@ def _fit(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError(f"there must be a value for each key: got {k.shape[-2]} keys and {v.shape[-2]} values")
 
 
-def _fit_mask(lowered: LoweredMask, q: Tensor) -> None:
-    """Raises ValueError: a mask made for other batch rows or heads than those of q (B,H,T,K)."""
-    mask = lowered.mask
+def _fit_mask(lowered: LoweredMask, q: Tensor, k: Tensor) -> None:
+    """Raises ValueError: a mask made for other batch rows or heads than those of q and k (B or 1,H,L,K)."""
+    mask, rows = lowered.mask, max(len(q), len(k))
     if isinstance(mask, Mask):
-        for what, own, got in (("batch rows", mask.batch, q.shape[0]), ("heads", mask.heads, q.shape[1])):
+        for what, own, got in (("batch rows", mask.batch, rows), ("heads", mask.heads, q.shape[1])):
             if own not in (1, got):
                 raise ValueError(f"the mask {mask.name} is for {own} {what}: got {got}")
     elif mask is not None:
-        _fit_scores("mask", mask.shape, (*q.shape[:3], lowered.key_len))
+        _fit_scores("mask", mask.shape, (rows, *q.shape[1:3], lowered.key_len))
 
 
 def _fit_scores(name: str, shape: torch.Size, scores: tuple[int, ...]) -> None:
@@ -193,14 +193,18 @@ def attend(
     if not 0.0 <= dropout <= 1.0:
         raise ValueError(f"`dropout` must lie in [0, 1]: got {dropout}")
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
-    _fit_mask(lowered, q)
+    _fit_mask(lowered, q, k)
     if bias is not None:
-        _fit_scores("bias", bias.shape, (*q.shape[:3], k.shape[-2]))
+        _fit_scores("bias", bias.shape, (max(len(q), len(k)), *q.shape[1:3], k.shape[-2]))
+        bias = bias.view((1,) * (4 - bias.dim()) + bias.shape)
+        bias = bias.expand(*bias.shape[:3], k.shape[-2])
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     if not math.isfinite(scale):
         raise ValueError(f"`scale` must be finite: got {scale}")
-    if scale == 0.0:  # all scores 0; PyTorch's kernel gives NaN for it
+    if scale == 0.0 and relations is None:  # all scores 0; PyTorch's kernel gives NaN for it
         q, scale = q * 0.0, 1.0
+    elif scale == 0.0 and kernel in ("auto", "fused"):
+        kernel = "blocked"
     asked = Asked(lowered, bias, value_bias, relations, scale, dropout, random)
     name = choose(q, k, asked) if kernel == "auto" else kernel
     if name not in KERNELS:

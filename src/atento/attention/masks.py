@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import combinations
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -159,10 +160,11 @@ def _pairs(given: Any) -> list[tuple[int, int]]:
     """Each pair once, in order. Raises TypeError: they are not pairs of whole numbers, 0 or more."""
     known = list(given) if isinstance(given, Iterable) else [given]
     if not all(
-        isinstance(one, Sequence) and len(one) == 2 and all(isinstance(n, int) and n >= 0 for n in one) for one in known
+        isinstance(one, Sequence) and len(one) == 2 and all(isinstance(n, Integral) and int(n) >= 0 for n in one)
+        for one in known
     ):
         raise TypeError(f"`pairs` are (query, key) numbers from 0, as in allowed_pairs([(0, 3)]): got {given!r}")
-    return sorted({(one[0], one[1]) for one in known})
+    return sorted({(int(one[0]), int(one[1])) for one in known})
 
 
 def blocks(kept: Tensor, size: int) -> Mask:
@@ -317,7 +319,11 @@ def _tried(rule: Rule, dim: int | None) -> Tensor | None:
     b, h, q, k = (torch.arange(2 if dim == place else 1).view(-1, 1, 1, 1) for place in range(4))
     try:
         found = rule(b, h.view(1, -1, 1, 1), q, k)
-    except (IndexError, RuntimeError):  # tables of one row, or on another device: it will be seen when it is used
+    except (
+        LookupError,
+        RuntimeError,
+        ValueError,
+    ):  # tables of one row, or on another device: it will be seen when it is used
         return None
     if not isinstance(found, Tensor) or found.dtype != torch.bool:
         raise TypeError(f"a rule gives a boolean tensor, as `k <= q` does: got {_what(found)}")

@@ -33,7 +33,7 @@ class Sample:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
             raise ValueError(f"`temperature` must be finite and not negative: got {self.temperature}")
-        if not isinstance(self.top_k, int) or self.top_k < 0:
+        if self.top_k != int(self.top_k) or self.top_k < 0:
             raise ValueError(f"`top_k` must be a whole number, 0 or more: got {self.top_k}")
         for name in ("top_p", "typical_p"):
             if not 0 < getattr(self, name) <= 1:

@@ -78,7 +78,8 @@ class FastState:
         if not same:
             made.cache = self.cache.of(kept)
             made._read(self, rows)
-        made.cache.holder = made
+        if not same or self.cache.holder is self:  # else somebody has gone on from here already: this one will copy
+            made.cache.holder = made
         made.starts = None if self.starts is None else self.starts.index_select(0, rows)
         if self.seen is not None:
             made.seen = self.seen.view(self.rows, -1).index_select(0, rows).view(len(kept), width, -1)
@@ -98,14 +99,14 @@ class FastState:
         count = len(self.cache.keys)
         kept = self.of_beams if width > 1 else like.dtype
         cache = Cache(*[[like.new_empty(shape, dtype=kept) for _ in range(count)] for _ in range(2)])
-        source = [(keys.to(kept), values.to(kept)) for keys, values in self.source]
-        mask = None if self.source_mask is None else self.source_mask.to(kept)
-        made = FastState(cache, width, 0, None, None, source, mask, len(rows), self.of_beams)
+        made = FastState(cache, width, 0, None, None, self.source, self.source_mask, len(rows), self.of_beams)
         cache.holder = made
         if width > 1:
             made.seen = like.new_full((len(rows) // width, width, ROOM * width), float("-inf"), dtype=kept)
         made.starts = None if self.starts is None else self.starts.index_select(0, rows)
         made._read(self, rows)
+        made.source = [(keys.to(kept), values.to(kept)) for keys, values in made.source]
+        made.source_mask = None if made.source_mask is None else made.source_mask.to(kept)
         return made
 
     def _read(self, old: FastState, rows: Tensor) -> None:
@@ -150,21 +151,16 @@ class FastState:
 
     def make_room(self) -> None:
         """Room for one more token, in memory that nobody else writes."""
-        columns = self.cache.keys[0].shape[2]
+        columns, own = self.cache.keys[0].shape[2], self.cache.holder is self
         used, more = self.length * self.width, (self.length + 1) * self.width
-        if more <= columns and self.cache.holder is self:
-            return
-        room = (
-            columns
-            if more <= columns
-            else max(more, columns + max(columns // 2, self.width) // self.width * self.width)
-        )
-        if self.cache.holder is self:
-            self.cache.grow(used, room)
-        else:
-            self.cache = self.cache.roomier(used, room)
+        if more > columns:
+            columns = max(more, columns + max(columns // 2, self.width) // self.width * self.width)
+            if own:
+                self.cache.grow(used, columns)
+        if not own:
+            self.cache = self.cache.roomier(used, columns)
             self.cache.holder = self
-        if self.seen is not None and self.seen.shape[2] < room:
-            grown = self.seen.new_full((*self.seen.shape[:2], room), float("-inf"))
+        if self.seen is not None and self.seen.shape[2] < columns:
+            grown = self.seen.new_full((*self.seen.shape[:2], columns), float("-inf"))
             grown[:, :, :used] = self.seen[:, :, :used]
             self.seen = grown

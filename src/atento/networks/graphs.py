@@ -163,13 +163,15 @@ class GraphSteps(FastSteps):
         fixed.steps += 1
         if fixed.column.device.type != "cuda" or fixed.steps <= WARM:
             return self.compute(fixed)
-        if fixed.graph is None:
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                fixed.logits = self.compute(fixed)
-            fixed.graph = graph
-        fixed.graph.replay()
+        device = fixed.column.device
+        with torch.cuda.device(device):
+            if fixed.graph is None:
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=torch.cuda.Stream(device)):
+                    fixed.logits = self.compute(fixed)
+                fixed.graph = graph
+            fixed.graph.replay()
         assert fixed.logits is not None
         return fixed.logits
 

@@ -180,7 +180,7 @@ def _warn_of_places(lengths: Sequence[int], decoding: DecodingConfig, config: Ne
     asked = max(decoding.max_new_tokens or 0, decoding.min_new_tokens)
     rooms = [_room(length, config, goes_on=goes_on) for length in lengths if length]
     short = [room for room in rooms if room is not None and room < asked]
-    if short:
+    if short and min(short) > 0:  # else it is refused
         log.warning(
             f"the network has places for {config.max_len} tokens: {len(short)} of {len(rooms)} outputs end after "
             f"{min(short)} or more, not {asked}"

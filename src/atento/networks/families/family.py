@@ -53,6 +53,7 @@ class Family:
 
 def check_numbers(data: Mapping[str, Any]) -> None:
     """Raises ModelError: a size, a rate or an epsilon of their configuration is not the number it must be."""
+    known = data.get("vocab_size")
     for key, value in data.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if key in _SIZES or (key in _SIZES_OR_NONE and value is not None):
@@ -62,8 +63,8 @@ def check_numbers(data: Mapping[str, Any]) -> None:
             raise ModelError(f"`{key}` must be a number above 0: got {value!r}")
         elif key.endswith(_RATES) and value is not None and not (number and 0 <= value <= 1):
             raise ModelError(f"`{key}` must be a number from 0 to 1: got {value!r}")
-        elif key in _IDS and isinstance(value, int) and value >= data.get("vocab_size", value + 1):
-            raise ModelError(f"`{key}` must be below `vocab_size` {data['vocab_size']}: got {value}")
+        elif key in _IDS and isinstance(value, int) and value >= (known if isinstance(known, int) else value + 1):
+            raise ModelError(f"`{key}` must be below `vocab_size` {known}: got {value}")
 
 
 def activation_of(name: object, model_type: str) -> Any:
