@@ -329,6 +329,7 @@ def test_head_counts_that_cannot_be_are_refused(query: int, keys: int, values: i
         ({"v": torch.zeros(1, 2, 5, 4)}, "there must be a value for each key: got 3 keys and 5 values"),
         ({"mask": causal}, "a mask is a value: call the function, as in mask=causal()"),
         ({"kernel": 3}, "unknown kernel 3. Known: "),
+        ({"v": torch.zeros(2, 2, 3, 4)}, "batch rows of q, k and v must agree, or be 1: got 1, 1 and 2"),
         ({"mask": padding(torch.tensor([1, 2]))}, "the mask padding is for 2 batch rows: got 1"),
         ({"mask": torch.ones(2, 1, 3, 3).bool()}, "`mask` must broadcast to (1, 2, 3, 3), (B,H,T,S): got (2, 1, 3, 3)"),
         ({"bias": torch.zeros(3, 3, 3)}, "`bias` must broadcast to (1, 2, 3, 3), (B,H,T,S): got (3, 3, 3)"),

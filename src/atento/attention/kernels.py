@@ -126,6 +126,8 @@ def _fit(q: Tensor, k: Tensor, v: Tensor) -> None:
             raise TypeError(f"`{name}` must be a tensor (B,H,L,K): got {type(x).__name__}")
         if x.dim() != 4:
             raise ValueError(f"`{name}` must have four dimensions (B,H,L,K): got {tuple(x.shape)}")
+    if len(k) != len(v) or (len(q) != len(k) and 1 not in (len(q), len(k))):
+        raise ValueError(f"batch rows of q, k and v must agree, or be 1: got {len(q)}, {len(k)} and {len(v)}")
     if not q.dtype == k.dtype == v.dtype:
         raise TypeError(f"q, k and v must be of one type: got {q.dtype}, {k.dtype} and {v.dtype}")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
@@ -173,7 +175,7 @@ def attend(
     """Attention of queries over keys and values (A3, A6, A7, A9).
 
     Args:
-        q: (B,H,T,K). k: (B,Hkv,S,K). v: (B,Hkv,S,Kv); Hkv divides H (grouped heads).
+        q: (B,H,T,K). k: (B,Hkv,S,K). v: (B,Hkv,S,Kv); Hkv divides H (grouped heads). B may be 1 in q, or in k and v.
         mask: a Mask or a boolean tensor that broadcasts to (B,H,T,S), True = may attend; never float.
         bias: (B|1,H|1,T,S), added to the scores after scaling.
         value_bias: (T,S,Kv) or (B|1,H|1,T,S,Kv), weighted and added to the output (Shaw, B5).
@@ -194,8 +196,10 @@ def attend(
         raise ValueError(f"`dropout` must lie in [0, 1]: got {dropout}")
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
     _fit_mask(lowered, q, k)
+    if len(q) != len(k):  # one row of queries for many of keys, or the other way round
+        q, k, v = (x.expand(max(len(q), len(k)), *x.shape[1:]) for x in (q, k, v))
     if bias is not None:
-        _fit_scores("bias", bias.shape, (max(len(q), len(k)), *q.shape[1:3], k.shape[-2]))
+        _fit_scores("bias", bias.shape, (*q.shape[:3], k.shape[-2]))
         bias = bias.view((1,) * (4 - bias.dim()) + bias.shape)
         bias = bias.expand(*bias.shape[:3], k.shape[-2])
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
