@@ -317,13 +317,9 @@ def _tried(rule: Rule, dim: int | None) -> Tensor | None:
     Raises TypeError: not booleans.
     """
     b, h, q, k = (torch.arange(2 if dim == place else 1).view(-1, 1, 1, 1) for place in range(4))
-    try:
+    try:  # a table may have one row alone, or be on another device
         found = rule(b, h.view(1, -1, 1, 1), q, k)
-    except (
-        LookupError,
-        RuntimeError,
-        ValueError,
-    ):  # tables of one row, or on another device: it will be seen when it is used
+    except (LookupError, RuntimeError, ValueError):
         return None
     if not isinstance(found, Tensor) or found.dtype != torch.bool:
         raise TypeError(f"a rule gives a boolean tensor, as `k <= q` does: got {_what(found)}")

@@ -68,7 +68,7 @@ class Ours:
     """`atento.decoding.generate` on the network ("plain"), or on its fast twin at a precision."""
 
     def load(
-        self, folder: Path, precision: Precision | Literal["plain"], device: str = "cpu", *, graphs: bool = False
+        self, folder: Path, precision: Precision | Literal["plain"], device: str = "cpu", graphs: bool = False
     ) -> None:
         """A folder of `write_weights`; precision plain, float32, bfloat16 or int8; `graphs`: steps of fixed shapes."""
         keep_freed_memory()  # as a loaded model does when it writes

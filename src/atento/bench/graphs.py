@@ -28,14 +28,6 @@ _COMPARISONS: tuple[Comparison, ...] = (
 )
 
 
-class Captured(Ours):
-    """Our steps of fixed shapes, on a GPU captured as graphs."""
-
-    def load(self, folder: Path, precision: Any, device: str = "cuda", *, graphs: bool = True) -> None:
-        """A folder of `write_weights`; precision float32 or bfloat16."""
-        super().load(folder, precision, device, graphs=graphs)
-
-
 def measure_graphs(
     seconds: float,
     *,
@@ -56,8 +48,8 @@ def measure_graphs(
             "transformers float32": (Transformers, (folder, device)),
             "transformers bfloat16": (Transformers, (folder, device, "bfloat16")),
             "atento plain": (Ours, (folder, "plain", device)),
-            "atento float32": (Captured, (folder, "float32", device)),
-            "atento bfloat16": (Captured, (folder, "bfloat16", device)),
+            "atento float32": (Ours, (folder, "float32", device, True)),
+            "atento bfloat16": (Ours, (folder, "bfloat16", device, True)),
         }
         yield about("graphs", size, ("transformers",)) | {"copy_gb_s": round(copied / 1e9, 1)}
         works = {(len(work.lengths), work.beam): work for work in cells}

@@ -7,7 +7,7 @@ tokens than there are, a mask says which, and outputs that end leave the batch o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -87,7 +87,7 @@ class FixedState:
     length: int
     starts: Tensor | None = None  # (R,): the positions of the first tokens, where they differ
     rows: Tensor | None = None  # (R,) of the places, what is to be taken before the next step; None: the first R
-    version: int = field(default=0)
+    version: int = 0
     begun: bool = False  # nothing was written yet: what was read may be gone on from any number of times
 
     def select(self, rows: Tensor) -> FixedState:

@@ -63,7 +63,7 @@ def check_numbers(data: Mapping[str, Any]) -> None:
             raise ModelError(f"`{key}` must be a number above 0: got {value!r}")
         elif key.endswith(_RATES) and value is not None and not (number and 0 <= value <= 1):
             raise ModelError(f"`{key}` must be a number from 0 to 1: got {value!r}")
-        elif key in _IDS and isinstance(value, int) and value >= (known if isinstance(known, int) else value + 1):
+        elif key in _IDS and isinstance(value, int) and isinstance(known, int) and value >= known:
             raise ModelError(f"`{key}` must be below `vocab_size` {known}: got {value}")
 
 
