@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 import typer
-from conftest import ENVIRONMENT, ForkServer, refused
 
 import atento
 from atento.cli.main import app
+from conftest import ENVIRONMENT, ForkServer, refused
 
 pytestmark = pytest.mark.integration
 

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT, ForkServer, refused
 
 import atento
 from atento.metrics import chrf
+from conftest import ENVIRONMENT, ForkServer, refused
 
 pytestmark = pytest.mark.integration
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import ForkServer
 
 import atento
 from atento.errors import CapabilityError, UsageError
 from atento.world import write
+from conftest import ForkServer
 
 pytestmark = pytest.mark.integration
 

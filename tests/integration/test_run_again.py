@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ForkServer, write_tsv
-from runs import differences, events, last, tensors
 
 from atento.training.journal import read_journal
+from conftest import ForkServer, write_tsv
+from runs import differences, events, last, tensors
 
 pytestmark = pytest.mark.integration
 

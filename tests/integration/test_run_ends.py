@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Done, ForkServer
-from runs import events, last, tensors
 from safetensors.torch import load_file
 
 from atento.errors import CheckpointError, UsageError
 from atento.tasks.locate import locate
 from atento.training.average import average_run
 from atento.training.checkpoint import load_checkpoint
+from conftest import Done, ForkServer
+from runs import events, last, tensors
 
 pytestmark = pytest.mark.integration
 

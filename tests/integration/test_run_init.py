@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ForkServer, refused
-from runs import differences, last, tensors
 from safetensors.torch import load_file, save_file
 
 import atento
+from conftest import ForkServer, refused
+from runs import differences, last, tensors
 
 pytestmark = pytest.mark.integration
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from conftest import ForkServer, Running
 from runs import batches, differences, events, last, tensors
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from marian import EOS, PAD, Pair, marian_pair
 from torch import Tensor
 from transformers import MarianMTModel
 
 from atento.decoding import Beam, Greedy, generate
+from marian import EOS, PAD, Pair, marian_pair
 
 pytestmark = pytest.mark.parity
 LIMIT = 16

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from released import Inputs, saved, theirs
 
 import atento
 from atento.attention import observe
 from atento.decoding import Beam, Greedy, generate
 from atento.networks import Decoder, EncoderDecoder
+from released import Inputs, saved, theirs
 
 pytestmark = pytest.mark.parity
 WRITERS = ["gpt1", "gpt2", "llama", "llama tied, wide heads", "t5", "t5 gated", "mt5", "bart", "marian"]

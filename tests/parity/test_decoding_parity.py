@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from released import saved, theirs
 from torch import Tensor
 
 import atento
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.hypothesis import Written
 from atento.networks import EncoderDecoder
+from released import saved, theirs
 
 pytestmark = pytest.mark.parity
 FAMILIES = ["gpt2", "bart", "marian", "t5"]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from released import CASES, Inputs, saved, theirs
 from torch import Tensor
 
 import atento
 from atento.networks import Decoder, Encoder, EncoderDecoder, Output, build_network, parameter_count, presets
+from released import CASES, Inputs, saved, theirs
 
 pytestmark = pytest.mark.parity
 SIDES = ("right", "left")

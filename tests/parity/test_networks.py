@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from marian import marian_pair
 from torch import Tensor, nn
 
 from atento.attention.masks import causal, padding
 from atento.config.network import NetworkConfig
 from atento.networks import EncoderDecoder, build_network
 from atento.networks.block import Block, make_block
+from marian import marian_pair
 
 pytestmark = pytest.mark.parity
 CONFIG = NetworkConfig(vocab_size=23, d_model=12, d_ff=20, n_heads=3, n_layers=2, n_decoder_layers=3, dropout=0.0)

@@ -6,8 +6,6 @@ from typing import Any, cast
 
 import pytest
 import torch
-from marian import EOS, PAD, marian_pair
-from released import saved, theirs
 from torch import Tensor
 from transformers.generation.logits_process import (
     ForcedBOSTokenLogitsProcessor,
@@ -28,6 +26,8 @@ from atento.decoding import Beam, Greedy, Sample, generate
 from atento.decoding.filters import min_p, shaped, temperature, top_k, top_p, typical_p
 from atento.decoding.hypothesis import Rule, Written
 from atento.decoding.rules import Banned, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty
+from marian import EOS, PAD, marian_pair
+from released import saved, theirs
 
 pytestmark = pytest.mark.parity
 V = 40

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from test_decoding_chains import EOS, LONGEST, START, Chain, Written, assert_same, entry, ids
 from torch import Tensor
 
 from atento.decoding import Beam, Greedy, Hypothesis, generate
@@ -18,6 +17,7 @@ from atento.decoding.beam import beam
 from atento.decoding.beam_candidates import highest
 from atento.decoding.greedy import best_token, greedy
 from atento.decoding.required import Automaton
+from test_decoding_chains import EOS, LONGEST, START, Chain, Written, assert_same, entry, ids
 
 A, C = 2, 3
 

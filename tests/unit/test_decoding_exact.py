@@ -8,14 +8,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_decoding_beam_rules import dearer, dearer_by_hand
-from test_decoding_chains import EOS, START, Chain, Written, entry, ids
 
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.decoding.exact import Exact, exact_search, search_error
 from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
 from atento.networks import EncoderDecoder
 from atento.notes.checks.tiny import tiny_network
+from test_decoding_beam_rules import dearer, dearer_by_hand
+from test_decoding_chains import EOS, START, Chain, Written, entry, ids
 
 A, C = 2, 3
 

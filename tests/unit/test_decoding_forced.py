@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_decoding_chains import EOS, START, Chain, ChainState, ids
 from torch import Tensor
 
 from atento.config.network import NetworkConfig
@@ -16,6 +15,7 @@ from atento.config.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.forced import forced_scores
 from atento.networks import build_network
+from test_decoding_chains import EOS, START, Chain, ChainState, ids
 
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=2, dropout=0.0, tied_embeddings=False)
 FAMILIES = {

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_decoding_seeds import BITS, SIGNIFICANCE, chance, mixed
 from torch import Tensor
 
 from atento.config.network import NetworkConfig
@@ -22,6 +21,7 @@ from atento.decoding.trace import Trace
 from atento.errors import AtentoError
 from atento.networks import Decoder, EncoderDecoder
 from atento.notes.checks.toys import EOS, Chain, random_chain
+from test_decoding_seeds import BITS, SIGNIFICANCE, chance, mixed
 
 INF = float("inf")
 STRATEGIES = [

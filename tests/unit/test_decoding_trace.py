@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_decoding_chains import EOS, Chain, Written, ids
 
 from atento.decoding import Beam, Greedy, Sample, generate
 from atento.decoding.trace import (
@@ -31,6 +30,7 @@ from atento.decoding.trace import (
 )
 from atento.notes.checks.search import FRENCH
 from atento.notes.checks.toys import table_chain
+from test_decoding_chains import EOS, Chain, Written, ids
 
 A, C = 2, 3
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -12,6 +11,7 @@ from atento.config.network import NetworkConfig, PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
 from atento.networks.graphs import ROOM, Fixed, GraphSteps
+from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
 
 ALL = ENCODER_DECODERS | DECODERS
 STRATEGIES = [Greedy(), Beam(4, n_best=4), Sample(n=3), MBR("chrf", (Sample(n=4), Beam(3, n_best=3)))]

@@ -18,12 +18,18 @@ def demo(
         list[str] | None, typer.Argument(metavar="[SENTENCE ...]", help="English of your own.")
     ] = None,
     out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder.")] = Path("runs/demo"),
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1, envvar="ATENTO_DEMO_STEPS", help="Fewer updates than the recipe's 1,200, for a quick look."
+        ),
+    ] = None,
     threads: Threads = None,
 ) -> None:
     """Learn to translate English to Portuguese from the micro-world, and show what was learnt, in some minutes."""
     from atento.demo import show
     from atento.tasks.run import train
 
-    train("micro-world-en-pt", out=out, thread_count=threads)
+    train("micro-world-en-pt", {} if steps is None else {"training.steps": steps}, out=out, thread_count=threads)
     for line in show(out, sentences or []):
         typer.echo(line)
