@@ -22,25 +22,59 @@ class DecodingConfig:
     """
 
     beam: int = 4
+    """How many hypotheses beam search keeps; 1 is greedy search. [1 to 1,024] 4 or 5 gains over 1 in translation; time
+    grows with it.
+    """
     length_penalty: float = 1.0
+    """A hypothesis is ranked by log-probability / length ** this. [-50 to 50] Above 1 favours long outputs, 0 short
+    ones.
+    """
     n_best: int = 1
+    """How many outputs are given for each text. [at least 1; at most `beam` in a search, `candidates` with `mbr`]"""
     stopping: Literal["fixed", "shrinking"] = "fixed"
+    """When beam search ends: `fixed` keeps the beam's width until as many hypotheses have ended, `shrinking` takes a
+    place off the beam for each.
+    """
     sample: bool = False
+    """Draw each token from the distribution instead of searching. Any of the five filters below implies it."""
     temperature: float = 1.0
+    """Divides the logits before drawing: below 1 sharper, above 1 flatter, 0 greedy. [0 or more]"""
     top_k: int = 0
+    """Draw among the k most probable tokens alone (Fan et al. 2018). [0 or more; 0: all]"""
     top_p: float = 1.0
+    """Draw among the fewest tokens that have this probability together (nucleus sampling, Holtzman et al. 2020). [above
+    0, up to 1; 1: all] 0.9 to 0.95 for open-ended text.
+    """
     min_p: float = 0.0
+    """Draw among the tokens that have at least this share of the best token's probability. [0 to 1; 0: all]"""
     typical_p: float = 1.0
+    """Draw among the tokens whose surprise is nearest the expected one, up to this probability (locally typical
+    sampling, Meister et al. 2023). [above 0, up to 1; 1: all]
+    """
     mbr: str | None = None
+    """Minimum-Bayes-risk decoding: write `candidates` outputs and choose the one that this utility likes best on
+    average: bleu, chrf, rouge, rouge1, rouge2, f1, or embeddings:MODEL when a model is used. [null: off]
+    """
     candidates: int = 32
+    """How many outputs `mbr` chooses among. [at least 1] Time grows with it."""
     candidates_from: Literal["sample", "beam", "both"] = "sample"
+    """Where the candidates of `mbr` come from: drawn, a beam as wide as `candidates`, or half and half."""
     repetition_penalty: float = 1.0
+    """Above 1, logits of tokens that were written before are lowered by this factor (Keskar et al. 2019). [above 0; 1:
+    off] 1.1 to 1.3 against loops.
+    """
     no_repeat_ngrams: int = 0
+    """No n-gram of this many tokens is written twice. [0 or more; 0: off] 3 is usual in summarisation."""
     min_new_tokens: int = 0
-    max_new_tokens: int | None = None  # None: 2 x source + 16
+    """Fewest tokens before an output may end. [0 or more]"""
+    max_new_tokens: int | None = None
+    """Most tokens of an output. [at least 1; null: 2 × source + 16]"""
     stop: tuple[str, ...] = ()
+    """Texts that end an output when they are written; they are left out of it."""
     seed: int = 1
+    """Seed of whatever is drawn; each text draws for itself."""
     batch_tokens: int = 4096
+    """Source tokens times outputs that are worked on at once. [at least 1] Lower it when memory runs out."""
 
     def __post_init__(self) -> None:
         check_choices(self, "decoding.")

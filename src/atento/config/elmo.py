@@ -19,11 +19,17 @@ class CharacterConfig:
     """
 
     d_char: int = 16
+    """Width of a character's vector. [at least 1]"""
     filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+    """Convolutions over characters, each as [width, count]. [width at most `max_characters`]"""
     n_highway: int = 2
+    """Highway layers after the convolutions. [0 or more]"""
     max_characters: int = 50
+    """Length that every word is padded or cut to, its two marks included. [at least 3]"""
     activation: Literal["relu", "tanh"] = "relu"
+    """Activation after the convolutions."""
     projection: bool = True
+    """Project the convolutions' results to d_model; without it, the counts of `filters` must add up to d_model."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -61,11 +67,17 @@ class ELMoConfig:
     """
 
     characters: CharacterConfig | None = CharacterConfig()
+    """How words are read from their characters. [null: words are read by id]"""
     d_cell: int = 4096
+    """Width of the memory cell, projected to d_model. [at least 1]"""
     cell_clip: float | None = 3.0
+    """Bound of the cell's values. [above 0; null: none]"""
     projection_clip: float | None = 3.0
+    """Bound of the projected values. [above 0; null: none]"""
     skip: bool = True
+    """Add a layer's input to its output, from the second layer on."""
     mix_norm: bool = False
+    """Normalise each layer before layers are mixed."""
 
     def __post_init__(self) -> None:
         if self.d_cell < 1:
@@ -87,10 +99,17 @@ class CBOWConfig:
     """
 
     window: int = 5
+    """Words on each side that count as neighbours. [at least 1]"""
     mode: Literal["cbow", "skip-gram"] = "cbow"
+    """cbow predicts a word from the mean of its neighbours, skip-gram each neighbour from the word (Mikolov et al.
+    2013).
+    """
     negatives: int = 5
+    """Wrong words drawn for each right one. [0 or more; 0: softmax over all words]"""
     subsample: float = 1e-3
+    """Share of the text above which a frequent word is left out at random. [0 to 1; 0: never]"""
     exponent: float = 0.75
+    """Wrong words are drawn in proportion to count ** this. [0 to 1]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "cbow.")

@@ -20,9 +20,15 @@ class StretchConfig:
     """
 
     factor: float = 1.0
+    """How many times slower the rotations turn. [at least 1]"""
     trained_len: int | None = None
+    """Length that the model was trained with: only rotations that turn rarely in it are slowed (Llama 3.1). [at least
+    1; null: all are slowed alike]
+    """
     low: float = 1.0
+    """Rotations that turn fewer times than this in `trained_len` are slowed in full. [above 0, below `high`]"""
     high: float = 4.0
+    """Rotations that turn more times than this in `trained_len` are left as they are."""
 
     def __post_init__(self) -> None:
         if self.factor < 1:
@@ -49,21 +55,44 @@ class PositionConfig:
     """
 
     kind: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "none"] = "sinusoidal"
+    """sinusoidal and learned add a vector to each token; rotary rotates queries and keys; shaw, t5, alibi and matrix
+    add to the score of a pair; none leaves order out. rotary, t5 and alibi carry over to longer texts better than
+    learned.
+    """
     layers: tuple[int, ...] | None = None
+    """Layers that have the scheme, counted from 0. [null: all]"""
     heads: tuple[int, ...] | None = None
+    """Heads that have the scheme, counted from 0; not for schemes that add to the input. [null: all]"""
     gate: bool = False
+    """Multiply the scheme by a learned weight, not for rotary."""
     shared: bool | None = None
+    """One table for all layers. [null: as in the scheme's paper: t5 yes, others no]"""
     base: float = 10000.0
+    """Base of the wavelengths of sinusoids and rotations. [above 0] Larger for longer texts: Llama 3 has 500,000."""
     fraction: float = 1.0
+    """Part of each head that is rotated. [above 0, up to 1]"""
     interleaved: bool | None = None
+    """Pair neighbouring dimensions instead of the two halves. [null: as in the scheme's paper: sinusoids yes, rotations
+    no]
+    """
     max_distance: int | None = None
+    """Distance from which on all are treated alike. [at least 1; null: 16 for shaw, 128 for others]"""
     n_buckets: int = 32
+    """Buckets of distances that t5 tells apart. [at least 4]"""
     values: bool = True
+    """shaw adds a second table to the values, as the paper does."""
     scaled: bool = True
+    """Divide the matrix by √d_head with the scores."""
     shift: int = 0
+    """Rows left free at the start of a learned table: fairseq's models count positions from 2. [0 or more]"""
     real_only: bool = False
+    """Count real tokens alone, so that padding on the left moves no position (RoBERTa)."""
     stretch: StretchConfig | None = None
+    """Slow rotations down for texts longer than those of training."""
     longer: Literal["grown", "interpolated"] = "grown"
+    """How a learned table becomes longer when training starts from a model with a shorter one: new rows, or the old
+    ones interpolated.
+    """
 
     def __post_init__(self) -> None:
         check_choices(self, "positions.")
@@ -104,15 +133,29 @@ class SparseConfig:
     """
 
     top_k: int | None = None
+    """Keep the k highest scores of each query. [at least 1; null: all]"""
     alpha: float | None = None
+    """α of α-entmax instead of softmax: 1 is softmax, 2 sparsemax (Peters et al. 2019). [1 to 2; null: softmax]"""
     learn_alpha: bool = False
+    """Let each head learn its α, starting at `alpha` (Correia et al. 2019)."""
     span: int | None = None
+    """Most positions that a head may look back; each head learns how many it needs (Sukhbaatar et al. 2019). [at least
+    1; null: all]
+    """
     look_ahead: bool = True
+    """The span reaches ahead too, where the network may look ahead."""
     ramp: int = 32
+    """Positions that the soft end of a span takes. [at least 1]"""
     span_cost: float = 0.0
+    """Loss for each position of the mean span, in nats a target. [0 or more] Raise it for shorter spans."""
     blocks: int | None = None
+    """Blocks of keys that each block of queries chooses to read; in encoders, and with no other key of this section.
+    [at least 1; null: off]
+    """
     block_size: int = 64
+    """Positions of a block. [at least 1]"""
     layers: tuple[int, ...] | None = None
+    """Layers that are sparse, counted from 0. [null: all]"""
 
     def __post_init__(self) -> None:
         for name in ("top_k", "span", "ramp", "blocks", "block_size"):
@@ -145,10 +188,20 @@ class HeadConfig:
     kind: Literal[
         "masked-language-model", "next-sentence", "classification", "regression", "tagging", "answer", "span-boundary"
     ]
+    """What the head gives: logits over the vocabulary at every position (masked-language-model); whether a text follows
+    another (next-sentence); a class or a number of the whole text (classification, regression); a class at every
+    position (tagging); start and end scores at every position (answer); a hidden token from the two tokens beside
+    its span (span-boundary, SpanBERT).
+    """
     labels: tuple[str, ...] = ()
+    """Names of the classes. [at least 2 for classification and tagging]"""
     pooling: Literal["pooler", "first", "mean"] = "pooler"
+    """What a head of the whole text reads: the pooler's vector, the first real token's, or the mean over real tokens.
+    """
     hidden: bool = False
+    """Put a dense layer with tanh before the head."""
     dropout: float = 0.1
+    """Share of the head's inputs set to 0 in training. [0 to below 1]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "heads.")
@@ -183,48 +236,97 @@ class NetworkConfig:
     architecture: Literal[
         "encoder-decoder", "encoder", "decoder", "recurrent-seq2seq", "recurrent-lm", "elmo", "cbow"
     ] = "encoder-decoder"
+    """Arrangement of the network: Transformer encoder-decoder, encoder alone (BERT) or decoder alone (GPT); LSTM or GRU
+    with attention, recurrent language model, ELMo, word vectors.
+    """
     family: str = ""
-    vocab_size: int = 0  # 0: taken from the tokenizer
+    """The released models in whose layout the network can be saved. [empty: none] Presets set it."""
+    vocab_size: int = 0
+    """Size of the embedding table. [0: the tokenizer's]"""
     d_model: int = 512
+    """Width of the vectors between layers. [1 to 262,144; a multiple of `n_heads`]"""
     d_ff: int = 2048
+    """Width inside the feed-forward sublayers. [1 to 262,144] 4 × `d_model` is usual."""
     n_heads: int = 8
+    """Attention heads of a layer. [at least 1]"""
     n_kv_heads: int | None = None
+    """Heads of keys and values, each shared by several query heads (grouped-query attention, Ainslie et al. 2023).
+    [divides `n_heads`; null: `n_heads`] Fewer make decoding caches smaller.
+    """
     d_head: int | None = None
+    """Width of a head. [at least 1; null: d_model / n_heads]"""
     n_layers: int = 6
+    """Layers of the stack, of the encoder where there are two. [at least 1]"""
     n_decoder_layers: int | None = None
+    """Layers of the decoder of an encoder-decoder. [at least 1; null: `n_layers`] Fewer make decoding faster."""
     dropout: float = 0.1
+    """Share of each sublayer's output set to 0 in training. [0 to below 1] 0.1 with plenty of data, 0.3 with little."""
     attention_dropout: float = 0.0
+    """Share of attention weights set to 0 in training. [0 to below 1]"""
     activation_dropout: float = 0.0
+    """Share of the feed-forward's inner values set to 0 in training. [0 to below 1]"""
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
+    """Activation of the feed-forward sublayers."""
     gated: bool = False
+    """Multiply the activation by a second product (GLU variants, Shazeer 2020)."""
     bias: bool = True
+    """Give the products of attention and feed-forward a bias."""
     attention_scale: float | None = None
+    """Factor of the attention scores. [null: 1/√d_head]"""
     norm: Literal["pre", "post"] = "post"
+    """Where the norm stands: before each sublayer (pre, trains more easily) or after the residual sum (post, as in the
+    paper).
+    """
     norm_kind: Literal["layer", "rms"] = "layer"
+    """LayerNorm, or RMSNorm without mean and bias (Zhang & Sennrich 2019)."""
     norm_eps: float = 1e-5
+    """Added to the variance before its root is taken. [above 0]"""
     embedding_norm: bool = False
+    """Normalise what enters the first layer (BERT)."""
     positions: PositionConfig | tuple[PositionConfig, ...] = PositionConfig()
+    """How order enters the network: one scheme, or a list of them that add up."""
     sparse: SparseConfig | None = None
+    """How heads learn which links to keep. [null: dense attention]"""
     recurrent: RecurrentConfig | None = None
+    """What a recurrent network has besides."""
     elmo: ELMoConfig | None = None
+    """What ELMo has besides."""
     cbow: CBOWConfig | None = None
+    """What a network of word vectors has besides."""
     max_len: int = 512
+    """Longest text, in tokens, where positions are learned. [at least 1]"""
     n_segments: int = 0
+    """Kinds of segments that are told apart by an added vector (BERT: 2). [0 or more; encoders]"""
     pooler: bool = False
+    """A dense layer with tanh over the first token, which heads may read (BERT; encoders)."""
     heads: tuple[HeadConfig, ...] = ()
+    """What is read off an encoder besides its vectors; one of each kind."""
     scale_embedding: bool = True
+    """Multiply embeddings by √d_model."""
     shared_embeddings: bool = True
+    """One embedding table for source and target."""
     tied_embeddings: bool = True
+    """Use the embedding table as the output matrix (Press & Wolf 2017)."""
     output_bias: bool = False
+    """Give the output logits a bias."""
     scale_output: bool = False
+    """Divide the decoder's output by √d_model before the output matrix (T5)."""
     initializer: Literal["xavier", "normal"] = "xavier"
+    """First weights: Glorot's uniform distribution, or a normal one of deviation 0.02 (BERT, GPT)."""
     pad_id: int = 0
+    """Id of padding. The ids come from the tokenizer; set them only to match a released model."""
     bos_id: int = 2
+    """Id of the beginning of a text."""
     eos_id: int = 3
+    """Id of the end of a text."""
     unk_id: int = 1
+    """Id of an unknown token."""
     start_id: int = 2
+    """Id that a decoder starts from."""
     mask_id: int | None = None
+    """Id of the mask token. [null: none]"""
     tokenizer_fingerprint: str | None = None
+    """Fingerprint of the tokenizer that the network was trained with; written by training."""
 
     def __post_init__(self) -> None:
         check_choices(self)

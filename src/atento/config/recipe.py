@@ -22,12 +22,29 @@ class SourceConfig:
     """
 
     file: str | None = None
+    """Path of one file: a table (.tsv, .csv, .jsonl, .json) or, for tasks that read texts, any text file with one text
+    a line; .gz is read too.
+    """
     source: Column | None = None
+    """Path of the source side of two parallel files, or the source column of `file`: a number counts from 0 and means
+    that there is no header line, a name is looked up in the header.
+    """
     target: Column | None = None
+    """Path of the target side of two parallel files, or the target column of `file`; both columns are given by number
+    or both by name.
+    """
     text: Column | None = None
+    """Column of `file` that holds the texts, for tasks that read texts. With `world`: the language, pt or en."""
     world: Literal["train", "valid", "combinations", "structures"] | None = None
-    count: int | None = None  # world: pairs to write; files: the first so many records
-    seed: int = 1  # world only
+    """A split of the embedded micro-world instead of a file. `combinations` and `structures` hold sentences of a kind
+    that `train` never shows.
+    """
+    count: int | None = None
+    """Read only the first so many records of a file, or write so many sentences of the micro-world. [at least 1; null:
+    the whole file] Set it for a quick trial on a part of the data.
+    """
+    seed: int = 1
+    """Which sentences of the micro-world are drawn. It has no effect on files."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +52,21 @@ class DataConfig:
     """Training, validation and test data; relative paths start at `folder` (default: the recipe's own)."""
 
     train: tuple[SourceConfig, ...] = ()
+    """What is learned from: one source or a list of them."""
     valid: tuple[SourceConfig, ...] = ()
+    """What is scored every `training.validate_every` updates; the best checkpoint is chosen by it. Keep it apart from
+    `train`: lines that stand in both are counted in a warning.
+    """
     test: tuple[SourceConfig, ...] = ()
+    """What is scored once, at the end, with the checkpoint that is used."""
     folder: str | None = None
-    max_len: int = 256  # tokens; a longer training pair is left out and counted, so that one line cannot exhaust memory
-    skip_bad: bool = False  # count and leave out broken records instead of refusing the file
+    """Folder that relative paths start at. [null: the folder of the recipe file]"""
+    max_len: int = 256
+    """Longest training example, in tokens; longer ones are left out and counted, so that one line cannot exhaust
+    memory. [at least 1] Raise it for documents; memory grows with it.
+    """
+    skip_bad: bool = False
+    """Leave broken records out and count them in a warning, instead of refusing the file."""
 
     def __post_init__(self) -> None:
         if self.max_len < 1:
@@ -51,10 +78,21 @@ class TokenizerConfig:
     """A subword model to train, or the `path` of a trained one."""
 
     kind: Literal["unigram", "bpe", "wordpiece", "word", "character", "byte"] = "unigram"
+    """How text is cut into tokens. bpe and unigram cut into subwords and lose nothing; wordpiece is BERT's; word keeps
+    whole words (word vectors, ELMo); character and byte need no training.
+    """
     vocab_size: int = 8000
-    shared: bool = True  # one vocabulary for both languages
+    """How many pieces the tokenizer learns. [at least 1] Some 2,000 for tens of thousands of short sentences, 8,000 to
+    32,000 for more: too many and each is seen too rarely.
+    """
+    shared: bool = True
+    """One vocabulary for source and target. Set it to false for languages of different scripts."""
     path: str | None = None
+    """Folder of a trained tokenizer to use instead of training one: a run's, a model's, or one that `atento tokenizer
+    train` made.
+    """
     lowercase: bool = False
+    """Learn and read lower-case text alone. What is written is then lower-case too. Accents are kept."""
 
 
 @dataclass(frozen=True)
@@ -62,25 +100,73 @@ class TrainingConfig:
     """How long, how fast and how safely to train. Batches are counted in real target tokens an update."""
 
     steps: int = 2000
-    epochs: float | None = None  # instead of steps
+    """How many times the weights are updated. [at least 1] Raise it while the validation score still rises."""
+    epochs: float | None = None
+    """How often to go through the training data, instead of `steps`. [above 0; null: `steps` holds]"""
     batch_tokens: int = 4096
+    """Real target tokens that one update learns from. [at least 1] Larger batches make steadier updates and take
+    proportionally longer; lower it when memory runs out.
+    """
     accumulate: int = 1
+    """Cuts each part of an update (about 2,048 real tokens) into so many again, to save memory; the result is the same.
+    [at least 1] Raise it when memory runs out.
+    """
     learning_rate: float = 1e-3
+    """The highest learning rate, reached after the warm-up. [0 or more] 1e-3 to 2e-3 suits small networks, 3e-4 and
+    less large ones, 2e-5 to 5e-5 fine-tuning; lower it when the loss rises or becomes NaN.
+    """
     warmup: int = 200
+    """Updates in which the learning rate rises from 0 to `learning_rate`. [0 or more] Raise it when the loss jumps at
+    the start.
+    """
     schedule: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "inverse-sqrt"
+    """How the learning rate falls after the warm-up: with 1/√step, along half a cosine to 0, in a straight line to 0,
+    or not at all. cosine and linear depend on `steps`: choose inverse-sqrt or constant for a run that may be
+    extended.
+    """
     weight_decay: float = 0.01
+    """Share of each matrix, times the learning rate, that an update takes away; biases and norms are left alone (AdamW,
+    Loshchilov & Hutter 2019). [0 or more] Raise it to 0.1 against overfitting.
+    """
     betas: tuple[float, float] = (0.9, 0.98)
+    """How slowly Adam's running means of the gradient and of its square change (Kingma & Ba 2015). [each 0 to below 1]
+    """
     clip: float = 1.0
+    """Longest gradient of an update, in the Euclidean norm; a longer one is scaled down. [0 or more; 0: never] Lower it
+    when single batches make the loss jump.
+    """
     label_smoothing: float = 0.1
+    """Probability that the target gives to all the other tokens together (Szegedy et al. 2016). [0 to below 1] 0.1
+    helps translation; perplexity is best without.
+    """
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    subword_dropout: float = 0.0  # BPE dropout or Unigram sampling while training
+    """Type of the products in training. auto takes bfloat16 where the processor multiplies it natively, else float32;
+    weights and optimiser are float32 in any case.
+    """
+    subword_dropout: float = 0.0
+    """Share of merges left out while encoding training texts, so that words are cut in varying ways (BPE dropout,
+    Provilkov et al. 2020; Unigram sampling, Kudo 2018). [0 to below 1] 0.1 helps with little data.
+    """
     validate_every: int = 500
+    """Updates between validations. [at least 1]"""
     checkpoint_every: int = 500
+    """Updates between checkpoints: at most so many are computed again after a power cut. [at least 1]"""
     keep: int = 3
-    average: int = 0  # the last so many checkpoints averaged at the end
-    early_stop: int = 0  # validations without a better score; 0: never
+    """How many of the latest checkpoints are kept, beside the best. [at least 1] Each takes three times the size of the
+    weights.
+    """
+    average: int = 0
+    """How many of the last checkpoints are averaged at the end; the average is used where it scores better. [0 or more;
+    0: none] 4 or 5 often gain some tenths of BLEU; needs `keep` to be as large.
+    """
+    early_stop: int = 0
+    """Stop after so many validations without a better score. [0 or more; 0: never]"""
     log_every: int = 50
+    """Updates between lines of the log. [at least 1]"""
     seed: int = 1
+    """Decides the first weights, the order of the data and what dropout drops: the same seed gives the same model on
+    the same kind of machine.
+    """
 
     def __post_init__(self) -> None:
         check_choices(self, "training.")
@@ -111,14 +197,24 @@ class Recipe:
         "bidirectional-language-modeling",
         "cbow",
     ]
+    """What is learned. It decides which data, networks and metrics fit."""
     data: DataConfig
+    """Training, validation and test data."""
     name: str = "run"
+    """Name of the run, and of its folder under `runs/`. [default: the recipe's file name]"""
     tokenizer: TokenizerConfig = TokenizerConfig()
+    """The tokenizer to train, or the path of a trained one."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
+    """The network: a preset, what differs from it, or every part by itself."""
     init: str | None = None
+    """A trained model to start from: a run folder, a model folder or a hub name. It brings its network and tokenizer.
+    """
     training: TrainingConfig = TrainingConfig()
+    """How long, how fast and how safely to train."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    """How outputs are searched for in validation, and by default when the model is used."""
     metrics: tuple[str, ...] = ("bleu", "chrf")
+    """Scores of validation and test; the first chooses the best checkpoint. Without one, the validation loss does."""
 
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:

@@ -23,10 +23,18 @@ class RecurrentConfig:
     """
 
     cell: CellName = "lstm"
+    """The recurrence: LSTM, GRU, or the plain tanh one."""
     bidirectional: bool = True
+    """The encoder reads both ways, half of `d_model` each way."""
     attention: ScoreName = "additive"
+    """How the decoder's state is compared with the source's: additive asks with the state before the word (Bahdanau et
+    al. 2015), bilinear and dot with the state after it (Luong et al. 2015), none reads the source's last state alone
+    (Cho et al. 2014).
+    """
     values: Literal["keys", "projected"] = "keys"
+    """What attention averages: the keys themselves, or a learned projection of them."""
     input_feeding: bool = False
+    """Hand the attention's result to the next step (Luong et al. 2015); for bilinear and dot attention."""
 
     def __post_init__(self) -> None:
         check_choices(self, "recurrent.")
