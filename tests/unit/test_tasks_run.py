@@ -46,30 +46,30 @@ def one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     folder = tmp_path_factory.mktemp("trained")
     (folder / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
-    return train(folder / "tiny.yaml", {"training.steps": 8}, out=folder / "run", thread_count=1)
+    return train(folder / "tiny.yaml", {"training.steps": 8}, out=folder / "run", threads=1)
 
 
 def test_what_it_gives_back(capsys: pytest.CaptureFixture[str]) -> None:
-    run = atento.train("tiny.yaml", {"training.steps": 3}, out="runs/x", device="cpu", thread_count=1)
+    run = atento.train("tiny.yaml", {"training.steps": 3}, out="runs/x", device="cpu", threads=1)
     assert run == TrainedRun(Path("runs/x"), 3, run.best, run.best_step, None, "translation")
     scores = {e["step"]: e["bleu"] for e in read_journal(Path("runs/x/metrics.jsonl")) if e["event"] == "valid"}
     assert list(scores) == [2, 3] and run.best == max(scores.values()) and run.best_step in scores
     assert capsys.readouterr().out == ""
-    again = train("tiny.yaml", ["training.steps=3"], out="runs/x", thread_count=1)
+    again = train("tiny.yaml", ["training.steps=3"], out="runs/x", threads=1)
     assert again.already_finished and (again.step, again.best, again.best_step) == (3, run.best, run.best_step)
 
 
 def test_test_scores_are_given_back_the_second_time_too() -> None:
     test = {"data.test.0.world": "combinations", "data.test.0.count": 3}
-    run = train("tiny.yaml", test, out="run", thread_count=1)
+    run = train("tiny.yaml", test, out="run", threads=1)
     assert run.test is not None and set(run.test) == {"loss", "nll", "bleu", "chrf"} and not run.already_finished
-    again = train("tiny.yaml", test, out="run", thread_count=1)
+    again = train("tiny.yaml", test, out="run", threads=1)
     assert again.test == run.test and again.already_finished
 
 
 def test_arguments_win_over_the_recipe() -> None:
     for overrides in ({"training.seed": 7}, ["training.seed=7"]):
-        train("tiny.yaml", overrides, out="run", seed=9, precision="bfloat16", thread_count=1, force=True)
+        train("tiny.yaml", overrides, out="run", seed=9, precision="bfloat16", threads=1, force=True)
         recipe = Path("run/recipe.yaml").read_text(encoding="utf-8")
         assert "seed: 9" in recipe and "precision: bfloat16" in recipe
         assert overrides in ({"training.seed": 7}, ["training.seed=7"])  # not changed behind the caller's back
@@ -82,15 +82,15 @@ def test_the_process_is_left_as_it_was() -> None:
     torch.manual_seed(4)
     wanted = torch.rand(1)
     torch.manual_seed(4)
-    train("tiny.yaml", out="first", thread_count=1)  # opens whatever is opened once
+    train("tiny.yaml", out="first", threads=1)  # opens whatever is opened once
     assert torch.equal(torch.rand(1), wanted)
     torch.set_num_threads(2)
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
     gc.collect()
     files = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else None  # noqa: PTH208
     for number in range(3):
-        train("tiny.yaml", out=f"run-{number}", thread_count=1)
-        train("tiny.yaml", out=f"run-{number}", thread_count=1)
+        train("tiny.yaml", out=f"run-{number}", threads=1)
+        train("tiny.yaml", out=f"run-{number}", threads=1)
     gc.collect()
     assert torch.get_num_threads() == 2
     assert handlers == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
@@ -102,7 +102,7 @@ def test_it_trains_outside_the_main_thread() -> None:
     import threading
 
     done: list[TrainedRun] = []
-    thread = threading.Thread(target=lambda: done.append(train("tiny.yaml", out="run", thread_count=1)))
+    thread = threading.Thread(target=lambda: done.append(train("tiny.yaml", out="run", threads=1)))
     thread.start()
     thread.join()
     assert done[0].step == 4
@@ -130,7 +130,7 @@ def test_force_can_move_the_folder_one_stands_in(tmp_path: Path, monkeypatch: py
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     Path("letter.txt").write_text("Dear", encoding="utf-8")
-    train(tmp_path / "tiny.yaml", out=".", force=True, thread_count=1)
+    train(tmp_path / "tiny.yaml", out=".", force=True, threads=1)
     assert (tmp_path / "here" / "run.json").exists() and (tmp_path / "here.old-1" / "letter.txt").exists()
 
 

@@ -30,6 +30,6 @@ def demo(
     from atento.demo import show
     from atento.tasks.run import train
 
-    train("micro-world-en-pt", {} if steps is None else {"training.steps": steps}, out=out, thread_count=threads)
+    train("micro-world-en-pt", {} if steps is None else {"training.steps": steps}, out=out, threads=threads)
     for line in show(out, sentences or []):
         typer.echo(line)

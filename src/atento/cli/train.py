@@ -39,7 +39,7 @@ def train(
         device=device,
         precision=precision,
         seed=seed,
-        thread_count=threads,
+        threads=threads,
     )
     if done.already_finished:
         return

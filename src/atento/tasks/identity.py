@@ -21,7 +21,7 @@ MAY_CHANGE = ("name", "training.steps", "training.epochs", "training.log_every",
 
 
 def identity_of(
-    recipe: Recipe, data: Data, folder: Path, device: str, thread_count: int | None, say: Callable[[str], None]
+    recipe: Recipe, data: Data, folder: Path, device: str, threads: int | None, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """What a run is: kept in `run.json` when it begins, compared when it goes on.
 
@@ -35,7 +35,7 @@ def identity_of(
         kept = _read(path)
         refusal = _difference(kept, recipe, data, folder)
         if refusal is None:
-            return kept | _warned(kept, device, thread_count, say)
+            return kept | _warned(kept, device, threads, say)
         if has_begun(folder):
             raise UsageError(refusal)
         shutil.rmtree(folder / "tokenizer", ignore_errors=True)
@@ -44,7 +44,7 @@ def identity_of(
         "run_id": uuid.uuid4().hex,
         "data": data.fingerprint,
         "precision": auto if recipe.training.precision == "auto" else recipe.training.precision,
-        "threads": thread_count or torch.get_num_threads(),
+        "threads": threads or torch.get_num_threads(),
         "device": device,
         "deterministic_from": torch.__version__,
     }
@@ -96,9 +96,9 @@ def _difference(kept: dict[str, Any], recipe: Recipe, data: Data, folder: Path) 
     return None
 
 
-def _warned(kept: dict[str, Any], device: str, thread_count: int | None, say: Callable[[str], None]) -> dict[str, Any]:
+def _warned(kept: dict[str, Any], device: str, threads: int | None, say: Callable[[str], None]) -> dict[str, Any]:
     """What this start may do otherwise, each with a warning that it is not bit-exact any more."""
-    threads = thread_count or kept["threads"]
+    threads = threads or int(kept["threads"])
     for what, before, now in (
         ("with {} threads", kept["threads"], threads),
         ("on {}", kept["device"], device),

@@ -22,7 +22,8 @@ from atento.config.recipe import Recipe
 from atento.config.tasks import RULES
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError
 from atento.networks import build_network, parameter_count
-from atento.precision import resolve_device, threads
+from atento.precision import resolve_device
+from atento.precision import threads as thread_scope
 from atento.tasks.identity import has_begun, identity_of, write_whole
 from atento.tasks.language_modeling import template_for
 from atento.tasks.locate import FoundModel, check_weights, fine_tuned, initial_model, lengthened, read_model
@@ -64,14 +65,14 @@ def train(
     device: str = "auto",
     precision: str | None = None,
     seed: int | None = None,
-    thread_count: int | None = None,
+    threads: int | None = None,
 ) -> TrainedRun:
     """Train what the recipe says, into a run folder; an unfinished run is continued exactly.
 
     Args:
         recipe: a file, or the name of a shipped recipe. overrides: {"training.steps": 1000} or ["training.steps=1000"].
         out: the run folder; `runs/NAME` by default. force: move a folder of another run aside.
-        device, precision, seed, thread_count: win over the recipe.
+        device, precision, seed, threads: win over the recipe.
 
     Raises:
         RecipeError, DataError, UsageError: before long work. TrainingStopped: by a signal, checkpoint saved.
@@ -88,13 +89,13 @@ def train(
     if folder.name in ("", ".."):  # a folder is moved aside by its name
         folder = folder.resolve()
     aside = _open_folder(folder, force)
-    with RunLock(folder), threads(thread_count), ExitStack() as files:
+    with RunLock(folder), thread_scope(threads), ExitStack() as files:
         log = files.enter_context((folder / "train.log").open("a", encoding="utf-8", newline="\n"))
         reporter = Reporter(0, log=log, bar=False)
         for line in [f"moved the old folder to {aside}"] if aside else []:
             reporter.line(line)
         keep_programs()
-        return _train(loaded, folder, device, thread_count, reporter, files)
+        return _train(loaded, folder, device, threads, reporter, files)
 
 
 def _open_folder(folder: Path, force: bool) -> Path | None:
@@ -136,7 +137,7 @@ def _check_network(recipe: Recipe, config: NetworkConfig, device: str) -> None:
 
 
 def _train(
-    loaded: LoadedRecipe, folder: Path, device: str, thread_count: int | None, reporter: Reporter, files: ExitStack
+    loaded: LoadedRecipe, folder: Path, device: str, threads: int | None, reporter: Reporter, files: ExitStack
 ) -> TrainedRun:
     keep_freed_memory()
     recipe, say = loaded.recipe, reporter.line
@@ -144,7 +145,7 @@ def _train(
     for warning in loaded.warnings:
         say(f"warning: {warning}")
     data = read_data(recipe, loaded.folder, say)
-    identity = identity_of(recipe, data, folder, device, thread_count, say)
+    identity = identity_of(recipe, data, folder, device, threads, say)
     torch.set_num_threads(int(identity["threads"]))
     for part in ("checkpoints", "averaged"):
         clean(folder / part)
