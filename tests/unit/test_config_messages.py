@@ -107,7 +107,7 @@ SOURCES = [
     ("{source: '', target: b}", "data.train.0 must name a path or a column: `source` is ''"),
     ("{world: train, file: a}", "data.train.0 is a split of the micro-world, so `file` may not stand beside `world`: got 'a'"),
     ("{world: train, target: 1}", "data.train.0 is a split of the micro-world, so `target` may not stand beside `world`: got 1"),
-    ("{world: train, count: 0}", "data.train.0 must have a `count` of at least 1: got 0"),
+    ("{world: train, count: 0}", "`count` must be at least 1: got 0"),
     ("{world: trai}", "data.train.0.world must be one of train, valid, combinations, structures or null: got 'trai'; did you mean 'train'?"),
     ("[{world: train}, {source: true, target: b}]", "data.train.1.source must be an integer or text or null: got true"),
     ("[]", "data.train is missing: say `source` and `target` paths"),

@@ -238,7 +238,7 @@ def test_count_stops_at_the_first_so_many_pairs(tmp_path: Path) -> None:
     put(tmp_path, "a.tsv", "a\tA\n\t\nb\tB\nbroken\n")
     pairs = read_pairs(SourceConfig(file="a.tsv", source=0, target=1, count=2), tmp_path)
     assert pairs.source == ["a", "b"]
-    with pytest.raises(RecipeError, match="`count` of a data source must be at least 1: got 0"):
+    with pytest.raises(RecipeError, match="`count` must be at least 1: got 0"):
         read_pairs(SourceConfig(file="a.tsv", source=0, target=1, count=0), tmp_path)
 
 

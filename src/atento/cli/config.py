@@ -1,6 +1,7 @@
 """`atento config`: a recipe checked, or shown as resolved with where each value comes from; torch is never loaded."""
 
 import json
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from atento.config.explaining import KeyHelp
     from atento.config.loading import LoadedRecipe
 
-config_app = typer.Typer(no_args_is_help=True, help="Check a recipe, or show it resolved.")
+config_app = typer.Typer(no_args_is_help=True, help="Check a recipe, show it resolved, or explain its keys.")
 
 RecipeArgument = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A YAML file, - for standard input, or a shipped recipe's name.")
@@ -67,6 +69,45 @@ def show(
         typer.echo(json.dumps(record, ensure_ascii=False))
     else:
         typer.echo(dump_recipe(loaded.recipe, loaded.origins if origins else None), nl=False)
+
+
+@config_app.command()
+def explain(
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="[KEY]", help="A dotted key, such as training.steps; all sections if not given."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a key of a recipe means: its values, its default and when to change it.
+
+    Example: atento config explain training.learning_rate
+    """
+    from dataclasses import asdict
+
+    from atento.config.explaining import explain as explained
+    from atento.config.explaining import sections
+
+    if key is None:
+        found = [one for _, keys in sections() for one in keys]
+    else:
+        top = explained(key)
+        found = [top, *(explained(f"{top.key}.{name}") for name in top.keys)]
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in found], ensure_ascii=False))
+        return
+    if key is not None:
+        typer.echo(_entry(found.pop(0)))
+    width = max((len(one.key) for one in found), default=0)
+    for one in found:
+        typer.echo(f"{one.key:<{width}}  {one.meaning.partition('. ')[0].rstrip('.')}")
+
+
+def _entry(one: "KeyHelp") -> str:
+    """What is known of one key, for a person."""
+    values = f"{one.type}; {one.range}" if one.range else one.type
+    default = "" if one.keys else f"\n  default  {one.default}"
+    return f"{one.key}\n  values   {values}{default}\n\n{textwrap.fill(one.meaning, 100)}\n"
 
 
 @config_app.command()

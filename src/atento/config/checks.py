@@ -119,8 +119,6 @@ def _sources(data: DataConfig) -> Iterator[tuple[str, SourceConfig]]:
 
 def _source_problem(source: SourceConfig) -> tuple[str, str] | None:
     """The key at fault and the rest of the sentence, or None where the source has exactly one form."""
-    if source.count is not None and source.count < 1:
-        return "count", f"must have a `count` of at least 1: got {source.count}"
     columns = {"source": source.source, "target": source.target}
     if source.text is not None:
         return "text", f"has a `text`, and this task reads pairs: {_FORMS['pairs']}"
@@ -154,8 +152,6 @@ def _source_problem(source: SourceConfig) -> tuple[str, str] | None:
 
 def _text_problem(source: SourceConfig) -> tuple[str, str] | None:
     """As `_source_problem`, of a task that reads texts."""
-    if source.count is not None and source.count < 1:
-        return "count", f"must have a `count` of at least 1: got {source.count}"
     for key in ("source", "target"):
         if getattr(source, key) is not None:
             return key, f"has a `{key}`, and this task reads texts: {_FORMS['texts']}"

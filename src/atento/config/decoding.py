@@ -13,12 +13,10 @@ FILTERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # each of the
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """In validation and by default in use: a beam (of 1: greedy), unless `sample`, or a filter of it, asks for draws.
+    """How outputs are searched for or drawn, in validation and by default in use.
 
-    `mbr` names a utility (a metric, or "embeddings:MODEL") and chooses by it among `candidates` outputs that are drawn,
-    searched for with a beam of that width, or half and half ("both"). `n_best` outputs are given: the best of a beam,
-    the first of a sample, the least risky. `seed` is for what draws; each text draws for itself. `stop` strings end an
-    output before them.
+    Beam search (a beam of 1 is greedy search), unless `sample`, or a filter of it, asks for draws, or `mbr` names a
+    utility.
     """
 
     beam: int = 4

@@ -9,6 +9,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter
 
 from atento.config import schema
+from atento.config.explaining import explain, field_texts, section_classes
 from atento.config.network import NetworkConfig
 from atento.config.presets import PRESETS
 from atento.config.recipe import Recipe
@@ -46,6 +47,7 @@ def recipe_schema() -> dict[str, Any]:
             return [named[target]] if target in named else []
         return [{word: kinds[word] for word in ("enum", "const") if word in kinds} or {"type": "string"}]
 
+    texts = {cls.__name__: field_texts(cls) for cls in section_classes()}
     for name, definition in [*definitions.items(), ("Recipe", top)]:
         for key, part in definition["properties"].items():
             arms, short = part.get("anyOf", [part]), []
@@ -60,9 +62,13 @@ def recipe_schema() -> dict[str, Any]:
             if short:
                 default = {"default": part.pop("default")} if "default" in part else {}
                 definition["properties"][key] = {"anyOf": [*short, *arms], **default}
+            definition["properties"][key]["description"] = texts[name][key]
         if name == NetworkConfig.__name__:
-            definition["properties"]["preset"] = {"enum": sorted(PRESETS)}
-    top["properties"]["extends"] = {"type": "string", "description": "the recipe that this one changes"}
+            definition["properties"]["preset"] = {
+                "enum": sorted(PRESETS),
+                "description": explain("network.preset").meaning,
+            }
+    top["properties"]["extends"] = {"type": "string", "description": explain("extends").meaning}
     top["required"] = []  # `extends` may bring them
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": definitions}
 

@@ -11,17 +11,12 @@ N_CHARACTERS = 262  # ELMo's alphabet: 0 for no word, the 256 bytes, five marks 
 
 @dataclass(frozen=True)
 class CharacterConfig:
-    """How a word is read from its characters (Peters et al. 2018; Kim et al. 2016; C14).
-
-    `d_char` is the width of one character; `filters` are (width, count) of each convolution, the largest width last
-    or not; `n_highway` layers follow; `max_characters` is the length of every word, padded or cut, marks included;
-    `projection` False leaves out the last matrix, for filters that add up to d_model.
-    """
+    """How a word is read from its characters (Peters et al. 2018; Kim et al. 2016; C14)."""
 
     d_char: int = 16
     """Width of a character's vector. [at least 1]"""
     filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-    """Convolutions over characters, each as [width, count]. [width at most `max_characters`]"""
+    """Convolutions over characters, a list of pairs: width and count. [width at most `max_characters`]"""
     n_highway: int = 2
     """Highway layers after the convolutions. [0 or more]"""
     max_characters: int = 50
@@ -59,12 +54,7 @@ class CharacterConfig:
 
 @dataclass(frozen=True)
 class ELMoConfig:
-    """The bidirectional LSTM language model (Peters et al. 2018; C14); `d_model` is the width of one direction.
-
-    `characters` None reads words by id instead; `d_cell` is the width of the memory cell, projected to d_model;
-    `cell_clip` and `projection_clip` bound both (None: not); `skip` adds a layer's input to its output, from the second
-    layer on; `mix_norm` normalises each layer before they are mixed.
-    """
+    """The bidirectional LSTM language model (Peters et al. 2018; C14); `d_model` is the width of one direction."""
 
     characters: CharacterConfig | None = CharacterConfig()
     """How words are read from their characters. [null: words are read by id]"""
@@ -90,13 +80,7 @@ class ELMoConfig:
 
 @dataclass(frozen=True)
 class CBOWConfig:
-    """Word vectors from a window of `window` words on each side (Mikolov et al. 2013; C15).
-
-    `mode` cbow guesses the word in the middle from the mean of its neighbours, skip-gram each neighbour from the word;
-    `negatives` is how many wrong words stand against each right one (0: the softmax over all words), drawn with
-    probability proportional to count ** `exponent`; `subsample` is the share of the text above which a word is thinned
-    out (0: none is).
-    """
+    """Word vectors from a window of words (Mikolov et al. 2013; C15)."""
 
     window: int = 5
     """Words on each side that count as neighbours. [at least 1]"""

@@ -41,18 +41,7 @@ class StretchConfig:
 
 @dataclass(frozen=True)
 class PositionConfig:
-    """One way in which order enters the network; several of them add up (B1, B2, B4, B5, B7).
-
-    `kind`: sinusoidal and learned add a vector to each token; rotary turns queries and keys; shaw, t5, alibi and matrix
-    add to the score of a pair, shaw to its value too. `layers` and `heads` restrict it (all if not given); `gate` gives
-    it a learned weight; `shared` uses one table for all layers (None: as the scheme's paper does, t5 yes, others no).
-    `base` is that of sinusoids and rotations, `fraction` the part of a head that is turned; `interleaved` pairs
-    neighbouring dimensions instead of the two halves (None: as the scheme's paper does, sinusoids yes, rotations no);
-    `max_distance` is where distances are clipped (None: 128, shaw 16), `n_buckets` t5's; `values` is shaw's second
-    table; `scaled` puts the matrix inside the scaling, as the notes do; `shift` leaves rows of a learned table free;
-    `real_only` counts real tokens alone, so that padding on the left moves nobody (RoBERTa); `stretch` slows rotations;
-    `longer` says how one is made longer when training starts from a model with a shorter one: new rows, or drawn out.
-    """
+    """One way in which order enters the network; several of them add up (B1, B2, B4, B5, B7)."""
 
     kind: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "none"] = "sinusoidal"
     """sinusoidal and learned add a vector to each token; rotary rotates queries and keys; shaw, t5, alibi and matrix
@@ -110,6 +99,8 @@ class PositionConfig:
                     raise RecipeError(f"`{name}` must not be negative: got {number}")
         if self.max_distance is not None and self.max_distance < 1:
             raise RecipeError(f"`max_distance` must be at least 1: got {self.max_distance}")
+        if not 0.0 < self.base < float("inf"):
+            raise RecipeError(f"`base` must be above 0: got {self.base}")
         if not 0.0 < self.fraction <= 1.0:
             raise RecipeError(f"`fraction` must lie in (0, 1]: got {self.fraction}")
         if self.n_buckets < 4:
@@ -122,15 +113,7 @@ class PositionConfig:
 
 @dataclass(frozen=True)
 class SparseConfig:
-    """How the heads of self-attention learn which links to keep (A17); what is not given is dense.
-
-    `top_k` keeps the highest scores; `alpha` is that of α-entmax (1 softmax, 2 sparsemax), learned a head if
-    `learn_alpha`; `span` is the most positions a head may look back (and ahead, with `look_ahead`), each head learning
-    how many it needs, for `span_cost` times the mean span in the loss (nats a target); `ramp` is how many positions a
-    span's soft end takes. `blocks` lets each block of `block_size` queries read that many blocks of keys, which it
-    learns to choose; in encoders, and alone: nothing else is sparse, dropped or added to scores there. `layers`
-    restricts it.
-    """
+    """How the heads of self-attention learn which links to keep (A17); what is not given is dense."""
 
     top_k: int | None = None
     """Keep the k highest scores of each query. [at least 1; null: all]"""
@@ -176,14 +159,7 @@ class SparseConfig:
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """What is read off an encoder, beside its hidden vectors.
-
-    masked-language-model: logits over the vocabulary at every position; next-sentence: two logits off the pooled
-    vector, index 0 "is next"; classification and regression: off the pooled vector; tagging: at every position;
-    answer: a start and an end score at every position; span-boundary: a hidden token from the two beside its span
-    (SpanBERT). `labels` are the names of what it tells apart; `hidden` puts a dense layer with tanh before it.
-    `pooling` is what it reads: the pooler's vector, the first real token's, or the mean over real tokens.
-    """
+    """What is read off an encoder, beside its hidden vectors."""
 
     kind: Literal[
         "masked-language-model", "next-sentence", "classification", "regression", "tagging", "answer", "span-boundary"
@@ -220,18 +196,7 @@ class HeadConfig:
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """A network as numbers and choices: which of the stacks it has, and what their one block is made of.
-
-    `architecture` is the arrangement; `family` names the released models whose layout it can be saved in ("" if none).
-    None means: `d_head` d_model / n_heads, `n_decoder_layers` n_layers, `n_kv_heads` n_heads, `attention_scale`
-    1/√d_head. `positions` is one scheme or a list of them that add up. `embedding_norm` normalises what enters the
-    first layer; `bias` gives the products of attention and feed-forward one; `gated` multiplies the activation by a
-    second product (Shazeer 2020). `n_segments` are BERT's sentence kinds, `pooler` its tanh over the first token.
-    Embeddings: `scale_embedding` multiplies them by √D; `shared_embeddings` is one table for source and target,
-    `tied_embeddings` the same one for the output, which `output_bias` gives a bias and `scale_output` divides by √D.
-    `attention_dropout` and `activation_dropout` stand beside the residual `dropout`. `recurrent`, `elmo` and `cbow` are
-    what those architectures have beside the general fields.
-    """
+    """A network as numbers and choices: which of the stacks it has, and what their one block is made of."""
 
     architecture: Literal[
         "encoder-decoder", "encoder", "decoder", "recurrent-seq2seq", "recurrent-lm", "elmo", "cbow"
@@ -338,6 +303,8 @@ class NetworkConfig:
         for name in ("d_model", "d_ff", "n_layers", "max_len"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`{name}` must be at least 1: got {getattr(self, name)}")
+        if not self.norm_eps > 0:
+            raise RecipeError(f"`norm_eps` must be above 0: got {self.norm_eps}")
         if max(self.d_model, self.d_ff) > _WIDEST:
             raise RecipeError(f"`d_model` and `d_ff` may be {_WIDEST:,} at most: got {self.d_model} and {self.d_ff}")
         if self.n_kv_heads is not None and (self.n_kv_heads < 1 or self.n_heads % self.n_kv_heads):

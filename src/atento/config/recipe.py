@@ -15,10 +15,8 @@ Column = int | str
 class SourceConfig:
     """Where examples come from: two parallel files, one file with columns, or the embedded micro-world.
 
-    Pairs. Parallel: `source` and `target` are paths. One file: `file` is the path, `source` and `target` are columns,
-    by number (from 0, no header) or by name (the first line is a header). Micro-world: `world` names a split.
-    Texts. `file` is the path; of a file with columns `text` is the one, any other file has a text a line.
-    Micro-world: `text` is the language, `pt` (as if not given) or `en`.
+    Pairs. Parallel files: `source` and `target` are paths. One file: `file` is the path, `source` and `target` are
+    columns. Texts. `file` is the path; of a table, `text` is the column. Micro-world: `world` names a split.
     """
 
     file: str | None = None
@@ -45,6 +43,10 @@ class SourceConfig:
     """
     seed: int = 1
     """Which sentences of the micro-world are drawn. It has no effect on files."""
+
+    def __post_init__(self) -> None:
+        if self.count is not None and self.count < 1:
+            raise RecipeError(f"`count` must be at least 1: got {self.count}")
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,10 @@ class TokenizerConfig:
     """
     lowercase: bool = False
     """Learn and read lower-case text alone. What is written is then lower-case too. Accents are kept."""
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < 1:
+            raise RecipeError(f"`tokenizer.vocab_size` must be at least 1: got {self.vocab_size}")
 
 
 @dataclass(frozen=True)
@@ -201,7 +207,7 @@ class Recipe:
     data: DataConfig
     """Training, validation and test data."""
     name: str = "run"
-    """Name of the run, and of its folder under `runs/`. [default: the recipe's file name]"""
+    """Name of the run, and of its folder under `runs/`; if not given, the recipe's file name."""
     tokenizer: TokenizerConfig = TokenizerConfig()
     """The tokenizer to train, or the path of a trained one."""
     network: NetworkConfig = field(default_factory=NetworkConfig)

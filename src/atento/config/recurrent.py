@@ -13,14 +13,7 @@ ASKED_BEFORE = ("none", "additive")  # the context enters the cell; with the oth
 
 @dataclass(frozen=True)
 class RecurrentConfig:
-    """Recurrent encoder-decoders and language models (A5, A10, C11 to C13, C17b); width and depth are the network's.
-
-    `cell` is the recurrence, "rnn" the plain tanh one. `bidirectional` lets the encoder read both ways, half of
-    `d_model` each way. `attention` is how the decoder's state and the source's states are compared: "additive" asks
-    with the state before the word (Bahdanau et al. 2015), "bilinear" and "dot" with the state after it (Luong et al.
-    2015), "none" reads the source's last state alone (Cho et al. 2014). `values` are the keys themselves, as in the
-    notes, or a learned projection of them. `input_feeding` hands the last attentional vector to the next step (Luong).
-    """
+    """Recurrent encoder-decoders and language models (A5, A10, C11 to C13, C17b); width and depth are the network's."""
 
     cell: CellName = "lstm"
     """The recurrence: LSTM, GRU, or the plain tanh one."""

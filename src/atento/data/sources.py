@@ -79,8 +79,6 @@ def read_pairs(source: SourceConfig, folder: Path, *, skip_bad: bool = False) ->
         RecipeError: the source itself makes no sense.
         DataError: names file, line and rule; also where no pair is left.
     """
-    if source.count is not None and source.count < 1:
-        raise RecipeError(f"`count` of a data source must be at least 1: got {source.count}")
     if source.world is not None:
         return _world(source)
     with ExitStack() as files:

@@ -1,0 +1,108 @@
+"""Every key of a recipe is explained: beside its field, in the schema, on the page and by `atento config explain`."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from atento.cli.config import config_app
+from atento.config.explaining import KeyHelp, explain, field_texts, reference, section_classes, sections
+from atento.config.loading import recipe_schema
+from atento.config.schema import Reading, as_written, keys_of
+from atento.errors import RecipeError
+
+PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"
+KEYS = [(cls, one) for cls, (_, keys) in zip(section_classes(), sections()) for one in keys]
+
+
+def test_every_field_has_a_text() -> None:
+    missing = [
+        f"{cls.__name__}.{name}" for cls in section_classes() for name in keys_of(cls) if not field_texts(cls).get(name)
+    ]
+    assert missing == []
+    assert len(KEYS) > 160
+
+
+@pytest.mark.parametrize("one", [one for _, one in KEYS], ids=lambda one: one.key)
+def test_a_text_is_a_sentence_or_two(one: KeyHelp) -> None:
+    assert one.meaning.endswith(".") and 15 <= len(one.meaning) <= 400, one.meaning
+
+
+def test_the_schema_describes_every_key() -> None:
+    made = recipe_schema()
+    parts = {"Recipe": made, **made["$defs"]}
+    bare = [
+        f"{name}.{key}"
+        for name, part in parts.items()
+        for key, value in part["properties"].items()
+        if not value.get("description")
+    ]
+    assert bare == []
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == reference(), "run `python tools/recipe_page.py`"
+
+
+def refused(one: KeyHelp, value: Any) -> list[Any]:
+    """Values just outside a range that is told."""
+    least = re.match(r"(?:at least )?(-?[\d,]+)(?: or more)?(?:;|$)", value)
+    span = re.match(r"(-?[\d,]+) to (below )?([\d,]+)", value)
+    above = re.match(r"above ([\d,]+)", value)
+    number = lambda text: int(text.replace(",", ""))  # noqa: E731
+    step = 1 if "integer" in one.type else 1e-3
+    if span:
+        return [number(span[1]) - step, number(span[3]) + (0 if span[2] else step)]
+    if above:
+        return [number(above[1])]
+    return [number(least[1]) - step] if least else []
+
+
+RANGES = [(cls, one, value) for cls, one in KEYS for value in refused(one, one.range)]
+
+
+def test_there_are_ranges_to_hold() -> None:
+    assert len(RANGES) > 60
+
+
+@pytest.mark.parametrize(("cls", "one", "value"), RANGES, ids=lambda part: getattr(part, "key", None))
+def test_a_range_that_is_told_is_held(cls: type, one: KeyHelp, value: Any) -> None:
+    name = one.key.rpartition(".")[2]
+    given: dict[str, Any] = {name: value}
+    if "kind" in keys_of(cls) and name != "kind":
+        given["kind"] = {"HeadConfig": "next-sentence", "PositionConfig": "t5"}.get(cls.__name__, "bpe")
+    if name == "n_segments":
+        given["architecture"] = "encoder"
+    with pytest.raises(RecipeError):
+        Reading().fit(as_written(given, "test"), cls, "section")
+
+
+def test_a_key_and_a_section_on_the_command_line() -> None:
+    shown = CliRunner().invoke(config_app, ["explain", "training.clip"])
+    assert shown.exit_code == 0 and "default  1.0" in shown.output and "0: never" in shown.output
+    section = CliRunner().invoke(config_app, ["explain", "training"])
+    assert all(f"training.{name}" in section.output for name in ("steps", "warmup", "keep"))
+    every = CliRunner().invoke(config_app, ["explain"])
+    assert len(every.output.splitlines()) == len(KEYS)
+    records = json.loads(CliRunner().invoke(config_app, ["explain", "decoding", "--json"]).output)
+    assert [one["key"] for one in records][:2] == ["decoding", "decoding.beam"]
+
+
+def test_a_list_is_walked_with_or_without_its_place() -> None:
+    assert explain("data.valid.0.file") == explain("data.valid.file")
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("training.stpes", "did you mean 'steps'"),
+        ("nothing", "unknown key 'nothing'"),
+        ("training.steps.x", "it has no keys"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest(key: str, says: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(says)):
+        explain(key)
