@@ -1,4 +1,4 @@
-"""The project's exceptions: each is one clear sentence for a person, and knows the exit status it stands for."""
+"""The project's exceptions, each one clear sentence with its exit status; and the parts that messages share."""
 
 from difflib import get_close_matches
 
@@ -58,3 +58,8 @@ def nearest(name: str, known: list[str]) -> str:
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     return f"{hint} Known: {', '.join(sorted(known))}"
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: "1 text", "2 texts", "12,000 texts"; `plural` where an s is not enough."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

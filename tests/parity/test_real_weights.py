@@ -37,7 +37,7 @@ def test_g8_sentence_embeddings_equal_sentence_transformers(model: Model) -> Non
 
     theirs = SentenceTransformer(str(FOLDER), device="cpu")
     wanted = theirs.encode(texts(), convert_to_numpy=True)
-    with pytest.warns(UserWarning, match="1 of 124 texts were cut to 256 tokens"):
+    with pytest.warns(UserWarning, match="1 of 124 texts cut to 256 tokens"):
         found = model.embed(texts())
     assert found.dtype == np.float32 and found.shape == (124, 384)
     assert float(np.abs(found - wanted).max()) <= 1e-5

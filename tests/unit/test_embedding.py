@@ -78,7 +78,7 @@ def test_g8_long_texts_are_cut_with_one_warning_that_counts(model: Model) -> Non
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.embed([long, "o gato", long + " casa"])
-    assert [str(one.message) for one in caught] == ["2 of 3 texts were cut to 6 tokens"]
+    assert [str(one.message) for one in caught] == ["2 of 3 texts cut to 6 tokens"]
 
 
 def test_g8_similarity_is_the_cosine(model: Model) -> None:

@@ -116,8 +116,8 @@ def test_info(folder: str, text: Path) -> None:
         (
             ["train", "-", "--out", "FOLDER"],
             "a",
-            TokenizerError,
-            "FOLDER must be a new or empty folder: nothing is over",
+            UsageError,
+            "--out FOLDER must be a new or empty folder: nothing is over",
         ),
         (["train", "-", "--out", "NEW"], "\n", DataError, "the text to train the tokenizer on is empty"),
         (["encode", "NEW"], "a", TokenizerError, "no tokenizer at NEW: there is no such folder"),

@@ -5,6 +5,9 @@ from typing import Annotated
 import typer
 
 from atento.cli.options import Device, ModelArgument, Precision, Seed, Threads, running
+from atento.cli.outputs import output_file
+
+ENDINGS = (".html", ".svg", ".png", ".json")
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +18,7 @@ def register(app: typer.Typer) -> None:
 def attend(
     model: ModelArgument,
     text: Annotated[str, typer.Argument(help="The text to read.")],
-    out: Annotated[str, typer.Option(metavar="FILE", help="FILE.html, .svg, .png or .json.")],
+    out: Annotated[str, typer.Option(metavar="FILE", help="FILE.html, .svg, .png or .json; replaced if it exists.")],
     target: Annotated[str | None, typer.Option(help="The output to look at; the model's own if not given.")] = None,
     layer: Annotated[int, typer.Option(help="Layer shown first; from 0, -1 is the last.")] = -1,
     head: Annotated[str, typer.Option(help="Head shown first: a number, mean or max.")] = "mean",
@@ -29,6 +32,7 @@ def attend(
     """Draw where a model looks: encoder self-attention, masked decoder self-attention and cross-attention."""
     from atento.model import load
 
+    output_file(out, ENDINGS)
     with running(seed, threads):
         record = load(model, device=device, precision=precision).attend(text, target)
     which = int(head) if head.lstrip("-").isdigit() else head

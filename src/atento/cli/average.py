@@ -16,10 +16,11 @@ def average(
     last: Annotated[int, typer.Option(min=1, help="How many of the last checkpoints.")] = 5,
 ) -> None:
     """Average the weights of the last checkpoints; prints the folder, which is a model like any other."""
+    from atento.errors import counted
     from atento.training.average import average_run
 
     averaged = average_run(Path(run), last)
-    typer.echo(f"averaged {len(averaged.names)} checkpoints: {', '.join(averaged.names)}", err=True)
+    typer.echo(f"averaged {counted(len(averaged.names), 'checkpoint')}: {', '.join(averaged.names)}", err=True)
     if averaged.passed_over:
         off = ", ".join(averaged.passed_over)
         typer.echo(f"passed over what was saved between the recipe's own steps: {off}", err=True)

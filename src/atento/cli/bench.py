@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from atento.cli.options import AsJson, Threads, progress
+from atento.cli.outputs import output_folder
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +43,7 @@ def bench(
     if name == "agreement" and (model is None or sources is None or references is None):
         raise UsageError("agreement compares the precisions of a trained model: give --model, --sources, --references")
     if out is not None:
-        _make_folder(out)
+        output_folder(out).mkdir(parents=True, exist_ok=True)
     if name == "agreement" and model is not None and sources is not None and references is not None:
         with thread_scope(threads):
             show(name, measure_agreement(model, sources, references), out, as_json)
@@ -73,15 +74,6 @@ def show(name: str, measured: Iterable[dict[str, Any]], out: Path | None, as_jso
             typer.echo(report.text, nl=False)
     if out is not None:
         _write(out, files)
-
-
-def _make_folder(folder: Path) -> None:
-    from atento.errors import UsageError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"could not make the folder {str(folder)!r}: {error.strerror}") from error
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from atento.cli.options import ModelArgument
+from atento.cli.outputs import output_folder
 
 
 def register(app: typer.Typer) -> None:
@@ -28,5 +29,6 @@ def convert(
     """Write a model in another layout. Older weight files (.bin) are read for their weights alone."""
     from atento.convert.layouts import convert as run
 
+    output_folder(out, new=True)
     ledger = run(model, out, to, allow_missing=allow_missing, allow_unused=allow_unused)
     typer.echo(f"wrote {out}{f': {ledger}' if ledger else ''}", err=True)

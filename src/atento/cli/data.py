@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from atento.cli.options import AsJson, progress
+from atento.cli.outputs import output_folder
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at data before training on it, or fetch some.")
 RecipeArgument = Annotated[str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")]
@@ -94,6 +95,7 @@ def fetch(
     kinds = ["libreoffice-help", "catalogues"]
     if what not in kinds:
         raise UsageError(f"unknown text {what!r}{nearest(what, kinds)}")
+    output_folder(out)
     languages = to or ["pt-BR"]
     if what == "libreoffice-help":
         written = fetching.fetch_libreoffice(languages, out, held_out=held_out)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, progress, running
+from atento.cli.outputs import output_file
 
 Layer = Annotated[int | None, typer.Option(help="0 is the first, -1 the last.")]
 Pooling = Annotated[str | None, typer.Option(help="mean, first, last or max; the model's own if not given.")]
@@ -23,7 +24,9 @@ def register(app: typer.Typer) -> None:
 def embed(
     model: ModelArgument,
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="One text a line; - is standard input.")] = "-",
-    out: Annotated[Path | None, typer.Option(metavar="FILE.npy", help="Write a NumPy file (N,D) instead.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.npy", help="Write a NumPy file (N,D) instead, replaced if it exists.")
+    ] = None,
     layer: Layer = None,
     pooling: Pooling = None,
     device: Device = "auto",
@@ -38,6 +41,8 @@ def embed(
     from atento.data.sources import read_lines
     from atento.errors import AtentoError
 
+    if out is not None:
+        output_file(out, (".npy",))
     lines = read_lines(file)
     vectors = _vectors(model, lines, layer, pooling, device, precision, seed, threads)
     if out is not None:

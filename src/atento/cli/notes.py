@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atento.cli.options import AsJson, Seed
+from atento.cli.outputs import output_folder
 
 if TYPE_CHECKING:
     from atento.notes.table import Result
@@ -46,7 +47,7 @@ def notes(
         typer.echo(CREDIT, err=True)
         return
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        output_folder(out).mkdir(parents=True, exist_ok=True)
     begun, passed, written = time.perf_counter(), 0, []
     with processor_threads(threads):
         for result in run(chosen, seed):

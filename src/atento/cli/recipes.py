@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from atento.cli.outputs import output_file
 from atento.errors import UsageError
 
 recipes_app = typer.Typer(no_args_is_help=True, help="The recipes that come with Atento.")
@@ -55,13 +56,12 @@ def copy(
 
     text = shipped_text(name)
     target = destination / f"{name}.yaml" if destination.is_dir() else destination
+    output_file(target, option="")
     try:
         with target.open("w" if force else "x", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
     except FileExistsError:
         raise UsageError(f"{target} exists; --force replaces it") from None
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}") from None
     typer.echo(str(target))
     typer.echo(f"next: atento config check {target}", err=True)
 

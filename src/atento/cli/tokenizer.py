@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atento.cli.outputs import output_folder
+
 if TYPE_CHECKING:
     from atento.text import Tokenizer
 
@@ -27,20 +29,16 @@ def train(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case all text.")] = False,
 ) -> None:
     """Train a tokenizer; the same text always gives the same one. Prints its kind, size and fingerprint."""
-    from pathlib import Path
-
     from atento.config.recipe import TokenizerConfig
     from atento.data.sources import read_lines
-    from atento.errors import TokenizerError, UsageError
+    from atento.errors import UsageError
     from atento.text import train_tokenizer
     from atento.text.pipelines import kind_named
 
     kind_named(kind)
     if files.count("-") > 1:
         raise UsageError("standard input can be read once: only one of the files may be `-`")
-    target = Path(out)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise TokenizerError(f"{out} must be a new or empty folder: nothing is overwritten")
+    target = output_folder(out, new=True)
 
     def lines() -> Iterator[str]:
         for name in files:

@@ -102,7 +102,7 @@ class _Asked:
 
 def _run(asked: _Asked, file: str, skip_bad: bool, device: str, precision: str, threads: int | None) -> None:
     """The lines read, the model loaded, its outputs written."""
-    from atento.errors import UsageError
+    from atento.errors import UsageError, counted
     from atento.model import load
 
     if asked.stream and (asked.as_json or "n_best" in asked.options):
@@ -125,7 +125,7 @@ def _run(asked: _Asked, file: str, skip_bad: bool, device: str, precision: str, 
                 if not window:
                     break
     if bad:
-        progress(f"warning: {len(bad)} bad lines became empty ones, first: {bad[0]}")
+        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
 
 
 def _stream(loaded: "Model", lines: Iterable[str], asked: _Asked) -> None:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from atento.errors import counted
+
 
 @dataclass
 class Ledger:
@@ -17,7 +19,7 @@ class Ledger:
     computed: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        parts = [f"{len(self.loaded)} tensors loaded"]
+        parts = [f"{counted(len(self.loaded), 'tensor')} loaded"]
         for name in ("new", "unused", "tied", "computed"):
             found = getattr(self, name)
             if found:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from atento.errors import CapabilityError, ModelError, UsageError, nearest
+from atento.errors import CapabilityError, ModelError, UsageError, counted, nearest
 from atento.networks import Decoder, Encoder, EncoderDecoder, Network
 from atento.networks.heads import first_token, mean_token
 from atento.tasks.grouping import by_length
@@ -84,7 +84,7 @@ def embed(
         rows.append(tokenizer.with_specials(kept, template=template)[0])
         cut += lost > 0
     if cut:
-        warnings.warn(f"{cut} of {len(rows)} texts were cut to {longest} tokens", stacklevel=3)
+        warnings.warn(f"{cut} of {counted(len(rows), 'text')} cut to {longest} tokens", stacklevel=3)
     device = next(network.parameters()).device
     vectors = np.zeros((len(rows), network.config.d_model), dtype=np.float32)
     for batch in by_length([len(row) for row in rows], batch_tokens):

@@ -20,7 +20,7 @@ from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import Recipe
 from atento.config.tasks import RULES
-from atento.errors import CheckpointError, DataError, TokenizerError, UsageError
+from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
 from atento.networks import build_network, parameter_count
 from atento.precision import resolve_device
 from atento.precision import threads as thread_scope
@@ -193,8 +193,8 @@ def _train(
     else:
         say(
             f"{recipe.name}: {parameter_count(network):,} parameters, {len(batches):,} {RULES[recipe.task].data}, "
-            f"{batches.updates_per_epoch} updates an epoch, {steps} steps; {device}, {identity['precision']}, "
-            f"{identity['threads']} threads; run folder {folder}"
+            f"{counted(batches.updates_per_epoch, 'update')} an epoch, {counted(steps, 'step')}; {device}, "
+            f"{identity['precision']}, {counted(int(str(identity['threads'])), 'thread')}; run folder {folder}"
         )
     run.journal.cut(run.progress.step)
     write_whole(folder / "recipe.yaml", dump_recipe(recipe))
@@ -219,8 +219,8 @@ def _go_on(run: Run) -> bool:
         restore(run, last)
         if run.progress.step > run.steps:
             raise UsageError(
-                f"{run.folder} has {run.progress.step} steps; `training.steps` {run.steps} is fewer. Use --force to "
-                "begin anew"
+                f"{run.folder} has {counted(run.progress.step, 'step')}; `training.steps` {run.steps} is fewer. "
+                "Use --force to begin anew"
             )
         return True
     if damaged := sorted(path.name for path in run.checkpoints.glob("*.bad*")):
@@ -305,7 +305,7 @@ def _finish(run: Run, recipe: Recipe, data: Data, tokenizer: Tokenizer) -> Train
             else lambda weights: _score_of(network, weights, tokenizer, data, recipe, run.score_name),
         )
         score = "" if averaged.score is None else f": {run.score_name} {signed(run.score_name, averaged.score):.2f}"
-        say(f"averaged the last {len(averaged.names)} checkpoints{score}")
+        say(f"averaged the last {counted(len(averaged.names), 'checkpoint')}{score}")
     test = None
     event: dict[str, Any] = {"event": "end", "step": progress.step}
     if data.test is not None:
