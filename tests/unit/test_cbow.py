@@ -17,6 +17,7 @@ from atento.attention.dropout import Randomness
 from atento.config.elmo import CBOWConfig
 from atento.config.network import NetworkConfig
 from atento.data.windows import WindowBatch, Windows
+from atento.data.word_batches import WindowBatches
 from atento.errors import DataError, RecipeError
 from atento.networks.cbow import CBOW, train_vectors
 from atento.text.vectors import Vectors
@@ -302,3 +303,22 @@ def test_wrong_inputs_are_named() -> None:
         Windows([[0, 1], [2, 6]], 6, PLAIN, seed=1)
     with pytest.raises(DataError, match=r"no word comes 3 times: the text has 2 different words"):
         Windows.from_words([["a", "b", "a"]], PLAIN, seed=1, min_count=3)
+
+
+def test_r1_no_epoch_and_no_update_is_empty_however_little_text_subsampling_leaves() -> None:
+    config = CBOWConfig(window=2, negatives=0, subsample=1e-3)
+    windows = Windows([[0, 1, 2], [3, 4, 5]], 6, config, seed=1)
+    assert windows.expected() == pytest.approx(6 * math.sqrt(1e-3 * 6))
+    for epoch in range(50):
+        kept = windows.kept(epoch)
+        found = pairs(list(windows.epoch(epoch)))
+        assert found
+        if kept[:3].sum() < 2 and kept[3:].sum() < 2:  # no window would be left: every word is kept
+            assert len(found) == 6
+    batches = WindowBatches(windows, budget=1)
+    assert batches.updates_per_epoch == 6 and len(batches) == 2
+    for update in range(60):
+        for accumulate in (1, 3):
+            assert sum(len(part.centre) for part in batches.parts(update, accumulate)) >= 1
+    plain = Windows([[0, 1, 2], [3, 4, 5]], 6, PLAIN, seed=1)
+    assert plain.expected() == 6.0

@@ -319,7 +319,8 @@ def test_a_seed_of_files_warns(write: Write) -> None:
 
 def test_the_same_options_with_their_effect_do_not_warn(write: Write) -> None:
     text = (
-        MINIMAL.replace("}}", "}, valid: {world: valid, seed: 2}}") + "metrics: bleu\ndecoding: {length_penalty: 2}\n"
+        "task: translation\ndata: {train: {world: train}, valid: {world: valid, seed: 2}}\n"
+        "metrics: bleu\ndecoding: {length_penalty: 2}\n"
     )
     assert load(text + "training: {early_stop: 3, validate_every: 3, steps: 9}\n", write).warnings == []
 

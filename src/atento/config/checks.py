@@ -188,7 +188,13 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
 
     if training.epochs is not None:
         yield from said("training.steps", "training.epochs is given")
-    if not recipe.data.valid:
+    kinds = {split: {source.world is not None for source in getattr(recipe.data, split)} for split in SPLITS}
+    for split in SPLITS[1:]:
+        if kinds[split] and kinds["train"].isdisjoint(kinds[split]):
+            ours, theirs = ("the micro-world", "files") if True in kinds["train"] else ("files", "the micro-world")
+            place = written.get(f"data.{split}.0.world") or written.get(f"data.{split}.0.file", "data")
+            yield f"{place}: data.{split} is {theirs}, and data.train is {ours}: its scores say nothing of that data"
+    if not recipe.data.valid and not recipe.data.held_out:
         if training.early_stop > 0:
             yield from said("training.early_stop", "there is no data.valid")
         yield from said("training.validate_every", "there is no data.valid")

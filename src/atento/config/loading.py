@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from atento.config import checks, layers, schema, tasks
+from atento.config import checks, layers, replaced, schema, tasks
 from atento.config.dumping import dump_recipe, recipe_difference, recipe_schema
 from atento.config.recipe import Recipe
 from atento.config.yaml12 import Written
@@ -26,7 +26,7 @@ class LoadedRecipe:
         path: the recipe file, or None for a shipped recipe and for standard input.
         origins: dotted key -> `my.yaml:3:5`, `command line`, `ATENTO_TRAINING__SEED`, `preset transformer-tiny`,
             `task language-modeling`, `file name` or `default`, for every value of the recipe in its order.
-        warnings: one sentence for every option that was written and has no effect.
+        warnings: one sentence for every option that was written and has no effect, and for data that was left out.
     """
 
     recipe: Recipe
@@ -63,6 +63,7 @@ def load_recipe(
         tree = replace(tree, value={**tree.value, "name": Written(file.stem, "file name", key_place="file name")})
 
     checks.check_task(tree)
+    tree, warnings = replaced.without_foreign(tree, list(homes), COMMAND_LINE)
     tree = tasks.with_defaults(tree)
     reading = schema.Reading()
     recipe: Recipe = reading.build(Recipe, tree, "")
@@ -75,5 +76,5 @@ def load_recipe(
         home=file.home,
         path=file.path,
         origins={key: reading.origins.get(key, "default") for key in schema.flatten(recipe)},
-        warnings=checks.without_effect(recipe, reading),
+        warnings=warnings + checks.without_effect(recipe, reading),
     )

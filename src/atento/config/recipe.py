@@ -61,6 +61,8 @@ class DataConfig:
     """
     test: tuple[SourceConfig, ...] = ()
     """What is scored once, at the end, with the checkpoint that is used."""
+    held_out: int = 0
+    """Training records that are taken out for validation, at most a tenth of them, instead of `valid`. [at least 0]"""
     folder: str | None = None
     """Folder that relative paths start at. [null: the folder of the recipe file]"""
     max_len: int = 256
@@ -73,6 +75,13 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.max_len < 1:
             raise RecipeError(f"`data.max_len` must be at least 1: got {self.max_len}")
+        if self.held_out < 0:
+            raise RecipeError(f"`data.held_out` must be at least 0: got {self.held_out}")
+        if self.held_out and self.valid:
+            raise RecipeError(
+                f"`data.held_out` takes validation records out of data.train: got {self.held_out} beside data.valid; "
+                "give one of the two (~data.valid takes the recipe's away)"
+            )
 
 
 @dataclass(frozen=True)

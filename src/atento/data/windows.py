@@ -51,7 +51,8 @@ class Windows:
 
     Words of more than a share t of the text are kept with probability √(t/f), and windows reach over those that are
     not (Mikolov et al. 2013b, 2.3, for `subsample`); negatives follow count ** exponent (2.2). A window never leaves
-    its sentence, and always has its whole width (the published program draws a width for each word).
+    its sentence, and always has its whole width (the published program draws a width for each word). An epoch in which
+    no window would be left keeps every word.
     """
 
     def __init__(
@@ -121,22 +122,38 @@ class Windows:
         for batch, start in enumerate(range(0, len(order), self.batch_size)):
             yield self._batch(words, context, order[start : start + self.batch_size], number, batch)
 
-    def part(self, epoch: int, index: int, count: int) -> WindowBatch:
-        """Part `index` of an epoch that is cut in `count` equal ones; any part by itself."""
+    def expected(self) -> float:
+        """How many words of an epoch are left on average, those without a neighbour with them."""
+        if self.config.subsample == 0:
+            return float(len(self.flat))
+        kept = np.sqrt(self.config.subsample * len(self.flat) / np.maximum(self.counts, 1))
+        return float((self.counts * np.minimum(kept, 1.0)).sum())
+
+    def part(self, epoch: int, index: int, count: int, at_least: int = 0) -> WindowBatch:
+        """Part `index` of an epoch that is cut in `count` equal ones; any part by itself.
+
+        `at_least` so many windows: what a part lacks is taken from the parts behind it.
+        """
         words, context, order = self._layout(epoch)
         first, last = (len(order) * (index + side) // count for side in (0, 1))
+        last = max(last, first + at_least)
         return self._batch(words, context, order[first:last], epoch, index)
 
     def _layout(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """The words of an epoch that have a window, those windows, and their order; the last epoch's are kept."""
         if self._laid is None or self._laid[0] != number:
-            kept = self.kept(number)
-            words, sentence = self.flat[kept], self.sentence[kept]
-            context = _contexts(words, sentence, self.config.window)  # (n,2C)
-            some = (context >= 0).any(axis=1)
-            words, context = words[some], context[some]
+            words, context = self._windows(self.kept(number))
+            if not len(words):
+                words, context = self._windows(np.ones(len(self.flat), dtype=np.bool_))
             self._laid = number, words, context, permutation(len(words), self.seed, number, _ORDER)
         return self._laid[1:]
+
+    def _windows(self, kept: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Those words of the text that have a neighbour, (n,), and their neighbours, (n,2C)."""
+        words = self.flat[kept]
+        context = _contexts(words, self.sentence[kept], self.config.window)
+        some = (context >= 0).any(axis=1)
+        return words[some], context[some]
 
     def _batch(
         self, words: NDArray[np.int64], context: NDArray[np.int64], rows: NDArray[np.int64], epoch: int, batch: int

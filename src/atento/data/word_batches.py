@@ -73,17 +73,21 @@ class WordBatches(PlannedBatches[WordBatch]):
 class WindowBatches:
     """Windows over text in seekable batches; every epoch draws which frequent words are left out, and what is wrong."""
 
-    def __init__(self, windows: Windows, sentences: int, *, budget: int) -> None:
-        self.windows, self._sentences = windows, sentences
+    def __init__(self, windows: Windows, *, budget: int) -> None:
+        self.windows = windows
         self.updates_per_epoch = max(1, round(len(windows.flat) / budget))
 
     def __len__(self) -> int:
-        return self._sentences
+        return int(self.windows.sentence[-1]) + 1
 
     def parts(self, update: int, accumulate: int = 1) -> Iterator[WindowBatch]:
-        """The update's batch part by part."""
+        """The update's batch part by part; one window where the epoch has fewer windows than updates."""
         epoch, index = divmod(update, self.updates_per_epoch)
+        empty = True
         for slot in range(accumulate):
             part = self.windows.part(epoch, index * accumulate + slot, self.updates_per_epoch * accumulate)
             if len(part.centre):
+                empty = False
                 yield part
+        if empty:
+            yield self.windows.part(epoch, index, self.updates_per_epoch, at_least=1)

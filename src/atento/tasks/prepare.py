@@ -12,7 +12,8 @@ from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.tasks import RULES
 from atento.data.batches import Ragged, Seq2SeqBatches
-from atento.data.sources import overlap, read_pairs
+from atento.data.held_out import held_out
+from atento.data.sources import fingerprint, overlap, read_pairs
 from atento.data.texts import read_texts, repeated
 from atento.errors import DataError, RecipeError, UsageError
 from atento.text.tokenizer import Tokenizer
@@ -71,6 +72,8 @@ def read_data(recipe: Recipe, folder: Path, say: Say) -> Data:
         if also:
             place = f"{len(part)} validation {kind} of {_name(source)}"
             say(f"warning: {also} of {place} also stand in the training data")
+    if config.held_out:
+        train, splits["valid"] = _held_out(train, config.held_out, kind, say)
     parts = [train.fingerprint, "" if splits["valid"] is None else splits["valid"].fingerprint]
     return Data(train, splits["valid"], splits["test"], sha256("\n".join(parts).encode()).hexdigest())
 
@@ -97,6 +100,15 @@ def _joined(read: list[Any], columns: tuple[str, ...]) -> Examples | None:
         {name: [text for part in read for text in getattr(part, name)] for name in columns},
         sha256("\n".join(part.fingerprint for part in read).encode()).hexdigest(),
     )
+
+
+def _held_out(train: Examples, count: int, kind: str, say: Say) -> tuple[Examples, Examples]:
+    """The training records without those held out, and these; says how many."""
+    rest, valid = (Examples(part, fingerprint(*part.values())) for part in held_out(train.columns, count))
+    equal = len(train) - len(rest) - len(valid)
+    also = f"; {equal} equal to one of them {'are' if equal > 1 else 'is'} not trained on" if equal else ""
+    say(f"{len(valid):,} of {len(train):,} training {kind} held out for validation{also}")
+    return rest, valid
 
 
 def _name(source: SourceConfig) -> str:

@@ -43,10 +43,19 @@ def bidirectional_batches(
 def window_batches(
     recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, split: Examples, say: Callable[[str], None]
 ) -> WindowBatches:
-    """Windows over each text's words, unknown ones with them."""
-    rows = [_ids(tokenizer, words) for words in _words(tokenizer, split)]
-    windows = Windows(rows, network.vocab_size, network.cbow or CBOWConfig(), seed=recipe.training.seed)
-    return WindowBatches(windows, len(rows), budget=recipe.training.batch_tokens)
+    """Windows over each text's words, unknown ones with them.
+
+    Raises:
+        DataError: no text has two words, or subsampling leaves fewer than two words an epoch on average.
+    """
+    windows = _windows(recipe, network, tokenizer, split)
+    if windows.expected() < 2:
+        raise DataError(
+            f"too little text for word vectors: `network.cbow.subsample` {windows.config.subsample:g} leaves "
+            f"{windows.expected():.1f} of its {len(windows.flat)} words an epoch on average, and a window needs 2; "
+            "give more text, or network.cbow.subsample=0"
+        )
+    return WindowBatches(windows, budget=recipe.training.batch_tokens)
 
 
 def validate_bidirectional(network: Network, tokenizer: Tokenizer, split: Examples, recipe: Recipe) -> dict[str, float]:
@@ -58,10 +67,16 @@ def validate_bidirectional(network: Network, tokenizer: Tokenizer, split: Exampl
 
 def validate_windows(network: Network, tokenizer: Tokenizer, split: Examples, recipe: Recipe) -> dict[str, float]:
     """loss and nll a guess; with negative samples no log-probabilities of words, so there is no perplexity."""
-    batches = window_batches(recipe, network.config, tokenizer, split, silent)
+    windows = _windows(recipe, network.config, tokenizer, split)
+    batches = WindowBatches(windows, budget=recipe.training.batch_tokens)
     every = (part for update in range(batches.updates_per_epoch) for part in batches.parts(update))
     mean = mean_loss(network, every, window_loss)
     return {"loss": mean, "nll": mean}
+
+
+def _windows(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, split: Examples) -> Windows:
+    rows = [_ids(tokenizer, words) for words in _words(tokenizer, split)]
+    return Windows(rows, network.vocab_size, network.cbow or CBOWConfig(), seed=recipe.training.seed)
 
 
 def _words(tokenizer: Tokenizer, split: Examples) -> list[list[str]]:

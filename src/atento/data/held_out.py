@@ -1,0 +1,43 @@
+"""Records held out of the training data for validation: which ones is a function of the data alone."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from atento.data.order import permutation
+from atento.errors import DataError
+
+_BLOCK = 25  # records next to each other go together: those of a book follow one another
+_SEED = 20
+
+
+def held_out(columns: Mapping[str, list[str]], count: int) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Split records into those to train on and those held out, each in their order.
+
+    Held out are at most `count` records and at most a tenth of all (but one where there are two), in blocks of up to 25
+    neighbours spread over the whole. No record that is equal to one held out stays in the training data.
+
+    Args:
+        columns: texts by name, of equal length.
+
+    Raises:
+        DataError: nothing is left to train on or to hold out.
+    """
+    records = list(zip(*columns.values()))
+    wanted = min(count, max(1, len(records) // 10))
+    block = max(1, min(_BLOCK, wanted // 4))
+    chosen: list[int] = []
+    for number in permutation(-(-len(records) // block), _SEED).tolist():
+        first = number * block
+        chosen += range(first, min(first + block, len(records), first + wanted - len(chosen)))
+        if len(chosen) == wanted:
+            break
+    valid = [records[row] for row in np.sort(chosen).tolist()]
+    equal = set(valid)
+    train = [record for record in records if record not in equal]
+    if not train:
+        raise DataError(
+            f"`data.held_out` {count} leaves nothing to train on of {len(records)} training "
+            f"record{'s' if len(records) > 1 else ''}; give more data, or `data.valid`"
+        )
+    return tuple({name: [r[i] for r in part] for i, name in enumerate(columns)} for part in (train, valid))  # type: ignore[return-value]

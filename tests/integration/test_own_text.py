@@ -1,0 +1,52 @@
+"""Shipped recipes on text of one's own, by the command that README shows: where validation and errors come from."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from atento.world import write
+from conftest import ForkServer
+
+pytestmark = pytest.mark.integration
+
+SMALL = [
+    "network={d_model: 16, d_ff: 32, n_heads: 2, n_layers: 1}",
+    "tokenizer.vocab_size=400",
+    "training.steps=6",
+    "training.validate_every=3",
+    "training.batch_tokens=256",
+    "training.warmup=2",
+]
+
+
+def test_w6_readmes_line_validates_on_the_text_that_was_given(server: ForkServer, here: Path) -> None:
+    texts = [f"{pair.source} #{number}" for number, pair in enumerate(write("train", 300))]
+    (here / "book.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    command = ["train", "micro-world-lm", "data.train={file: book.txt}", *SMALL, "--out", "book"]
+    done = server.run(*command, cwd=here)
+    assert done.status == 0, done.stderr
+    assert "warning: command line: data.train is files, so the recipe's data.valid and data.test" in done.stderr
+    assert "30 of 300 training texts held out for validation\n" in done.stderr
+    events = [json.loads(line) for line in (here / "book" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [event["step"] for event in events if event["event"] == "valid"] == [3, 6]
+    assert not any(name.startswith("test_") for event in events for name in event)
+    again = server.run(*command, cwd=here)
+    assert again.status == 0 and "already finished" in again.stderr
+
+
+def test_r1_word_vectors_of_too_little_text(server: ForkServer, here: Path) -> None:
+    small = ["network.d_model=8", "training.steps=40", "training.validate_every=20", "~data.valid"]
+    one = server.run("train", "micro-world-cbow", "data.train={world: train, count: 1}", *small, cwd=here)
+    assert one.status == 2
+    assert one.stderr.splitlines()[-1].startswith(
+        "error: too little text for word vectors: `network.cbow.subsample` 0.001 leaves"
+    )
+    assert one.stderr.rstrip().endswith("give more text, or network.cbow.subsample=0")
+    for name, extra in {
+        "two": ["data.train={world: train, count: 3}"],
+        "off": ["data.train={world: train, count: 1}", "network.cbow.subsample=0"],
+        "tiny": ["data.train={world: train, count: 3}", "training.batch_tokens=1", "training.accumulate=2"],
+    }.items():
+        done = server.run("train", "micro-world-cbow", *small, *extra, "--out", name, cwd=here)
+        assert done.status == 0, (name, done.stderr)

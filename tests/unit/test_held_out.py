@@ -1,0 +1,113 @@
+"""Training data replaced: validation data of the other kind are left out, records held out instead (W6)."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atento.config.loading import dump_recipe, load_recipe
+from atento.config.recipe import DataConfig, Recipe, SourceConfig
+from atento.data.held_out import held_out
+from atento.errors import DataError, RecipeError
+from atento.tasks.prepare import read_data
+
+BOOK = "data.train={file: book.txt}"
+PAIRS = "data.train={source: a.en, target: a.pt}"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "train", "names"),
+    [
+        ("micro-world-lm", BOOK, "data.valid and data.test (the micro-world) are"),
+        ("micro-world-mlm", BOOK, "data.valid and data.test (the micro-world) are"),
+        ("micro-world-elmo", BOOK, "data.valid (the micro-world) is"),
+        ("micro-world-cbow", BOOK, "data.valid (the micro-world) is"),
+        ("micro-world-en-pt", PAIRS, "data.valid and data.test (the micro-world) are"),
+        ("micro-world-rnn", PAIRS, "data.valid and data.test (the micro-world) are"),
+        ("multi30k-en-de", "data.train={world: train}", "data.valid (files) is"),
+    ],
+)
+def test_a_shipped_recipes_validation_data_go_with_its_training_data(recipe: str, train: str, names: str) -> None:
+    loaded = load_recipe(recipe, [train], environment={})
+    assert (loaded.recipe.data.valid, loaded.recipe.data.test, loaded.recipe.data.held_out) == ((), (), 500)
+    assert len(loaded.warnings) == 1
+    assert f"the recipe's {names} left out; up to 500 training records are held out" in loaded.warnings[0]
+    plain = load_recipe(recipe, environment={})
+    assert plain.recipe.data.valid and plain.recipe.data.held_out == 0 and plain.warnings == []
+
+
+def test_what_was_given_in_the_same_place_or_above_stays() -> None:
+    both = load_recipe("micro-world-lm", [BOOK, "data.valid={file: v.txt}"], environment={})
+    assert both.recipe.data.valid == (SourceConfig(file="v.txt"),) and both.recipe.data.held_out == 0
+    assert both.recipe.data.test == () and "data.test (the micro-world) is left out" in both.warnings[0]
+    explicit = load_recipe("micro-world-lm", [BOOK, "data.valid={world: valid}", "~data.test"], environment={})
+    assert explicit.recipe.data.valid == (SourceConfig(world="valid"),)
+    assert explicit.warnings == [
+        "command line: data.valid is the micro-world, and data.train is files: its scores say nothing of that data"
+    ]
+    smaller = load_recipe("micro-world-lm", ["data.train={world: train, count: 9}"], environment={})
+    assert smaller.recipe.data.valid and smaller.recipe.data.test and smaller.warnings == []
+    few = load_recipe("micro-world-lm", [BOOK, "data.held_out=30"], environment={})
+    assert few.recipe.data.held_out == 30 and "up to 30 training records" in few.warnings[0]
+
+
+def test_a_recipe_that_extends_and_the_environment_count_as_given_later(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: micro-world-lm\ndata: {train: {file: book.txt}}\n", encoding="utf-8")
+    extended = load_recipe(tmp_path / "mine.yaml", environment={})
+    assert extended.recipe.data.valid == () and extended.recipe.data.held_out == 500
+    environment = load_recipe("micro-world-lm", environment={"ATENTO_DATA__TRAIN": "{file: book.txt}"})
+    assert environment.recipe.data.valid == () and environment.warnings[0].startswith("ATENTO_DATA__TRAIN: ")
+    # the resolved recipe of the run reads back as it is, and says nothing anew
+    (tmp_path / "recipe.yaml").write_text(dump_recipe(extended.recipe), encoding="utf-8")
+    again = load_recipe(tmp_path / "recipe.yaml", environment={})
+    assert again.recipe == extended.recipe and not any("left out" in line for line in again.warnings)
+
+
+def test_held_out_stands_beside_no_validation_data() -> None:
+    with pytest.raises(RecipeError, match=r"command line: `data.held_out` takes validation records .* got 9 beside"):
+        load_recipe("micro-world-lm", ["data.held_out=9"], environment={})
+    with pytest.raises(RecipeError, match=r"data.held_out.*-1"):
+        load_recipe("micro-world-lm", ["data.held_out=-1", "~data.valid"], environment={})
+
+
+@given(st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), min_size=2, max_size=300), st.integers(1, 40))
+def test_no_record_is_lost_and_none_is_in_both(texts: list[str], count: int) -> None:
+    try:
+        train, valid = held_out({"text": texts}, count)
+    except DataError:
+        assert len(set(texts)) <= 26  # every letter may be held out
+        return
+    assert len(valid["text"]) == min(count, max(1, len(texts) // 10))
+    assert not set(train["text"]) & set(valid["text"])
+    rest = list(texts)
+    for text in valid["text"]:
+        rest.remove(text)
+    assert train["text"] == [text for text in rest if text not in valid["text"]]
+    assert held_out({"text": texts}, count) == (train, valid)
+
+
+def test_pairs_stay_pairs_in_blocks_of_neighbours() -> None:
+    columns = {"source": [f"s{i}" for i in range(5000)], "target": [f"t{i}" for i in range(5000)]}
+    train, valid = held_out(columns, 200)
+    numbers = [int(text[1:]) for text in valid["source"]]
+    assert valid["target"] == [f"t{number}" for number in numbers] and len(train["source"]) == 4800
+    assert numbers == sorted(numbers) and all(sum(n // 25 == m // 25 for m in numbers) == 25 for n in numbers)
+    assert min(numbers) < 1000 and max(numbers) > 4000
+
+
+def test_reading_says_how_many_are_held_out(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n".join([*(f"line {i}" for i in range(60)), *["same"] * 40]), encoding="utf-8")
+    data = DataConfig(train=(SourceConfig(file="a.txt"),), held_out=500)
+    said: list[str] = []
+    read = read_data(Recipe(task="language-modeling", data=data), tmp_path, said.append)
+    assert read.valid is not None and len(read.valid) == 10
+    assert len(said) == 1 and said[0].startswith("10 of 100 training texts held out for validation")
+    same = "same" in read.valid["text"]
+    assert ("equal to one of them" in said[0]) == same and read.train["text"].count("same") == (0 if same else 40)
+    other = read_data(Recipe(task="language-modeling", data=DataConfig(train=data.train)), tmp_path, said.append)
+    assert other.fingerprint != read.fingerprint
+    (tmp_path / "one.txt").write_text("one\none\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"`data.held_out` 5 leaves nothing to train on of 2 training records"):
+        data = DataConfig(train=(SourceConfig(file="one.txt"),), held_out=5)
+        read_data(Recipe(task="language-modeling", data=data), tmp_path, said.append)
