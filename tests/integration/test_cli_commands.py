@@ -81,15 +81,40 @@ def test_version(server: ForkServer, data: Path) -> None:
 
 
 def test_wrong_words_are_refused(server: ForkServer, data: Path) -> None:
-    for argv in (["trian"], ["translate"], ["score", "bleu"], ["translate", "run", "--beem", "3"], ["tokenizer", "x"]):
-        done = server.run(*argv, cwd=data)
-        assert done.status == 2 and done.stdout == "" and "Traceback" not in done.stderr and done.stderr
-    for argv in (
-        ["translate", "run", "--beam", "0"],
-        ["translate", "run", "--beam", "x"],
-        ["train", "tiny.yaml", "--seed", "-1"],
+    for words, said in (
+        ("trian", "unknown command 'trian'; did you mean 'train'? Known: attend, average, "),
+        ("tokenizer x", "unknown command 'x'. Known: decode, encode, info, train"),
+        ("translate", "`atento translate` needs MODEL (A run folder, a model folder or a hub name): got none; see: "),
+        ("score bleu", "`atento score` needs HYPOTHESES ("),
+        ("attend run text", "`atento attend` needs --out (FILE.html"),
+        ("translate run --beem 3", "`atento translate` has no option --beem; did you mean --beam?"),
+        ("translate run --xyzzy", "`atento translate` has no option --xyzzy; see: atento translate --help"),
+        ("translate run --beam", "--beam needs a value: got none"),
+        ("translate run --greedy=3", "--greedy takes no value"),
+        ("translate a b c", "`atento translate` takes MODEL [FILE]: got 'c' as well"),
+        ("doctor x", "`atento doctor` takes no arguments: got 'x' as well"),
+        ("translate run --beam 0", "--beam must be at least 1: got 0"),
+        ("translate run --beam x", "--beam must be a whole number: got 'x'"),
+        ("translate run --temperature warm", "--temperature must be a number: got 'warm'"),
+        ("translate run --threads 2000", "--threads must be at most 1024: got 2000"),
+        ("train tiny.yaml --seed -1", "--seed must lie between 0 and 9223372036854775807: got -1"),
+        ("embed run --seed 9223372036854775808", "--seed must lie between 0 and 9223372036854775807: got 92233720"),
+        ("average run --last 0", "--last must be at least 1: got 0"),
     ):
-        assert server.run(*argv, cwd=data).status == 2
+        done = server.run(*words.split(), cwd=data)
+        refused(done, said)
+        assert done.stderr.count("\n") == 1 and "╭" not in done.stderr  # one line, no box
+
+
+def test_help_shows_no_range_of_a_seed(server: ForkServer, data: Path) -> None:
+    for command in (["train"], ["translate"], ["embed"], ["evaluate"], ["score"], ["attend"], ["notes"]):
+        text = server.run(*command, "--help", cwd=data).stdout
+        assert "--seed" in text and "9223372036854775807" not in text and "SEED" in text, command
+
+
+def test_an_empty_name_of_a_file(server: ForkServer, here: Path) -> None:
+    refused(server.run("translate", "run", "", cwd=here), "a file name must not be empty: got ''")
+    refused(server.run("score", "bleu", "", "tiny.yaml", cwd=here), "a file name must not be empty: got ''")
 
 
 LIGHT = """

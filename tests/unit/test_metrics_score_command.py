@@ -50,7 +50,7 @@ def test_one_line_with_the_settings(files: Path) -> None:
 
 def test_interval_and_other_seed(files: Path) -> None:
     low, high = bleu(["o gato está no tapete", "bom dia"], ["o gato está sentado no tapete", "bom dia"]).interval()
-    assert f" [{low:.1f}, {high:.1f}] nrefs:1|case:mixed" in run("bleu", "out.pt", "ref.pt", "--interval").stdout
+    assert f" [{low:.2f}, {high:.2f}] nrefs:1|case:mixed" in run("bleu", "out.pt", "ref.pt", "--interval").stdout
 
 
 def test_paired_test_against_another_output(files: Path) -> None:

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which; all if not given.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which; all if not given.")] = None,
     seconds: Annotated[
         float, typer.Option(min=1, help="How long each side is measured; positions: 30 for its usual steps.")
     ] = 30.0,

@@ -19,9 +19,7 @@ RecipeArgument = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="key=value ...", help="Changes, such as training.steps=1000; ~key goes back to the default."
-    ),
+    typer.Argument(metavar="key=value", help="Changes, such as training.steps=1000; ~key goes back to the default."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -75,7 +73,7 @@ def show(
 def explain(
     key: Annotated[
         str | None,
-        typer.Argument(metavar="[KEY]", help="A dotted key, such as training.steps; all sections if not given."),
+        typer.Argument(metavar="KEY", help="A dotted key, such as training.steps; all sections if not given."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

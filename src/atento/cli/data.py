@@ -12,7 +12,7 @@ from atento.cli.outputs import output_folder
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at data before training on it, or fetch some.")
 RecipeArgument = Annotated[str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", help="Changes to the recipe.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="Changes to the recipe.")]
 
 
 @data_app.command("stats", epilog="Example:  atento data stats my.yaml")

@@ -14,9 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    sentences: Annotated[
-        list[str] | None, typer.Argument(metavar="[SENTENCE ...]", help="English of your own.")
-    ] = None,
+    sentences: Annotated[list[str] | None, typer.Argument(metavar="SENTENCE", help="English of your own.")] = None,
     out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder.")] = Path("runs/demo"),
     steps: Annotated[
         int | None,

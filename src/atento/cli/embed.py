@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 def embed(
     model: ModelArgument,
-    file: Annotated[str, typer.Argument(metavar="[FILE]", help="One text a line; - is standard input.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE", help="One text a line; - is standard input.")] = "-",
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.npy", help="Write a NumPy file (N,D) instead, replaced if it exists.")
     ] = None,
@@ -63,7 +63,7 @@ def embed(
 def similarity(
     model: ModelArgument,
     file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="Two texts a line, a TAB between; - is standard input.")
+        str, typer.Argument(metavar="FILE", help="Two texts a line, a TAB between; - is standard input.")
     ] = "-",
     layer: Layer = None,
     pooling: Pooling = None,

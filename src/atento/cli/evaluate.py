@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     model: ModelArgument,
     data: Annotated[
-        list[str], typer.Argument(metavar="DATA...", help="One file with two columns, or two parallel files.")
+        list[str], typer.Argument(metavar="DATA", help="One file with two columns, or two parallel files.")
     ],
     task: Annotated[
         str | None, typer.Option(help="translation or summarization; the model's own if not given.")

@@ -29,6 +29,7 @@ from atento.cli import (
     writing,
 )
 from atento.cli import evaluate as evaluation
+from atento.cli.messages import WrongWords, sentence
 from atento.errors import AtentoError
 
 app = typer.Typer(
@@ -92,13 +93,21 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
-        app(prog_name="atento")
+        status = app(prog_name="atento", standalone_mode=False)
         sys.stdout.flush()
+        if status:  # of `typer.Exit`; a command itself returns nothing
+            sys.exit(status)
     except AtentoError as error:
         if debug:
             traceback.print_exc()
         _tell(f"{'' if error.exit_status == 75 else 'error: '}{error}")
         _leave(error.exit_status)
+    except WrongWords as error:
+        if debug:
+            traceback.print_exc()
+        text = sentence(error)
+        _tell(text if type(error).__name__ == "NoArgsIsHelpError" else f"error: {text}")
+        _leave(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read has enough
         _leave(0)

@@ -6,9 +6,27 @@ from typing import Annotated
 
 import typer
 
+from atento.errors import UsageError
+
+MOST_SEEDS = 2**63
+
+
+def check_seed(seed: int | None) -> int | None:
+    """A seed that every generator takes; None where it was not given and the recipe says it.
+
+    Raises:
+        UsageError: below 0, or 2**63 and more.
+    """
+    if seed is not None and not 0 <= seed < MOST_SEEDS:
+        raise UsageError(f"--seed must lie between 0 and {MOST_SEEDS - 1}: got {seed}")
+    return seed
+
+
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda ...")]
 Precision = Annotated[str, typer.Option(help="float32, bfloat16, int8 (to write) or float64.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of whatever is drawn.")]
+Seed = Annotated[
+    int, typer.Option(metavar="SEED", callback=check_seed, help="Seed of whatever is drawn: a whole number from 0 up.")
+]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Processor threads; all cores if not given.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A run folder, a model folder or a hub name.")]

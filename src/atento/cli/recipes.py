@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from atento.cli.options import AsJson
 from atento.cli.outputs import output_file
 from atento.errors import UsageError
 
@@ -15,7 +16,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A name from: atento r
 
 
 @recipes_app.command("list")
-def list_recipes(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def list_recipes(as_json: AsJson = False) -> None:
     """List the shipped recipes, one a line: the name and what it is for.
 
     Example: atento recipes list

@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 def runs(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[FOLDER | show RUN]", help="Default: the folder runs.")
+        list[str] | None, typer.Argument(metavar="FOLDER | show RUN", help="Default: the folder runs.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

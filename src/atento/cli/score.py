@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from atento.cli.options import AsJson, check_seed
+
 EPILOG = "Example:  atento score bleu output.pt reference.pt --interval --against other.pt"
 
 
@@ -22,8 +24,8 @@ def score(
         str | None, typer.Option(metavar="OTHER", help="Another system's output: a paired bootstrap test.")
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Bootstrap samples, for the interval and the test.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    seed: Annotated[int, typer.Option(metavar="SEED", callback=check_seed, help="Seed of the bootstrap.")] = 1,
+    as_json: AsJson = False,
 ) -> None:
     """Score text against references: line N of the hypotheses answers line N of every reference file."""
     from atento.data.sources import read_lines
@@ -55,7 +57,7 @@ def score(
             return str(one), record
         low, high = one.interval(samples=samples, seed=seed)
         record["interval"] = {"level": 0.95, "low": low, "high": high, "samples": samples, "seed": seed}
-        return f"{one.name} {one.value:.2f} [{low:.1f}, {high:.1f}] {one.settings}", record
+        return f"{one.name} {one.value:.2f} [{low:.2f}, {high:.2f}] {one.settings}", record
 
     line, record = told(found)
     if test is None:

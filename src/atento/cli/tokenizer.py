@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 tokenizer_app = typer.Typer(no_args_is_help=True, help="Train subword models and use them.")
 
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="The tokenizer's folder.")]
-Lines = Annotated[str, typer.Argument(metavar="[FILE|-]", help="One item a line; - is standard input.")]
+Lines = Annotated[str, typer.Argument(metavar="FILE", help="One item a line; - is standard input.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -22,7 +22,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
     epilog="Example:  atento tokenizer train train.en train.pt --out spm --kind unigram --vocab-size 8000"
 )
 def train(
-    files: Annotated[list[str], typer.Argument(metavar="FILES...", help="Text, one sentence a line; - is stdin.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Text, one sentence a line; - is stdin.")],
     out: Annotated[str, typer.Option(metavar="DIR", help="The folder to write.")],
     kind: Annotated[str, typer.Option(help="unigram, bpe, wordpiece, word, character or byte.")] = "unigram",
     vocab_size: Annotated[int, typer.Option(help="Pieces, the special and byte pieces among them.")] = 8000,
@@ -108,7 +108,7 @@ def decode(directory: Folder, file: Lines = "-", as_json: AsJson = False) -> Non
 @tokenizer_app.command(epilog="Example:  atento tokenizer info spm valid.pt")
 def info(
     directory: Folder,
-    file: Annotated[str | None, typer.Argument(metavar="[FILE|-]", help="Text to measure it on.")] = None,
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="Text to measure it on.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Kind, size, special tokens and fingerprint; on a text also pieces a word (fertility) and unknown pieces."""

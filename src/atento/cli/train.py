@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from atento.cli.options import Threads
+from atento.cli.options import Threads, check_seed
 
 
 def register(app: typer.Typer) -> None:
@@ -15,13 +15,15 @@ def register(app: typer.Typer) -> None:
 def train(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[key=value ...]", help="Changes, such as training.steps=1000.")
+        list[str] | None, typer.Argument(metavar="key=value", help="Changes, such as training.steps=1000.")
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME if not given.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Move a folder that stands in the way aside.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda ...")] = "auto",
     precision: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything that is drawn.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="SEED", callback=check_seed, help="Seed of everything that is drawn.")
+    ] = None,
     threads: Threads = None,
 ) -> None:
     """Train what the recipe says. An unfinished run goes on exactly where it stopped.

@@ -15,7 +15,7 @@ from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, T
 if TYPE_CHECKING:
     from atento.model import Model
 
-File = Annotated[str, typer.Argument(metavar="[FILE]", help="One text a line; - is standard input.")]
+File = Annotated[str, typer.Argument(metavar="FILE", help="One text a line; - is standard input.")]
 SplitSentences = Annotated[
     bool, typer.Option("--split-sentences", help="Each sentence of a line by itself, joined again.")
 ]

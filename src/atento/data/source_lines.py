@@ -110,6 +110,8 @@ def open_binary(path: Path, name: str) -> Iterator[BinaryIO]:
     Raises:
         DataError: missing, a directory, a pipe or a device, not readable, or named `.gz` without being gzip.
     """
+    if not name:
+        raise DataError("a file name must not be empty: got ''; `-` reads standard input")
     try:
         mode = path.stat().st_mode  # looked at before it is opened: opening a pipe would wait for ever
     except FileNotFoundError:

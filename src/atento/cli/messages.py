@@ -1,0 +1,85 @@
+"""Wrong words on the command line as one sentence: the option or argument, the rule, the value got."""
+
+import re
+from difflib import get_close_matches
+from typing import Any
+
+import typer
+
+from atento.errors import nearest
+
+# what Typer raises for wrong words (Click's class; Typer has carried its own copy of Click since 0.27)
+WrongWords: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+
+
+def sentence(error: Exception) -> str:
+    """What is wrong with the words that were typed, as one sentence; empty where the help itself was the answer."""
+    found: Any = error
+    kind, context = type(error).__name__, getattr(error, "ctx", None)
+    command = "atento" if context is None else context.command_path
+    if kind == "NoArgsIsHelpError":
+        return str(found.format_message())
+    if kind == "NoSuchOption":
+        return _unknown_option(found.option_name, context, command)
+    if kind == "MissingParameter":
+        return _missing(found.param, command)
+    if kind == "BadOptionUsage":
+        needs = "takes no value" if "not take" in found.message else "needs a value: got none"
+        return f"{found.option_name} {needs}"
+    if kind == "BadParameter" and found.param is not None:
+        return f"{_name(found.param)} {_rule(found)}"
+    named = re.match(r"No such command ['\"](.*?)['\"]\.(?: Did you mean|$)", found.message)
+    if named and context is not None:
+        return f"unknown command {named[1]!r}{nearest(named[1], list(context.command.commands))}"
+    extra = re.match(r"Got unexpected extra argument\S* \((.*)\)", found.message)
+    if extra and context is not None:
+        return f"`{command}` takes {_takes(context)}: got {extra[1]!r} as well"
+    text = str(found.format_message()).rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _unknown_option(name: str, context: Any, command: str) -> str:
+    known = [] if context is None else [one for param in context.command.params for one in param.opts]
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {close[0]}?" if close else f"; see: {command} --help"
+    return f"`{command}` has no option {name}{hint}"
+
+
+def _missing(param: Any, command: str) -> str:
+    meaning = f" ({param.help.rstrip('.')})" if getattr(param, "help", None) else ""
+    return f"`{command}` needs {_name(param)}{meaning}: got none; see: {command} --help"
+
+
+def _rule(error: Any) -> str:
+    """The rule that a value breaks, and the value: what the validator behind Typer knows, else Typer's own words."""
+    cause = error.__cause__
+    if cause is None or not hasattr(cause, "errors"):
+        return f"is wrong: {error.message}"
+    first = cause.errors()[0]
+    limits = first.get("ctx", {})
+    rules = {
+        "greater_than_equal": f"must be at least {limits.get('ge')}",
+        "less_than_equal": f"must be at most {limits.get('le')}",
+        "int_parsing": "must be a whole number",
+        "float_parsing": "must be a number",
+    }
+    got = str(first["input"])
+    shown = got if re.fullmatch(r"-?[\d.]+", got) else repr(got)
+    return f"{rules.get(first['type'], 'is wrong: ' + first['msg'])}: got {shown}"
+
+
+def _name(param: Any) -> str:
+    """An option by its longest name, an argument by the name that help shows."""
+    if param.param_type_name == "option":
+        return str(max(param.opts, key=len))
+    return str(param.metavar or param.name.upper())
+
+
+def _takes(context: Any) -> str:
+    """The arguments of a command: MODEL [FILE]."""
+    words = []
+    for param in context.command.params:
+        if param.param_type_name == "argument":
+            name = f"{_name(param)}{'' if param.nargs == 1 else ' ...'}"
+            words.append(name if param.required else f"[{name}]")
+    return " ".join(words) or "no arguments"
