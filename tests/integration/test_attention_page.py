@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from atento.decoding import Beam, generate
+from atento.decoding.trace import Trace
 from atento.inspection import AttentionRecord
+from atento.inspection.decoding_page import decoding_page
+from atento.inspection.page import attention_page
+from atento.networks import build_network, presets
 
 pytestmark = pytest.mark.integration
 CHROMIUM = Path("/usr/bin/chromium")
@@ -344,3 +350,118 @@ def test_five_hundred_tokens_redraw_at_once_and_their_table_keeps_the_strongest(
     assert seen.page.locator("#table tbody tr").last.locator("td").count() == 8
     seen.page.locator("#view-lines").click()
     assert seen.page.locator("#row-tokens li").count() == length and seen.complaints == []
+
+
+def test_the_overview_shows_every_layer_and_head_and_a_click_opens_one(opened: Any) -> None:
+    seen = opened(pair(*SHORT), "#view=overview")
+    thumbs = seen.page.locator(".thumb")
+    assert thumbs.count() == 2 * 3
+    seen.page.wait_for_function("[...document.querySelectorAll('.thumb canvas')].every(c => c.width > 1)")
+    pictures = thumbs.locator("canvas").evaluate_all("all => all.map(c => c.toDataURL())")
+    assert len(set(pictures)) == 6
+    seen.page.get_by_label("Layer 0, head 2").click()
+    assert "layer 0, head 2" in seen.caption() and seen.page.locator("#heat").is_visible()
+    assert seen.complaints == []
+
+
+def test_all_heads_are_drawn_in_colours_and_each_can_be_left_out(opened: Any) -> None:
+    seen = opened(pair(*SHORT), "#view=lines&head=colours")
+    drawn = "document.getElementById('lines-canvas').toDataURL()"
+    every = seen.page.evaluate(drawn)
+    chips = seen.page.locator("#heads button")
+    assert chips.count() == 3
+    colours = chips.locator("i").evaluate_all("all => all.map(i => getComputedStyle(i).backgroundColor)")
+    assert len(set(colours)) == 3
+    for head in range(3):
+        chips.nth(head).click()
+    assert seen.page.evaluate(drawn) != every
+    empty = "(c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.every(v => v === 0))"
+    assert seen.page.evaluate(f"{empty}(document.getElementById('lines-canvas'))")
+    seen.page.locator("#view-heat").click()
+    assert "mean of 3 heads" in seen.caption()
+
+
+def test_what_is_below_the_threshold_is_left_out(opened: Any) -> None:
+    seen = opened(pair(*SHORT), "#head=0")
+    before = seen.picture()
+    seen.page.locator("#least").evaluate("s => { s.value = 60; s.dispatchEvent(new Event('input')); }")
+    assert seen.picture() != before
+    assert float(seen.page.locator("#least-value").text_content()) == pytest.approx(
+        seen.page.evaluate("0.6 * view.largest"), abs=1e-4
+    )
+    assert "least=60" in seen.page.url
+
+
+def test_a_map_of_even_weights_stays_pale_and_draws_no_lines(opened: Any) -> None:
+    """To the largest, 1/30 was the strongest colour, and the lines one blue mass."""
+    even = [np.full((1, 30, 30), 1 / 30, dtype=np.float32)]
+    seen = opened(AttentionRecord(tokens=[f"w{n}" for n in range(30)], kinds={"encoder": even}), "#view=lines")
+    drawn = "(c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data].some(v => v > 0))"
+    assert not seen.page.evaluate(f"{drawn}(document.getElementById('lines-canvas'))")
+    assert seen.page.evaluate("view.top") == pytest.approx(4 / 30, rel=1e-5)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_long_map_fits_the_width_where_asked(opened: Any, width: int) -> None:
+    length = 200
+    layers = [np.random.default_rng(0).dirichlet(np.ones(length), size=(1, length)).astype(np.float32)]
+    seen = opened(AttentionRecord(tokens=[f"w{n}" for n in range(length)], kinds={"encoder": layers}), width=width)
+    beyond = "document.getElementById('heat').scrollWidth - document.getElementById('heat').clientWidth"
+    assert seen.page.evaluate(beyond) > 0
+    seen.page.locator("#fit").check()
+    assert seen.page.evaluate(beyond) == 0
+
+
+def test_a_long_title_is_folded(opened: Any) -> None:
+    seen = opened(pair(*SHORT, title="palavra " * 120))
+    folded = seen.page.locator("#title").bounding_box()["height"]
+    assert folded < 80
+    seen.page.locator("#title-more").click()
+    assert seen.page.locator("#title").bounding_box()["height"] > 2 * folded
+    assert not opened(pair(*SHORT, title="short")).page.locator("#title-more").is_visible()
+
+
+def test_a_page_of_several_sentences_shows_each(browser: Any, tmp_path: Path) -> None:
+    records = [pair(*SHORT, title="first"), pair(SHORT[0][:3], SHORT[1][:2], title="second")]
+    (tmp_path / "page.html").write_text(attention_page(records), encoding="utf-8")
+    context = browser.new_context(viewport={"width": 1200, "height": 760})
+    seen = Opened(context.new_page(), (tmp_path / "page.html").as_uri())
+    assert seen.page.locator("#title").text_content() == "first"
+    seen.page.select_option("#sentence", "1")
+    assert seen.page.locator("#title").text_content() == "second"
+    np.testing.assert_allclose(seen.table()[2], records[1].weights(1, "mean", "cross"), atol=5e-5)
+    seen.page.reload()
+    assert seen.page.locator("#title").text_content() == "second" and seen.complaints == []
+    context.close()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_decoding_page_opens_on_the_root_and_cuts_no_number(browser: Any, tmp_path: Path, width: int) -> None:
+    """The root once stood out of view, and the column of log-probabilities was cut."""
+
+    tokens = 12
+    torch.manual_seed(0)
+    network = build_network(
+        presets.gpt2(vocab_size=tokens, d_model=16, d_ff=32, n_heads=2, n_layers=1, max_len=32)
+    ).eval()
+    trace = Trace(name=lambda token: f"palavra{token}")
+    generate(network, torch.tensor([[1, 2]]), Beam(6, n_best=6), max_new_tokens=12, eos_id=(), trace=trace)
+    (tmp_path / "page.html").write_text(decoding_page(trace, title="uma frase"), encoding="utf-8")
+    context = browser.new_context(viewport={"width": width, "height": 800})
+    seen = Opened(context.new_page(), (tmp_path / "page.html").as_uri())
+    inside = """(selector) => {
+        const box = document.querySelector(selector).getBoundingClientRect();
+        const frame = document.querySelector(".trees").getBoundingClientRect();
+        return box.top >= frame.top && box.bottom <= frame.bottom && box.left >= frame.left && box.right <= frame.right;
+    }"""
+    assert seen.page.evaluate(
+        "document.querySelector('.trees').scrollHeight > document.querySelector('.trees').clientHeight"
+    )
+    assert seen.page.evaluate(inside, ".tree .step-0 rect")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+    cut = """() => [...document.querySelectorAll("td.number")].filter((cell) => {
+        const frame = cell.closest(".scroll").getBoundingClientRect(), box = cell.getBoundingClientRect();
+        return box.right > frame.right + 1 || cell.scrollWidth > cell.clientWidth;
+    }).length"""
+    assert seen.page.locator("td.number").count() > 10 and seen.page.evaluate(cut) == 0
+    context.close()

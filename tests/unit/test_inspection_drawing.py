@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import io
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -77,7 +78,7 @@ def test_hostile_tokens_end_no_element_of_the_page() -> None:
     assert names.count("script") == 2 and names.count("style") == 1 and names.count("title") == 1
     assert "b" not in names and not {"link", "img", "iframe", "object", "base", "form"} & set(names)
     assert page.texts["title"][0].startswith("<script>alert(1)</script>")
-    data = json.loads(page.texts["script"][0])
+    data = json.loads(page.texts["script"][0])["sentences"][0]
     assert [token[0] for token in data["kinds"]["decoder"]["sides"][0]["tokens"]][:6] == HOSTILE[:6]
     assert not re.search("[<>&\u2028\u2029]", page.texts["script"][0])
 
@@ -108,7 +109,7 @@ def test_nothing_in_the_page_acts_outside_its_script_or_names_an_address() -> No
 
 def test_weights_stand_in_the_page_to_the_last_bit() -> None:
     record = hostile()
-    data = json.loads(Page(attention_page(record)).texts["script"][0])
+    data = json.loads(Page(attention_page(record)).texts["script"][0])["sentences"][0]
     for head, text in enumerate(data["kinds"]["decoder"]["layers"][0]):
         values = np.frombuffer(base64.b64decode(text), dtype="<f4").reshape(len(HOSTILE), -1)
         np.testing.assert_array_equal(values, record.weights(0, head))
@@ -125,7 +126,7 @@ def test_large_pages_round_and_huge_ones_are_refused() -> None:
     assert EXACT_LIMIT < 5 * 1000 * 1000
     text = attention_page(record)
     assert len(text) < 5 * 1000 * 1000 * 3
-    data = json.loads(Page(text).texts["script"][0])
+    data = json.loads(Page(text).texts["script"][0])["sentences"][0]
     values = np.frombuffer(base64.b64decode(data["kinds"]["encoder"]["layers"][0][0]), dtype="<u2") / 65535
     assert data["exact"] is False and np.abs(values - 0.001).max() < 1e-5
     with pytest.raises(UsageError, match=f"at most {LIMIT:,} weights: got 49,000,000; .* shorter text"):
@@ -134,7 +135,7 @@ def test_large_pages_round_and_huge_ones_are_refused() -> None:
 
 def test_the_page_opens_on_the_map_that_was_asked_for() -> None:
     page = Page(attention_page(hostile(), layer=-1, head=-1, words=True))
-    start = json.loads(page.texts["script"][0])["start"]
+    start = json.loads(page.texts["script"][0])["sentences"][0]["start"]
     assert start == {"kind": "decoder", "layer": 0, "head": 1, "merge": True}
     with pytest.raises(UsageError, match="`head` must be from 0 to 1"):
         attention_page(hostile(), head=5)
@@ -252,3 +253,19 @@ def test_mask_labels_keep_their_columns_with_wide_characters_and_may_stand_on_on
 def test_what_is_no_mask_is_refused(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         mask_text(*arguments)
+
+
+def test_a_long_title_is_wrapped_in_a_png_and_none_of_it_clipped() -> None:
+    """Drawn with its title, the picture is as wide as without one, and its edges stay white."""
+
+    from matplotlib.image import imread
+
+    tokens = ["um", "dois", "três"]
+    kinds = {"encoder": [np.full((1, 3, 3), 1 / 3, dtype=np.float32)]}
+    pictures = [
+        imread(io.BytesIO(attention_png(AttentionRecord(tokens=tokens, kinds=kinds, title=title))))[..., :3]
+        for title in ("", "uma frase bastante longa " * 8)
+    ]
+    assert pictures[0].shape[1] == pictures[1].shape[1]
+    for picture in pictures:
+        assert (picture[:, :3] == 1).all() and (picture[:, -3:] == 1).all() and (picture[:2] == 1).all()

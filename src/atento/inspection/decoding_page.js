@@ -41,10 +41,20 @@ function showRun() {
   document.querySelectorAll(".tree").forEach((tree) => { tree.hidden = Number(tree.dataset.run) !== run; });
   part("step").max = String(Math.max(1, steps.length));
   part("step").value = part("step").max;
+  showRoot();
   fill(part("found"), ["output", "log-probability", "score", ""], found.map((one) => ({
     cells: [words(one.text), number(one.log_prob), number(one.score), one.finished ? "finished" : "cut off"],
   })));
   showStep();
+}
+
+// The tree opens on its root, which stands in the middle of its height.
+function showRoot() {
+  const box = document.querySelector(".trees"), root = box.querySelector(`.tree[data-run="${run}"] .step-0 rect`);
+  if (!root) return;
+  const at = root.getBoundingClientRect(), frame = box.getBoundingClientRect();
+  box.scrollLeft = 0;
+  box.scrollTop += at.top + at.height / 2 - frame.top - box.clientHeight / 2;
 }
 
 function showStep() {

@@ -1,6 +1,7 @@
 """Maps and masks as pictures that stand still: SVG, PNG (with matplotlib) and rows of text."""
 
 import io
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -167,7 +168,9 @@ def attention_png(
     for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
         label.set_parse_math(False)  # a token may hold dollar signs
     axes.spines[:].set_visible(False)
-    axes.set_title("\n".join(filter(None, (drawn.title, drawn.caption))), fontsize=10, parse_math=False)
+    columns = int(figure.get_figwidth() * 11)  # of text of size 10 in so many inches
+    lines = [line for text in (drawn.title, drawn.caption) for line in textwrap.wrap(text, columns)]
+    figure.suptitle("\n".join(lines), fontsize=10, parse_math=False)
     figure.colorbar(picture, ax=axes, shrink=0.6)
     written = io.BytesIO()
     FigureCanvasAgg(figure)

@@ -1,6 +1,6 @@
 // The page itself: state (kept in the address), controls, keys, details and table.
 const $ = (id) => document.getElementById(id);
-const state = { view: "heat", hide: false, scale: "largest", pin: null, ...DATA.start };
+const state = { view: "heat", hide: false, scale: "largest", fit: false, least: 0, off: [], sentence: 0, pin: null, ...DATA.start };
 const cellAt = { row: -1, column: -1 };  // the cell pointed at or walked to, in the map as shown
 const near = { row: -1, column: -1 };  // the token pointed at in the lines view
 let view, geo, rowHeight;
@@ -17,12 +17,18 @@ function element(tag, name, ...children) {
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   const choose = (name, allowed) => { if (allowed.includes(given.get(name))) state[name] = given.get(name); };
-  choose("view", ["heat", "lines"]);
+  const sentence = Number(given.get("sentence"));
+  if (Number.isInteger(sentence) && sentence < PAGE.sentences.length && sentence !== state.sentence && sentence >= 0) {
+    state.sentence = sentence;
+    chooseSentence(sentence);
+  }
+  choose("view", ["overview", "heat", "lines"]);
   choose("kind", Object.keys(DATA.kinds));
   choose("scale", ["largest", "one"]);
-  for (const name of ["merge", "hide"]) if (given.has(name)) state[name] = given.get(name) === "1";
+  for (const name of ["merge", "hide", "fit"]) if (given.has(name)) state[name] = given.get(name) === "1";
+  if (/^\d+$/.test(given.get("least") || "")) state.least = Math.min(100, Number(given.get("least"))) / 100;
   if (/^\d+$/.test(given.get("layer") || "")) state.layer = Number(given.get("layer"));
-  if (/^(\d+|mean|max)$/.test(given.get("head") || "")) state.head = given.get("head");
+  if (/^(\d+|mean|max|colours)$/.test(given.get("head") || "")) state.head = given.get("head");
   const pin = /^(row|column)-(\d+)$/.exec(given.get("pin") || "");
   if (given.toString()) state.pin = pin ? { side: pin[1], token: Number(pin[2]) } : null;
 }
@@ -30,16 +36,20 @@ function readAddress() {
 function writeAddress() {
   const { view: shown, kind, layer, head, scale, pin } = state;
   const given = new URLSearchParams({ view: shown, kind, layer, head, scale });
-  for (const name of ["merge", "hide"]) given.set(name, state[name] ? "1" : "0");
+  for (const name of ["merge", "hide", "fit"]) given.set(name, state[name] ? "1" : "0");
+  if (state.least) given.set("least", String(Math.round(100 * state.least)));
+  if (state.sentence) given.set("sentence", String(state.sentence));
   if (pin) given.set("pin", `${pin.side}-${pin.token}`);
   if (location.hash.slice(1) !== given.toString()) history.replaceState(null, "", `#${given}`);
 }
 
 // Brings layer, head and pin into what the chosen kind has.
 function settle() {
+  if (!DATA.kinds[state.kind]) state.kind = Object.keys(DATA.kinds)[0];
   const { layers, sides } = DATA.kinds[state.kind];
   state.layer = Math.min(state.layer, layers.length - 1);
-  if (state.head !== "mean" && state.head !== "max")
+  if (state.head === "colours" && state.view !== "lines") state.head = "mean";  // one map shows one head, or them joined
+  if (!["mean", "max", "colours"].includes(state.head))
     state.head = Math.min(Number(state.head), layers[state.layer].length - 1);
   const side = state.pin && sides[state.pin.side === "row" ? 0 : 1];
   if (side && state.pin.token >= side.tokens.length) state.pin = null;
@@ -48,7 +58,8 @@ function settle() {
 function change(part) {
   const kind = state.kind, before = state.pin;
   Object.assign(state, part);
-  if (state.kind !== kind && before) {  // a pin stays only where its side is still the same text
+  if ("sentence" in part) { chooseSentence(state.sentence); state.pin = null; }
+  if (state.kind !== kind && before && state.pin) {  // a pin stays only where its side is still the same text
     const at = before.side === "row" ? 0 : 1;
     const text = (name) => JSON.stringify(DATA.kinds[name].sides[at].tokens);
     if (text(kind) !== text(state.kind)) state.pin = null;
@@ -90,7 +101,7 @@ function marks() {
 
 function layHeat() {
   const box = $("heat"), ctx = $("heat-canvas").getContext("2d");
-  geo = heatGeometry(ctx, view, box.clientWidth);
+  geo = heatGeometry(ctx, view, box.clientWidth, state.fit);
   $("heat-space").style.width = `${geo.width}px`;
   $("heat-space").style.height = `${geo.height}px`;
   drawHeatWindow();
@@ -139,93 +150,32 @@ function drawLinkLines() {
   const top = largestOf(view, focus);
   shadeTokens($("column-tokens"), focus.row >= 0 ? (c) => view.at(focus.row, c) / top : null);
   shadeTokens($("row-tokens"), focus.column >= 0 ? (r) => view.at(r, focus.column) / top : null);
-  drawLines($("lines-canvas"), view, rowHeight, focus);
+  const heads = view.layers[state.layer].map((_, head) => head).filter((head) => !state.off.includes(head));
+  const maps = state.head === "colours"
+    ? heads.map((head) => [buildView({ ...state, head }), headColour(head)]) : [[view, css("--accent")]];
+  drawLines($("lines-canvas"), maps.length ? maps : [[{ ...view, rows: [] }, ""]], rowHeight, focus);
+}
+
+function layHeads() {
+  const shown = state.view === "lines" && state.head === "colours";
+  $("heads").hidden = !shown;
+  if (!shown) return;
+  $("heads").replaceChildren(...view.layers[state.layer].map((_, head) => {
+    const sign = element("i"), button = element("button", "", sign, `head ${head}`);
+    sign.style.background = headColour(head);
+    button.type = "button";
+    button.setAttribute("aria-pressed", String(!state.off.includes(head)));
+    button.addEventListener("click", () => change({
+      off: state.off.includes(head) ? state.off.filter((other) => other !== head) : [...state.off, head] }));
+    return button;
+  }));
 }
 
 function drawLegend() {
-  const colours = DATA.ramps[isDark() ? "dark" : "light"];
+  const colours = PAGE.ramps[isDark() ? "dark" : "light"];
   $("ramp").style.background = `linear-gradient(to right, ${colours.join(", ")})`;
-  $("ramp-top").textContent = view.top === 1 ? "1" : view.top.toFixed(view.top < 0.1 ? 3 : 2);
+  $("ramp-top").textContent = state.view === "overview" && state.scale === "largest" ? "each head's largest" : view.top === 1 ? "1" : view.top.toFixed(view.top < 0.1 ? 3 : 2);
   $("zero-sign").hidden = !view.zeros || state.view !== "heat";
-}
-
-// --- words about the map ---
-
-function many(count, thing) { return `${count} ${thing}${count === 1 ? "" : "s"}`; }
-
-function caption() {
-  const heads = view.layers[state.layer].length;
-  const joined = { mean: "mean", max: "maximum" }[state.head];
-  const head = joined ? `${joined} of ${many(heads, "head")}` : `head ${state.head}`;
-  const name = view.name[0].toUpperCase() + view.name.slice(1);
-  const reading = view.writes ? "Each row is a target word being written; it reads the columns."
-    : "Each row reads the columns.";
-  return `${name}, layer ${state.layer}, ${head}${view.mask ? ` (mask: ${view.mask})` : ""}. ${reading}`;
-}
-
-function linkList(pairs, top) {
-  const list = element("ol", "links");
-  for (const [label, weight] of pairs) {
-    const bar = element("i");
-    bar.style.width = `${Math.min(100, (100 * weight) / top)}%`;
-    const name = element("span", "name", label);
-    name.title = label;
-    list.append(element("li", "", name, element("span", "bar", bar), element("span", "value", number(weight))));
-  }
-  return pairs.length ? list : element("p", "note", "nothing");
-}
-
-function renderDetails() {
-  const box = $("details"), row = placeOf("row"), column = placeOf("column"), place = Math.max(row, column);
-  box.replaceChildren();
-  if (place < 0) {
-    box.append(element("h2", "", "Strongest links"), linkList(strongestLinks(view, 8), view.largest || 1));
-    box.append(element("p", "note", "Choose a token, by click or with the → key, to see where it looks."));
-  } else {
-    const token = row >= 0 ? view.rows[row] : view.columns[column];
-    const free = element("button", "", "Unpin");
-    free.type = "button";
-    free.addEventListener("click", () => change({ pin: null }));
-    box.append(element("div", "head", element("h2", "pin", token.label), free));
-    const reads = () => {
-      const pairs = view.columns.map((other, c) => [other.label, view.at(place, c)]);
-      box.append(element("h3", "", view.writes ? "While it is written, most is read from" : "reads most from"), linkList(largest(pairs, 10), 1));
-      if (view.hidden[place] > 0.00005) box.append(element("p", "note", `Hidden special tokens hold ${number(view.hidden[place])} of this row.`));
-    };
-    const isRead = () => {
-      const pairs = view.rows.map((other, r) => [other.label, view.at(r, place)]);
-      box.append(element("h3", "", "is read most by"), linkList(largest(pairs, row >= 0 ? 5 : 10), 1));
-    };
-    if (row >= 0) reads(); else isRead();
-    if (view.same && row >= 0) isRead(); else if (view.same) reads();
-  }
-  const { entropy, special } = mapSummary(view);
-  const even = Math.log(Math.max(1, view.columns.length));
-  box.append(element("p", "note",
-    `Spread of this map: ${entropy.toFixed(2)} nats a row (0: one token is read; ${even.toFixed(2)}: all alike).`));
-  if (special > 0) box.append(element("p", "note", `On special tokens: ${number(special)} of the weight.`));
-}
-
-function renderTable() {
-  if (!$("numbers").open) return;
-  const table = element("table"), body = element("tbody"), head = element("tr");
-  const small = view.rows.length * view.columns.length <= 20000;
-  const cell = (tag, text, scope) => {
-    const made = element(tag, "", text);
-    if (scope) made.scope = scope;
-    return made;
-  };
-  head.append(cell("th", view.writes ? "writes \\ reads" : "reads \\ is read"));
-  if (small) head.append(...view.columns.map((token) => cell("th", token.label, "col")));
-  view.rows.forEach((token, r) => {
-    const pairs = view.columns.map((other, c) => [other.label, view.at(r, c)]);
-    const cells = small ? pairs.map((pair) => cell("td", number(pair[1])))
-      : largest(pairs, 8).map((pair) => cell("td", `${pair[0]} ${number(pair[1])}`));
-    body.append(element("tr", "", cell("th", token.label, "row"), ...cells));
-  });
-  table.append(element("caption", "", small ? caption() : `${caption()} The map is large: each row's eight strongest.`));
-  table.append(element("thead", "", head), body);
-  $("table").replaceChildren(table);
 }
 
 function options(select, pairs, chosen) {
@@ -237,26 +187,39 @@ function renderControls() {
   const kindName = (kind) => DATA.kinds[kind].name.replace(/-attention$/, "");
   options($("kind"), Object.keys(DATA.kinds).map((kind) => [kind, kindName(kind)]), state.kind);
   options($("layer"), layers.map((_, at) => [at, String(at)]), state.layer);
-  options($("head"), [["mean", "mean"], ["max", "max"], ...layers[state.layer].map((_, at) => [at, String(at)])], state.head);
+  const joined = [["mean", "mean"], ["max", "max"], ...(state.view === "lines" ? [["colours", "all, in colours"]] : [])];
+  options($("head"), [...joined, ...layers[state.layer].map((_, at) => [at, String(at)])], state.head);
   $("scale").value = state.scale;
+  $("least").value = String(Math.round(100 * state.least));
+  $("least-value").textContent = state.least ? number(view.least) : "0";
+  $("fit").checked = state.fit;
+  $("fit").disabled = state.view !== "heat";
+  $("layer").disabled = $("head").disabled = state.view === "overview";
+  $("sentence").value = String(state.sentence);
   $("merge").checked = state.merge;
   $("merge").disabled = sides.every((side) => JSON.stringify(side.words) === JSON.stringify(side.tokens));
   $("hide").checked = state.hide;
   $("hide").disabled = !sides.some((side) => side.tokens.some((token) => token[3]));
-  for (const name of ["heat", "lines"]) $(`view-${name}`).setAttribute("aria-pressed", String(state.view === name));
+  for (const name of ["overview", "heat", "lines"]) $(`view-${name}`).setAttribute("aria-pressed", String(state.view === name));
 }
 
 function render() {
   settle();
-  view = buildView(state);
+  view = buildView(state.head === "colours" ? { ...state, head: "mean" } : state);
   cellAt.row = cellAt.column = -1;
   hideTip();
+  headline();
   renderControls();
   if ($("caption").textContent !== caption()) $("caption").textContent = caption();
   $("heat").setAttribute("aria-label", `Heat map of ${view.rows.length} by ${view.columns.length} weights. ${caption()} The table below holds the same numbers.`);
   $("heat").hidden = state.view !== "heat";
   $("lines").hidden = state.view !== "lines";
-  if (state.view === "heat") layHeat(); else layLines();
+  $("overview").hidden = state.view !== "overview";
+  $("save").hidden = state.view === "overview";
+  layHeads();
+  if (state.view === "heat") layHeat();
+  else if (state.view === "lines") layLines();
+  else layOverview($("overview"), state, (layer, head) => change({ view: "heat", layer, head }));
   drawLegend();
   renderDetails();
   renderTable();
@@ -297,7 +260,7 @@ function walk(key) {
 }
 
 function stepHead(by) {
-  const order = ["mean", "max", ...DATA.kinds[state.kind].layers[state.layer].keys()];
+  const order = ["mean", "max", ...(state.view === "lines" ? ["colours"] : []), ...DATA.kinds[state.kind].layers[state.layer].keys()];
   const next = order.findIndex((head) => String(head) === String(state.head)) + by;
   if (next >= 0 && next < order.length) change({ head: order[next] });
 }
@@ -309,7 +272,7 @@ function stepLayer(by) {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
-  if (event.target.closest && event.target.closest("select, .scroll")) return;
+  if (event.target.closest && event.target.closest("select, .scroll, input[type=range]")) return;
   if (event.shiftKey && event.key.startsWith("Arrow") && state.view === "heat") {
     walk(event.key);
     event.preventDefault();
@@ -326,7 +289,7 @@ function onKey(event) {
 
 function savePicture() {
   const canvas = document.createElement("canvas"), ctx = canvas.getContext("2d");
-  const whole = heatGeometry(ctx, view, 1000), sharp = Math.min(2, 12000 / Math.max(whole.width, whole.height));
+  const whole = heatGeometry(ctx, view, 1000, false), sharp = Math.min(2, 12000 / Math.max(whole.width, whole.height));
   canvas.width = Math.round((whole.width + 24) * sharp);
   canvas.height = Math.round((whole.height + 24) * sharp);
   ctx.scale(sharp, sharp);
@@ -344,18 +307,39 @@ function savePicture() {
   });
 }
 
-function start() {
+function foldTitle() {
+  const title = $("title"), more = $("title-more");
+  if (more.getAttribute("aria-expanded") === "true") return;
+  title.classList.add("folded");
+  more.hidden = title.scrollHeight <= title.clientHeight + 2;
+}
+
+function headline() {
   const names = Object.values(DATA.kinds);
   $("title").textContent = DATA.title || "Attention";
   const size = ({ layers }) => `${many(layers.length, "layer")} of ${many(layers[0].length, "head")}`;
   const sizes = names.every((kind) => size(kind) === size(names[0])) ? [size(names[0])]
     : names.map((kind) => `${kind.name}: ${size(kind)}`);
   $("subtitle").textContent = [DATA.model, ...sizes].filter(Boolean).join(" · ") + (DATA.exact ? "" : " · weights rounded to 0.00001");
+  foldTitle();
+}
+
+function start() {
+  options($("sentence"), PAGE.sentences.map((one, at) => [at, `${at + 1}. ${one.title || "Attention"}`]), 0);
+  $("sentence-label").hidden = PAGE.sentences.length < 2;
+  $("sentence").addEventListener("change", (event) => change({ sentence: Number(event.target.value) }));
+  $("least").addEventListener("input", (event) => change({ least: Number(event.target.value) / 100 }));
+  $("title-more").addEventListener("click", () => {
+    const more = $("title-more"), opened = more.getAttribute("aria-expanded") === "true";
+    more.setAttribute("aria-expanded", String(!opened));
+    more.textContent = opened ? "Whole title" : "Fold title";
+    $("title").classList.toggle("folded", opened);
+  });
   for (const id of ["kind", "scale"]) $(id).addEventListener("change", (event) => change({ [id]: event.target.value }));
   $("layer").addEventListener("change", (event) => change({ layer: Number(event.target.value) }));
   $("head").addEventListener("change", (event) => change({ head: event.target.value }));
-  for (const id of ["merge", "hide"]) $(id).addEventListener("change", (event) => change({ [id]: event.target.checked }));
-  for (const name of ["heat", "lines"]) $(`view-${name}`).addEventListener("click", () => change({ view: name }));
+  for (const id of ["merge", "hide", "fit"]) $(id).addEventListener("change", (event) => change({ [id]: event.target.checked }));
+  for (const name of ["overview", "heat", "lines"]) $(`view-${name}`).addEventListener("click", () => change({ view: name }));
   const canvas = $("heat-canvas");
   canvas.addEventListener("pointermove", (event) => { Object.assign(cellAt, pointed(event)); drawHeatWindow(); showTip(); });
   canvas.addEventListener("pointerleave", () => { cellAt.row = cellAt.column = -1; drawHeatWindow(); hideTip(); });
@@ -379,7 +363,7 @@ function start() {
   let width = $("heat").parentElement.clientWidth;
   new ResizeObserver(() => {
     const now = $("heat").parentElement.clientWidth;
-    if (now !== width) { width = now; render(); }
+    if (now !== width) { width = now; foldTitle(); render(); }
   }).observe($("heat").parentElement);
 }
 

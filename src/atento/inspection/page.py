@@ -1,6 +1,7 @@
 """One record as one web page: standalone, offline, with every layer and head in it and nothing let in from outside."""
 
 import base64
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -15,51 +16,70 @@ from atento.inspection.words import Matrix
 if TYPE_CHECKING:
     from atento.inspection.record import AttentionRecord, Head, Side
 
-SCRIPTS = ("page_data.js", "page_heat.js", "page_lines.js", "page.js")
+SCRIPTS = ("page_data.js", "page_heat.js", "page_lines.js", "page_overview.js", "page_details.js", "page.js")
 EXACT_LIMIT = 4_000_000  # weights; above it two bytes each, right to 0.00001
 LIMIT = 48_000_000  # weights; 12 layers of 12 heads over 512 tokens are 37.7 million
 
 
 def attention_page(
-    record: "AttentionRecord", layer: int = -1, head: "Head" = "mean", kind: str | None = None, *, words: bool = False
+    record: "AttentionRecord | Sequence[AttentionRecord]",
+    layer: int = -1,
+    head: "Head" = "mean",
+    kind: str | None = None,
+    *,
+    words: bool = False,
 ) -> str:
     """The whole page as text: style, script and data inside, so that it opens offline and asks nothing of the network.
 
-    It opens on the given layer, head and kind; `words` merges subwords from the start. Its content security policy
-    allows this one style and this one script, by hash, and no other source of anything; text becomes text nodes only.
-    Raises UsageError above 48 million weights, which no browser opens gladly.
+    It holds every layer and head of one record, or of several, among which its reader chooses; it opens on the first,
+    at the given layer, head and kind; `words` merges subwords from the start. Its content security policy allows this
+    one style and this one script, by hash, and no other source of anything; text becomes text nodes only.
+
+    Raises UsageError for no record, and above 48 million weights, which no browser opens gladly.
     """
-    kind = record.default_kind if kind is None else kind
-    record.weights(layer, head, kind)
-    count = sum(array.size for layers in record.kinds.values() for array in layers)
+    records = list(record) if isinstance(record, Sequence) else [record]
+    if not records:
+        raise UsageError("a page needs at least one record: got none")
+    count = sum(array.size for one in records for layers in one.kinds.values() for array in layers)
     if count > LIMIT:
         raise UsageError(
             f"a page holds at most {LIMIT:,} weights: got {count:,}; attend to a shorter text, or save one map as .svg"
         )
-    start = {
-        "kind": kind,
-        "layer": layer % len(record.layers(kind)),
-        "head": head if isinstance(head, str) else head % len(record.layers(kind)[layer]),
-        "merge": words,
+    start = _start(records[0], layer, head, kind, words)
+    exact = count <= EXACT_LIMIT
+    data = {
+        "ramps": {"light": LIGHT_RAMP, "dark": DARK_RAMP},
+        "sentences": [_sentence(one, start, exact=exact) for one in records],
     }
-    data = _page_data(record, start, exact=count <= EXACT_LIMIT)
     style, script = part("page.css"), '"use strict";\n' + "\n".join(part(name) for name in SCRIPTS)
+    first = records[0].title
     return part("page.html").format(
         policy=policy(style, script),
-        title=escape(visible(record.title) if record.title else "Attention"),
+        title=escape(visible(first) if first else "Attention"),
         style=style,
         data=embedded(data),
         script=script,
     )
 
 
-def _page_data(record: "AttentionRecord", start: dict[str, Any], *, exact: bool) -> dict[str, Any]:
+def _start(record: "AttentionRecord", layer: int, head: "Head", kind: str | None, words: bool) -> dict[str, Any]:
+    """What the page opens on."""
+    kind = record.default_kind if kind is None else kind
+    record.weights(layer, head, kind)  # refuse what is not there
+    return {
+        "kind": kind,
+        "layer": layer % len(record.layers(kind)),
+        "head": head if isinstance(head, str) else head % len(record.layers(kind)[layer]),
+        "merge": words,
+    }
+
+
+def _sentence(record: "AttentionRecord", start: dict[str, Any], *, exact: bool) -> dict[str, Any]:
     return {
         "title": visible(record.title) if record.title else "",
         "model": visible(record.model) if record.model else "",
         "start": start,
         "exact": exact,
-        "ramps": {"light": LIGHT_RAMP, "dark": DARK_RAMP},
         "kinds": {
             kind: {
                 "name": kind_name(record, kind),

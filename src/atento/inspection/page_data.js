@@ -1,6 +1,12 @@
-// What the page knows: tokens, words, and weights decoded only when they are looked at.
-const DATA = JSON.parse(document.getElementById("data").textContent);
+// What the page knows: sentences with their tokens, words, and weights decoded only when they are looked at.
+const PAGE = JSON.parse(document.getElementById("data").textContent);
 const decoded = new Map();
+let DATA = PAGE.sentences[0];  // the sentence shown
+
+function chooseSentence(at) {
+  DATA = PAGE.sentences[at];
+  decoded.clear();
+}
 
 function decode(kind, layer, head) {
   const key = `${kind} ${layer} ${head}`;
@@ -62,8 +68,11 @@ function buildView(state) {
     });
     hidden[r] = Math.max(0, total - shown) / length;
   });
-  return { ...DATA.kinds[kind], kind, rows, columns, weights, hidden, largest: top, zeros,
-    top: state.scale === "one" ? 1 : top || 1, at: (r, c) => weights[r * columns.length + c] };
+  const even = 1 / Math.max(1, columns.length);
+  // Four times even attention is the least that gets the strongest colour: a map of even weights stays pale.
+  const shown = state.scale === "one" ? 1 : Math.max(top, Math.min(1, 4 * even)) || 1;
+  return { ...DATA.kinds[kind], kind, rows, columns, weights, hidden, largest: top, zeros, even, top: shown,
+    least: state.least * (top || 1), at: (r, c) => weights[r * columns.length + c] };
 }
 
 function number(weight) {

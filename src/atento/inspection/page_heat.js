@@ -8,7 +8,7 @@ function isDark() { return matchMedia("(prefers-color-scheme: dark)").matches; }
 
 // 256 colours along the ramp of the present theme, and whether dark ink reads on each.
 function rampColours() {
-  const stops = DATA.ramps[isDark() ? "dark" : "light"].map((hex) =>
+  const stops = PAGE.ramps[isDark() ? "dark" : "light"].map((hex) =>
     [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
   return Array.from({ length: 256 }, (_, step) => {
     const place = (step / 255) * (stops.length - 1);
@@ -25,7 +25,7 @@ function fitText(ctx, text, width) {
   return characters.join("") + "…";
 }
 
-function heatGeometry(ctx, view, width) {
+function heatGeometry(ctx, view, width, fit) {
   const narrow = width < 520;
   const size = Math.max(view.rows.length, view.columns.length) > 60 ? 11 : 13;
   ctx.font = `${size}px ${FONT}`;
@@ -33,8 +33,11 @@ function heatGeometry(ctx, view, width) {
     Math.min(cap, tokens.reduce((most, token) => Math.max(most, ctx.measureText(token.label.slice(0, 60)).width), 12));
   const rowText = Math.ceil(measure(view.rows, narrow ? 88 : 170));
   const columnText = Math.ceil(measure(view.columns, narrow ? 96 : 150));
-  const left = rowText + 12, least = size === 11 ? 13 : 15, most = 64;
-  const fitted = (room) => Math.max(least, Math.min(most, Math.floor(room / Math.max(1, view.columns.length))));
+  const left = rowText + 12, least = fit ? 1 : size === 11 ? 13 : 15, most = 64;
+  const fitted = (room) => {
+    const share = room / Math.max(1, view.columns.length);
+    return Math.max(least, Math.min(most, share < 4 ? share : Math.floor(share)));
+  };
   let cell = fitted(width - left), top = size + 14, overhang = 0;
   const flat = columnText + 8 <= cell;
   if (!flat) {
@@ -46,7 +49,8 @@ function heatGeometry(ctx, view, width) {
     overhang = Math.ceil(reach());
     top = Math.ceil(columnText * Math.sin(ANGLE)) + 18;
   }
-  return { size, rowText, columnText, left, top, cell, flat,
+  const every = Math.max(1, Math.ceil((size + 2) / cell));  // one label in so many, where cells are small
+  return { size, rowText, columnText, left, top, cell, flat, every, gap: cell < 4 ? 0 : 1,
     width: left + view.columns.length * cell + overhang, height: top + view.rows.length * cell + 2 };
 }
 
@@ -71,10 +75,12 @@ function drawHeat(ctx, view, geo, size, scroll, marks) {
   for (let r = from.row; r < to.row; r++) {
     for (let c = from.column; c < to.column; c++) {
       const weight = view.at(r, c);
+      if (weight > 0 && weight < view.least) continue;
       const colour = ramp[Math.min(255, Math.round((weight / view.top) * 255))];
       ctx.fillStyle = weight === 0 ? zero : colour.fill;
-      ctx.fillRect(x(c), y(r), cell - 1, cell - 1);
+      ctx.fillRect(x(c), y(r), cell - geo.gap, cell - geo.gap);
       if (weight === 0) {
+        if (cell < 6) continue;
         ctx.fillStyle = zeroSign;
         ctx.fillRect(x(c) + cell / 2 - 1.5, y(r) + cell / 2 - 1.5, 2, 2);
       } else if (cell >= 38) {
@@ -102,10 +108,11 @@ function drawHeatLabels(ctx, view, geo, size, seen, marks) {
   ctx.textBaseline = "middle";
   ctx.save();
   ctx.beginPath();
-  ctx.rect(0, top, left, size.height - top);
+  ctx.rect(0, top - geo.size / 2, left, size.height);
   ctx.clip();
   ctx.textAlign = "right";
   for (let r = seen.from.row; r < seen.to.row; r++) {
+    if (r % geo.every && r !== marks.pinRow && r !== marks.row) continue;
     style(view.rows[r], r === marks.pinRow, r === marks.row);
     ctx.fillText(fitText(ctx, view.rows[r].label, geo.rowText + 4), left - 7, seen.y(r) + cell / 2);
   }
@@ -115,6 +122,7 @@ function drawHeatLabels(ctx, view, geo, size, seen, marks) {
   ctx.rect(left, 0, size.width - left, top);
   ctx.clip();
   for (let c = seen.from.column; c < seen.to.column; c++) {
+    if (c % geo.every && c !== marks.pinColumn && c !== marks.column) continue;
     style(view.columns[c], c === marks.pinColumn, c === marks.column);
     const label = fitText(ctx, view.columns[c].label, geo.columnText + 4);
     ctx.save();
