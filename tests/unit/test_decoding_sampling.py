@@ -286,7 +286,9 @@ def test_a_row_to_which_the_rules_leave_nothing_ends_unfinished_and_the_others_g
 @pytest.mark.parametrize("bad", [float("nan"), INF])
 def test_scores_that_are_no_numbers_are_said(bad: float) -> None:
     toy = Constant(torch.tensor([0.0, bad, 1.0]))
-    with pytest.raises(AtentoError, match="gave no distribution to draw from: a score is NaN or infinite"):
+    with pytest.raises(
+        AtentoError, match="gave no distribution over token 1 of output 1 of the batch: a logit is NaN or infinite"
+    ):
         generate(toy, ids(0), Sample(), max_new_tokens=2)
 
 

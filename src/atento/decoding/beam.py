@@ -10,6 +10,7 @@ from torch import Tensor
 from atento.decoding.beam_candidates import Best, Candidates, InTurns, Proposer, going_on
 from atento.decoding.beam_paths import Ended, Paths
 from atento.decoding.beam_told import tell
+from atento.decoding.distribution import next_log_probs
 from atento.decoding.greedy import among, hypothesis, ruled
 from atento.decoding.hypothesis import Hypothesis, Request, Steps
 from atento.decoding.required import Required
@@ -47,7 +48,7 @@ def beam(steps: Steps, state: Any, first: Tensor, strategy: Beam, request: Reque
         state, tokens = state.select(places), first[places]
         while search.units:
             logits, state = steps.step(tokens, state)
-            moved, tokens = search.extend(torch.log_softmax(logits, dim=-1), results)
+            moved, tokens = search.extend(next_log_probs(logits, search.rows, search.length), results)
             if moved is not None and search.units:
                 state = state.select(moved)
     if request.trace is not None:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.decoding.distribution import next_log_probs
 from atento.decoding.forced import Steppable, begun
 from atento.decoding.greedy import hypothesis, ruled
 from atento.decoding.hypothesis import Hypothesis, Request, Rule, Steps
@@ -227,7 +228,7 @@ class _Search:
         """The network reads the last token of each of those beginnings."""
         logits, state = self.steps.step(tokens, state)
         self.read += len(ids)
-        log_probs = torch.log_softmax(logits, dim=-1).double()
+        log_probs = next_log_probs(logits, [self.row] * len(ids), len(ids[0])).double()
         written = torch.tensor(ids, dtype=torch.long, device=logits.device).view(len(ids), -1)
         request = replace(self.request, trace=None)  # it is told when a beginning is taken up
         changed = ruled(log_probs, request, [self.row] * len(ids), written, written.shape[1])

@@ -1,11 +1,13 @@
 """Forced decoding: what a network thinks of outputs that it is given, token by token (H9, H11)."""
 
 from collections.abc import Sequence
+from math import isnan
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from atento.decoding.distribution import next_log_probs, no_distribution
 from atento.decoding.hypothesis import Steps
 
 
@@ -57,6 +59,9 @@ def forced_scores(
 
     Returns:
         A list a row, of as many log-probabilities (nats) as tokens, EOS's last.
+
+    Raises:
+        AtentoError: logits that are NaN or infinite. ValueError: a token that is not in the vocabulary.
     """
     if len(targets) != ids.shape[0]:
         raise ValueError(f"`targets` gives one output a row: got {len(targets)} for {ids.shape[0]} rows")
@@ -88,7 +93,7 @@ def _step_by_step(
         logits, state = steps.step(tokens, state)
         tokens = torch.tensor([wanted[row][length] for row in rows], device=logits.device)
         _known(tokens, logits)
-        found = torch.log_softmax(logits, dim=-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
+        found = next_log_probs(logits, rows, length).gather(1, tokens.unsqueeze(1)).squeeze(1)
         for row, score in zip(rows, found.tolist()):
             scores[row].append(score)
         length += 1
@@ -120,4 +125,7 @@ def _at_once(steps: Any, state: Any, first: Tensor, wanted: list[list[int]], row
     scores: list[list[float]] = [[] for _ in wanted]
     for row, values in zip(rows, found):
         scores[row] = values[: len(wanted[row])]
+        length = next((place for place, score in enumerate(scores[row]) if isnan(score)), None)
+        if length is not None:
+            raise no_distribution(row, length)
     return scores

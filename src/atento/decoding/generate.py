@@ -70,7 +70,7 @@ def generate(
 
     Raises:
         TypeError: ids that are no tensor. ValueError: an unknown strategy; an argument of the wrong shape or length, or
-            one that the strategy cannot heed.
+            one that the strategy cannot heed. AtentoError: the network's logits are NaN or infinite.
     """
     prepared = prepare(
         network,

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.decoding.distribution import next_log_probs
 from atento.decoding.hypothesis import Hypothesis, Request, Steps, Written
 from atento.decoding.strategies import Greedy
 from atento.decoding.trace import NOT_BEST, rule_name
@@ -32,7 +33,7 @@ def greedy(steps: Steps, state: Any, first: Tensor, strategy: Greedy, request: R
     length = 0
     while active:
         logits, state = steps.step(tokens, state)
-        log_probs = torch.log_softmax(logits, dim=-1)  # (R,V)
+        log_probs = next_log_probs(logits, active, length)  # (R,V)
         if trace is not None:
             trace.step(active, written, log_probs)
         scores = ruled(logits, request, active, written, length)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from atento.decoding.distribution import no_distribution
+
 
 @dataclass(frozen=True)
 class Filled:
@@ -38,7 +40,7 @@ def mask_predict(
         frozen: boolean (B,L), True = stays as given; None: whatever is not a mask stays.
 
     Raises:
-        ValueError: fewer than one iteration, or shapes that do not fit.
+        ValueError: fewer than one iteration, or shapes that do not fit. AtentoError: logits that are NaN or infinite.
     """
     if iterations < 1:
         raise ValueError(f"`iterations` must be at least 1: got {iterations}")
@@ -63,6 +65,10 @@ def mask_predict(
             -1, torch.tensor([mask_id], device=ids.device), float("-inf")
         )
         best, token = torch.log_softmax(scores, dim=-1).max(dim=-1)  # (B,L)
+        broken = best.isnan() & hidden
+        if bool(broken.any()):
+            row, place = broken.nonzero()[0].tolist()
+            raise no_distribution(row, place)
         ids = torch.where(hidden, token, ids)
         log_probs = torch.where(hidden, best, log_probs)
     return Filled(ids, log_probs)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from atento.decoding.distribution import next_log_probs
 from atento.decoding.filters import best, shaped, stages
 from atento.decoding.greedy import forbid, hypothesis
 from atento.decoding.hypothesis import Hypothesis, Request, Steps, Written
@@ -98,7 +99,7 @@ def draws(steps: Steps, state: Any, first: Tensor, strategy: Sample, request: Re
             if not live.rows:
                 return
             logits, allowed, shapes = logits[at], allowed[at], [(name, scores[at]) for name, scores in shapes]
-        log_probs = torch.log_softmax(logits, dim=-1)  # (R,V)
+        log_probs = next_log_probs(logits, live.rows, live.length)  # (R,V)
         chosen = draw(allowed, strategy, live.keys, live.length)
         drawn, stay = _settle(live, chosen, log_probs, request)
         if request.trace is not None:
