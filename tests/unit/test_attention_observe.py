@@ -2,6 +2,8 @@
 
 import re
 from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from atento.config.network import NetworkConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.errors import UsageError
 from atento.networks import EncoderDecoder, build_network
+from atento.networks.fast import FastSteps
 
 CONFIG = NetworkConfig(vocab_size=11, d_model=8, d_ff=16, n_heads=4, n_layers=2, n_decoder_layers=3, dropout=0.0)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
@@ -179,6 +182,38 @@ def test_under_beam_search_the_best_output_of_each_sentence_is_seen(network: Enc
             wanted = alone[kind, layer]
             own = own if kind == "encoder" else own[:, :, :steps]
             torch.testing.assert_close(own[..., : wanted.shape[-1]], wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_w22_of_a_language_model_the_rows_of_the_prompt_come_first(fast: bool) -> None:
+    """Row P - 1 + t is what was read to write token t; the pass that shows it would write the same tokens."""
+    torch.manual_seed(3)
+    model: Any = build_network(replace(CONFIG, architecture="decoder", n_decoder_layers=None)).double().eval()
+    prompts = [[5, 6, 7], [9], []]
+    ids = torch.tensor([[*one, *[0] * (3 - len(one))] for one in prompts])
+    with observe(model) as seen:
+        found = generate(FastSteps(model) if fast else model, ids, Greedy(), max_new_tokens=5, padding_mask=ids > 0)
+    for row, (prompt, (best,)) in enumerate(zip(prompts, found)):
+        begun = prompt or [CONFIG.start_id]
+        with observe(model) as alone:
+            logits = model(torch.tensor([[*begun, *best.ids]])).logits[0]
+        for t, token in enumerate([*best.ids, *[CONFIG.eos_id] * best.finished]):
+            at = len(begun) - 1 + t
+            assert int(logits[at].argmax()) == token
+            own, wanted = seen["decoder", 1][row, :, at], alone["decoder", 1][0, :, at]
+            torch.testing.assert_close(own[:, : at + 1], wanted[:, : at + 1], rtol=0, atol=1e-6)
+            torch.testing.assert_close(own[:, : at + 1].sum(1), torch.ones(4), rtol=0, atol=1e-6)
+
+
+def test_w22_rows_of_a_prefix_come_first_too(network: EncoderDecoder) -> None:
+    prefix = torch.tensor([[5, 6], [7, 8]])
+    with observe(network) as seen:
+        found = generate(network, SOURCE, Greedy(), max_new_tokens=4, eos_id=(), padding_mask=REAL, prefix_ids=prefix)
+    read = torch.tensor([[CONFIG.start_id, *before.tolist(), *row[0].ids] for before, row in zip(prefix, found)])
+    with observe(network) as whole:
+        logits = network(SOURCE, read, source_padding_mask=REAL).logits
+    assert logits[:, 2:-1].argmax(-1).tolist() == [row[0].ids for row in found]  # rows 2 + t wrote them
+    torch.testing.assert_close(seen["cross", -1], whole["cross", -1][:, :, :-1], rtol=0, atol=1e-5)
 
 
 def test_looking_does_not_change_what_a_search_finds(network: EncoderDecoder) -> None:

@@ -125,6 +125,18 @@ def test_h12_cached_search_equals_uncached(form: RecurrentConfig) -> None:
     )
 
 
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.cell}-{form.attention}")
+def test_w21_a_source_of_length_0_is_written_as_one_of_padding_alone(form: RecurrentConfig) -> None:
+    network = shaken(RecurrentSeq2Seq(replace(CONFIG, recurrent=form)))
+    nothing = torch.zeros(2, 0, dtype=torch.long)
+    for strategy in STRATEGIES:
+        found = generate(network, nothing, strategy, max_new_tokens=6)
+        padded = torch.full((2, 3), 5)
+        same(found, generate(network, padded, strategy, max_new_tokens=6, padding_mask=padded < 0))
+    out = network(nothing, SOURCE[:2])
+    assert out.encoded.shape == (2, 0, CONFIG.d_model) and bool(out.logits.isfinite().all())
+
+
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_h12_c17b_a_language_model_goes_on_from_prompts_of_any_length(cell: CellName) -> None:
     """Padding on either side; an empty prompt begins at the start token."""

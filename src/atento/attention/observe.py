@@ -80,9 +80,11 @@ def observe(
     """Record exact attention weights of any layer, head or row of `network` while the fast kernels run.
 
     `with observe(network) as seen: network(...)`; then `seen["cross", -1]` is (B,H,T,S). Costs nothing when off.
-    Around `generate`, greedy or beam, what is seen is the best output of each sentence: row t is what was read to write
-    its token t, EOS included. In a cached loop of one's own the rows of successive steps are joined. With `rows`,
-    nothing is computed for other rows, so that a text of many thousand tokens can be looked at.
+    Around `generate` what is seen is one pass over the best output of each sentence. In an encoder-decoder, row t of
+    "decoder" and "cross" is what was read to write token t, EOS included. In a language model the rows of the prompt
+    come first: with a prompt of P tokens, row P - 1 + t is what was read to write token t. The P tokens of `prefix_ids`
+    likewise stand before: row P + t there. In a cached loop of one's own the rows of successive steps are joined. With
+    `rows`, nothing is computed for other rows, so that a text of many thousand tokens can be looked at.
     """
     depth: dict[str, int] = {}
     parts = []

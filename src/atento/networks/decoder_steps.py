@@ -61,7 +61,7 @@ class DecoderSteps:
     def begin(self, ids: Tensor, padding_mask: Tensor | None) -> PromptState:
         """Reads ids (B,T), all but each row's last real token."""
         real = torch.ones_like(ids, dtype=torch.bool) if padding_mask is None else padding_mask
-        self.prompts = [row[keep].tolist() for row, keep in zip(ids, real)]
+        self.prompts = [row[keep].tolist() or [self.start_id] for row, keep in zip(ids, real)]
         order = torch.argsort(real.int(), dim=1, stable=True)  # padding first, the order of real tokens kept
         ids, real = ids.gather(1, order)[:, :-1], real.gather(1, order)[:, :-1]
         state = self.network.begin()
@@ -94,7 +94,10 @@ class DecoderSteps:
 
     @torch.inference_mode()
     def end(self, written: list[list[int]]) -> None:
-        """Told what each row's best output read: prompt and output are shown, whole, to whoever observes."""
+        """Told what each row's best output read: prompt and output are shown, whole, to whoever observes.
+
+        Of a prompt of P tokens (the start token alone, if it is empty) row P - 1 + t is what was read to write token t.
+        """
         if not observing(self.network):
             return
         rows = [[*prompt, *ids] for prompt, ids in zip(self.prompts, written)]

@@ -187,10 +187,12 @@ class RecurrentDecoder(nn.Module):
 
 
 def last_state(encoded: Tensor, padding_mask: Tensor | None, *, bidirectional: bool) -> Tensor:
-    """C, what the encoder ends with: encoded (B,S,D) -> (B,D); a row of nothing but padding gives zeros.
+    """C, what the encoder ends with: encoded (B,S,D) -> (B,D); a row without a real token gives zeros, so S may be 0.
 
     Reading forward ends at the last real token; reading backward, the second half of D, ends at the first.
     """
+    if encoded.shape[1] == 0:
+        return encoded.new_zeros(encoded.shape[0], encoded.shape[2])
     if padding_mask is None:
         first, last = encoded[:, 0], encoded[:, -1]
     else:
