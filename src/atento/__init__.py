@@ -3,14 +3,23 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "evaluate", "load", "train"]
+__all__ = ["AtentoError", "Model", "Tokenizer", "__version__", "evaluate", "load", "train"]
 
 if TYPE_CHECKING:
+    from atento.errors import AtentoError
     from atento.evaluation import evaluate
-    from atento.model import load
+    from atento.model import Model, load
     from atento.tasks.run import train
+    from atento.text import Tokenizer
 
-_HOMES = {"load": "atento.model", "evaluate": "atento.evaluation", "train": "atento.tasks.run"}
+_HOMES = {
+    "AtentoError": "atento.errors",
+    "Model": "atento.model",
+    "Tokenizer": "atento.text",
+    "evaluate": "atento.evaluation",
+    "load": "atento.model",
+    "train": "atento.tasks.run",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -19,3 +28,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from atento.attention.positions import ALiBi, Sinusoidal
-from atento.config.decoding import FILTERS, DecodingConfig
+from atento.config.decoding import DecodingConfig, DecodingOptions
 from atento.config.network import network_to_dict
-from atento.config.schema import Reading, as_written
-from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
+from atento.errors import CapabilityError, TokenizerError, UsageError
 from atento.metrics.utilities import embedding_utility
-from atento.networks import Decoder, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq, build_network
+from atento.networks import (
+    Decoder,
+    EncoderDecoder,
+    Network,
+    RecurrentLM,
+    RecurrentSeq2Seq,
+    build_network,
+    parameter_count,
+)
 from atento.networks.fast import fast_steps, why_not_fast
 from atento.networks.ledger import Ledger
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
-from atento.tasks.embedding import EmbeddingConfig, cosine, embed
+from atento.tasks.embedding import EmbeddingOptions, cosine, embed
 from atento.tasks.generation import go_on, stream
 from atento.tasks.locate import check_weights, decoding_config, network_config, read_model, write_model
+from atento.tasks.options import check_texts, decoding_for, embedding_for, listed
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.translation import stream_translation, translate
 from atento.tasks.word_models import WordModel, embed_words, read_word_model, trained_word_model
 from atento.tasks.writing import Utility, WrittenText
 from atento.text import Tokenizer, has_tokenizer
+from atento.text import split_sentences as sentences_of
 from atento.training.memory import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -59,11 +70,12 @@ def load(
     Raises:
         UsageError, ModelError: nothing loadable there. CheckpointError: truncated or altered; names the file.
     """
-    if precision not in DTYPES:
-        raise UsageError(f"`precision` must be one of {', '.join(DTYPES)}: got {precision!r}")
+    if not isinstance(model, str | PathLike):
+        raise UsageError(f"`model` must be a folder, a file or a hub name: got {type(model).__name__} {model!r:.40}")
+    dtype = _dtype(precision)
     of_words = read_word_model(Path(model))
     if of_words is not None:
-        network: Network = of_words.network.to(device=resolve_device(device), dtype=DTYPES[precision]).eval()
+        network: Network = of_words.network.to(device=resolve_device(device), dtype=dtype).eval()
         about = {"name": Path(model).name, "task": "embedding", "network": network_to_dict(network.config)}
         return Model(network.requires_grad_(False), None, about, Path(model), words=of_words)
     found = read_model(model, allow_missing=allow_missing, allow_unused=allow_unused)
@@ -89,7 +101,7 @@ def load(
     for module in network.modules():  # buffers that are computed, not stored
         if isinstance(module, ALiBi | Sinusoidal):
             module.reset_buffers()
-    network = network.to(device=resolve_device(device), dtype=DTYPES[precision]).eval().requires_grad_(False)
+    network = network.to(device=resolve_device(device), dtype=dtype).eval().requires_grad_(False)
     return Model(
         network, tokenizer, found.config, found.path, found.ledger, trained_word_model(network, tokenizer), precision
     )
@@ -112,9 +124,31 @@ class Model:
         self.words = words  # of a model that reads words, not pieces
         self.precision = precision
         self._steps: tuple[tuple[tuple[int, int], ...], Any] | None = None  # of which weights, and the steps
-        reason = why_not_fast(network) if precision == "int8" else None
-        if reason is not None:
-            raise CapabilityError(f"int8 is for Transformers that write, not for {reason}")
+        _check_int8(network, precision)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.network.parameters()).device
+
+    def to(self, device: str | torch.device | None = None, precision: str | None = None) -> Model:
+        """Move the model to a device ("auto", "cpu", "cuda" ...) or change its precision, as `load` does; in place.
+
+        Digits that a lower precision dropped do not come back: load the model again for those.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            UsageError: no such device or precision here. CapabilityError: int8 for a network that has none.
+        """
+        place = None if device is None else resolve_device(str(device))
+        dtype = None if precision is None else _dtype(precision)
+        _check_int8(self.network, precision)
+        self.network.to(device=place, dtype=dtype)
+        self.precision = self.precision if precision is None else precision
+        self._steps = None
+        return self
 
     @property
     def steps(self) -> Any:
@@ -132,22 +166,53 @@ class Model:
         return decoding_config(self.config, self.path or Path())
 
     @overload
-    def translate(self, text: str, **options: Any) -> str: ...
+    def translate(  # type: ignore[overload-overlap]
+        self, text: str, *, n_best: None = None, split_sentences: bool = False, **options: Unpack[DecodingOptions]
+    ) -> str: ...
     @overload
-    def translate(self, text: Sequence[str], **options: Any) -> list[str]: ...
+    def translate(
+        self,
+        text: Sequence[str],
+        *,
+        n_best: None = None,
+        split_sentences: bool = False,
+        **options: Unpack[DecodingOptions],
+    ) -> list[str]: ...
+    @overload
+    def translate(self, text: str, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
+    @overload
+    def translate(self, text: Sequence[str], *, n_best: int, **options: Unpack[DecodingOptions]) -> list[list[str]]: ...
 
-    def translate(self, text: str | Sequence[str], *, n_best: int | None = None, **options: Any) -> Any:
-        """Translate a text (str in, str out) or texts (list in, list out); with `n_best`, lists of that many.
+    def translate(
+        self,
+        text: str | Sequence[str],
+        *,
+        n_best: int | None = None,
+        split_sentences: bool = False,
+        **options: Unpack[DecodingOptions],
+    ) -> Any:
+        """Translate a text (str in, str out) or texts (list in, list out); with `n_best`, a list of that many for each.
 
-        Options are those of a recipe's `decoding`, the recipe's where not given: beam (1 is greedy), length_penalty,
-        sample, temperature, top_k, top_p, min_p, mbr (a metric, "embeddings:MODEL", or a function of two lists of texts
-        that gives the matrix of their utilities), candidates, max_new_tokens, stop, seed, and more
-        (`atento.config.decoding`). A blank text gives a blank translation.
+        A blank text gives a blank translation. `split_sentences` translates each sentence of a text by itself and joins
+        the outputs with spaces. Options are the fields of `atento.config.decoding.DecodingConfig`, the recipe's where
+        not given, and `greedy`. `mbr` also takes a function of two lists of texts that returns the matrix of their
+        utilities.
+
+        Raises:
+            UsageError: an option that does not exist, or options that exclude each other. CapabilityError: the model
+                does not translate. RecipeError: an option's value is out of range.
         """
+        if split_sentences and n_best is not None:
+            raise UsageError("`n_best` and `split_sentences` exclude each other")
+        if split_sentences:
+            sentences = [sentences_of(one) for one in listed(text)]
+            outputs = iter(self.translate([one for part in sentences for one in part], **options))
+            joined = [" ".join(next(outputs) for _ in part) for part in sentences]
+            return joined[0] if isinstance(text, str) else joined
         return _texts(self.translations, text, n_best, options)
 
     def translations(
-        self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Any
+        self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
     ) -> list[list[WrittenText]]:
         """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores.
 
@@ -156,31 +221,49 @@ class Model:
         return self._seq2seq("translation", texts, n_best, row, options)
 
     @overload
-    def summarize(self, text: str, **options: Any) -> str: ...
+    def summarize(self, text: str, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> str: ...  # type: ignore[overload-overlap]
     @overload
-    def summarize(self, text: Sequence[str], **options: Any) -> list[str]: ...
+    def summarize(
+        self, text: Sequence[str], *, n_best: None = None, **options: Unpack[DecodingOptions]
+    ) -> list[str]: ...
+    @overload
+    def summarize(self, text: str, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
+    @overload
+    def summarize(self, text: Sequence[str], *, n_best: int, **options: Unpack[DecodingOptions]) -> list[list[str]]: ...
 
-    def summarize(self, text: str | Sequence[str], *, n_best: int | None = None, **options: Any) -> Any:
+    def summarize(
+        self, text: str | Sequence[str], *, n_best: int | None = None, **options: Unpack[DecodingOptions]
+    ) -> Any:
         """Summarise a text or texts; as `translate`."""
         return _texts(self.summaries, text, n_best, options)
 
     def summaries(
-        self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Any
+        self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
     ) -> list[list[WrittenText]]:
         """As `summarize`, with each output's hypothesis; `row` as in `translations`."""
         return self._seq2seq("summarization", texts, n_best, row, options)
 
     @overload
-    def generate(self, prompt: str, **options: Any) -> str: ...
+    def generate(self, prompt: str, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> str: ...  # type: ignore[overload-overlap]
     @overload
-    def generate(self, prompt: Sequence[str], **options: Any) -> list[str]: ...
+    def generate(
+        self, prompt: Sequence[str], *, n_best: None = None, **options: Unpack[DecodingOptions]
+    ) -> list[str]: ...
+    @overload
+    def generate(self, prompt: str, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
+    @overload
+    def generate(
+        self, prompt: Sequence[str], *, n_best: int, **options: Unpack[DecodingOptions]
+    ) -> list[list[str]]: ...
 
-    def generate(self, prompt: str | Sequence[str], *, n_best: int | None = None, **options: Any) -> Any:
+    def generate(
+        self, prompt: str | Sequence[str], *, n_best: int | None = None, **options: Unpack[DecodingOptions]
+    ) -> Any:
         """Go on from a prompt or prompts, which are not repeated; options as in `translate`."""
         return _texts(self.generations, prompt, n_best, options)
 
     def generations(
-        self, prompts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Any
+        self, prompts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
     ) -> list[list[WrittenText]]:
         """As `generate`, with each output's hypothesis; `row` as in `translations`."""
         network, decoding = self._language_model(), self._decoding(prompts, n_best, options)
@@ -195,7 +278,9 @@ class Model:
             first=row,
         )
 
-    def stream(self, prompt: str, *, task: str | None = None, row: int = 0, **options: Any) -> Iterator[str]:
+    def stream(
+        self, prompt: str, *, task: str | None = None, row: int = 0, **options: Unpack[DecodingOptions]
+    ) -> Iterator[str]:
         """What `generate` gives, or `translate` or `summarize` where the model does that, piece by piece as it is
         written; a piece never breaks a character.
 
@@ -203,7 +288,7 @@ class Model:
         `task` says what is wanted: a model that does not do it refuses. What is drawn is what the others draw for text
         number `row` of a list.
         """
-        decoding = self._decoding([prompt], None, {"beam": 1, "n_best": 1} | options)
+        decoding = self._decoding([prompt], 1, {"beam": 1, **options})
         if isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq) and task != "language-modeling":
             network = self._writer(task or self.config.get("task"))
             return stream_translation(network, self._tokenizer(), prompt, decoding, steps=self.steps, row=row)
@@ -229,7 +314,7 @@ class Model:
         network = self.network
         if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM):
             raise CapabilityError(f"this network ({type(network).__name__}) writes nothing that could be scored")
-        sources, targets = _listed(source), _listed(target)
+        sources, targets = listed(source), listed(target)
         if len(sources) != len(targets):
             raise UsageError(f"as many sources as targets: got {len(sources)} and {len(targets)}")
         found = score_texts(
@@ -238,7 +323,7 @@ class Model:
         return found[0] if isinstance(source, str) else found
 
     def _seq2seq(
-        self, task: str, texts: Sequence[str], n_best: int | None, row: int, options: dict[str, Any]
+        self, task: str, texts: Sequence[str], n_best: int | None, row: int, options: DecodingOptions
     ) -> list[list[WrittenText]]:
         network, decoding = self._writer(task), self._decoding(texts, n_best, options)
         utility = _utility(options.get("mbr", decoding.mbr))
@@ -257,48 +342,20 @@ class Model:
             raise CapabilityError(f"this network ({kind}) does not go on from a text: it does {task}")
         return self.network
 
-    def _decoding(self, texts: Sequence[str], n_best: int | None, options: dict[str, Any]) -> DecodingConfig:
-        """The recipe's decoding with the options that were given."""
-        unknown = set(options) - set(DecodingConfig.__dataclass_fields__)
-        if unknown:
-            name = min(unknown)
-            raise UsageError(
-                f"unknown decoding option {name!r}{nearest(name, list(DecodingConfig.__dataclass_fields__))}"
-            )
-        _check_texts(texts)
-        usual = self.decoding
-        beam = options.get("beam", usual.beam)
-        if any(name in options for name in FILTERS):  # one that leaves all as it is asks for draws all the same
-            options = {"sample": True} | options
-        if callable(options.get("mbr")):
-            options = options | {"mbr": "a function"}
-        if n_best is not None:
-            options = options | {"n_best": n_best}
-        elif isinstance(beam, int) and 0 < beam < usual.n_best:  # a narrower beam than the recipe's n_best
-            options = options | {"n_best": beam}
-        decoding: DecodingConfig = Reading().fit(as_written(options, "options"), DecodingConfig, "decoding", usual)
-        return decoding
+    def _decoding(self, texts: Sequence[str], n_best: int | None, options: DecodingOptions) -> DecodingConfig:
+        check_texts(texts)
+        return decoding_for(self.decoding, n_best, options)
 
-    @overload
-    def embed(self, text: str, **options: Any) -> NDArray[np.float32]: ...
-    @overload
-    def embed(self, text: Sequence[str], **options: Any) -> NDArray[np.float32]: ...
-
-    def embed(self, text: str | Sequence[str], *, batch_tokens: int = 4096, **options: Any) -> NDArray[np.float32]:
+    def embed(
+        self, text: str | Sequence[str], *, batch_tokens: int = 4096, **options: Unpack[EmbeddingOptions]
+    ) -> NDArray[np.float32]:
         """Texts as vectors (N,D), float32; one text as (D,) (G8).
 
         Options: layer (0 first, -1 last), pooling (mean, first, last, max), normalize, max_len; the model's own where
         not given: those of a sentence-transformers folder, else the mean over the last layer.
         """
-        texts = _listed(text)
-        known = list(EmbeddingConfig.__dataclass_fields__)
-        for name in options:
-            if name not in known:
-                raise UsageError(f"unknown embedding option {name!r}{nearest(name, known)}")
-        usual: EmbeddingConfig = Reading().fit(
-            as_written(self.config.get("embedding", {}), str(self.path)), EmbeddingConfig, "embedding"
-        )
-        config: EmbeddingConfig = Reading().fit(as_written(options, "options"), EmbeddingConfig, "embedding", usual)
+        texts = listed(text)
+        config = embedding_for(self.config.get("embedding", {}), str(self.path), options)
         if self.words is not None:
             vectors = embed_words(self.words, texts, config, batch_tokens)
         else:
@@ -306,7 +363,7 @@ class Model:
             vectors = embed(self.network, self._tokenizer(), texts, config, batch_tokens, template=template)
         return vectors[0] if isinstance(text, str) else vectors
 
-    def similarity(self, first: str, second: str, **options: Any) -> float:
+    def similarity(self, first: str, second: str, **options: Unpack[EmbeddingOptions]) -> float:
         """The cosine of two texts' vectors, -1 to 1; options as in `embed`. A text without tokens gives 0."""
         return cosine(*self.embed([first, second], **options))
 
@@ -339,25 +396,30 @@ class Model:
         return self.tokenizer
 
     def __repr__(self) -> str:
-        return f"Model({self.config.get('name')!r}, task={self.config.get('task')!r}, path={str(self.path)!r})"
+        name, task = self.config.get("name"), self.config.get("task")
+        count = f"{parameter_count(self.network):,} parameters"
+        return f"Model({reprlib.repr(name)}, {task}, {count}, {self.precision} on {self.device})"
+
+
+def _dtype(precision: str) -> torch.dtype:
+    if precision not in DTYPES:
+        raise UsageError(f"`precision` must be one of {', '.join(DTYPES)}: got {precision!r}")
+    return DTYPES[precision]
+
+
+def _check_int8(network: Network, precision: str | None) -> None:
+    reason = why_not_fast(network) if precision == "int8" else None
+    if reason is not None:
+        raise CapabilityError(f"int8 is for Transformers that write, not for {reason}")
 
 
 def _texts(
-    write: Callable[..., list[list[WrittenText]]], given: object, n_best: int | None, options: dict[str, Any]
+    write: Callable[..., list[list[WrittenText]]], given: object, n_best: int | None, options: DecodingOptions
 ) -> Any:
     """str in, str out; list in, list out; with `n_best`, lists of that many."""
-    outputs = write(_listed(given), n_best=n_best, **options)
+    outputs = write(listed(given), n_best=n_best, **options)
     texts = [[one.text for one in found] if n_best is not None else found[0].text for found in outputs]
     return texts[0] if isinstance(given, str) else texts
-
-
-def _listed(given: object) -> list[str]:
-    """A text or texts as a list."""
-    if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
-        raise UsageError(f"give a text or a list of texts: got {type(given).__name__}")
-    texts = [given] if isinstance(given, str) else list(given)
-    _check_texts(texts)
-    return texts
 
 
 def _utility(given: object) -> Utility | None:
@@ -368,9 +430,3 @@ def _utility(given: object) -> Utility | None:
             raise UsageError("`mbr` embeddings:MODEL names a model folder: got none")
         return embedding_utility(load(name).embed)
     return given if callable(given) else None
-
-
-def _check_texts(texts: Iterable[object]) -> None:
-    for text in texts:
-        if not isinstance(text, str):
-            raise UsageError(f"a text must be a str: got {type(text).__name__}")

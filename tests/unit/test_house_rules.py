@@ -42,7 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "convert": SHOWN | {"tasks", "model"},
     "serve": SHOWN | {"tasks", "model"},
     "cli": SHOWN | {"tasks", "model", "notes", "bench", "convert", "serve", "evaluation", "demo"},
-    "__init__": {"model", "tasks", "evaluation"},
+    "__init__": {"errors", "model", "tasks", "text", "evaluation"},
 }
 TORCH_FREE = ("errors", "config", "text", "metrics", "world")
 
@@ -52,6 +52,8 @@ LATE = {
         "data/sources.py",
         "atento.world",
     ): "the micro-world is built when a recipe asks for it, not by every reader of files",
+    ("decoding/trace.py", "atento.inspection.decoding_page"): "a notebook asks a trace for its page, drawn from traces",
+    ("decoding/trace.py", "atento.inspection.standalone"): "as the line above",
 }
 
 

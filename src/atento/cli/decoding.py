@@ -97,7 +97,7 @@ def _chosen(flags: dict[str, Any]) -> dict[str, Any]:
         if name in options and "mbr" not in options:
             raise UsageError(f"--{name.replace('_', '-')} is for --mbr")
     if greedy:
-        options["beam"] = 1
+        options["greedy"] = True
     if sample:
         options["sample"] = True
     if stop:

@@ -108,7 +108,7 @@ def _vectors(
     from atento.model import load
 
     given = {"layer": layer, "pooling": pooling}
-    options = {name: value for name, value in given.items() if value is not None}
+    options: Any = {name: value for name, value in given.items() if value is not None}
     with running(seed, threads), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         vectors = load(model, device=device, precision=precision).embed(texts, **options)

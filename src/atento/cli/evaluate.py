@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -56,8 +56,8 @@ def evaluate(
     asked = [] if metrics is None else metrics.split(",")
     for name in (*asked, *(name for name, _ in gates)):
         metric_named(name)  # a wrong one is told before the model is loaded
-    given = {"beam": 1 if greedy else beam, "length_penalty": length_penalty}
-    options = {name: value for name, value in given.items() if value is not None}
+    given = {"greedy": greedy or None, "beam": beam, "length_penalty": length_penalty}
+    options: Any = {name: value for name, value in given.items() if value is not None}
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         task = task_of(loaded, task)

@@ -1,7 +1,8 @@
 """How outputs are searched for or drawn: a recipe's decoding, and the options of the command line and of Python."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypedDict
 
 from atento.config.choices import check_choices
 from atento.errors import RecipeError
@@ -124,3 +125,33 @@ class DecodingConfig:
         if self.mbr is not None:
             return self.candidates
         return self.n_best if self.samples else self.beam
+
+
+class DecodingOptions(TypedDict, total=False):
+    """The options of `Model.translate` and its like, for type checkers and completion: the fields of `DecodingConfig`.
+
+    Three differ. `n_best` is a parameter of its own, because it changes what a call returns. `mbr` and `stop` take more
+    in Python: a function of two lists of texts that returns the matrix of their utilities, and one string or any
+    sequence of them. `greedy` is the flag `--greedy`: a beam of 1, whatever the recipe says.
+    """
+
+    greedy: bool
+    beam: int
+    length_penalty: float
+    stopping: Literal["fixed", "shrinking"]
+    sample: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    typical_p: float
+    mbr: str | Callable[[list[str], list[str]], Any] | None
+    candidates: int
+    candidates_from: Literal["sample", "beam", "both"]
+    repetition_penalty: float
+    no_repeat_ngrams: int
+    min_new_tokens: int
+    max_new_tokens: int | None
+    stop: str | Sequence[str]
+    seed: int
+    batch_tokens: int

@@ -26,6 +26,10 @@ class Hypothesis:
     token_scores: list[float] = field(repr=False)
     finished: bool = True
 
+    def __repr__(self) -> str:
+        end = "finished" if self.finished else "unfinished"
+        return f"Hypothesis({len(self.ids)} ids, score={self.score:.4f}, log_prob={self.log_prob:.4f}, {end})"
+
 
 class Steps(Protocol):
     """A network, or a toy, seen by a search: it knows nothing else of it.

@@ -54,6 +54,9 @@ class Distribution:
     probabilities: list[float]  # of all that is left they sum to 1
     left: int  # how many tokens are still possible
 
+    def __repr__(self) -> str:
+        return f"Distribution(parent {self.parent}, {self.filter}, {len(self.tokens)} of {self.left} tokens)"
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -83,6 +86,10 @@ class Step:
     candidates: list[Candidate] = field(default_factory=list)
     distributions: list[Distribution] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        weighed = f"{len(self.live)} live, {len(self.candidates)} candidates"
+        return f"Step(row {self.row}, length {self.length}, {weighed})"
+
 
 @dataclass
 class Run:
@@ -93,6 +100,9 @@ class Run:
     steps: list[Step] = field(default_factory=list)
     stopped: dict[int, str] = field(default_factory=dict)
     found: list[list[Hypothesis]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"Run({self.strategy}, {self.count} sentence{'s' * (self.count != 1)}, {len(self.steps)} steps)"
 
     def of(self, row: int) -> list[Step]:
         """The steps of one sentence."""
@@ -125,6 +135,19 @@ class Trace:
         self._log_probs = self._scores = torch.empty(0)
         self._filters: list[tuple[str, Tensor]] = []
         self._totals: dict[tuple[int, tuple[int, ...]], float] = {}
+
+    def __repr__(self) -> str:
+        names = ", ".join(run.strategy for run in self.runs[:3]) + ", ..." * (len(self.runs) > 3)
+        count = f"{len(self.runs)} run{'s' * (len(self.runs) != 1)}{': ' if names else ''}{names}"
+        return f"Trace({count}; {sum(len(run.steps) for run in self.runs)} steps)"
+
+    def _repr_html_(self) -> str:
+        """The page of the first sentence, for notebooks: in a sandboxed frame; a sentence where there is none."""
+        from atento.inspection.decoding_page import LIMIT, decoding_page  # late: the page is drawn from traces
+        from atento.inspection.standalone import framed, plain
+
+        steps = sum(len(run.of(0)) for run in self.runs)
+        return framed(decoding_page(self)) if 0 < steps <= LIMIT else plain(repr(self))
 
     def begin(self, strategy: str, count: int) -> None:
         """A search over `count` sentences begins."""

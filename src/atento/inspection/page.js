@@ -40,6 +40,7 @@ function writeAddress() {
   if (state.least) given.set("least", String(Math.round(100 * state.least)));
   if (state.sentence) given.set("sentence", String(state.sentence));
   if (pin) given.set("pin", `${pin.side}-${pin.token}`);
+  if (location.protocol === "about:") return;  // in a notebook's frame, which has no address of its own
   if (location.hash.slice(1) !== given.toString()) history.replaceState(null, "", `#${given}`);
 }
 

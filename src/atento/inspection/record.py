@@ -14,10 +14,12 @@ from atento.inspection.figures import attention_png, attention_svg
 from atento.inspection.heads import HeadReport, describe_head
 from atento.inspection.labels import visible
 from atento.inspection.page import attention_page
+from atento.inspection.standalone import framed, plain
 from atento.inspection.words import Group, Matrix, merge_words, word_groups
 
 Head = int | Literal["mean", "max"]
 KINDS = ("encoder", "decoder", "cross")
+NOTEBOOK_WEIGHTS = 1_000_000  # of a page inside a notebook, which is saved with it: about 6 MB
 _SLACK = 0.01  # bfloat16 holds 1 to about this much
 
 
@@ -48,6 +50,9 @@ class WordWeights:
     weights: Matrix
     rows: list[Group]
     columns: list[Group]
+
+    def __repr__(self) -> str:
+        return f"WordWeights({len(self.rows)} x {len(self.columns)} words)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +103,18 @@ class AttentionRecord:
         if not self.kinds:
             raise UsageError("`kinds` must hold at least one of encoder, decoder, cross: got none")
         object.__setattr__(self, "kinds", {kind: self._checked(kind, layers) for kind, layers in self.kinds.items()})
+
+    def __repr__(self) -> str:
+        maps = (f"{kind} {len(layers)}x{len(layers[0])}" for kind, layers in self.kinds.items())
+        sides = [f"{len(self.source_tokens)} source tokens"] if self.source_tokens else []
+        return f"AttentionRecord({', '.join([*maps, *sides, f'{len(self.tokens)} tokens'])})"
+
+    def _repr_html_(self) -> str:
+        """The page, for notebooks: in a sandboxed frame; a sentence instead where it is too large for one."""
+        weights = sum(layer.size for layers in self.kinds.values() for layer in layers)
+        if weights > NOTEBOOK_WEIGHTS:
+            return plain(f"{self!r}: {weights:,} weights are too many for a notebook; save a page: .save('page.html')")
+        return framed(attention_page(self))
 
     def _checked(self, kind: str, layers: list[Matrix]) -> list[Matrix]:
         if kind not in KINDS:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -18,6 +19,23 @@ def part(name: str) -> str:
 def embedded(data: Any) -> str:
     """Data as JSON that may stand inside a `<script type="application/json">`."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
+
+
+def framed(page: str, height: int = 640) -> str:
+    """A page as an element of a notebook: in a frame that may run the page's own script and reach nothing outside.
+
+    Without `allow-same-origin` the frame has an origin of its own: no cookies, no storage, no access to the notebook.
+    `allow-downloads` is for the button that saves a picture.
+    """
+    return (
+        f'<iframe sandbox="allow-scripts allow-downloads" referrerpolicy="no-referrer" srcdoc="{escape(page)}" '
+        f'style="width: 100%; height: {height}px; border: 0"></iframe>'
+    )
+
+
+def plain(text: str) -> str:
+    """A sentence as an element of a notebook."""
+    return f"<p>{escape(text)}</p>"
 
 
 def policy(style: str, script: str) -> str:

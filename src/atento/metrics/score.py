@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from atento.errors import UsageError
@@ -59,6 +60,17 @@ class Score:
 
     def __str__(self) -> str:
         return f"{self.name} {self.value:.2f} {self.settings}"
+
+    def __repr__(self) -> str:
+        return f"Score({self.name} {self.value:.4g}, {len(self.segments):,} segments)"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: the value, its parts and its settings."""
+        rows = {escape(self.name): f"<b>{self.value:.4g}</b>"}
+        rows |= {escape(name): f"{value:.4g}" for name, value in self.parts.items()}
+        rows["settings"] = escape(self.settings)
+        cells = (f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' for name, value in rows.items())
+        return f"<table>{''.join(cells)}</table>"
 
 
 def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tuple[list[float], ...]]:

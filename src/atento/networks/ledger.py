@@ -1,6 +1,6 @@
 """The ledger of weights: what was taken from where, what is new, what was left."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from atento.errors import counted
 
@@ -17,6 +17,10 @@ class Ledger:
     unused: list[str] = field(default_factory=list)
     tied: list[str] = field(default_factory=list)
     computed: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        counts = (f"{len(getattr(self, one.name))} {one.name}" for one in fields(self))
+        return f"Ledger({', '.join(counts)})"
 
     def __str__(self) -> str:
         parts = [f"{counted(len(self.loaded), 'tensor')} loaded"]

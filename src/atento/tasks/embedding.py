@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -48,6 +48,15 @@ class EmbeddingConfig:
     pooling: str = "mean"
     normalize: bool = False
     max_len: int | None = None
+
+
+class EmbeddingOptions(TypedDict, total=False):
+    """The options of `Model.embed`, for type checkers and completion: the fields of `EmbeddingConfig`."""
+
+    layer: int
+    pooling: str
+    normalize: bool
+    max_len: int | None
 
 
 def cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:

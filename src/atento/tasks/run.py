@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import reprlib
 import shlex
 import shutil
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,19 @@ class TrainedRun:
     test: dict[str, float] | None
     task: str
     already_finished: bool = False
+
+    def __repr__(self) -> str:
+        best = "" if self.best is None else f", best {self.best:.4g} at step {self.best_step}"
+        return f"TrainedRun({reprlib.repr(str(self.folder))}, step {self.step}{best})"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: folder, task, last step, best validation score, test scores."""
+        rows = {"run": str(self.folder), "task": self.task, "last step": f"{self.step:,}"}
+        if self.best is not None:
+            rows["best validation score"] = f"{self.best:.4g} at step {self.best_step:,}"
+        rows |= {f"test {name}": f"{value:.4g}" for name, value in (self.test or {}).items()}
+        cells = (f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in rows.items())
+        return f"<table>{''.join(cells)}</table>"
 
 
 def train(

@@ -25,6 +25,9 @@ class TokenScores:
     log_probs: list[float] = field(repr=False)
     total: float
 
+    def __repr__(self) -> str:
+        return f"TokenScores({len(self.tokens)} tokens, total={self.total:.4f})"
+
 
 def score_texts(
     network: EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM,

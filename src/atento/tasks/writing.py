@@ -1,6 +1,7 @@
 """Outputs written for many inputs: batches of like length, each input its own seed, whatever strategy is asked for."""
 
 import logging
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,9 @@ class WrittenText:
 
     text: str
     hypothesis: Hypothesis
+
+    def __repr__(self) -> str:
+        return f"WrittenText({reprlib.repr(self.text)}, score={self.hypothesis.score:.4f})"
 
 
 def strategy_of(config: DecodingConfig, text: ToText | None = None, utility: Utility | None = None) -> Strategy:

@@ -75,6 +75,9 @@ class Tokenizer:
         if not self._template.fits(self.vocab_size):
             raise TokenizerError(f"the template of special tokens must keep to ids below {self.vocab_size}")
 
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.kind}, {self.vocab_size:,} pieces{', lowercase' if self.lowercase else ''})"
+
     # Made from something
 
     @classmethod

@@ -1,0 +1,130 @@
+"""What Python shows of the library: its names, models that move, reprs of one short line."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import atento
+from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.recipe import TokenizerConfig
+from atento.decoding import Beam, generate
+from atento.decoding.trace import Trace
+from atento.errors import CapabilityError, UsageError
+from atento.inspection import AttentionRecord
+from atento.metrics import bleu, paired_test
+from atento.model import Model
+from atento.networks import build_network
+from atento.networks.ledger import Ledger
+from atento.tasks.run import TrainedRun
+from atento.text.training import train_tokenizer
+from atento.world import write
+
+PAIRS = write("train", 60)
+NETWORK = NetworkConfig(d_model=16, d_ff=32, n_heads=2, n_layers=1, norm="pre")
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    texts = (text for pair in PAIRS for text in (pair.source, pair.target))
+    tokenizer = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=360), texts)
+    torch.manual_seed(0)
+    network = build_network(NetworkConfig(**vars(NETWORK) | {"vocab_size": tokenizer.vocab_size})).eval()
+    config = {"task": "translation", "name": "small", "decoding": {"beam": 2, "max_new_tokens": 6}}
+    return Model(network, tokenizer, config | {"network": network_to_dict(network.config)}, None)
+
+
+def test_dir_shows_the_public_names_without_loading_torch() -> None:
+    """Python: `dir(atento)` showed none of load, train, evaluate; there was no atento.Model."""
+    program = """
+import sys, atento
+names = {"AtentoError", "Model", "Tokenizer", "evaluate", "load", "train"}
+assert names <= set(dir(atento)) and names | {"__version__"} == set(atento.__all__)
+assert "torch" not in sys.modules and issubclass(atento.AtentoError, Exception)
+assert atento.Tokenizer.__name__ == "Tokenizer" and "torch" not in sys.modules
+from atento import *
+assert Model is atento.Model and callable(load) and callable(train) and callable(evaluate)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("wrong", [3, None, ["runs/x"]])
+def test_load_says_what_it_takes(wrong: object) -> None:
+    with pytest.raises(UsageError, match="`model` must be a folder, a file or a hub name: got"):
+        atento.load(wrong)  # type: ignore[arg-type]
+
+
+def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
+    texts = [pair.source for pair in PAIRS[:3]]
+    before = model.translate(texts)
+    assert model.device == torch.device("cpu") and model.to("auto") is model
+    assert model.to(precision="float64") is model and model.precision == "float64"
+    assert {one.dtype for one in model.network.parameters()} == {torch.float64}
+    assert model.to("cpu", "float32").translate(texts) == before
+    int8 = model.to(precision="int8")
+    assert int8.precision == "int8" and len(int8.translate(texts)) == 3
+    model.to(precision="float32")
+    assert model.translate(texts) == before
+    with pytest.raises(UsageError, match="`device` must be one of this machine: got 'tpu'"):
+        model.to("tpu")
+    with pytest.raises(UsageError, match="`precision` must be one of"):
+        model.to(precision="int4")
+    encoder = build_network(NetworkConfig(architecture="encoder", vocab_size=9, d_model=8, d_ff=8, n_heads=2))
+    with pytest.raises(CapabilityError, match="int8 is for Transformers that write"):
+        Model(encoder, None, {}, None).to(precision="int8")
+    assert model.device.type == "cpu" and model.precision == "float32"
+
+
+def test_sentences_are_split_as_the_flag_does(model: Model) -> None:
+    one, two = PAIRS[0].source, PAIRS[1].source
+    both = " ".join(model.translate([one, two]))
+    assert model.translate(f"{one} {two}", split_sentences=True) == both
+    assert model.translate([f"{one} {two}", "", one], split_sentences=True) == [both, "", model.translate(one)]
+    with pytest.raises(UsageError, match="`n_best` and `split_sentences` exclude each other"):
+        model.translate(one, n_best=2, split_sentences=True)  # type: ignore[call-overload]
+
+
+def test_reprs_are_one_short_line(model: Model) -> None:
+    """Python: reprs of 300 characters, or none at all (`Tokenizer`, `TokenScores`)."""
+    trace = Trace()
+    written = generate(model.network, torch.tensor([[5, 6, 7]]), Beam(4), max_new_tokens=20, trace=trace)[0][0]
+    many = [" ".join(pair.target for pair in PAIRS[n : n + 20]) for n in range(5)]
+    weights = [np.full((12, 60, 60), 1 / 60, np.float32)] * 12
+    record = AttentionRecord(
+        tokens=["o"] * 60, source_tokens=["the"] * 60, kinds={"encoder": weights, "decoder": weights, "cross": weights}
+    )
+    score = bleu(many, many)
+    shown = {
+        f"{model!r}": "Model('small', translation, ",
+        f"{model.tokenizer!r}": "Tokenizer(bpe, 360 pieces)",
+        f"{model.score('I see.', many[0])!r}": "TokenScores(",
+        f"{record!r}": "AttentionRecord(encoder 12x12, decoder 12x12, cross 12x12, 60 source tokens, 60 tokens)",
+        f"{record.word_weights(0, 0)!r}": "WordWeights(60 x 60 words)",
+        f"{score!r}": "Score(BLEU 100, 5 segments)",
+        f"{written!r}": "Hypothesis(20 ids, score=-",
+        f"{model.translations([many[0]])[0][0]!r}": "WrittenText('",
+        f"{trace!r}": "Trace(1 run: beam; 20 steps)",
+        f"{trace.runs[0]!r}": "Run(beam, 1 sentence, 20 steps)",
+        f"{trace.runs[0].steps[3]!r}": "Step(row 0, length 3, 4 live, ",
+        f"{trace.runs[0].steps[3].distributions[0]!r}": "Distribution(parent 0, model, 10 of 360 tokens)",
+        f"{Ledger({f'weight{n}': (f'theirs{n}',) for n in range(200)})!r}": "Ledger(200 loaded, 0 new, ",
+        f"{TrainedRun(Path('runs') / ('x' * 80), 24, 34.21, 16, None, 'translation')!r}": "TrainedRun('runs/",
+    }
+    for text, begin in shown.items():
+        assert text.startswith(begin) and "\n" not in text and len(text) <= 100, text
+    assert len(repr(paired_test("bleu", many, many, many, samples=10))) < 160
+
+
+def test_tables_of_scores_and_runs_are_escaped() -> None:
+    score = bleu(["a b c d"], ["a b c d"])
+    odd = type(score)("<b>", 12.345, {"<i>": 1.0}, "a<script>&", [[1.0]], sum)
+    table = odd._repr_html_()
+    assert "<script>" not in table and "<i>" not in table and "&lt;script&gt;&amp;" in table and "12.35" in table
+    assert "BLEU" in score._repr_html_() and "100" in score._repr_html_()
+    run = TrainedRun(Path("runs/<x>"), 24, 34.21, 16, {"bleu": 30.5, "<k>": 1.0}, "translation")
+    table = run._repr_html_()
+    assert "runs/&lt;x&gt;" in table and "34.21 at step 16" in table and "30.5" in table and "<k>" not in table

@@ -1,0 +1,94 @@
+"""Decoding options as types: equal to the recipe's, checked by mypy, and the same names as the command's flags."""
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from atento.cli.decoding import _FLAGS
+from atento.cli.train import train as train_command
+from atento.config.decoding import DecodingConfig, DecodingOptions
+from atento.errors import RecipeError, UsageError
+from atento.model import Model
+from atento.tasks.embedding import EmbeddingConfig, EmbeddingOptions
+from atento.tasks.options import decoding_for
+from atento.tasks.run import train
+
+WIDER = ("mbr", "stop")  # also a function; also one string or any sequence
+
+
+def test_the_typed_options_are_the_fields_of_the_configurations() -> None:
+    options, fields = get_type_hints(DecodingOptions), get_type_hints(DecodingConfig)
+    assert options.keys() - fields.keys() == {"greedy"} and fields.keys() - options.keys() == {"n_best"}
+    assert {name: kind for name, kind in options.items() if name in fields and name not in WIDER} == {
+        name: kind for name, kind in fields.items() if name != "n_best" and name not in WIDER
+    }
+    assert set(get_args(fields["mbr"])) < set(get_args(options["mbr"]))
+    assert get_type_hints(EmbeddingOptions) == get_type_hints(EmbeddingConfig)
+
+
+def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
+    assert set(_FLAGS) <= {*DecodingOptions.__annotations__, "n_best"}
+    for method in (Model.translate, Model.summarize, Model.generate):
+        assert "n_best" in inspect.signature(method).parameters
+    assert "split_sentences" in inspect.signature(Model.translate).parameters
+    assert inspect.signature(train_command).parameters.keys() <= inspect.signature(train).parameters.keys()
+
+
+SNIPPET = """
+import atento
+model = atento.load("x")
+reveal_type(model.translate("x"))
+reveal_type(model.translate(["x"], beam=2))
+reveal_type(model.translate("x", n_best=3))
+reveal_type(model.generate(["x"], n_best=3, top_p=0.9))
+model.translate("x", lenght_penalty=0.6)
+model.summarize("x", beam="4")
+model.translate("x", n_best=3, split_sentences=True)
+reveal_type(atento.Model)
+"""
+
+
+def test_mypy_knows_the_options_and_what_n_best_returns(tmp_path: Path) -> None:
+    """Python: a misspelt option was typed Any, `n_best=3` was typed str."""
+    (tmp_path / "user.py").write_text(SNIPPET, encoding="utf-8")
+    root = Path(__file__).parents[2]  # with the cache of `make lint`, which has read the package already
+    command = [sys.executable, "-m", "mypy", str(tmp_path / "user.py")]
+    said = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=400).stdout
+    by_line: dict[int, str] = {}
+    for line in said.splitlines():
+        found = re.search(r"user\.py:(\d+): (?:error|note): (.*)", line)
+        if found:
+            by_line.setdefault(int(found[1]), found[2])  # the first of a line
+    want = {4: "str", 5: "list[str]", 6: "list[str]", 7: "list[list[str]]"}
+    for number, kind in want.items():
+        assert by_line[number].replace("builtins.", "") == f'Revealed type is "{kind}"', said
+    assert by_line[8].startswith('Unexpected keyword argument "lenght_penalty"'), said
+    assert by_line[9].startswith('No overload variant of "summarize"'), said
+    assert by_line[10].startswith('No overload variant of "translate"'), said
+    assert by_line[11].endswith('-> atento.model.Model"'), said
+
+
+def test_greedy_wins_over_a_recipe_that_samples() -> None:
+    """`--greedy` of a run whose recipe samples sampled all the same."""
+    usual = DecodingConfig(sample=True, temperature=0.7, n_best=3)
+    made = decoding_for(usual, None, {"greedy": True, "max_new_tokens": 5})
+    assert not made.samples and (made.beam, made.n_best, made.mbr, made.max_new_tokens) == (1, 1, None, 5)
+
+
+@pytest.mark.parametrize("other", [{"beam": 4}, {"top_p": 0.9}, {"mbr": "chrf"}, {"sample": True}])
+def test_greedy_excludes_what_is_not(other: Any) -> None:
+    name = next(iter(other))
+    with pytest.raises(UsageError, match=f"`greedy` and `{name}` exclude each other"):
+        decoding_for(DecodingConfig(), None, {"greedy": True, **other})
+
+
+def test_unknown_and_wrong_options_are_told_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="unknown decoding option 'n_bests'; did you mean 'n_best'"):
+        decoding_for(DecodingConfig(), None, {"n_bests": 2})  # type: ignore[typeddict-unknown-key]
+    with pytest.raises(RecipeError, match="beam must be an integer: got '4'"):
+        decoding_for(DecodingConfig(), None, {"beam": "4"})  # type: ignore[typeddict-item]
