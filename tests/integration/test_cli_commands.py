@@ -157,7 +157,7 @@ def test_torch_is_loaded_only_to_run_a_network(tmp_path: Path, argv: list[str], 
 def test_import_atento_loads_nothing_heavy() -> None:
     code = (
         "import sys, atento; assert {'torch', 'numpy', 'pydantic', 'typer'}.isdisjoint(sys.modules); "
-        "assert atento.__all__ == ['__version__', 'evaluate', 'load', 'train']; "
+        "assert {'evaluate', 'load', 'train'} < {*atento.__all__}; "
         "assert callable(atento.load) and callable(atento.train) and callable(atento.evaluate)\n"
         "try: atento.nothing\n"
         "except AttributeError as error: print(error)"

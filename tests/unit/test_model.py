@@ -124,7 +124,8 @@ def test_loading_in_another_precision(saved: Path, made: Model) -> None:
 
 def test_the_parts_and_a_word_on_them(made: Model, saved: Path) -> None:
     model = load(saved)
-    assert repr(model) == f"Model('small', task='translation', path={str(saved)!r})"
+    count = sum(one.numel() for one in model.network.parameters())
+    assert repr(model) == f"Model('small', translation, {count:,} parameters, float32 on cpu)"
     assert model.tokenizer is not None and made.tokenizer is not None
     assert model.tokenizer.fingerprint == made.tokenizer.fingerprint
     assert model.decoding == made.decoding and model.decoding.max_new_tokens == 8

@@ -67,7 +67,9 @@ class TrainedRun:
         if self.best is not None:
             rows["best validation score"] = f"{self.best:.4g} at step {self.best_step:,}"
         rows |= {f"test {name}": f"{value:.4g}" for name, value in (self.test or {}).items()}
-        cells = (f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in rows.items())
+        cells = (
+            f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in rows.items()
+        )
         return f"<table>{''.join(cells)}</table>"
 
 
