@@ -212,7 +212,6 @@ def test_c16_older_weights_are_pointed_to_the_converter(bert: Path) -> None:
         (tiny(presets.transformer_tiny()), "only networks of a released family"),
         (tiny(presets.bert_base(), positions=PositionConfig("alibi")), "cannot hold this network"),
         (tiny(presets.gpt2(), norm="post"), "cannot hold this network's norm"),
-        (tiny(presets.gpt2(), tied_embeddings=False), "cannot hold this network"),
         (tiny(presets.llama3_8b(), n_kv_heads=1, activation="relu", gated=False), "cannot hold this network"),
         (tiny(presets.bert_base(), heads=(HeadConfig("span-boundary"),)), "holds the heads span-boundary"),
         (tiny(presets.t5_small(), positions=PositionConfig("t5", shared=False)), "cannot hold this network"),

@@ -70,6 +70,17 @@ def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way()
     assert [len(row[0].ids) for row in found] == [4, 4]
 
 
+def test_m14_w4_an_output_matrix_of_its_own_goes_along() -> None:
+    """An encoder whose head has a matrix beside the embedding: the language model writes with that matrix."""
+    encoder = bert(heads=(HeadConfig("masked-language-model"),), tied_embeddings=False)
+    decoder, ledger = to_decoder(encoder)
+    head = encoder.heads["masked-language-model"].output
+    assert torch.equal(decoder.output.weight, head.weight) and not torch.equal(head.weight, encoder.embedding.weight)
+    assert not ledger.new
+    plain, ledger = to_decoder(bert(tied_embeddings=False))
+    assert plain.config.tied_embeddings and not ledger.new
+
+
 def test_m14_one_checkpoint_reads_both_ways_or_is_refused_the_cache() -> None:
     decoder, _ = to_decoder(bert())
     with pytest.raises(CapabilityError, match="looks ahead"):

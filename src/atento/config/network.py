@@ -178,9 +178,13 @@ class HeadConfig:
     """Put a dense layer with tanh before the head."""
     dropout: float = 0.1
     """Share of the head's inputs set to 0 in training. [0 to below 1]"""
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] | None = None
+    """Activation of a masked-language-model head; RoBERTa's is always gelu. [null: as the network's `activation`]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "heads.")
+        if self.activation is not None and self.kind != "masked-language-model":
+            raise RecipeError(f"`activation` belongs to a masked-language-model head: got a {self.kind} head")
         if self.kind in ("classification", "tagging") and len(self.labels) < 2:
             raise RecipeError(f"`labels` must name at least two for a {self.kind} head: got {list(self.labels)}")
         if len(set(self.labels)) < len(self.labels):

@@ -42,10 +42,10 @@ def mean_token(hidden: Tensor, padding_mask: Tensor | None) -> Tensor:
 class MaskedLanguageHead(nn.Module):
     """norm(act(W x + b)), then the embedding's matrix and a bias: what a hidden token was (Devlin et al. 2019; E3)."""
 
-    def __init__(self, config: NetworkConfig) -> None:
+    def __init__(self, config: NetworkConfig, head: HeadConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.d_model, config.d_model)
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation = ACTIVATIONS[head.activation or config.activation]
         self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps)
         self.output = OutputLayer(config.vocab_size, config.d_model, tied=config.tied_embeddings, bias=True)
 
@@ -115,7 +115,7 @@ class LinearHead(nn.Module):
 def make_head(config: NetworkConfig, head: HeadConfig) -> nn.Module:
     """The head of that configuration."""
     if head.kind == "masked-language-model":
-        return MaskedLanguageHead(config)
+        return MaskedLanguageHead(config, head)
     if head.kind == "span-boundary":
         return SpanBoundaryHead(config)
     return LinearHead(config.d_model, head)

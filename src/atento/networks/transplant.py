@@ -52,6 +52,7 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, Ledger]:
     if not isinstance(encoder, Encoder):
         raise CapabilityError(f"an encoder becomes a decoder: got a network of type {type(encoder).__name__}")
     own = encoder.config
+    head = "heads.masked-language-model.output."
     config = replace(
         own,
         architecture="decoder",
@@ -59,6 +60,7 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, Ledger]:
         heads=(),
         pooler=False,
         n_segments=0,
+        tied_embeddings=own.tied_embeddings or "masked-language-model" not in encoder.heads,
         output_bias="masked-language-model" in encoder.heads,
     )
     weights = encoder.state_dict()
@@ -68,7 +70,7 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, Ledger]:
         if not tables:
             raise CapabilityError("segments can only be folded into learned positions, and this encoder has none")
         weights[tables[0]] = weights[tables[0]] + segments[0]
-    decoder, ledger = _planted(config, encoder, weights, {"heads.masked-language-model.output.bias": "output.bias"})
+    decoder, ledger = _planted(config, encoder, weights, {head: "output."})
     if segments is not None:  # its first row lives on in the positions
         ledger.unused.remove("inputs.segments")
         ledger.loaded[tables[0]] = (tables[0], "inputs.segments")

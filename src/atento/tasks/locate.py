@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from atento.attention.positions import Learned
@@ -20,6 +20,7 @@ from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.schema import Reading, as_written
 from atento.errors import AtentoError, CheckpointError, ModelError, RecipeError, TokenizerError, UsageError
 from atento.networks.families import read_released, release
+from atento.networks.families.tensors import SINGLE
 from atento.networks.ledger import Ledger
 from atento.tasks.embedding import sentence_folder
 from atento.text.tokenizer import Tokenizer
@@ -27,6 +28,7 @@ from atento.training.catalogue import best, newest
 from atento.training.checkpoint import load_checkpoint
 from atento.training.manifest import MANIFEST, verify, write_file, write_manifest
 from atento.training.manifest import directory as open_directory
+from atento.training.tensorfile import flatten, safetensors_pieces
 
 _MOST_LAYERS = 1000  # a file that lies about its depth must not cost the time to build it
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -312,9 +314,6 @@ def write_model(
     partial = directory.with_name(f".{directory.name}-{os.getpid()}")
     contents = {
         "config.json": (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode(),
-        "model.safetensors": save(
-            {name: value.contiguous().cpu() for name, value in weights.items()}, {"format": "pt"}
-        ),
         "README.md": card.encode(),
         **files,
     }
@@ -322,6 +321,7 @@ def write_model(
         partial.mkdir(parents=True)
         with open_directory(partial) as fd:
             entries = [write_file(fd, name, [content]) for name, content in contents.items()]
+            entries.append(write_file(fd, SINGLE, flatten(safetensors_pieces(SINGLE, weights))))
         write_manifest(partial, entries=entries)
         if directory.exists():
             directory.rmdir()

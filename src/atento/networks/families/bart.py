@@ -8,13 +8,16 @@ from atento.config.network import NetworkConfig, PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.rows import Row, attention, linear, norm
+from atento.networks.families.tying import Repeat, Tying
+
+_READER, _WRITER = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 
-def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
+def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
     marian = model_type == "marian"
     refuse(
         data,
-        {"normalize_before": (False,), "add_final_layer_norm": (False,), "tie_word_embeddings": (True,)},
+        {"normalize_before": (False,), "add_final_layer_norm": (False,)},
         model_type,
     )
     for name in ("ffn_dim", "attention_heads"):
@@ -43,7 +46,8 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str]) -> Ne
         positions=PositionConfig("sinusoidal", interleaved=False) if marian else PositionConfig("learned", shift=2),
         max_len=data.get("max_position_embeddings", 1024),
         scale_embedding=bool(data.get("scale_embedding", False)),
-        shared_embeddings=data.get("share_encoder_decoder_embeddings", True),
+        shared_embeddings=tying.same(_READER, "shared.weight") and tying.same(_WRITER, "shared.weight"),
+        tied_embeddings=tying.same("lm_head.weight", _WRITER),
         output_bias=True,
         initializer="normal",
         pad_id=pad,
@@ -67,6 +71,7 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
         "activation_dropout": config.activation_dropout,
         "activation_function": their_activation(config),
         "scale_embedding": config.scale_embedding,
+        "tie_word_embeddings": config.tied_embeddings,
         "is_encoder_decoder": True,
         "pad_token_id": config.pad_id,
         "bos_token_id": config.bos_id,
@@ -87,19 +92,25 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
 
 def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
     if config.shared_embeddings:
-        rows = [Row("embedding.weight", ("shared.weight",))]
+        # `transformers` takes an output matrix of its own for a sign that nothing else is shared either
+        copies = () if config.tied_embeddings else (_READER, _WRITER)
+        rows = [Row("embedding.weight", ("shared.weight",), copies=copies)]
     else:
-        rows = [
-            Row("embedding.weight", ("encoder.embed_tokens.weight",)),
-            Row("target_embedding.weight", ("decoder.embed_tokens.weight",)),
-        ]
+        rows = [Row("embedding.weight", (_READER,)), Row("target_embedding.weight", (_WRITER,))]
     for side, ours, depth in (("encoder", "source", config.n_layers), ("decoder", "target", config.decoder_layers)):
         if model_type == "bart":
             rows.append(Row(f"{ours}_inputs.positions.schemes.0.weight", (f"{side}.embed_positions.weight",)))
             rows += norm(f"{ours}_inputs.norm", f"{side}.layernorm_embedding")
         for n in range(depth):
             rows += _layer(f"{side}.blocks.{n}", f"{side}.layers.{n}", side == "decoder", config)
+    rows += [] if config.tied_embeddings else [Row("output.weight", ("lm_head.weight",), head=True)]
     return [*rows, Row("output.bias", ("final_logits_bias",), flat=True, head=True, optional=True)]
+
+
+def _repeats(data: Mapping[str, Any]) -> tuple[Repeat, ...]:
+    if not data.get("share_encoder_decoder_embeddings", True):  # Marian's, with a vocabulary a side
+        return (Repeat("lm_head.weight", _WRITER),)
+    return tuple(Repeat(name, "shared.weight") for name in (_WRITER, _READER, "lm_head.weight"))
 
 
 def _layer(ours: str, theirs: str, reads_source: bool, config: NetworkConfig) -> list[Row]:
@@ -127,7 +138,7 @@ def _family(model_type: str) -> Family:
         write=partial(_write, model_type),
         rows=partial(_rows, model_type),
         computed=("encoder.version", "decoder.version", *positions),
-        tied=("lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "shared.weight"),
+        repeats=_repeats,
     )
 
 

@@ -1,6 +1,6 @@
 """BERT and SpanBERT, RoBERTa and XLM-R: configuration and weight table (C6, C16)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -8,8 +8,10 @@ from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.rows import Row, attention, linear, norm
+from atento.networks.families.tying import Repeat, Tying
 
 _CLASSES = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
+_TABLE = "embeddings.word_embeddings.weight"
 _HEADS = {
     "masked-language-model": "ForMaskedLM",
     "next-sentence": "ForNextSentencePrediction",
@@ -20,14 +22,13 @@ _HEADS = {
 }
 
 
-def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
+def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
     refuse(
         data,
         {
             "position_embedding_type": ("absolute",),
             "is_decoder": (False,),
             "add_cross_attention": (False,),
-            "tie_word_embeddings": (True,),
         },
         model_type,
     )
@@ -38,6 +39,8 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str]) -> Ne
         raise ModelError(f"{model_type}: positions begin behind `pad_token_id`, which must be 1: got {pad}")
     vocab_size = data["vocab_size"]
     bos = first_id(data.get("bos_token_id"), 0 if roberta else min(101, vocab_size - 1))
+    heads = _heads(data, names, roberta)
+    masked = any(head.kind == "masked-language-model" for head in heads)
     return NetworkConfig(
         architecture="encoder",
         family=model_type,
@@ -55,7 +58,8 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str]) -> Ne
         max_len=data["max_position_embeddings"] - shift,
         n_segments=data.get("type_vocab_size", 2),
         pooler="pooler.dense.weight" in names,
-        heads=_heads(data, names, roberta),
+        heads=heads,
+        tied_embeddings=not masked or tying.same(f"{_output(model_type)}.decoder.weight", _TABLE),
         scale_embedding=False,
         initializer="normal",
         pad_id=pad,
@@ -74,9 +78,13 @@ def _heads(data: Mapping[str, Any], names: frozenset[str], roberta: bool) -> tup
     given = data.get("id2label") or {}
     count = len(given) or data.get("num_labels", 2)
     labels = tuple(str(given.get(str(n), given.get(n, f"LABEL_{n}"))) for n in range(count))
+    activation = data.get("hidden_act", "gelu")
     heads = []
     if ("lm_head.dense.weight" if roberta else "cls.predictions.transform.dense.weight") in names:
-        heads.append(HeadConfig("masked-language-model"))
+        # RoBERTa's head has an activation of its own, whatever the network's
+        heads.append(
+            HeadConfig("masked-language-model", activation="gelu" if roberta and activation != "gelu" else None)
+        )
     if "cls.seq_relationship.weight" in names:
         heads.append(HeadConfig("next-sentence", dropout=0.0))
     if "qa_outputs.weight" in names:
@@ -123,6 +131,7 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
         "layer_norm_eps": config.norm_eps,
         "max_position_embeddings": config.max_len + scheme.shift,
         "type_vocab_size": config.n_segments,
+        "tie_word_embeddings": config.tied_embeddings,
         "pad_token_id": config.pad_id,
         "bos_token_id": config.bos_id,
         "eos_token_id": config.eos_id,
@@ -142,7 +151,7 @@ _LABELLED = ("classification", "regression", "tagging")
 
 def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
     rows = [
-        Row("embedding.weight", ("embeddings.word_embeddings.weight",)),
+        Row("embedding.weight", (_TABLE,)),
         Row("inputs.positions.schemes.0.weight", ("embeddings.position_embeddings.weight",)),
         Row("inputs.segments", ("embeddings.token_type_embeddings.weight",)),
         *norm("inputs.norm", "embeddings.LayerNorm"),
@@ -160,19 +169,28 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
     if config.pooler:
         rows += linear("pooler.dense", "pooler.dense")
     for head in config.heads:
-        rows += _head_rows(model_type, head)
+        rows += _head_rows(model_type, head, config.tied_embeddings)
     return rows
 
 
-def _head_rows(model_type: str, head: HeadConfig) -> list[Row]:
+def _output(model_type: str) -> str:
+    """Where what a hidden token was is read off."""
+    return "cls.predictions" if model_type == "bert" else "lm_head"
+
+
+def _head_rows(model_type: str, head: HeadConfig, tied: bool) -> list[Row]:
     ours = f"heads.{head.kind}"
     if head.kind == "masked-language-model":
-        theirs, between = ("cls.predictions", "cls.predictions.transform") if model_type == "bert" else ("lm_head",) * 2
-        end = "LayerNorm" if model_type == "bert" else "layer_norm"
+        theirs = _output(model_type)
+        between, end = (f"{theirs}.transform", "LayerNorm") if model_type == "bert" else (theirs, "layer_norm")
+        matrix = [] if tied else [Row(f"{ours}.output.weight", (f"{theirs}.decoder.weight",), head=True)]
+        # `transformers` takes an output matrix of its own for a sign that the bias is not shared either
+        copies = () if tied else (f"{theirs}.decoder.bias",)
         return [
             *linear(f"{ours}.dense", f"{between}.dense", head=True),
             *norm(f"{ours}.norm", f"{between}.{end}", head=True),
-            Row(f"{ours}.output.bias", (f"{theirs}.bias",), head=True),
+            *matrix,
+            Row(f"{ours}.output.bias", (f"{theirs}.bias",), head=True, copies=copies),
         ]
     if head.kind == "span-boundary":
         raise ModelError(f"no {model_type} class of the Hugging Face layout holds a span-boundary head")
@@ -186,19 +204,17 @@ def _head_rows(model_type: str, head: HeadConfig) -> list[Row]:
 
 
 def _family(model_type: str) -> Family:
-    read: Callable[[Mapping[str, Any], frozenset[str]], NetworkConfig] = partial(_read, model_type)
+    output = _output(model_type)
     return Family(
         model_type,
         prefix="bert." if model_type == "bert" else "roberta.",
-        read=read,
+        read=partial(_read, model_type),
         write=partial(_write, model_type),
         rows=partial(_rows, model_type),
         computed=("embeddings.position_ids", "embeddings.token_type_ids"),
-        tied=(
-            "cls.predictions.decoder.weight",
-            "cls.predictions.decoder.bias",
-            "lm_head.decoder.weight",
-            "lm_head.decoder.bias",
+        repeats=lambda data: (
+            Repeat(f"{output}.decoder.weight", _TABLE),
+            Repeat(f"{output}.decoder.bias", f"{output}.bias", replaces=True),
         ),
     )
 

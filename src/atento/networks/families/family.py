@@ -1,12 +1,13 @@
 """What a family of released models is: its configuration read both ways, its weight table, its class names."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from atento.config.network import NetworkConfig
 from atento.errors import ModelError, nearest
 from atento.networks.families.rows import Row
+from atento.networks.families.tying import Repeat, Tying, resolve
 
 _ACTIVATIONS = {
     "relu": "relu",
@@ -37,18 +38,32 @@ _SMALL = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "rope_theta")
 class Family:
     """One `model_type` of the Hugging Face layout.
 
-    `prefix` is what models with a head put before the names of their base; `read` and `write` translate the
-    configuration (`read` also sees which tensors there are: they decide the heads); `computed` are names, or ends of
-    names, of tensors that hold nothing learned; `tied` those that repeat another one.
+    `prefix` is what models with a head put before the names of their base. `read` and `write` translate the
+    configuration; `read` also sees which tensors there are, which decide the heads, and which of them repeat one
+    another. `computed` are names, or ends of names, of tensors that hold nothing learned. `repeats` are those that
+    usually repeat another one, by the configuration. `tied` says whether one that a file leaves out repeats it, where
+    the configuration does not say so; None: the configuration is not asked.
     """
 
     model_type: str
     prefix: str
-    read: Callable[[Mapping[str, Any], frozenset[str]], NetworkConfig]
+    read: Callable[[Mapping[str, Any], frozenset[str], Tying], NetworkConfig]
     write: Callable[[NetworkConfig], dict[str, Any]]
     rows: Callable[[NetworkConfig], list[Row]]
-    computed: tuple[str, ...] = ()
-    tied: tuple[str, ...] = ()
+    computed: tuple[str, ...]
+    repeats: Callable[[Mapping[str, Any]], tuple[Repeat, ...]]
+    tied: bool | None = True
+
+    def tying(
+        self,
+        data: Mapping[str, Any],
+        names: Collection[str],
+        prefix: str = "",
+        equal: Callable[[str, str], bool] = lambda one, two: False,
+    ) -> Tying:
+        """What became of `repeats` in a file of that configuration; the rest as in `resolve`."""
+        fill = self.tied is None or bool(data.get("tie_word_embeddings", self.tied))
+        return resolve(self.repeats(data), names, prefix, equal, fill=fill)
 
 
 def check_numbers(data: Mapping[str, Any]) -> None:

@@ -7,17 +7,18 @@ from typing import Any
 from atento.config.network import NetworkConfig, PositionConfig
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.rows import Row, linear, norm
+from atento.networks.families.tying import Repeat, Tying
 
 
-def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
+def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
     first = model_type == "openai-gpt"
+    table = f"{_tables(first)[0]}.weight"
     refuse(
         data,
         {
             "scale_attn_weights": (True,),
             "scale_attn_by_inverse_layer_idx": (False,),
             "add_cross_attention": (False,),
-            "tie_word_embeddings": (True,),
         },
         model_type,
     )
@@ -45,6 +46,7 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str]) -> Ne
         positions=PositionConfig("learned"),
         max_len=data["n_positions"],
         scale_embedding=False,
+        tied_embeddings=tying.same("lm_head.weight", table),
         initializer="normal",
         pad_id=first_id(data.get("pad_token_id"), end),
         bos_id=start,
@@ -68,6 +70,7 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
         "embd_pdrop": config.dropout,
         "attn_pdrop": config.attention_dropout,
         "layer_norm_epsilon": config.norm_eps,
+        "tie_word_embeddings": config.tied_embeddings,
         "pad_token_id": config.pad_id,
         "bos_token_id": config.start_id,
         "eos_token_id": config.eos_id,
@@ -84,7 +87,7 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
 
 def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
     first = model_type == "openai-gpt"
-    table, places = ("tokens_embed", "positions_embed") if first else ("wte", "wpe")
+    table, places = _tables(first)
     rows = [
         Row("embedding.weight", (f"{table}.weight",)),
         Row("inputs.positions.schemes.0.weight", (f"{places}.weight",)),
@@ -99,7 +102,13 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
             *linear(f"{ours}.feed_forward.outer", f"{theirs}.mlp.c_proj", transposed=True),
             *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2"),
         ]
-    return rows if first else [*rows, *norm("stack.norm", "ln_f")]
+    rows += [] if first else norm("stack.norm", "ln_f")
+    return rows if config.tied_embeddings else [*rows, Row("output.weight", ("lm_head.weight",), head=True)]
+
+
+def _tables(first: bool) -> tuple[str, str]:
+    """What the tables of tokens and of positions are called."""
+    return ("tokens_embed", "positions_embed") if first else ("wte", "wpe")
 
 
 def _family(model_type: str) -> Family:
@@ -110,7 +119,7 @@ def _family(model_type: str) -> Family:
         write=partial(_write, model_type),
         rows=partial(_rows, model_type),
         computed=(".attn.bias", ".attn.masked_bias", "position_ids"),
-        tied=("lm_head.weight",),
+        repeats=lambda data: (Repeat("lm_head.weight", f"{_tables(model_type == 'openai-gpt')[0]}.weight"),),
     )
 
 

@@ -7,9 +7,10 @@ from atento.config.network import NetworkConfig, PositionConfig, StretchConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.rows import Row, attention, linear, norm
+from atento.networks.families.tying import Repeat, Tying
 
 
-def _read(data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
+def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
     refuse(data, {"attention_bias": (False,), "mlp_bias": (False,), "pretraining_tp": (1, None)}, "llama")
     rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
     if not isinstance(rope, dict):
@@ -41,7 +42,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
         positions=PositionConfig("rotary", base=theta, stretch=_stretch(rope)),
         max_len=data.get("max_position_embeddings", 2048),
         scale_embedding=False,
-        tied_embeddings=data.get("tie_word_embeddings", False),
+        tied_embeddings=tying.same("lm_head.weight", "embed_tokens.weight"),
         initializer="normal",
         pad_id=first_id(data.get("pad_token_id"), end),
         bos_id=start,
@@ -131,5 +132,6 @@ LLAMA = Family(
     write=_write,
     rows=_rows,
     computed=(".rotary_emb.inv_freq",),
-    tied=("lm_head.weight",),
+    repeats=lambda data: (Repeat("lm_head.weight", "embed_tokens.weight"),),
+    tied=False,
 )

@@ -17,6 +17,7 @@ from atento.networks.families.llama import LLAMA
 from atento.networks.families.rows import Row
 from atento.networks.families.t5 import MT5, T5
 from atento.networks.families.tensors import TensorFiles
+from atento.networks.families.tying import Tying
 from atento.networks.ledger import Ledger
 from atento.precision import side_by_side
 
@@ -60,18 +61,19 @@ def read_released(
         plain = frozenset(name.removeprefix(prefix) for name in theirs)
         try:
             check_numbers(data)
-            config = family.read(data, plain)
+            tying = family.tying(data, theirs, prefix, files.equal)
+            config = family.read(data, plain, tying)
         except KeyError as error:
             raise ModelError(f"{folder / 'config.json'}: {error.args[0]!r} is missing") from None
         except (TypeError, ValueError, AttributeError, RecipeError, ModelError) as error:
             raise ModelError(f"{folder / 'config.json'}: {error}") from None
         rows = family.rows(config)
-        weights, ledger = _take(files, config, rows, prefix)
+        weights, ledger = _take(files, config, rows, prefix, tying)
         taken = {name for names in ledger.loaded.values() for name in names}
         for name in sorted(theirs - taken):
             bare = name.removeprefix(prefix)
-            kind = "computed" if bare.endswith(family.computed) else "tied" if bare in family.tied else "unused"
-            getattr(ledger, kind).append(name)
+            getattr(ledger, _kind(family, tying, bare)).append(name)
+        ledger.untied = sorted(taken.intersection(tying.untied))
     if ledger.new and not allow_missing:
         lacking = [", ".join(row.theirs) for row in rows if row.ours in set(ledger.new)]
         of = "".join(f" of a {name}" for name in (data.get("architectures") or ())[:1] if isinstance(name, str))
@@ -83,12 +85,24 @@ def read_released(
     return config, weights, ledger
 
 
-def _take(files: TensorFiles, config: NetworkConfig, rows: list[Row], prefix: str) -> tuple[dict[str, Tensor], Ledger]:
+def _kind(family: Family, tying: Tying, name: str) -> str:
+    """Which list of the ledger a tensor belongs to that no row has taken."""
+    if name.endswith(family.computed):
+        return "computed"
+    if name in tying.repeated:
+        return "tied"
+    return "replaced" if name in tying.sources else "unused"
+
+
+def _take(
+    files: TensorFiles, config: NetworkConfig, rows: list[Row], prefix: str, tying: Tying
+) -> tuple[dict[str, Tensor], Ledger]:
     weights: dict[str, Tensor] = {}
     ledger = Ledger()
     there: list[Row] = []
     for row in rows:
-        names = row.theirs if row.head else tuple(prefix + name for name in row.theirs)
+        before = "" if row.head else prefix
+        names = tuple(tying.places.get(name, before + name) for name in row.theirs)
         if all(name in files.places for name in names):
             ledger.loaded[row.ours] = names
             there.append(row)

@@ -14,7 +14,7 @@ class Row:
 
     Several stand under one another in ours, `sizes` rows each. `transposed`: theirs is (in, out). `flat`: theirs is
     (1, N) where ours is (N,). `head`: theirs stands outside the part that a base model has, so it takes no prefix.
-    `optional`: ours is zero where their file leaves it out.
+    `optional`: ours is zero where their file leaves it out. `copies`: further names under which it is written.
     """
 
     ours: str
@@ -24,6 +24,7 @@ class Row:
     flat: bool = False
     head: bool = False
     optional: bool = False
+    copies: tuple[str, ...] = ()
 
     def split(self, tensor: Tensor) -> list[Tensor]:
         """Our tensor as theirs."""
@@ -70,6 +71,8 @@ def convert(rows: Iterable[Row], prefix: str, weights: Mapping[str, Tensor]) -> 
     """Our weights under their names; `prefix` stands before what is not a head's."""
     found: dict[str, Tensor] = {}
     for row in rows:
-        names = row.theirs if row.head else tuple(prefix + name for name in row.theirs)
-        found |= zip(names, row.split(weights[row.ours]), strict=True)
+        before = "" if row.head else prefix
+        parts = row.split(weights[row.ours])
+        found |= {before + name: part for name, part in zip(row.theirs, parts, strict=True)}
+        found |= {before + name: parts[0] for name in row.copies}
     return found

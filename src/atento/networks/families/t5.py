@@ -8,9 +8,12 @@ from atento.config.network import NetworkConfig, PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, their_activation
 from atento.networks.families.rows import Row, attention, linear, norm
+from atento.networks.families.tying import Repeat, Tying
+
+_READER, _WRITER = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 
-def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str]) -> NetworkConfig:
+def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
     gate, _, kind = str(data.get("feed_forward_proj", "relu")).rpartition("-")
     if gate not in ("", "gated"):
         raise ModelError(f"{model_type}: `feed_forward_proj` {data['feed_forward_proj']!r} is not known here")
@@ -49,7 +52,8 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str]) -> Ne
             max_distance=data.get("relative_attention_max_distance", 128),
         ),
         scale_embedding=False,
-        tied_embeddings="lm_head.weight" not in names,
+        shared_embeddings=tying.same(_READER, "shared.weight") and (not whole or tying.same(_READER, _WRITER)),
+        tied_embeddings=not whole or tying.same("lm_head.weight", _WRITER),
         scale_output=whole and model_type == "t5" and bool(scaled),
         pad_id=pad,
         bos_id=pad,
@@ -89,7 +93,13 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
 
 
 def _rows(config: NetworkConfig) -> list[Row]:
-    rows = [Row("embedding.weight", ("shared.weight",))]
+    if config.shared_embeddings:
+        rows = [Row("embedding.weight", ("shared.weight",))]
+    else:
+        rows = [Row("embedding.weight", (_READER,))]
+        # an output matrix that their file leaves out is the `shared` one there
+        writer = Row("target_embedding.weight", (_WRITER,), copies=("shared.weight",))
+        rows += [] if config.architecture == "encoder" else [writer]
     if config.architecture == "encoder":
         return [*rows, *_stack("stack", "encoder", config.n_layers, False, config)]
     rows += _stack("encoder", "encoder", config.n_layers, False, config)
@@ -128,7 +138,8 @@ def _family(model_type: str) -> Family:
         write=partial(_write, model_type),
         rows=_rows,
         computed=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
-        tied=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
+        repeats=lambda data: tuple(Repeat(name, "shared.weight") for name in (_READER, _WRITER, "lm_head.weight")),
+        tied=None,
     )
 
 

@@ -19,6 +19,7 @@ from atento.errors import CheckpointError, ModelError
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 _HEADER_LIMIT = 100 << 20  # bytes; the format's own
+_PIECE = 16 << 20  # bytes compared at once
 _LFS = int.from_bytes(b"version ", "little")  # how a pointer begins that Git LFS leaves in place of a large file
 _DTYPES = {
     "F64": torch.float64,
@@ -103,17 +104,38 @@ class TensorFiles:
         """
         place = self.places[name]
         out = torch.empty(place.shape, dtype=place.dtype) if into is None else into
-        with self._opening:
-            if place.file not in self._open:
-                self._open[place.file] = os.open(place.file, os.O_RDONLY)
+        fd = self._descriptor(place.file)
         view = out.view(-1).view(torch.uint8).numpy().data if place.size else memoryview(b"")
         done = 0
         while done < place.size:
-            count = os.preadv(self._open[place.file], [view[done : done + (1 << 30)]], place.start + done)
+            count = os.preadv(fd, [view[done : done + (1 << 30)]], place.start + done)
             if count <= 0:
                 raise CheckpointError(f"{place.file} is truncated: tensor {name!r} ends past its end")
             done += count
         return out
+
+    def _descriptor(self, file: Path) -> int:
+        with self._opening:
+            if file not in self._open:
+                self._open[file] = os.open(file, os.O_RDONLY)
+            return self._open[file]
+
+    def _bytes(self, place: Place, start: int, count: int) -> bytes:
+        return os.pread(self._descriptor(place.file), count, place.start + start)
+
+    def equal(self, one: str, two: str) -> bool:
+        """Whether two tensors have the same shape and hold the same numbers, compared piece by piece."""
+        first, second = self.places[one], self.places[two]
+        if first.shape != second.shape:
+            return False
+        if first.dtype != second.dtype:
+            wide = torch.promote_types(first.dtype, second.dtype)
+            return torch.equal(self.read(one).to(wide), self.read(two).to(wide))
+        for start in range(0, first.size, _PIECE):
+            count = min(_PIECE, first.size - start)
+            if self._bytes(first, start, count) != self._bytes(second, start, count):
+                return False
+        return True
 
     def transposed(self, name: str) -> Tensor:
         """The matrix of that name turned round, made through a space that is kept: what is freed leaves holes."""

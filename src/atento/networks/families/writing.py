@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
+from atento.config.network import HeadConfig, NetworkConfig
 from atento.errors import CapabilityError, ModelError, RecipeError
 from atento.networks.families.reading import FAMILIES
 from atento.networks.families.rows import convert
@@ -41,7 +41,9 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
     family = FAMILIES[config.family]
     try:
         data, rows = family.write(config), family.rows(config)
-        again = family.read(data, frozenset(name for row in rows for name in row.theirs))
+        made = {name: row.ours for row in rows for name in (*row.theirs, *row.copies)}
+        names = frozenset(made)
+        again = family.read(data, names, family.tying(data, names, equal=lambda one, two: made[one] == made[two]))
     except (ModelError, RecipeError) as error:
         raise CapabilityError(f"the layout of {config.family} cannot hold this network: {error}") from None
     one, two = _stated(config), _stated(again)
@@ -56,5 +58,12 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
 
 def _stated(config: NetworkConfig) -> dict[str, Any]:
     """What decides what a network computes, field by field."""
-    plain = replace(config, heads=tuple(replace(head, dropout=0.0) for head in config.heads))
-    return {part.name: getattr(plain, part.name) for part in fields(NetworkConfig) if part.name not in _FREE}
+    heads = tuple(replace(head, dropout=0.0, activation=_activation(head, config)) for head in config.heads)
+    plain = replace(config, heads=heads)
+    free = _FREE if config.architecture == "encoder-decoder" else _FREE | {"shared_embeddings"}
+    return {part.name: getattr(plain, part.name) for part in fields(NetworkConfig) if part.name not in free}
+
+
+def _activation(head: HeadConfig, config: NetworkConfig) -> Any:
+    """The activation that a masked-language-model head has, said or not."""
+    return (head.activation or config.activation) if head.kind == "masked-language-model" else None
