@@ -166,6 +166,11 @@ def write_tsv(path: Path, split: str, count: int, seed: int = 1) -> None:
     path.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs), encoding="utf-8", newline="\n")
 
 
+def lines_of(path: Path, side: int) -> list[str]:
+    """One side of the pairs in a file."""
+    return [line.split("\t")[side] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 @pytest.fixture(scope="session")
 def data(scratch: Path) -> Path:
     """A folder with train.tsv, valid.tsv, test.tsv, and tiny.yaml that names the first two."""

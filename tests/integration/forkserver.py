@@ -200,6 +200,13 @@ def rate_from_the_start() -> None:
     loop.learning_rate = rate
 
 
+def told_at_once() -> None:
+    """Progress is told after every batch, not every half minute."""
+    import atento.cli.progress
+
+    atento.cli.progress.EVERY = 0.0
+
+
 def slow_disk() -> None:
     """A disk that takes its time, where the tests' own folder is in memory: a kill has something to hit."""
     real = os.fsync
@@ -265,6 +272,7 @@ FAULTS: dict[str, Callable[..., None]] = {
         journal_not_cut,
         rate_from_the_start,
         slow_disk,
+        told_at_once,
         signal_at_line,
         signal_in_call,
     )

@@ -10,6 +10,7 @@ import typer
 
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, progress, running
 from atento.cli.outputs import output_file
+from atento.cli.progress import batches_shown, tell_waiting
 
 Layer = Annotated[int | None, typer.Option(help="0 is the first, -1 the last.")]
 Pooling = Annotated[str | None, typer.Option(help="mean, first, last or max; the model's own if not given.")]
@@ -43,6 +44,7 @@ def embed(
 
     if out is not None:
         output_file(out, (".npy",))
+    tell_waiting(file)
     lines = read_lines(file)
     vectors = _vectors(model, lines, layer, pooling, device, precision, seed, threads)
     if out is not None:
@@ -78,6 +80,7 @@ def similarity(
     from atento.errors import DataError
     from atento.tasks.embedding import cosine
 
+    tell_waiting(file)
     pairs = []
     for number, line in enumerate(read_lines(file), 1):
         parts = line.split("\t")
@@ -111,7 +114,9 @@ def _vectors(
     options: Any = {name: value for name, value in given.items() if value is not None}
     with running(seed, threads), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        vectors = load(model, device=device, precision=precision).embed(texts, **options)
+        loaded = load(model, device=device, precision=precision)
+        with batches_shown("embed"):
+            vectors = loaded.embed(texts, **options)
     for warning in caught:
         progress(f"warning: {warning.message}")
     return vectors

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, progress, running
+from atento.cli.progress import batches_shown
 
 
 class GateMissed(typer.Exit):
@@ -62,7 +63,8 @@ def evaluate(
         loaded = load(model, device=device, precision=precision)
         task = task_of(loaded, task)
         names = dict.fromkeys([*(asked or METRICS_OF[task]), *(name for name, _ in gates)])
-        scores = score(loaded, data, task, metrics=list(names), skip_bad=skip_bad, say=progress, **options)
+        with batches_shown("evaluate"):
+            scores = score(loaded, data, task, metrics=list(names), skip_bad=skip_bad, say=progress, **options)
     records = {}
     for name, found in scores.items():
         low, high = found.interval(seed=seed)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from atento.cli.options import AsJson, check_seed
+from atento.cli.progress import tell_waiting
 
 EPILOG = "Example:  atento score bleu output.pt reference.pt --interval --against other.pt"
 
@@ -36,6 +37,7 @@ def score(
     names = [hypotheses, *references, *([] if against is None else [against])]
     if names.count("-") > 1:
         raise UsageError("standard input can be read once: only one of the files may be `-`")
+    tell_waiting(hypotheses)
     texts = [read_lines(name) for name in names]
     for name, text in zip(names[1:], texts[1:]):
         if len(text) != len(texts[0]):

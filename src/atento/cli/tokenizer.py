@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli.outputs import output_folder
+from atento.cli.progress import tell_waiting
 
 if TYPE_CHECKING:
     from atento.text import Tokenizer
@@ -67,6 +68,7 @@ def encode(
     if ids and tokens and not as_json:
         raise UsageError("--ids and --tokens together need --json")
     tokenizer = Tokenizer.load(directory)
+    tell_waiting(file)
     for line, row in _encoded(tokenizer, read_lines(file)):
         if as_json:
             record = {"text": line, "ids": row, "tokens": tokenizer.tokens(row)}
@@ -93,6 +95,7 @@ def decode(directory: Folder, file: Lines = "-", as_json: AsJson = False) -> Non
     from atento.text import Tokenizer
 
     tokenizer = Tokenizer.load(directory)
+    tell_waiting(file)
     where = "standard input" if file == "-" else file
     for number, line in enumerate(read_lines(file), 1):
         try:

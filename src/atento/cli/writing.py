@@ -11,9 +11,11 @@ import typer
 
 from atento.cli.decoding import with_decoding
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, progress, running
+from atento.cli.progress import Progress, batches_shown, tell_waiting
 
 if TYPE_CHECKING:
     from atento.model import Model
+    from atento.tasks.writing import WrittenText
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="One text a line; - is standard input.")]
 SplitSentences = Annotated[
@@ -99,6 +101,11 @@ class _Asked:
     as_json: bool
     options: dict[str, Any]
 
+    @property
+    def command(self) -> str:
+        """The name of the command."""
+        return {"translation": "translate", "summarization": "summarize"}.get(self.task, "generate")
+
 
 def _run(asked: _Asked, file: str, skip_bad: bool, device: str, precision: str, threads: int | None) -> None:
     """The lines read, the model loaded, its outputs written."""
@@ -112,26 +119,26 @@ def _run(asked: _Asked, file: str, skip_bad: bool, device: str, precision: str, 
     with running(asked.options["seed"], threads):
         loaded = load(asked.model, device=device, precision=precision)
         bad: list[str] | None = [] if skip_bad else None
+        tell_waiting(file)
         lines = _lines(file, bad)
         if asked.stream:
             _stream(loaded, lines, asked)
+        elif file == "-":
+            _write_windows(loaded, lines, asked)
         else:
-            most, first = WINDOW if file == "-" else None, 0
-            window = list(itertools.islice(lines, most))
-            while True:  # once for no line too: what is asked for may not be possible
-                first += _write(loaded, window, asked, first)
-                sys.stdout.flush()
-                window = list(itertools.islice(lines, most))
-                if not window:
-                    break
+            with batches_shown(asked.command):
+                outputs = _outputs(loaded, list(lines), asked)
+            _show(outputs, asked)
     if bad:
         progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
 
 
 def _stream(loaded: "Model", lines: Iterable[str], asked: _Asked) -> None:
     """Each line's output, shown while it is written; the same as without `--stream`."""
-    number = itertools.count()
-    for line in lines:
+    from atento.errors import counted
+
+    number, progress = itertools.count(), Progress(asked.command, bar=False)
+    for done, line in enumerate(lines, start=1):
         for n, part in enumerate(_parts(line, asked)):
             sys.stdout.write(" " if n else "")
             for piece in loaded.stream(part, task=asked.task, row=next(number), **asked.options):
@@ -139,6 +146,7 @@ def _stream(loaded: "Model", lines: Iterable[str], asked: _Asked) -> None:
                 sys.stdout.flush()
         sys.stdout.write("\n")
         sys.stdout.flush()
+        progress.count(counted(done, "line"))
 
 
 def _parts(line: str, asked: _Asked) -> list[str]:
@@ -150,23 +158,71 @@ def _parts(line: str, asked: _Asked) -> list[str]:
 
 def _lines(file: str, bad: list[str] | None) -> Iterator[str]:
     """The lines of a file, which is read and found right first; those of standard input as they come."""
-    from atento.data.sources import iter_lines, read_lines
+    from atento.data.sources import read_lines
 
-    return iter_lines(sys.stdin.buffer, "standard input", bad=bad) if file == "-" else iter(read_lines(file, bad=bad))
+    return _standard_input(bad) if file == "-" else iter(read_lines(file, bad=bad))
 
 
-def _write(loaded: "Model", lines: Sequence[str], asked: _Asked, first: int) -> int:
-    """Each line's output, or outputs, on a line of standard output: how many pieces, `first` having gone before."""
+def _standard_input(bad: list[str] | None) -> Iterator[str]:
+    """The lines as they come. A bad first line is found before any work; a later one when others have been answered.
+
+    Raises:
+        DataError: the first line is bad. AtentoError: a later one is.
+    """
+    from atento.data.sources import iter_lines
+    from atento.errors import AtentoError, DataError
+
+    begun = False
+    try:
+        for line in iter_lines(sys.stdin.buffer, "standard input", bad=bad):
+            yield line
+            begun = True
+    except DataError as error:
+        if begun:
+            raise AtentoError(str(error)) from None
+        raise
+
+
+def _write_windows(loaded: "Model", lines: Iterator[str], asked: _Asked) -> None:
+    """The outputs of an input without a known end, window by window; those before a bad line are written too."""
+    from atento.errors import AtentoError, counted
+
+    done, pieces, end, progress = 0, 0, False, Progress(asked.command, bar=False)
+    while not end:
+        window: list[str] = []
+        failure: AtentoError | None = None
+        try:
+            for line in itertools.islice(lines, WINDOW):
+                window.append(line)  # kept where a later line is bad
+        except AtentoError as error:
+            failure = error
+        end = len(window) < WINDOW
+        if window or not (done or failure):  # once for no line too: what is asked for may not be possible
+            outputs = _outputs(loaded, window, asked, pieces)
+            _show(outputs, asked)
+            done, pieces = done + len(window), pieces + sum(len(found) for _, found in outputs)
+            progress.count(counted(done, "line"))
+        if failure is not None:
+            raise failure
+
+
+def _outputs(
+    loaded: "Model", lines: Sequence[str], asked: _Asked, first: int = 0
+) -> list[tuple[str, list[list["WrittenText"]]]]:
+    """Each line with the outputs, best first, of each of its pieces; `first` pieces have gone before."""
     write: dict[str, Any] = {
         "translations": loaded.translations,
         "summaries": loaded.summaries,
         "outputs": loaded.generations,
     }
     pieces = [_parts(line, asked) for line in lines]
-    flat = write[asked.name]([piece for line in pieces for piece in line], row=first, **asked.options)
-    outputs = iter(flat)
-    for line, parts in zip(lines, pieces):
-        found = [next(outputs) for _ in parts]
+    found = iter(write[asked.name]([piece for line in pieces for piece in line], row=first, **asked.options))
+    return [(line, [next(found) for _ in parts]) for line, parts in zip(lines, pieces)]
+
+
+def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], asked: _Asked) -> None:
+    """A line on standard output for each line of the input."""
+    for line, found in outputs:
         if asked.as_json:
             hypotheses = [
                 {
@@ -183,7 +239,7 @@ def _write(loaded: "Model", lines: Sequence[str], asked: _Asked, first: int) -> 
             sys.stdout.write("\t".join(_line(one.text).replace("\t", " ") for one in found[0]) + "\n")
         else:
             sys.stdout.write(_line(" ".join(part[0].text for part in found)) + "\n")
-    return len(flat)
+    sys.stdout.flush()
 
 
 def _line(text: str) -> str:

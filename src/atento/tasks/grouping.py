@@ -1,6 +1,24 @@
-"""Rows of like length put into one batch, so that padding is little and memory bounded."""
+"""Rows of like length put into one batch, so that padding is little and memory bounded; progress is reported."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+Report = Callable[[int, int], None]  # real tokens done, real tokens in all
+_report: ContextVar[Report | None] = ContextVar("report", default=None)
+
+
+@contextmanager
+def batches_reported(report: Report) -> Iterator[None]:
+    """Inside, whoever goes through texts in batches calls `report(done, total)` after each batch, in real tokens.
+
+    It holds for this thread, and for the outermost loop: what a batch itself does in batches is not told.
+    """
+    token = _report.set(report)
+    try:
+        yield
+    finally:
+        _report.reset(token)
 
 
 def by_length(lengths: Sequence[int], budget: int, *, extra: int = 0) -> Iterator[list[int]]:
@@ -9,8 +27,17 @@ def by_length(lengths: Sequence[int], budget: int, *, extra: int = 0) -> Iterato
     `extra` tokens are added to every row; rows of length 0 are in no batch.
     """
     order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: (-lengths[row], row))
+    report, done, total = _report.get(), 0, sum(lengths)
     start = 0
     while start < len(order):
         size = max(1, budget // (lengths[order[start]] + extra))
-        yield order[start : start + size]
+        batch = order[start : start + size]
+        _report.set(None)
+        try:
+            yield batch
+        finally:
+            _report.set(report)
+        done += sum(lengths[row] for row in batch)
+        if report is not None:
+            report(done, total)
         start += size

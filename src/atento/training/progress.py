@@ -58,7 +58,7 @@ class Reporter:
             return
         if event["event"] == "train":
             rate = (event["step"] - self.first) / max(1e-9, time.monotonic() - self.started)
-            text = f"{text}, {_duration((self.total - event['step']) / max(rate, 1e-9))} left"
+            text = f"{text}, {duration((self.total - event['step']) / max(rate, 1e-9))} left"
         self.line(text)
 
     def _write(self, text: str) -> None:
@@ -92,7 +92,8 @@ def describe(event: dict[str, Any]) -> str:
     return f"step {event['step']}: validation nll {event['nll']:.3f}" + "".join(f", {score}" for score in scores)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: "5 h 31 min", "1 min 40 s", "8 s"."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

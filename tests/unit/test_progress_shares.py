@@ -1,0 +1,98 @@
+"""Progress of commands that go through texts: shares from the batches, lines at most every so often (found.md)."""
+
+import sys
+import threading
+
+import pytest
+
+from atento.cli import progress as module
+from atento.cli.progress import Progress
+from atento.tasks.grouping import batches_reported, by_length
+
+LENGTHS = [3, 0, 5, 2, 9, 1]
+
+
+def test_batches_report_their_real_tokens_and_end_at_all_of_them() -> None:
+    seen: list[tuple[int, int]] = []
+    with batches_reported(lambda done, total: seen.append((done, total))):
+        batches = list(by_length(LENGTHS, 10, extra=2))
+    assert batches == list(by_length(LENGTHS, 10, extra=2)) == [[4], [2], [0, 3], [5]]
+    assert seen == [(9, 20), (14, 20), (19, 20), (20, 20)]
+
+
+def test_a_loop_inside_a_batch_and_one_afterwards_and_another_thread_report_nothing() -> None:
+    seen: list[tuple[int, int]] = []
+    with batches_reported(lambda done, total: seen.append((done, total))):
+        for _ in by_length([4, 4], 4):
+            assert list(by_length([7, 7, 7], 7)) == [[0], [1], [2]]
+        thread = threading.Thread(target=lambda: list(by_length([7, 7], 7)))
+        thread.start()
+        thread.join()
+    list(by_length([7, 7], 7))
+    assert seen == [(4, 8), (8, 8)]
+
+
+def test_a_loop_that_fails_lets_the_next_one_report() -> None:
+    seen: list[tuple[int, int]] = []
+    with batches_reported(lambda done, total: seen.append((done, total))):
+        with pytest.raises(ValueError, match="broken"):
+            for _ in by_length([4, 4], 4):
+                raise ValueError("broken")
+        list(by_length([5], 4))
+    assert seen == [(5, 5)]
+
+
+class Clock:
+    """The time, as a test sets it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+def test_a_line_every_half_minute_with_the_time_left(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("translate") as progress:
+        for seconds, done in ((10, 1), (29, 3), (31, 4), (40, 5), (59, 6), (62, 8), (100, 10)):
+            clock.now = 100.0 + seconds
+            progress.share(done * 100, 1000)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        "translate: 40% done, 46 s left",
+        "translate: 80% done, 15 s left",
+        "translate: 100% done, 0 s left",
+    ]
+
+
+def test_short_work_says_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("embed") as progress:
+        clock.now += 29.9
+        progress.share(0, 0)
+        progress.count("2 lines")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_work_without_a_known_end_counts(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress("translate", bar=False)
+    clock.now += 31
+    progress.count("1,024 lines")
+    assert capsys.readouterr() == ("", "translate: 1,024 lines done\n")
+
+
+@pytest.mark.parametrize("term", ["dumb", "xterm"])
+def test_a_bar_is_drawn_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch, term: str) -> None:
+    monkeypatch.setenv("TERM", term)
+    assert Progress("embed")._bar is None  # no terminal here
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress("embed") as progress:
+        assert (progress._bar is not None) == (term == "xterm")
+    assert Progress("embed", bar=False)._bar is None
