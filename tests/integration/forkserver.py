@@ -207,6 +207,14 @@ def told_at_once() -> None:
     atento.cli.progress.EVERY = 0.0
 
 
+def rate_explodes() -> None:
+    """A learning rate of 1e30 from the second step on, which no recipe may ask for."""
+    from atento.training import loop
+
+    real = loop.learning_rate
+    loop.learning_rate = lambda config, step, steps: 1e30 if step > 1 else real(config, step, steps)
+
+
 def slow_disk() -> None:
     """A disk that takes its time, where the tests' own folder is in memory: a kill has something to hit."""
     real = os.fsync
@@ -271,6 +279,7 @@ FAULTS: dict[str, Callable[..., None]] = {
         interval_forgotten,
         journal_not_cut,
         rate_from_the_start,
+        rate_explodes,
         slow_disk,
         told_at_once,
         signal_at_line,

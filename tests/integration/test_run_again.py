@@ -97,6 +97,16 @@ def test_r9_both_sides_of_a_difference_are_named(server: ForkServer, place: Path
         assert word in done.stderr
 
 
+def test_a_refusal_names_three_differences_and_where_the_rest_stands(
+    server: ForkServer, place: Path, run: Path
+) -> None:
+    """Another recipe may differ in thirty keys: three are enough to see that it is another."""
+    seven = ["seed=2", "warmup=7", "clip=2", "label_smoothing=0", "batch_tokens=99", "schedule=cosine", "accumulate=2"]
+    done = server.run(*TINY, *(f"training.{one}" for one in seven), "--out", "run", cwd=place)
+    assert done.status == 2 and done.stderr.count(" -> ") == 3
+    assert "; and 4 more (its recipe is run/recipe.yaml). Give another folder" in done.stderr
+
+
 def test_r9_force_moves_the_old_folder_aside(server: ForkServer, place: Path, run: Path) -> None:
     before = snapshot(run)
     command = [*TINY, "training.seed=2", "--out", "run", "--force"]
@@ -216,6 +226,14 @@ def test_r4_all_checkpoints_damaged(server: ForkServer, place: Path, run: Path) 
     used = server.run("translate", "run", cwd=place, stdin="A cat.\n")
     assert used.status == 1 and "every checkpoint of the run run is damaged" in used.stderr
     assert server.run(*TINY, "--out", "run", "--force", cwd=place).status == 0
+
+
+def test_a_damaged_checkpoint_is_told_once_by_whoever_only_looks(server: ForkServer, place: Path, run: Path) -> None:
+    """The best is looked for and then the last, of one folder: one warning."""
+    flip(run / "checkpoints" / "step-00000008" / "state.json")
+    used = server.run("translate", "run", "--beam", "1", cwd=place, stdin="A cat.\n")
+    assert used.status == 0 and used.stderr.count("passed over") == 1
+    assert (run / "checkpoints" / "step-00000008").is_dir()
 
 
 def test_a_damaged_journal_does_not_stop_a_run(server: ForkServer, place: Path, run: Path) -> None:

@@ -145,6 +145,25 @@ def test_r1_a_run_killed_behind_its_last_step_is_finished_by_the_same_command(
     assert differences(place / "run", whole["float32"]) == []
 
 
+@pytest.mark.parametrize("keep", [1, 2])
+@pytest.mark.parametrize("call", [1, 2, 6])
+def test_r2_what_a_kill_cuts_off_behind_a_checkpoint_is_made_up(
+    server: ForkServer, place: Path, keep: int, call: int
+) -> None:
+    """Killed between a checkpoint and its event, or between the event and the retention, also of the last step."""
+    command = ["train", "tiny.yaml", "--threads", "1", f"training.keep={keep}", "training.validate_every=24"]
+    assert server.run(*command, "--out", "whole", cwd=place).status == 0
+    wanted = sorted(path.name for path in (place / "whole" / "checkpoints").iterdir())
+    for module, function in (("atento.training.loop", "retain"), ("atento.training.loop", "complete_save")):
+        run = place / function
+        at = {"module": module, "function": function, "number": signal.SIGKILL, "call": call}
+        done = server.run(*command, "--out", run, cwd=place, fault="signal_in_call", **at)
+        assert done.status == -signal.SIGKILL
+        assert server.run(*command, "--out", run, cwd=place).status == 0
+        assert [event["step"] for event in events(run, "checkpoint")] == [4, 8, 12, 16, 20, 24]
+        assert sorted(path.name for path in (run / "checkpoints").iterdir()) == wanted
+
+
 def test_r1_killed_before_the_first_checkpoint(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
     """While data are read, the run's own files are written, the tokenizer is trained and the first step is made."""
     command = train("float32", "--out", "run")

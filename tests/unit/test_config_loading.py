@@ -174,9 +174,9 @@ def test_overrides(write: Write) -> None:
     assert loaded.origins["data.valid.0.source"] == f"my.yaml:2:{text.splitlines()[1].index('source: 0') + 9}"
 
 
-def test_null_and_tilde_go_back_to_the_default(write: Write) -> None:
+def test_tilde_goes_back_to_the_default(write: Write) -> None:
     text = MINIMAL + "training: {steps: 5, seed: 9}\nnetwork: {preset: transformer-tiny, n_layers: 5}\n"
-    loaded = load(text, write, "training.steps=null", "~network.n_layers", "~training.seed")
+    loaded = load(text, write, "~training.steps", "~network.n_layers", "~training.seed")
     assert (loaded.recipe.training.steps, loaded.recipe.training.seed) == (2000, 1)
     assert loaded.recipe.network.n_layers == preset("transformer-tiny").n_layers
     assert loaded.origins["training.steps"] == "default"
@@ -302,6 +302,8 @@ WARNED = [
     ("metrics: bleu", "my.yaml:3:10: metrics has no effect: there is neither data.valid nor data.test"),
     ("decoding: {beam: 1, length_penalty: 2}", "length_penalty has no effect: a beam of 1 compares no lengths"),
     ("tokenizer: {path: x, vocab_size: 9}", "tokenizer.vocab_size has no effect: tokenizer.path names a trained one"),
+    ("training: {learning_rate: 0.5}", "training.learning_rate 0.5 is far above what is usual (1e-5 to 1e-2)"),
+    ("training: {weight_decay: 2}", "training.weight_decay 2 is far above what is usual (0 to 0.3)"),
     ("tokenizer: {kind: byte, vocab_size: 9}", "the byte tokenizer's size follows from the text"),
 ]  # fmt: skip
 

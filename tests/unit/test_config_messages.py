@@ -40,7 +40,10 @@ IN_THE_FILE = [
     ("training: {steps: 1.5}", "my.yaml:3:19: training.steps must be an integer: got 1.5"),
     ("training: {steps: [1, 2]}", "my.yaml:3:19: training.steps must be an integer: got a list of 2"),
     ("training: {steps: {a: 1}}", "my.yaml:3:19: training.steps must be an integer: got a mapping of 1"),
-    ("training: {steps: }", "my.yaml:3:18: training.steps must be an integer: got null (leave the key out for the default)"),
+    ("training: {steps: }", "my.yaml:3:18: training.steps must be an integer: got null or nothing (leave the key out for the default)"),
+    ("training: {clip: null}", "my.yaml:3:18: training.clip must be a number: got null or nothing (0 switches it off; leave the key out for the default)"),
+    ("training: {learning_rate: 1e+30}", "my.yaml:3:27: `training.learning_rate` must be at most 10: got 1e+30"),
+    ("training: {weight_decay: 1e+30}", "my.yaml:3:26: `training.weight_decay` times `training.learning_rate` must be below 1, for every update"),
     ("training: {steps: 9223372036854775808}", "my.yaml:3:19: training.steps must lie below 2^63: got 9223372036854775808"),
     ("training: {steps: 1" + "0" * 99 + "}", "my.yaml:3:19: training.steps must lie below 2^63: got an integer of about"),
     ("training: {steps: .nan}", "my.yaml:3:19: training.steps must be a finite number: got nan"),
@@ -158,6 +161,11 @@ OVERRIDES = [
     ("~", "an override is key=value"),
     ("init=[a", "init: not valid YAML: expected ',' or ']', but got '<stream end>' (quotes make any value text): got '[a'"),
     ("training.steps=" + "9" * 500, "training.steps: an integer of 500 characters is too large: got '999"),
+    ("training.clip=null", "training.clip must be a number: got null or nothing (0 switches it off; ~training.clip goes back"),
+    ("training.steps=", "training.steps must be an integer: got null or nothing (~training.steps goes back to the default)"),
+    ("network.dropout=", "network.dropout must be a number: got null or nothing (0 switches it off; "),
+    ("data.test=null", "data.test must be a list of mappings: got null or nothing (~data.test goes back to the default)"),
+    ("network.preset=", "network.preset must be text: got null or nothing (~network.preset goes back to the default)"),
     ("training.steps=0", "`training.steps` must be at least 1: got 0"),
 ]  # fmt: skip
 

@@ -173,8 +173,8 @@ def _text_problem(source: SourceConfig) -> tuple[str, str] | None:
     return None
 
 
-def without_effect(recipe: Recipe, reading: Reading) -> list[str]:
-    """One sentence for every option that was written and changes nothing."""
+def doubtful(recipe: Recipe, reading: Reading) -> list[str]:
+    """One sentence for every option that was written and changes nothing, or that can hardly be meant."""
     return list(_warnings(recipe, reading.origins))
 
 
@@ -186,6 +186,10 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         if not written.get(key, "task ").startswith("task "):
             yield f"{written[key]}: {key} has no effect: {why}"
 
+    for name, usual, most in (("learning_rate", "1e-5 to 1e-2", 0.1), ("weight_decay", "0 to 0.3", 1.0)):
+        if (value := getattr(training, name)) > most:
+            key = f"training.{name}"
+            yield f"{written.get(key, key)}: {key} {value:g} is far above what is usual ({usual})"
     if training.epochs is not None:
         yield from said("training.steps", "training.epochs is given")
     kinds = {split: {source.world is not None for source in getattr(recipe.data, split)} for split in SPLITS}

@@ -200,7 +200,7 @@ def _lay(parts: dict[Any, Written], head: Any, rest: str, value: Written | None,
 
 
 def settings(overrides: Sequence[str] | Mapping[str, object], place: str) -> list[tuple[str, Written | None]]:
-    """Overrides as dotted keys and written values; the value of `key=value` is YAML, `~key` and null take the key out.
+    """Overrides as dotted keys and written values; the value of `key=value` is YAML, `~key` takes the key out.
 
     Raises:
         RecipeError: no `=`, an empty key, or a value that is not YAML.
@@ -252,15 +252,16 @@ def environment(variables: Mapping[str, str]) -> Iterable[tuple[str, str, str]]:
 
 
 def apply(tree: Written, changes: Iterable[tuple[str, Written | None]], place: str) -> Written:
-    """The tree after these overrides; null takes a key out where its type has no null.
+    """The tree after these overrides.
 
     Raises:
-        RecipeError: a key that leads nowhere, with the place, the nearest known key and all known ones.
+        RecipeError: a key that leads nowhere, with the place, the nearest known key and all known ones; a null (or
+            nothing behind the `=`) where the type has no null.
     """
     for key, value in changes:
         hint = _type_at(key, place)
         if value is not None and value.value is None and type(None) not in schema.arms(hint):
-            value = None
+            raise RecipeError(f"{place}: {key} {schema.refused_null(key, hint, f'~{key} goes back to the default')}")
         tree = override(tree, key, value, f"{place}: {key}")
     return tree
 

@@ -26,7 +26,8 @@ class LoadedRecipe:
         path: the recipe file, or None for a shipped recipe and for standard input.
         origins: dotted key -> `my.yaml:3:5`, `command line`, `ATENTO_TRAINING__SEED`, `preset transformer-tiny`,
             `task language-modeling`, `file name` or `default`, for every value of the recipe in its order.
-        warnings: one sentence for every option that was written and has no effect, and for data that was left out.
+        warnings: one sentence for every option that was written and has no effect or can hardly be meant, and for data
+            that was left out.
     """
 
     recipe: Recipe
@@ -47,8 +48,8 @@ def load_recipe(
 
     Args:
         path_or_name: a YAML 1.2 file, `-` for standard input, or the name of a shipped recipe.
-        overrides: `key=value` texts with dotted keys and YAML values (`data.valid.0.file=x`; `~key` or `key=null` goes
-            back to the default), or a mapping of dotted keys to Python values.
+        overrides: `key=value` texts with dotted keys and YAML values (`data.valid.0.file=x`; `~key` goes back to
+            the default), or a mapping of dotted keys to Python values.
         environment: variables such as ATENTO_TRAINING__LEARNING_RATE; None means those of this process.
 
     Raises:
@@ -76,5 +77,5 @@ def load_recipe(
         home=file.home,
         path=file.path,
         origins={key: reading.origins.get(key, "default") for key in schema.flatten(recipe)},
-        warnings=warnings + checks.without_effect(recipe, reading),
+        warnings=warnings + checks.doubtful(recipe, reading),
     )

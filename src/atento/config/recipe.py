@@ -9,6 +9,7 @@ from atento.config.network import NetworkConfig
 from atento.errors import RecipeError
 
 Column = int | str
+LARGEST_RATE = 10  # of learning; nothing is learned from about 0.1 on
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class TrainingConfig:
     [at least 1] Raise it when memory runs out.
     """
     learning_rate: float = 1e-3
-    """The highest learning rate, reached after the warm-up. [0 or more] 1e-3 to 2e-3 suits small networks, 3e-4 and
+    """The highest learning rate, reached after the warm-up. [0 to 10] 1e-3 to 2e-3 suits small networks, 3e-4 and
     less large ones, 2e-5 to 5e-5 fine-tuning; lower it when the loss rises or becomes NaN.
     """
     warmup: int = 200
@@ -191,6 +192,16 @@ class TrainingConfig:
         for name in ("warmup", "average", "early_stop", "weight_decay", "clip", "learning_rate"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise RecipeError(f"`training.{name}` must be finite and not negative: got {getattr(self, name)}")
+        if self.learning_rate > LARGEST_RATE:
+            raise RecipeError(
+                f"`training.learning_rate` must be at most {LARGEST_RATE}: got {self.learning_rate} "
+                "(Adam moves every weight by about that much an update; 1e-5 to 1e-2 is usual)"
+            )
+        if self.weight_decay * self.learning_rate >= 1:
+            raise RecipeError(
+                "`training.weight_decay` times `training.learning_rate` must be below 1, for every update multiplies "
+                f"the weights by 1 minus it: got {self.weight_decay} and {self.learning_rate} (0 to 0.3 is usual)"
+            )
         for name in ("label_smoothing", "subword_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise RecipeError(f"`training.{name}` must lie in [0, 1): got {getattr(self, name)}")

@@ -22,6 +22,17 @@ STANDS_FOR: dict[Any, str] = {TokenizerConfig: "path", NetworkConfig: "preset"}
 _OWN = {"vocab_size": 0}  # a released network's vocabulary is that of a tokenizer which is not the recipe's
 EXTRA_KEYS: dict[Any, tuple[str, ...]] = {NetworkConfig: ("preset",)}
 
+# What switches an option off, where null does not.
+SWITCHED_OFF = {
+    **dict.fromkeys(
+        ("training.clip", "training.weight_decay", "training.label_smoothing", "training.subword_dropout"), "0"
+    ),
+    **dict.fromkeys(("training.warmup", "training.average", "training.early_stop"), "0"),
+    **dict.fromkeys(("network.dropout", "network.attention_dropout", "network.activation_dropout"), "0"),
+    "network.positions": "none",
+    "metrics": "[]",
+}
+
 _WORDS: dict[Any, str] = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null"}
 _MANY: dict[Any, str] = {int: "integers", float: "numbers", str: "texts"}
 _WHOLE = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)+")
@@ -265,10 +276,18 @@ def _leaf(node: Written, hint: Any, path: str) -> Any:
         elif isinstance(node.value, dict) and step in node.value:
             node, path = node.value[step], dotted(path, step)
             hint = next((get_args(arm)[1] for arm in arms(hint) if get_origin(arm) in (dict, Mapping)), Any)
-    raise RecipeError(f"{node.place}: {path} {_complaint(node, hint, first)}")
+    raise RecipeError(f"{node.place}: {path} {_complaint(node, hint, first, path)}")
 
 
-def _complaint(node: Written, hint: Any, first: Any) -> str:
+def refused_null(key: str, hint: Any, default: str) -> str:
+    """The rest of the sentence for a null, or nothing, where the type has no null: what switches the option off, and
+    what gives the default.
+    """
+    off = f"{SWITCHED_OFF[key]} switches it off; " if key in SWITCHED_OFF else ""
+    return f"must be {'text' if hint is None else describe(hint)}: got null or nothing ({off}{default})"
+
+
+def _complaint(node: Written, hint: Any, first: Any, path: str) -> str:
     """The rest of the sentence: what the value must be, and what it is."""
     value, got = node.value, shown(node.value)
     if isinstance(value, float) and value - value != 0:
@@ -282,7 +301,7 @@ def _complaint(node: Written, hint: Any, first: Any) -> str:
     if str in arms(hint) and value is not None and not isinstance(value, list | dict):
         return f"must be {describe(hint)}: got {got} (put it in quotes if it is text)"
     if value is None:
-        return f"must be {describe(hint)}: got null (leave the key out for the default)"
+        return refused_null(path, hint, "leave the key out for the default")
     return f"must be {describe(hint)}: got {got}"
 
 

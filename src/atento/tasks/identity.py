@@ -19,6 +19,8 @@ from atento.tasks.prepare import Data
 # What may differ between the command that began a run and the one that goes on with it.
 MAY_CHANGE = ("name", "training.steps", "training.epochs", "training.log_every", "training.keep", "training.average")
 
+SHOWN = 3  # differences that a refusal names
+
 
 def identity_of(
     recipe: Recipe, data: Data, folder: Path, device: str, threads: int | None, say: Callable[[str], None]
@@ -87,9 +89,11 @@ def _difference(kept: dict[str, Any], recipe: Recipe, data: Data, folder: Path) 
     before = load_recipe(folder / "recipe.yaml", environment={}).recipe
     different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
     if different:
+        rest = len(different) - SHOWN
+        more = f"; and {rest} more (its recipe is {folder / 'recipe.yaml'})" if rest > 0 else ""
         return (
-            f"{folder} is a run of another recipe: {'; '.join(different)}. Give another folder with --out, or "
-            "--force to move it aside"
+            f"{folder} is a run of another recipe: {'; '.join(different[:SHOWN])}{more}. Give another folder with "
+            "--out, or --force to move it aside"
         )
     if kept["data"] != data.fingerprint:
         return f"{folder} was trained on other data: the files have changed. Use --out or --force"

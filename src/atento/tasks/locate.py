@@ -24,7 +24,7 @@ from atento.networks.families.tensors import SINGLE
 from atento.networks.ledger import Ledger
 from atento.tasks.embedding import sentence_folder
 from atento.text.tokenizer import Tokenizer
-from atento.training.catalogue import best, newest
+from atento.training.catalogue import chosen
 from atento.training.checkpoint import load_checkpoint
 from atento.training.manifest import MANIFEST, verify, write_file, write_manifest
 from atento.training.manifest import directory as open_directory
@@ -142,21 +142,12 @@ def locate(model: str | Path, *, older: bool = False) -> Path:
 
 
 def _of_run(run: Path) -> Path:
-    last = newest(run / "checkpoints", set_aside=False)
-    chosen = best(run / "checkpoints", set_aside=False) or last
-    averaged = newest(run / "averaged", set_aside=False)
-    if chosen is None and any((run / "checkpoints").glob("step-*")):
+    choice = chosen(run)
+    if choice is None and any((run / "checkpoints").glob("step-*")):
         raise CheckpointError(f"every checkpoint of the run {run} is damaged")
-    if chosen is None:
+    if choice is None:
         raise UsageError(f"the run {run} has no checkpoint yet")
-    if averaged is not None and _score(averaged) > _score(chosen):
-        return averaged
-    return chosen
-
-
-def _score(path: Path) -> float:
-    score = json.loads((path / "state.json").read_text(encoding="utf-8")).get("score")
-    return float("-inf") if score is None else float(score)
+    return choice.path
 
 
 def _fetched(name: str, older: bool) -> Path:

@@ -36,7 +36,7 @@ from atento.training.average import average_run
 from atento.training.catalogue import clean, newest
 from atento.training.journal import Journal, read_journal
 from atento.training.lock import RunLock
-from atento.training.loop import Progress, Run, fit, restore, signed
+from atento.training.loop import Progress, Run, complete_save, fit, restore, signed
 from atento.training.memory import check_memory, keep_freed_memory, keep_programs
 from atento.training.progress import Reporter
 from atento.training.step import Stepper
@@ -205,15 +205,18 @@ def _train(
                 return _result(run, _test_scores(end), already=True)
             say(f"going on with {folder} behind its last step, {run.progress.step}")
             run.journal.cut(run.progress.step)
+            complete_save(run)
             return _finish(run, recipe, data, tokenizer)
         say(f"going on with {folder} from step {run.progress.step}")
+        run.journal.cut(run.progress.step)
+        complete_save(run)
     else:
         say(
             f"{recipe.name}: {parameter_count(network):,} parameters, {len(batches):,} {RULES[recipe.task].data}, "
             f"{counted(batches.updates_per_epoch, 'update')} an epoch, {counted(steps, 'step')}; {device}, "
             f"{identity['precision']}, {counted(int(str(identity['threads'])), 'thread')}; run folder {folder}"
         )
-    run.journal.cut(run.progress.step)
+        run.journal.cut(0)
     write_whole(folder / "recipe.yaml", dump_recipe(recipe))
     _environment(folder)
     run.reporter = Reporter(steps, run.progress.step, reporter.log)

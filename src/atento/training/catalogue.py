@@ -28,41 +28,79 @@ class Found(NamedTuple):
     manifest: Manifest | None
 
 
-def newest(folder: Path, *, run_id: str | None = None, set_aside: bool = True) -> Path | None:
+class Choice(NamedTuple):
+    """The checkpoint of a run that is used as its model, and what it is: best, last or averaged."""
+
+    path: Path
+    word: str
+
+
+def chosen(run: Path) -> Choice | None:
+    """What `load` takes of a run folder: its best checkpoint, else its last; the averaged one where it scores higher.
+
+    Nothing is renamed. A damaged checkpoint is reported once. None: there is no checkpoint that verifies.
+
+    Raises:
+        CheckpointError: the system does not let us read.
+    """
+    told: set[Path] = set()
+    top = best(run / "checkpoints", set_aside=False, told=told)
+    path = top or newest(run / "checkpoints", set_aside=False, told=told)
+    if path is None:
+        return None
+    averaged = newest(run / "averaged", set_aside=False, told=told)
+    if averaged is not None and _score(averaged) > _score(path):
+        return Choice(averaged, "averaged")
+    return Choice(path, "last" if top is None else "best")
+
+
+def _score(path: Path) -> float:
+    """The score of a verified checkpoint; minus infinity where it has none."""
+    score = read_json(path, read_manifest(path), STATE).get("score")
+    return float(score) if isinstance(score, int | float) else float("-inf")
+
+
+def newest(
+    folder: Path, *, run_id: str | None = None, set_aside: bool = True, told: set[Path] | None = None
+) -> Path | None:
     """The checkpoint of the highest step that verifies, or None: the word `last`.
 
     One that is being replaced while we look may slip between two names of a listing: a second look catches it.
 
     A damaged one is reported, renamed `.bad` (unless `set_aside` is False, for those who only look) and the next older
-    taken. With `run_id`, only that run's.
+    taken. With `run_id`, only that run's. `told` collects what was reported, so that a second search says nothing new.
 
     Raises:
         CheckpointError: the system does not let us read, so nothing can be said of what is there.
     """
+    told = set() if told is None else told
     items = found(folder, run_id)
-    choice = _first_sound(items, set_aside)
+    choice = _first_sound(items, set_aside, told)
     least = choice.step if choice else 0
     come = [item for item in found(folder, run_id) if item not in items and item.step >= least]
-    choice = _first_sound(come, set_aside) or choice
+    choice = _first_sound(come, set_aside, told) or choice
     return choice.path if choice else None
 
 
-def best(folder: Path, *, run_id: str | None = None, set_aside: bool = True) -> Path | None:
+def best(
+    folder: Path, *, run_id: str | None = None, set_aside: bool = True, told: set[Path] | None = None
+) -> Path | None:
     """The checkpoint with the highest `score` in its state, the earliest of equals, or None where none is scored.
 
     Only manifests, states and the choice itself are verified; a damaged choice is treated as by `newest`.
     """
+    told = set() if told is None else told
     scored: list[tuple[float, Found]] = []
     for item in found(folder, run_id):
         try:
             score = read_json(item.path, item.manifest or verify(item.path), STATE).get("score")
         except CheckpointError as error:
-            _pass_over(item.path, error, set_aside)
+            _pass_over(item.path, error, set_aside, told)
             continue
         if isinstance(score, int | float):
             scored.append((score, item))
     scored.sort(key=lambda pair: (-pair[0], pair[1].step))
-    choice = _first_sound([item for _, item in scored], set_aside)
+    choice = _first_sound([item for _, item in scored], set_aside, told)
     return choice.path if choice else None
 
 
@@ -157,13 +195,13 @@ def _directories(folder: Path) -> list[Path]:
         raise CheckpointError(f"{folder} cannot be read ({error.strerror})") from error
 
 
-def _first_sound(items: list[Found], set_aside: bool) -> Found | None:
+def _first_sound(items: list[Found], set_aside: bool, told: set[Path]) -> Found | None:
     for item in items:
         try:
             verify(item.path)
             return item
         except CheckpointError as error:
-            _pass_over(item.path, error, set_aside)
+            _pass_over(item.path, error, set_aside, told)
     return None
 
 
@@ -175,12 +213,14 @@ def _is_damaged(error: CheckpointError) -> bool:
     return not isinstance(cause, OSError)
 
 
-def _pass_over(path: Path, error: CheckpointError, set_aside: bool) -> None:
-    """Report a checkpoint that does not verify and, if its content is at fault, rename it `.bad`."""
+def _pass_over(path: Path, error: CheckpointError, set_aside: bool, told: set[Path]) -> None:
+    """Report a checkpoint that does not verify, once, and, if its content is at fault, rename it `.bad`."""
     if not path.is_dir():
         return  # retention took it away while we looked
     damaged = _is_damaged(error)
-    _log.warning("%s; it is passed over", error)
+    if path not in told:
+        told.add(path)
+        _log.warning("%s; it is passed over", error)
     if not (damaged and set_aside):
         return
     number = 0

@@ -205,11 +205,25 @@ def save(run: Run) -> Path:
         extra=run.model_files,
         run_id=run_id,
     )
-    run.journal.append({"event": "checkpoint", "step": progress.step})
-    every = config.checkpoint_every
-    averaged = {(progress.step // every - back) * every for back in range(config.average)}  # no stop pushes these out
-    retain(run.checkpoints, max(config.keep, config.average), averaged, run_id=run_id)
+    complete_save(run)
     return path
+
+
+def complete_save(run: Run) -> None:
+    """What follows a checkpoint: its event, and the old checkpoints beyond `keep` go.
+
+    Called again when a run goes on from a checkpoint, it makes up for what a kill cut off (R2).
+
+    Raises:
+        CheckpointError: the system does not let us read.
+    """
+    config, step = run.config, run.progress.step
+    event = {"event": "checkpoint", "step": step}
+    if event not in run.journal.events():
+        run.journal.append(event)
+    every = config.checkpoint_every
+    averaged = {(step // every - back) * every for back in range(config.average)}  # no stop pushes these out
+    retain(run.checkpoints, max(config.keep, config.average), averaged, run_id=str(run.identity["run_id"]))
 
 
 def restore(run: Run, path: Path) -> None:
