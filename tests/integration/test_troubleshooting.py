@@ -35,6 +35,8 @@ COMMANDS = {
     "1 column separated": ("train", "broken.yaml"),
     "not a run;": (*WORLD, "--out", "other"),
     "no model at": ("translate", "nothing", "three.en"),
+    "a run of another recipe": ("train", "tiny.yaml", "network.d_model=32", "--out", "run", "--threads", "1"),
+    "does not go on": ("generate", "run", "three.en"),
     "neither a run": ("translate", "other", "three.en"),
 }
 
@@ -44,11 +46,11 @@ def pattern(heading: str) -> re.Pattern[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(here: Path) -> Path:
     for name, content in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content)
-    return tmp_path
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_bytes(content)
+    return here
 
 
 @pytest.mark.parametrize(("words", "command"), COMMANDS.items(), ids=COMMANDS)
