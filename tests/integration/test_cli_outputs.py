@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
     ("command", "said"),
     [
         ("embed MODEL train.tsv --out none/v.npy", "--out none/v.npy cannot be written: there is no folder none"),
-        ("embed MODEL train.tsv --out v.txt", "--out must end in .npy: got 'v.txt'"),
+        ("embed MODEL train.tsv --out v.bin", "--out must end in .npy, .tsv, .txt or .vec: got 'v.bin'"),
         ("attend MODEL text --out none/x.html", "--out none/x.html cannot be written: there is no folder none"),
         ("attend MODEL text --out x.pdf", "--out must end in .html, .svg, .png or .json: got 'x.pdf'"),
         ("convert MODEL --to huggingface --out data", "--out data must be a new or empty folder"),

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import atento
@@ -256,6 +257,82 @@ def test_tokenizer_commands_on_a_runs_own_tokenizer(server: ForkServer, here: Pa
     assert info["fingerprint"] == json.loads((here / "run" / "run.json").read_text("utf-8")).get(
         "tokenizer", info["fingerprint"]
     )
+
+
+def test_w18_embed_writes_what_the_ending_of_the_name_says(server: ForkServer, here: Path) -> None:
+    words = "gato\ncasa\ncorre\n"
+    for ending in ("npy", "tsv", "txt", "vec"):
+        done = server.run("embed", "run", "--out", f"v.{ending}", cwd=here, stdin=words)
+        assert done.status == 0 and not done.stdout and done.stderr == f"wrote v.{ending}: 3 x 16\n"
+    wanted = np.load(here / "v.npy")
+    np.testing.assert_array_equal(np.loadtxt(here / "v.tsv", delimiter="\t", dtype=np.float32), wanted)
+    for name in ("v.txt", "v.vec"):
+        head, *rows = (here / name).read_text(encoding="utf-8").splitlines()
+        assert head == "3 16" and [row.split()[0] for row in rows] == words.split()
+        np.testing.assert_array_equal(np.array([row.split()[1:] for row in rows], dtype=np.float32), wanted)
+        similar = server.run("similarity", name, cwd=here, stdin="gato\tcasa\n")  # a model of word vectors again
+        cosine = wanted[0] @ wanted[1] / np.linalg.norm(wanted[0]) / np.linalg.norm(wanted[1])
+        assert float(similar.stdout) == pytest.approx(float(cosine), abs=1e-5)
+    for given, said in {
+        "gato\no gato\n": "standard input:2: --out no.txt is word2vec's text format, of one word a line: got 'o gato'",
+        "gato\n\n": "standard input:2: --out no.txt is word2vec's text format, of one word a line: got ''",
+        "gato\ncasa\ngato\n": "standard input:3: --out no.txt is word2vec's text format, in which a word stands once",
+    }.items():  # told before the model is looked for
+        refused(server.run("embed", "no-such-model", "--out", "no.txt", cwd=here, stdin=given), said)
+        assert not (here / "no.txt").exists()
+
+
+def test_tokenizer_commands_take_a_model(server: ForkServer, here: Path) -> None:
+    """A run folder and its checkpoints have the run's tokenizer."""
+    wanted = server.run("tokenizer", "info", "run/tokenizer", "--json", cwd=here).stdout
+    checkpoint = sorted((here / "run" / "checkpoints").glob("step-*"))[-1]
+    for model in ("run", checkpoint):
+        assert server.run("tokenizer", "info", model, "--json", cwd=here).stdout == wanted
+    encoded = server.run("tokenizer", "encode", "run", cwd=here, stdin="O gato pulou.\n")
+    assert encoded.status == 0
+    assert server.run("tokenizer", "decode", "run", cwd=here, stdin=encoded.stdout).stdout == "O gato pulou.\n"
+    for name, said in {
+        "nowhere": "no tokenizer at nowhere",
+        "no/where": "no/where",
+        "data": "no tokenizer in data",
+    }.items():
+        (here / "data").mkdir(exist_ok=True)
+        env = {"HF_HUB_OFFLINE": "1"}
+        refused(server.run("tokenizer", "info", name, cwd=here, env=env), said)
+
+
+@pytest.mark.parametrize(
+    ("command", "stdin", "said"),
+    [
+        (["tokenizer", "decode", "run/tokenizer"], "um\n", "standard input:1: a line must be ids"),
+        (["tokenizer", "encode", "run/tokenizer"], b"ok\n\xff\n", "standard input:2: not UTF-8"),
+        (["score", "bleu", "-", "valid.tsv"], "um\n", "line N of standard input must answer line N of valid.tsv"),
+        (["config", "check", "-"], "task: translation\ntask: cbow\n", "standard input:2:1: "),
+        (["config", "check", "-"], b"task: \xff\n", "standard input:1: not UTF-8 at byte 6"),
+        (["config", "check", "-"], b"#" * (2 << 20), "standard input: a recipe may hold at most"),
+        (["translate", "run"], b"\xff\n", "standard input:1: not UTF-8"),
+        (["embed", "run"], b"a\n\xff\n", "standard input:2: not UTF-8"),
+    ],
+)
+def test_standard_input_has_one_name(
+    server: ForkServer, here: Path, command: list[str], stdin: str | bytes, said: str
+) -> None:
+    done = server.run(*command, cwd=here, stdin=stdin)
+    refused(done, said)
+    assert "-:" not in done.stderr
+
+
+def test_a_language_that_is_not_packaged_is_told_before_apt_is_asked(server: ForkServer, here: Path) -> None:
+    """No program can be found: whoever asks for one says so."""
+    env = {"PATH": str(here)}
+    said = "LibreOffice's help is not packaged in 'xx'. Known: ca, cs, da"
+    refused(server.run("data", "fetch", "--to", "pt-BR", "--to", "xx", "--out", "text", cwd=here, env=env), said)
+    refused(server.run("data", "fetch", "--to", "pt-BT", cwd=here, env=env), "did you mean 'pt-BR'?")
+    refused(server.run("data", "fetch", "--to", "pt-BR", cwd=here, env=env), "apt-get is not on this machine")
+    refused(
+        server.run("data", "fetch", "catalogues", "--to", "xx", "--out", "text", cwd=here), "no translation catalogue"
+    )
+    assert not (here / "text").exists()
 
 
 def test_doctor_tells_what_is_here(server: ForkServer, here: Path) -> None:

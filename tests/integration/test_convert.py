@@ -154,4 +154,6 @@ def test_g8_embed_and_similarity(released: Path, tmp_path: Path) -> None:
     cosine = wanted[0] @ wanted[1] / np.linalg.norm(wanted[0]) / np.linalg.norm(wanted[1])
     assert json.loads(done.stdout)["similarity"] == pytest.approx(float(cosine), abs=1e-6)
     done = run("similarity", str(released), given="o gato\n")
-    assert done.returncode == 2 and "-:1: a line must hold two texts with a TAB between: got 1" in done.stderr
+    assert done.returncode == 2 and done.stderr == (
+        "error: standard input:1: a line must hold two texts with a TAB between: got 1\n"
+    )

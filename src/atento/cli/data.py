@@ -100,6 +100,8 @@ def fetch(
     if what == "libreoffice-help":
         written = fetching.fetch_libreoffice(languages, out, held_out=held_out)
     else:
+        for language in languages:  # all of them, before the first is written
+            fetching.catalogue_folder(language)
         written = [fetching.fetch_catalogues(language, out, held_out=held_out) for language in languages]
     for result in written:
         typer.echo(str(result))

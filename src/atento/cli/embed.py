@@ -13,6 +13,8 @@ from atento.cli.outputs import output_file
 from atento.cli.progress import batches_shown, tell_waiting
 
 Layer = Annotated[int | None, typer.Option(help="0 is the first, -1 the last.")]
+_WORDS = (".txt", ".vec")
+_ENDINGS = (".npy", ".tsv", *_WORDS)
 Pooling = Annotated[str | None, typer.Option(help="mean, first, last or max; the model's own if not given.")]
 
 
@@ -26,7 +28,12 @@ def embed(
     model: ModelArgument,
     file: Annotated[str, typer.Argument(metavar="FILE", help="One text a line; - is standard input.")] = "-",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE.npy", help="Write a NumPy file (N,D) instead, replaced if it exists.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a file instead: .npy is NumPy's (N,D), .tsv numbers with tabs, .txt and .vec word2vec's text, "
+            "for one word a line. Replaced if it exists.",
+        ),
     ] = None,
     layer: Layer = None,
     pooling: Pooling = None,
@@ -37,22 +44,18 @@ def embed(
     as_json: AsJson = False,
 ) -> None:
     """Texts as vectors: line N of the output, numbers with blanks between, is the vector of line N of the input."""
-    import numpy as np
-
+    from atento.data.source_lines import display_name
     from atento.data.sources import read_lines
-    from atento.errors import AtentoError
 
     if out is not None:
-        output_file(out, (".npy",))
+        output_file(out, _ENDINGS)
     tell_waiting(file)
     lines = read_lines(file)
+    if out is not None:
+        _check_words(out, lines, display_name(file))
     vectors = _vectors(model, lines, layer, pooling, device, precision, seed, threads)
     if out is not None:
-        try:
-            with out.open("wb") as written:
-                np.save(written, vectors)
-        except OSError as error:
-            raise AtentoError(f"{out} cannot be written: {error.strerror}") from None
+        _write(out, lines, vectors)
         typer.echo(f"wrote {out}: {vectors.shape[0]} x {vectors.shape[1]}", err=True)
         return
     for line, vector in zip(lines, vectors):
@@ -60,6 +63,47 @@ def embed(
             sys.stdout.write(json.dumps({"text": line, "vector": vector.tolist()}, ensure_ascii=False) + "\n")
         else:
             sys.stdout.write(" ".join(f"{number:.7g}" for number in vector.tolist()) + "\n")
+
+
+def _check_words(out: Path, lines: list[str], name: str) -> None:
+    """Raises DataError: a file of word2vec's format has no room for these texts."""
+    from atento.errors import DataError
+
+    if out.suffix.lower() not in _WORDS:
+        return
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line or len(line.split()) != 1 or line != line.strip():
+            raise DataError(
+                f"{name}:{number}: --out {out} is word2vec's text format, of one word a line: got {line[:60]!r}; "
+                "a file that ends in .npy or .tsv takes any text"
+            )
+        if line in seen:
+            raise DataError(
+                f"{name}:{number}: --out {out} is word2vec's text format, in which a word stands once: {line[:60]!r} "
+                f"is also line {seen[line]}"
+            )
+        seen[line] = number
+
+
+def _write(out: Path, lines: list[str], vectors: Any) -> None:
+    """The vectors (N,D) in the format that the name's ending says."""
+    import numpy as np
+
+    from atento.errors import AtentoError
+    from atento.text.vectors import Vectors, write_text_vectors
+
+    if out.suffix.lower() in _WORDS:
+        write_text_vectors(out, Vectors(lines, vectors))
+        return
+    try:
+        if out.suffix.lower() == ".npy":
+            with out.open("wb") as written:
+                np.save(written, vectors)
+        else:
+            np.savetxt(out, vectors, fmt="%.9g", delimiter="\t", encoding="ascii")
+    except OSError as error:
+        raise AtentoError(f"{out} cannot be written: {error.strerror}") from None
 
 
 def similarity(
@@ -76,6 +120,7 @@ def similarity(
     as_json: AsJson = False,
 ) -> None:
     """How near the two texts of a line are: the cosine of their vectors, -1 to 1."""
+    from atento.data.source_lines import display_name
     from atento.data.sources import read_lines
     from atento.errors import DataError
     from atento.tasks.embedding import cosine
@@ -85,7 +130,9 @@ def similarity(
     for number, line in enumerate(read_lines(file), 1):
         parts = line.split("\t")
         if len(parts) != 2:
-            raise DataError(f"{file}:{number}: a line must hold two texts with a TAB between: got {len(parts)}")
+            raise DataError(
+                f"{display_name(file)}:{number}: a line must hold two texts with a TAB between: got {len(parts)}"
+            )
         pairs.append(parts)
     flat = [text for pair in pairs for text in pair]
     vectors = _vectors(model, flat, layer, pooling, device, precision, seed, threads)

@@ -29,6 +29,7 @@ def score(
     as_json: AsJson = False,
 ) -> None:
     """Score text against references: line N of the hypotheses answers line N of every reference file."""
+    from atento.data.source_lines import display_name
     from atento.data.sources import read_lines
     from atento.errors import UsageError
     from atento.metrics import METRICS, metric_named, paired_test
@@ -42,7 +43,8 @@ def score(
     for name, text in zip(names[1:], texts[1:]):
         if len(text) != len(texts[0]):
             raise UsageError(
-                f"line N of {hypotheses} must answer line N of {name}: got {len(texts[0])} and {len(text)} lines"
+                f"line N of {display_name(hypotheses)} must answer line N of {display_name(name)}: got "
+                f"{len(texts[0])} and {len(text)} lines"
             )
     streams = texts[1 : 1 + len(references)]
     if against is None:
@@ -72,4 +74,5 @@ def score(
         "samples": samples,
         "seed": seed,
     }
-    typer.echo(json.dumps(record, ensure_ascii=False) if as_json else f"{line}\n{other_line} ({against})\n{test}")
+    both = f"{line}\n{other_line} ({display_name(str(against))})\n{test}"
+    typer.echo(json.dumps(record, ensure_ascii=False) if as_json else both)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 tokenizer_app = typer.Typer(no_args_is_help=True, help="Train subword models and use them.")
 
-Folder = Annotated[str, typer.Argument(metavar="DIR", help="The tokenizer's folder.")]
+Folder = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A tokenizer's folder, a run folder, a model folder or a hub name.")
+]
 Lines = Annotated[str, typer.Argument(metavar="FILE", help="One item a line; - is standard input.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -62,12 +64,11 @@ def encode(
     """Text to ids or pieces, a line for a line; a space inside a piece is written as U+2581."""
     from atento.data.sources import read_lines
     from atento.errors import UsageError
-    from atento.text import Tokenizer
     from atento.text.pipelines import SPACE
 
     if ids and tokens and not as_json:
         raise UsageError("--ids and --tokens together need --json")
-    tokenizer = Tokenizer.load(directory)
+    tokenizer = _load(directory)
     tell_waiting(file)
     for line, row in _encoded(tokenizer, read_lines(file)):
         if as_json:
@@ -80,6 +81,22 @@ def encode(
             typer.echo(" ".join(map(str, row)))
 
 
+def _load(model: str) -> "Tokenizer":
+    """The tokenizer in a folder of its own, of a run or of a model; a model is fetched where its name is a hub's."""
+    from pathlib import Path
+
+    from atento.text import Tokenizer
+
+    path = Path(model)
+    if (path / "tokenizer").is_dir() and not (path / "tokenizer.json").exists():
+        path = path / "tokenizer"  # of a run, for all its checkpoints
+    elif not path.exists() and len(path.parts) == 2 and not path.is_absolute():
+        from atento.tasks.locate import locate
+
+        path = locate(model)
+    return Tokenizer.load(path)
+
+
 def _encoded(tokenizer: "Tokenizer", lines: list[str]) -> Iterator[tuple[str, list[int]]]:
     """Each line with its ids, in batches, which is what the library is quick at."""
     for start in range(0, len(lines), 1024):
@@ -90,13 +107,13 @@ def _encoded(tokenizer: "Tokenizer", lines: list[str]) -> Iterator[tuple[str, li
 @tokenizer_app.command(epilog="Example:  atento tokenizer encode spm text.pt | atento tokenizer decode spm -")
 def decode(directory: Folder, file: Lines = "-", as_json: AsJson = False) -> None:
     """Ids to text, a line for a line; ids are numbers with spaces between, or a JSON list."""
+    from atento.data.source_lines import display_name
     from atento.data.sources import read_lines
     from atento.errors import DataError, TokenizerError
-    from atento.text import Tokenizer
 
-    tokenizer = Tokenizer.load(directory)
+    tokenizer = _load(directory)
     tell_waiting(file)
-    where = "standard input" if file == "-" else file
+    where = display_name(file)
     for number, line in enumerate(read_lines(file), 1):
         try:
             ids = [int(word) for word in line.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()]
@@ -116,9 +133,9 @@ def info(
 ) -> None:
     """Kind, size, special tokens and fingerprint; on a text also pieces a word (fertility) and unknown pieces."""
     from atento.data.sources import read_lines
-    from atento.text import Tokenizer, word_spans
+    from atento.text import word_spans
 
-    tokenizer = Tokenizer.load(directory)
+    tokenizer = _load(directory)
     record: dict[str, Any] = {
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,

@@ -58,7 +58,9 @@ def open_recipe(name: str | Path, beside: Path | None = None) -> RecipeFile:
         RecipeError: neither a file nor a shipped recipe, larger than 1 MiB, or not UTF-8.
     """
     if str(name) == "-" and beside is None:
-        return RecipeFile("standard input", _decode(sys.stdin.buffer.read(MAX_BYTES + 1), "-"), None, Path.cwd(), "run")
+        return RecipeFile(
+            "standard input", _decode(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"), None, Path.cwd(), "run"
+        )
     path = Path(name) if beside is None else beside / name
     try:
         if path.is_dir() and str(name) not in shipped():

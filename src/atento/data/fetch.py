@@ -14,13 +14,15 @@ from pathlib import Path
 
 from atento.data.fetch_catalogues import catalogue_pairs
 from atento.data.fetch_pages import page_pairs
-from atento.errors import AtentoError, DataError, MissingPartError, UsageError
+from atento.errors import AtentoError, DataError, MissingPartError, UsageError, nearest
 
 CATALOGUES = Path("/usr/share/locale")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]{2})?")
 _PLACEHOLDER = re.compile(
     r"%(\(\w+\))?[-+ #0]*[\d*]*(\.[\d*]+)?(hh|h|ll|l|q|j|z|t|L)?[A-Za-z]|%\d+|\{\w*\}|\$\{?\w+\}?"
 )
+# The languages that LibreOffice's help is packaged in, as its folders spell them.
+_HELP = "ca cs da de dz el es et eu fi fr gl hi hu id it ja km ko nl om pl pt pt-BR ru sk sl sv tr vi zh-CN zh-TW"
 _SECONDS = 600  # for one download
 
 
@@ -55,7 +57,7 @@ def fetch_libreoffice(
             en-US/text and LANG/text below), read instead of downloading.
 
     Raises:
-        UsageError: a language name that cannot be one, or `held_out` out of range.
+        UsageError: a language whose help is not packaged, or `held_out` out of range.
         MissingPartError: no `apt-get` or `dpkg-deb` on this machine.
         AtentoError: the download was refused.
         DataError: the help holds no pages in that language.
@@ -64,6 +66,9 @@ def fetch_libreoffice(
     _check_held_out(held_out)
     if not names:
         raise UsageError("name at least one language to fetch, such as pt-BR")
+    for name in names:
+        if help_folder is None and name not in _HELP.split():
+            raise UsageError(f"LibreOffice's help is not packaged in {name!r}{nearest(name, _HELP.split())}")
     with tempfile.TemporaryDirectory(prefix="atento-fetch-") as scratch:
         root = help_folder or _download(["en-us", *(name.lower() for name in names)], Path(scratch))
         return [_one_help(root, name, out, held_out) for name in names]
@@ -86,12 +91,19 @@ def fetch_catalogues(language: str, out: Path, root: Path = CATALOGUES, *, held_
     """
     name = _language(language)
     _check_held_out(held_out)
-    folder = root / name.replace("-", "_") / "LC_MESSAGES"
-    if not any(folder.glob("*.mo")):
-        raise DataError(f"{folder}: no translation catalogue (.mo) of {name} is installed here")
+    folder = catalogue_folder(name, root)
     left_out: Counter[str] = Counter()
     found = ((one, one, other) for one, other in catalogue_pairs(folder, left_out))
     return _write(name, f"{name}.catalogues", found, left_out, out, held_out)
+
+
+def catalogue_folder(language: str, root: Path = CATALOGUES) -> Path:
+    """Where the catalogues of a language stand on this machine; raises as `fetch_catalogues`."""
+    name = _language(language)
+    folder = root / name.replace("-", "_") / "LC_MESSAGES"
+    if not any(folder.glob("*.mo")):
+        raise DataError(f"{folder}: no translation catalogue (.mo) of {name} is installed here")
+    return folder
 
 
 def _language(name: str) -> str:

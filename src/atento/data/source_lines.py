@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from atento.errors import DataError
+from atento.text.limits import limited
 
 LINE_LIMIT = 16 * 1024 * 1024  # bytes; one broken file must not fill the memory
 _BOM = b"\xef\xbb\xbf"
@@ -48,12 +49,11 @@ def scan(stream: BinaryIO, name: str) -> Iterator[str | DataError]:
         if raw.endswith(b"\n"):
             raw = raw[:-1]
         elif len(raw) >= LINE_LIMIT + 2:
-            raw = b""
+            yield _too_long(name, number)  # told before the rest of the line, which may be endless, is passed over
             while more := _read(stream, name):
                 offset += len(more)
                 if more.endswith(b"\n"):
                     break
-            yield _too_long(name, number)
             continue
         if raw.endswith(b"\r"):
             raw = raw[:-1]
@@ -98,17 +98,18 @@ def read_lines(path: str | Path, *, bad: list[str] | None = None) -> list[str]:
         DataError: missing, not a regular file, or a line that breaks a rule; names file, line and byte.
     """
     if str(path) == "-":
-        return list(iter_lines(cast(BinaryIO, sys.stdin.buffer), "standard input", bad=bad))
+        return list(iter_lines(cast(BinaryIO, sys.stdin.buffer), display_name(path), bad=bad))
     with open_binary(Path(path), str(path)) as stream:
         return list(iter_lines(stream, str(path), bad=bad))
 
 
 @contextmanager
 def open_binary(path: Path, name: str) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, unpacking `.gz` on the way.
+    """Open a regular file for reading, unpacking `.gz` on the way, under the limits of `atento.text.limits`.
 
     Raises:
-        DataError: missing, a directory, a pipe or a device, not readable, or named `.gz` without being gzip.
+        DataError: missing, a directory, a pipe or a device, not readable, or named `.gz` without being gzip. While
+            it is read: gzip data that grow out of all proportion, or more than memory holds.
     """
     if not name:
         raise DataError("a file name must not be empty: got ''; `-` reads standard input")
@@ -127,14 +128,17 @@ def open_binary(path: Path, name: str) -> Iterator[BinaryIO]:
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror}") from None
     with raw:
-        if path.suffix != ".gz":
-            yield raw
-            return
-        if raw.read(2) != _GZIP:
+        packed = path.suffix == ".gz"
+        if packed and raw.read(2) != _GZIP:
             raise DataError(f"{name}: is named .gz but is not gzip-compressed")
         raw.seek(0)
-        with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
-            yield cast(BinaryIO, unpacked)
+        with limited(raw, name, unpack=packed) as stream:
+            yield stream
+
+
+def display_name(path: str | Path) -> str:
+    """What messages call an input: `standard input` for `-`, any other by its path."""
+    return "standard input" if str(path) == "-" else str(path)
 
 
 def read_text(stream: BinaryIO, name: str) -> str:

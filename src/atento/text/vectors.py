@@ -6,7 +6,6 @@ A reader takes a file whole or not at all: nothing is skipped, cut or repaired.
 """
 
 import gzip
-import io
 import math
 import stat
 import zlib
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.errors import AtentoError, DataError, UsageError, nearest
+from atento.text.limits import limited
 
 _WORD_LIMIT = 1 << 16  # bytes of one word
 _LINE_LIMIT = 1 << 24  # bytes of one line of text
@@ -224,12 +224,8 @@ def _reading(path: Path) -> Iterator[BinaryIO]:
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
             raise DataError(f"{path}: a regular file is needed")
-        with path.open("rb") as raw:
-            if path.suffix != ".gz":
-                yield raw
-                return
-            with gzip.GzipFile(fileobj=raw, mode="rb") as packed:
-                yield cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, packed), 1 << 20))
+        with path.open("rb") as raw, limited(raw, str(path), unpack=path.suffix == ".gz") as stream:
+            yield stream
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except EOFError:

@@ -1,0 +1,120 @@
+"""Files that grow a thousandfold, lines without an end, files beyond memory: refused while little is spent (R3)."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from atento.config.recipe import SourceConfig
+from atento.data.source_lines import scan
+from atento.data.texts import read_texts
+from atento.errors import DataError
+from atento.text.limits import RATIO, WINDOW, free_memory, limited
+
+MIB = 1 << 20
+LINE = b"o gato pulou " * 100 + b"\n"
+READ = """
+import json, resource, sys
+from pathlib import Path
+from atento.config.recipe import SourceConfig
+from atento.data.texts import read_texts
+from atento.errors import DataError
+name, column, cap = sys.argv[1:]
+resource.setrlimit(resource.RLIMIT_AS, (int(cap), int(cap)))
+try:
+    read_texts(SourceConfig(file=name, text=json.loads(column)), Path())
+except DataError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def member(block: bytes) -> bytes:
+    """One gzip member; several in a row are one gzip file."""
+    return gzip.compress(block, mtime=0)
+
+
+def read_capped(folder: Path, name: str, column: int | str | None, cap: int = 1 << 31) -> tuple[str, int, float]:
+    """What a process of its own says of the file, its largest memory in MiB, and the seconds."""
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", READ, name, json.dumps(column), str(cap)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    said, peak = done.stdout.rsplit("\n", 2)[:2]
+    return said, int(peak), time.monotonic() - begun
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a limit on memory is set as Linux has it")
+@pytest.mark.parametrize(
+    ("name", "column", "first", "block"),
+    [
+        ("lines.txt.gz", None, b"", LINE * (32 * MIB // len(LINE))),
+        ("one.tsv.gz", 0, b"", b"o gato " * (32 * MIB // 7)),  # never a newline
+        ("list.json.gz", "text", b"[", b'{"text": "aaaaaaa"},' * (32 * MIB // 20)),
+        ("late.txt.gz", None, os.urandom(3 * MIB).hex().encode() + b"\n", LINE * (32 * MIB // len(LINE))),
+    ],
+)
+def test_r3_gzip_data_that_grow_a_thousandfold(
+    tmp_path: Path, name: str, column: int | str | None, first: bytes, block: bytes
+) -> None:
+    (tmp_path / name).write_bytes(member(first) + member(block) * 96)  # 3 GiB
+    said, peak, seconds = read_capped(tmp_path, name, column)
+    expected = "the line is longer than 16 MiB" if name == "one.tsv.gz" else f"grow more than {RATIO} times"
+    assert said.startswith(name) and expected in said
+    assert peak < 600 and seconds < 30
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="free memory is read as Linux tells it")
+def test_r3_a_file_that_memory_cannot_hold(tmp_path: Path) -> None:
+    pieces = [os.urandom(160).hex().encode() * 30 + b"\n" for _ in range(3400)]  # 30 times smaller when packed
+    block = b"".join(pieces)
+    (tmp_path / "big.txt.gz").write_bytes(member(block) * (2048 * MIB // len(block)))
+    said, peak, _ = read_capped(tmp_path, "big.txt.gz", None, cap=700 * MIB)
+    assert said.startswith("big.txt.gz: does not fit into memory: ") and "MiB of memory are free" in said
+    assert peak < 700
+
+
+def test_text_that_packs_well_is_read(tmp_path: Path) -> None:
+    """The most repetitive text within reason, past a look, comes through whole and equal."""
+    lines = [f"{number:07d} o gato pulou alto sobre o muro da casa da vizinha " * 8 for number in range(90_000)]
+    raw = ("\n".join(lines) + "\n").encode()
+    assert len(raw) > WINDOW
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(raw, 1))
+    assert len(raw) / (tmp_path / "a.txt.gz").stat().st_size < RATIO
+    assert read_texts(SourceConfig(file="a.txt.gz"), tmp_path).text == lines
+
+
+def test_a_line_too_long_is_told_before_its_rest_is_read(tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_bytes(b"ok\n" + b"x" * (40 * MIB) + b"\nfim\n")
+    with (tmp_path / "long.txt").open("rb") as stream:
+        found = scan(stream, "long.txt")
+        assert next(found) == "ok"
+        assert isinstance(next(found), DataError) and stream.tell() < 20 * MIB
+        assert list(found) == ["fim"]
+
+
+def test_free_memory_is_what_a_limit_leaves() -> None:
+    free = free_memory()
+    assert free is None or 0 < free <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_damage_is_told_as_before(tmp_path: Path) -> None:
+    whole = member(b"o gato\n" * 100_000)
+    (tmp_path / "cut.gz").write_bytes(whole[:-20])
+    (tmp_path / "cut.txt.gz").write_bytes(whole[:-20])
+    with pytest.raises(DataError, match=r"cut\.txt\.gz: the gzip data is cut short"):
+        read_texts(SourceConfig(file="cut.txt.gz"), tmp_path)
+    with (tmp_path / "cut.txt.gz").open("rb") as raw, limited(raw, "cut", unpack=True) as stream:
+        assert stream.read(14) == b"o gato\no gato\n" and stream.tell() == 14
