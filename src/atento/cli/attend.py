@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from atento.cli.completion import words
 from atento.cli.options import Device, ModelArgument, Precision, Seed, Threads, running
 from atento.cli.outputs import output_file
 
@@ -21,8 +22,12 @@ def attend(
     out: Annotated[str, typer.Option(metavar="FILE", help="FILE.html, .svg, .png or .json; replaced if it exists.")],
     target: Annotated[str | None, typer.Option(help="The output to look at; the model's own if not given.")] = None,
     layer: Annotated[int, typer.Option(help="Layer shown first; from 0, -1 is the last.")] = -1,
-    head: Annotated[str, typer.Option(help="Head shown first: a number, mean or max.")] = "mean",
-    kind: Annotated[str | None, typer.Option(help="encoder, decoder or cross.")] = None,
+    head: Annotated[
+        str, typer.Option(help="Head shown first: a number, mean or max.", autocompletion=words("mean", "max"))
+    ] = "mean",
+    kind: Annotated[
+        str | None, typer.Option(help="encoder, decoder or cross.", autocompletion=words("encoder", "decoder", "cross"))
+    ] = None,
     words: Annotated[bool, typer.Option("--words", help="Merge subwords into words.")] = False,
     device: Device = "auto",
     precision: Precision = "float32",

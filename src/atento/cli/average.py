@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from atento.cli.completion import runs
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
@@ -12,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def average(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=runs)],
     last: Annotated[int, typer.Option(min=1, help="How many of the last checkpoints.")] = 5,
 ) -> None:
     """Average the weights of the last checkpoints; prints the folder, which is a model like any other."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atento.cli import completion
+
 if TYPE_CHECKING:
     from atento.config.explaining import KeyHelp
     from atento.config.loading import LoadedRecipe
@@ -15,11 +17,20 @@ if TYPE_CHECKING:
 config_app = typer.Typer(no_args_is_help=True, help="Check a recipe, show it resolved, or explain its keys.")
 
 RecipeArgument = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="A YAML file, - for standard input, or a shipped recipe's name.")
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="A YAML file, - for standard input, or a shipped recipe's name.",
+        autocompletion=completion.recipes,
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="key=value", help="Changes, such as training.steps=1000; ~key goes back to the default."),
+    typer.Argument(
+        metavar="key=value",
+        help="Changes, such as training.steps=1000; ~key goes back to the default.",
+        autocompletion=completion.overrides,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -73,7 +84,11 @@ def show(
 def explain(
     key: Annotated[
         str | None,
-        typer.Argument(metavar="KEY", help="A dotted key, such as training.steps; all sections if not given."),
+        typer.Argument(
+            metavar="KEY",
+            help="A dotted key, such as training.steps; all sections if not given.",
+            autocompletion=completion.recipe_keys,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from atento.cli.completion import words
 from atento.cli.options import ModelArgument
 from atento.cli.outputs import output_folder
 
@@ -17,7 +18,9 @@ def register(app: typer.Typer) -> None:
 
 def convert(
     model: ModelArgument,
-    to: Annotated[str, typer.Option("--to", help="atento or huggingface.")],
+    to: Annotated[
+        str, typer.Option("--to", help="atento or huggingface.", autocompletion=words("atento", "huggingface"))
+    ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write; must not exist, or be empty.")],
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Weights that the file lacks begin anew.")

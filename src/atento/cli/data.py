@@ -7,12 +7,21 @@ from typing import Annotated
 
 import typer
 
+from atento.cli import completion
 from atento.cli.options import AsJson, progress
 from atento.cli.outputs import output_folder
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at data before training on it, or fetch some.")
-RecipeArgument = Annotated[str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="Changes to the recipe.")]
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.", autocompletion=completion.recipes
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="key=value", help="Changes to the recipe.", autocompletion=completion.overrides),
+]
 
 
 @data_app.command("stats", epilog="Example:  atento data stats my.yaml")
@@ -80,7 +89,11 @@ def peek(
 @data_app.command("fetch", epilog="Example:  atento data fetch libreoffice-help --to pt-BR --held-out 1000 --out text")
 def fetch(
     what: Annotated[
-        str, typer.Argument(help="libreoffice-help, or catalogues (of the programs installed here).")
+        str,
+        typer.Argument(
+            help="libreoffice-help, or catalogues (of the programs installed here).",
+            autocompletion=completion.words("libreoffice-help", "catalogues"),
+        ),
     ] = "libreoffice-help",
     to: Annotated[
         list[str] | None, typer.Option(metavar="LANGUAGE", help="pt-BR, es, fr, de; may be repeated.")

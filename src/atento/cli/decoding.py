@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from atento.cli.completion import utilities, words
+
 _FLAGS: dict[str, tuple[Any, Any]] = {
     "greedy": (Annotated[bool, typer.Option("--greedy", help="The most probable token at every step.")], False),
     "beam": (Annotated[int | None, typer.Option(min=1, help="Beam width; the model's own if not given.")], None),
@@ -22,13 +24,22 @@ _FLAGS: dict[str, tuple[Any, Any]] = {
     "mbr": (
         Annotated[
             str | None,
-            typer.Option(metavar="UTILITY", help="Minimum Bayes risk by bleu, chrf, rouge, f1 or embeddings:MODEL."),
+            typer.Option(
+                metavar="UTILITY",
+                help="Minimum Bayes risk by bleu, chrf, rouge, f1 or embeddings:MODEL.",
+                autocompletion=utilities,
+            ),
         ],
         None,
     ),
     "candidates": (Annotated[int | None, typer.Option(min=1, help="How many outputs --mbr chooses among.")], None),
     "candidates_from": (
-        Annotated[str | None, typer.Option(metavar="HOW", help="sample, beam or both, for --mbr.")],
+        Annotated[
+            str | None,
+            typer.Option(
+                metavar="HOW", help="sample, beam or both, for --mbr.", autocompletion=words("sample", "beam", "both")
+            ),
+        ],
         None,
     ),
     "n_best": (Annotated[int | None, typer.Option(min=1, help="So many outputs a line, TAB between them.")], None),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from atento.cli.completion import words
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, progress, running
 from atento.cli.outputs import output_file
 from atento.cli.progress import batches_shown, tell_waiting
@@ -15,7 +16,13 @@ from atento.cli.progress import batches_shown, tell_waiting
 Layer = Annotated[int | None, typer.Option(help="0 is the first, -1 the last.")]
 _WORDS = (".txt", ".vec")
 _ENDINGS = (".npy", ".tsv", *_WORDS)
-Pooling = Annotated[str | None, typer.Option(help="mean, first, last or max; the model's own if not given.")]
+Pooling = Annotated[
+    str | None,
+    typer.Option(
+        help="mean, first, last or max; the model's own if not given.",
+        autocompletion=words("mean", "first", "last", "max"),
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from atento.cli import completion
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, progress, running
 from atento.cli.progress import batches_shown
 
@@ -28,16 +29,27 @@ def evaluate(
         list[str], typer.Argument(metavar="DATA", help="One file with two columns, or two parallel files.")
     ],
     task: Annotated[
-        str | None, typer.Option(help="translation or summarization; the model's own if not given.")
+        str | None,
+        typer.Option(
+            help="translation or summarization; the model's own if not given.",
+            autocompletion=completion.words("translation", "summarization"),
+        ),
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="Metrics, comma between them; the usual ones of the task if not given.")
+        str | None,
+        typer.Option(
+            help="Metrics, comma between them; the usual ones of the task if not given.",
+            autocompletion=completion.metrics,
+        ),
     ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The most probable token at every step.")] = False,
     beam: Annotated[int | None, typer.Option(min=1, help="Beam width; the recipe's if not given.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="Score = log-probability / length ** this.")] = None,
     fail_under: Annotated[
-        list[str] | None, typer.Option(metavar="METRIC=VALUE", help="Exit with status 3 if a metric is lower.")
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC=VALUE", help="Exit with status 3 if a metric is lower.", autocompletion=completion.gates
+        ),
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave broken records out, counted.")] = False,
     device: Device = "auto",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atento.cli.completion import note_rows
 from atento.cli.options import AsJson, Seed
 from atento.cli.outputs import output_folder
 
@@ -21,7 +22,10 @@ def register(app: typer.Typer) -> None:
 
 
 def notes(
-    rows: Annotated[list[str] | None, typer.Argument(metavar="ROW", help="Rows such as A3 or L1; all if none.")] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ROW", help="Rows such as A3 or L1; all if none.", autocompletion=note_rows),
+    ] = None,
     names_only: Annotated[bool, typer.Option("--list", help="Name the rows without running them.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the figures of the rows there, as SVG.")

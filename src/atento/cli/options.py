@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from atento.cli.completion import models, words
 from atento.errors import UsageError
 
 MOST_SEEDS = 2**63
@@ -22,14 +23,22 @@ def check_seed(seed: int | None) -> int | None:
     return seed
 
 
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda ...")]
-Precision = Annotated[str, typer.Option(help="float32, bfloat16, int8 (to write) or float64.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda ...", autocompletion=words("auto", "cpu", "cuda"))]
+Precision = Annotated[
+    str,
+    typer.Option(
+        help="float32, bfloat16, int8 (to write) or float64.",
+        autocompletion=words("float32", "bfloat16", "int8", "float64"),
+    ),
+]
 Seed = Annotated[
     int, typer.Option(metavar="SEED", callback=check_seed, help="Seed of whatever is drawn: a whole number from 0 up.")
 ]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Processor threads; all cores if not given.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A run folder, a model folder or a hub name.")]
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A run folder, a model folder or a hub name.", autocompletion=models)
+]
 
 
 @contextmanager

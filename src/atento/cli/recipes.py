@@ -6,13 +6,16 @@ from typing import Annotated
 
 import typer
 
+from atento.cli.completion import shipped_recipes
 from atento.cli.options import AsJson
 from atento.cli.outputs import output_file
 from atento.errors import UsageError
 
 recipes_app = typer.Typer(no_args_is_help=True, help="The recipes that come with Atento.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A name from: atento recipes list")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A name from: atento recipes list", autocompletion=shipped_recipes)
+]
 
 
 @recipes_app.command("list")

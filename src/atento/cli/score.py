@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from atento.cli.completion import metrics
 from atento.cli.options import AsJson, check_seed
 from atento.cli.progress import tell_waiting
 
@@ -17,7 +18,10 @@ def register(app: typer.Typer) -> None:
 
 
 def score(
-    metric: Annotated[str, typer.Argument(help="bleu, chrf, ter, rouge, token-f1, f1-bleu-rouge or exact-match.")],
+    metric: Annotated[
+        str,
+        typer.Argument(help="bleu, chrf, ter, rouge, token-f1, f1-bleu-rouge or exact-match.", autocompletion=metrics),
+    ],
     hypotheses: Annotated[str, typer.Argument(help="The system's output, one sentence a line; - is standard input.")],
     references: Annotated[list[str], typer.Argument(help="One or more files of references, a reference set each.")],
     interval: Annotated[bool, typer.Option("--interval", help="Print the 95 % bootstrap interval too.")] = False,

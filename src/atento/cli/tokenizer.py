@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atento.cli.completion import words
 from atento.cli.outputs import output_folder
 from atento.cli.progress import tell_waiting
 
@@ -27,7 +28,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def train(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Text, one sentence a line; - is stdin.")],
     out: Annotated[str, typer.Option(metavar="DIR", help="The folder to write.")],
-    kind: Annotated[str, typer.Option(help="unigram, bpe, wordpiece, word, character or byte.")] = "unigram",
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="unigram, bpe, wordpiece, word, character or byte.",
+            autocompletion=words("unigram", "bpe", "wordpiece", "word", "character", "byte"),
+        ),
+    ] = "unigram",
     vocab_size: Annotated[int, typer.Option(help="Pieces, the special and byte pieces among them.")] = 8000,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case all text.")] = False,
 ) -> None:

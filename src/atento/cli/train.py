@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from atento.cli import completion
 from atento.cli.options import Threads, check_seed
 
 
@@ -13,9 +14,17 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.", autocompletion=completion.recipes
+        ),
+    ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="key=value", help="Changes, such as training.steps=1000.")
+        list[str] | None,
+        typer.Argument(
+            metavar="key=value", help="Changes, such as training.steps=1000.", autocompletion=completion.overrides
+        ),
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME if not given.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Move a folder that stands in the way aside.")] = False,

@@ -1,0 +1,149 @@
+"""Completion by the shell: the real environment variables, and bash itself (found.md: completion of names)."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from atento.bench import BENCHES
+from atento.cli.bench import MEASUREMENTS
+from atento.config.layers import shipped
+from atento.config.presets import PRESETS
+from atento.metrics import METRICS
+from atento.metrics.utilities import UTILITIES
+from atento.notes.table import ROWS
+from conftest import ForkServer
+
+pytestmark = pytest.mark.integration
+
+
+def bash_variables(line: str) -> dict[str, str]:
+    """What bash hands over for a line with the cursor at its end; it takes `=` for a word of its own."""
+    words = line.replace("=", " = ").split(" ")
+    words = [word for n, word in enumerate(words) if word or n == len(words) - 1]
+    if words[-2:] == ["=", ""]:
+        words.pop()
+    return {"_ATENTO_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+
+
+def offers(server: ForkServer, cwd: Path, line: str) -> list[str]:
+    done = server.run(cwd=cwd, env=bash_variables(line))
+    assert (done.status, done.stderr) == (0, ""), done
+    return done.stdout.split()
+
+
+def test_recipes_metrics_measurements_rows_and_presets_are_offered(server: ForkServer, data: Path) -> None:
+    assert offers(server, data, "atento train mic") == [name for name in shipped() if name.startswith("mic")]
+    assert offers(server, data, "atento train ") == [*shipped(), "tiny.yaml"]
+    assert offers(server, data, "atento config show ti") == ["tiny.yaml"]
+    assert offers(server, data, "atento recipes copy ") == list(shipped())
+    assert offers(server, data, "atento score ") == list(METRICS)
+    assert offers(server, data, "atento evaluate m d --metrics bleu,ch") == ["bleu,chrf"]
+    assert offers(server, data, "atento evaluate m d --fail-under bl") == ["bleu="]
+    assert offers(server, data, "atento translate m --mbr ") == [*UTILITIES, "embeddings:"]
+    assert offers(server, data, "atento bench de") == ["decoding"]
+    assert offers(server, data, "atento notes ") == list(ROWS)
+    assert offers(server, data, "atento translate m --precision ") == ["float32", "bfloat16", "int8", "float64"]
+    assert offers(server, data, "atento tra") == ["train", "translate"]
+    assert offers(server, data, "atento translate m --len") == ["--length-penalty"]
+
+
+def test_keys_of_a_recipe_and_their_values(server: ForkServer, data: Path) -> None:
+    assert offers(server, data, "atento train tiny.yaml training.warm") == ["training.warmup="]
+    assert sorted(offers(server, data, "atento train tiny.yaml network.preset=")) == sorted(PRESETS)
+    tiny = [name for name in PRESETS if name.startswith("t5")]
+    assert sorted(offers(server, data, "atento train tiny.yaml training.steps=5 network.preset=t5")) == sorted(tiny)
+    assert offers(server, data, "atento config check tiny.yaml network.norm=p") == ["pre", "post"]
+    assert offers(server, data, "atento config explain training.warm") == ["training.warmup"]
+    assert offers(server, data, "atento train tiny.yaml no.such.key=a") == []
+    joined = {"_ATENTO_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "atento train tiny.yaml network.norm=p"}
+    done = server.run(cwd=data, env=joined)  # which keeps the word whole
+    assert '"network.norm=pre"' in done.stdout and '"network.norm=post"' in done.stdout
+
+
+def test_models_and_runs_are_offered_and_what_is_none_is_not(server: ForkServer, place: Path, trained: Path) -> None:
+    (place / "runs").mkdir()
+    (place / "runs" / "one").symlink_to(trained)
+    (place / "runs" / "notes").mkdir()
+    (place / "model").mkdir()
+    (place / "model" / "config.json").touch()
+    for command in ("translate", "embed", "evaluate", "attend", "convert"):
+        assert offers(server, place, f"atento {command} ") == ["model", "runs/one"], command
+    assert offers(server, place, "atento average ") == ["runs/one"]
+    assert offers(server, place, "atento translate runs/") == ["runs/one"]
+    assert offers(server, place, f"atento translate {place}/m") == [f"{place}/model"]
+    assert offers(server, place, "atento translate nowhere/") == []
+
+
+def test_the_measurements_that_are_listed_are_those_that_run() -> None:
+    assert list(MEASUREMENTS) == [*BENCHES, "agreement"]
+
+
+LIGHT = """
+import sys
+from atento.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+heavy = {"torch", "transformers", "tokenizers", "sacrebleu", "huggingface_hub", "matplotlib"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+@pytest.mark.parametrize("line", ["atento train m", "atento train r network.pre", "atento notes A", "atento score b"])
+def test_nothing_heavy_is_loaded_for_it(data: Path, line: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT],
+        cwd=data,
+        env={**os.environ, **bash_variables(line)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and done.stdout.split(), done.stderr
+
+
+def test_bash_completes_what_show_completion_prints(data: Path, tmp_path: Path) -> None:
+    """The script is loaded by bash, and its function asked as TAB would."""
+    if shutil.which("bash") is None:
+        pytest.skip("needs bash")
+    script = tmp_path / "atento"
+    script.write_text(f"#!{sys.executable}\nfrom atento.cli.main import main\nmain()\n", encoding="utf-8")
+    script.chmod(0o755)
+    asked = """
+source <(_ATENTO_COMPLETE=source_bash atento)
+complete -p atento
+COMP_WORDS=(atento recipes show multi); COMP_CWORD=3
+_atento_completion atento multi show
+echo "${COMPREPLY[@]}"
+"""
+    done = subprocess.run(
+        ["bash", "--norc", "-c", asked],
+        cwd=data,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    lines = done.stdout.splitlines()
+    assert lines == ["complete -o default -F _atento_completion atento", "multi30k-en-de"], done
+
+
+def test_bench_without_a_name_lists_the_measurements(server: ForkServer, data: Path) -> None:
+    for argv in (["bench"], ["bench", "--list"]):
+        done = server.run(*argv, cwd=data)
+        assert done.status == 0 and [line.split()[0] for line in done.stdout.splitlines()] == list(MEASUREMENTS)
+        assert all(" min  " in line for line in done.stdout.splitlines())
+        assert done.stderr.startswith("one of them: atento bench NAME; all of them, about ")
+    done = server.run("bench", "--list", "--json", cwd=data)
+    assert len(done.stdout.splitlines()) == len(MEASUREMENTS) and '"minutes": ' in done.stdout
+    done = server.run("bench", "trainig", cwd=data)
+    assert done.status == 2 and "unknown measurement 'trainig'; did you mean 'training'?" in done.stderr
+    done = server.run("bench", "mbr", "--all", cwd=data)
+    assert done.status == 2 and "--all runs every measurement: got the name 'mbr' as well" in done.stderr
+    done = server.run("bench", "agreement", cwd=data)
+    assert done.status == 2 and "give --model, --sources, --references" in done.stderr
