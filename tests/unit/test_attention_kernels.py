@@ -271,6 +271,23 @@ def test_a3_huge_scores_do_not_overflow() -> None:
         assert bool(attend(q, k, v, mask=causal(), kernel=kernel).isfinite().all())
 
 
+@pytest.mark.parametrize("kernel", [*ON_CPU, "auto"])
+@pytest.mark.parametrize("scale", [None, 4.0])
+def test_a3_w10_float16_scores_do_not_overflow(kernel: str, scale: float | None) -> None:
+    """Scores of some 400,000, past the largest number of float16: the result is float64's, rounded to float16."""
+    given = [(x * 400).half() for x in qkv(t=S)]
+    q, k, v = (x.clone().requires_grad_() for x in given)
+    out = attend(q, k, v, mask=causal(), scale=scale, kernel=kernel)
+    scores = given[0].double() @ given[1].double().mT * (K**-0.5 if scale is None else scale)
+    weights = scores.masked_fill(~causal().dense(S, S), -math.inf).softmax(dim=-1)
+    assert out.dtype == torch.float16 and float(scores.abs().max()) > 65_504
+    torch.testing.assert_close(out.double(), weights @ given[2].double(), rtol=2**-10, atol=2**-10)
+    out.float().sum().backward()
+    assert all(x.grad is not None and bool(x.grad.isfinite().all()) for x in (q, k, v))
+    found = attention_weights(*given[:2], mask=causal(), scale=scale)
+    torch.testing.assert_close(found.double(), weights, rtol=1e-3, atol=1e-3)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     t=st.integers(1, 6),

@@ -1,5 +1,6 @@
 """Position schemes placed in a network: cached decoding, layers, heads, tables, shifts, storage, recipes, refusals."""
 
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,31 @@ def test_f5_a_saved_model_of_any_positions_loads_with_bit_equal_logits(name: str
         if isinstance(module, ALiBi):
             assert torch.equal(module.slopes, alibi_slopes(2))
         assert not isinstance(module, Sinusoidal) or bool(module.table[0, 1] == 1)
+
+
+def test_b1_w11_a_network_loaded_in_float64_has_positions_of_float64(tmp_path: Path) -> None:
+    """Its logits are those of a network whose learned tables hold the formula, to 1e-12; float32 is 1e-8 off."""
+    network = make((P("sinusoidal"),), torch.float32)
+    about = {"model_type": "atento", "atento_version": "0", "task": "translation", "name": "small"}
+    Model(network, None, about | {"network": asdict(network.config)}, None).save(tmp_path / "model")
+    loaded = atento.load(tmp_path / "model", precision="float64").network
+    other = make((P("learned"),))
+    weights = {name: value.double() for name, value in network.state_dict().items()}
+    rows = [[(math.sin, math.cos)[d % 2](p / 10000 ** (d // 2 * 2 / 8)) for d in range(8)] for p in range(16)]
+    for side in ("source", "target"):
+        weights[f"{side}_inputs.positions.schemes.0.weight"] = torch.tensor(rows, dtype=torch.float64)
+    other.load_state_dict(weights)
+    assert isinstance(loaded, EncoderDecoder)
+    torch.testing.assert_close(logits(loaded, SOURCE, TARGET), logits(other, SOURCE, TARGET), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_b8_w11_rotated_scores_in_float64_depend_on_the_distance_alone(interleaved: bool) -> None:
+    """Far or near, to the last digits but those that a float64 angle of 50,000 has lost."""
+    network = make((P("rotary", interleaved=interleaved),))
+    near = encoded(network, SOURCE, torch.arange(5).expand(2, -1))
+    far = encoded(network, SOURCE, torch.arange(50_000, 50_005).expand(2, -1))
+    torch.testing.assert_close(far, near, rtol=0, atol=1e-9)
 
 
 # Configuration ------------------------------------------------------------------------------------------------------

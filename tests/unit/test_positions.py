@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.attention.positions import Learned, Rotary, Sinusoidal, sinusoids
-from atento.attention.relative import Places
+from atento.attention.relative import ALiBi, Places
 from atento.errors import UsageError
 
 
@@ -109,6 +109,30 @@ def test_a_table_grown_while_decoding_serves_in_training() -> None:
     assert x.grad is not None and bool(x.grad.isfinite().all())
     half = part.to(torch.bfloat16)(torch.zeros(1, 10, 4, dtype=torch.bfloat16))
     torch.testing.assert_close(half.float()[0], sinusoids(torch.arange(10), 4), rtol=0, atol=2**-8)
+
+
+def test_b1_w11_in_float64_the_formula_holds_to_its_last_digits() -> None:
+    """Of a module made double, of one left in float32 that reads float64, past its first rows, and after bfloat16."""
+    formula = [[math.sin(p), math.cos(p), math.sin(p / 100), math.cos(p / 100)] for p in range(700)]
+    expected = torch.tensor(formula, dtype=torch.float64)
+    x = torch.zeros(1, 700, 4, dtype=torch.float64)
+    ids = torch.arange(700).unsqueeze(0)
+    for part in (Sinusoidal(4).double(), Sinusoidal(4), Sinusoidal(4).to(torch.bfloat16).double()):
+        torch.testing.assert_close(part(x)[0], expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(part(x[:, :9], 600)[0], expected[600:609], rtol=0, atol=1e-12)
+        torch.testing.assert_close(part(x, position_ids=ids)[0], expected, rtol=0, atol=1e-12)
+    grown = Sinusoidal(4)
+    grown(torch.zeros(1, 700, 4))
+    torch.testing.assert_close(grown.double()(x)[0], expected, rtol=0, atol=1e-12)
+
+
+def test_w11_alibi_in_float64_has_its_slopes_to_their_last_digits() -> None:
+    """12 heads: some slopes are no powers of two."""
+    expected = [2.0 ** -(i + 1) for i in range(8)] + [2.0 ** -(0.5 + i) for i in range(4)]
+    found = ALiBi(12).double()
+    assert found.slopes.tolist() == expected
+    at = ALiBi(12).to(torch.bfloat16).double().at(torch.tensor([-7]))
+    torch.testing.assert_close(at[:, 0], -7 * torch.tensor(expected, dtype=torch.float64), rtol=1e-15, atol=0)
 
 
 def test_buffers_can_be_made_anew_after_the_meta_device() -> None:
@@ -249,8 +273,8 @@ def test_rotary_by_hand() -> None:
     for p in range(3):
         one, two = (math.cos(p), math.sin(p)), (math.cos(p / 10), math.sin(p / 10))
         halves, neighbours = (Rotary(4, 100.0, interleaved=flag)(x)[0, 0, p].tolist() for flag in (False, True))
-        assert halves == pytest.approx([one[0], -two[1], one[1], two[0]], abs=1e-7)
-        assert neighbours == pytest.approx([one[0], one[1], -two[1], two[0]], abs=1e-7)
+        assert halves == pytest.approx([one[0], -two[1], one[1], two[0]], abs=1e-15)
+        assert neighbours == pytest.approx([one[0], one[1], -two[1], two[0]], abs=1e-15)
 
 
 @settings(max_examples=50, deadline=None)
@@ -277,7 +301,7 @@ def test_rotary_equals_a_product_of_complex_numbers(
             turn = cmath.exp(1j * (offset + p) * base ** (-2 * pair / width))
             expected = torch.complex(x[:, :, p, one], x[:, :, p, two]) * turn
             found = torch.complex(out[:, :, p, one], out[:, :, p, two])
-            torch.testing.assert_close(found, expected, rtol=0, atol=5e-7)  # angles float64, cos and sin float32
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)  # W11; far positions cost digits
 
 
 @settings(max_examples=50, deadline=None)
@@ -298,7 +322,7 @@ def test_rotary_q_times_k_depends_on_the_distance_alone(
         both: Tensor = part(q, query) * part(k, key)
         return both.sum(-1)
 
-    torch.testing.assert_close(product(m + shift, n + shift), product(m, n), rtol=0, atol=5e-6)
+    torch.testing.assert_close(product(m + shift, n + shift), product(m, n), rtol=0, atol=1e-11)
     if m != n:
         assert float((product(m, n) - product(m, m)).abs().max()) > 1e-4
 
@@ -306,7 +330,7 @@ def test_rotary_q_times_k_depends_on_the_distance_alone(
 def test_rotary_keeps_norms_and_types_and_position_0() -> None:
     x = random(2, 3, 50, 8)
     out = Rotary(8)(x)
-    torch.testing.assert_close(out.norm(dim=-1), x.norm(dim=-1), rtol=1e-6, atol=0)
+    torch.testing.assert_close(out.norm(dim=-1), x.norm(dim=-1), rtol=1e-14, atol=0)
     assert torch.equal(out[:, :, 0], x[:, :, 0]) and not torch.allclose(out[:, :, 1], x[:, :, 1])
     assert Rotary(8)(x.bfloat16()).dtype == torch.bfloat16 and Rotary(8)(x.float()).dtype == torch.float32
 
@@ -328,10 +352,10 @@ def test_rotary_at_an_offset_or_at_given_positions(interleaved: bool) -> None:
 
 def test_rotary_for_some_heads_leaves_the_others() -> None:
     part, x = Rotary(4), random(2, 3, 5, 4)
-    turn = part.at(torch.arange(5), torch.tensor([True, False, True]).view(3, 1, 1))
+    turn = part.at(torch.arange(5), torch.tensor([True, False, True]).view(3, 1, 1), torch.float64)
     assert torch.equal(turn(x)[:, 1], x[:, 1]) and torch.equal(turn(x)[:, ::2], part(x)[:, ::2])
-    torch.testing.assert_close(turn.back()(turn(x)), x, rtol=0, atol=1e-6)  # and the way back
-    rows = part.at(torch.arange(5).expand(2, -1), torch.tensor([True, False, True]).view(3, 1, 1))
+    torch.testing.assert_close(turn.back()(turn(x)), x, rtol=0, atol=1e-14)  # and the way back
+    rows = part.at(torch.arange(5).expand(2, -1), torch.tensor([True, False, True]).view(3, 1, 1), torch.float64)
     assert torch.equal(rows(x), turn(x))
 
 

@@ -255,6 +255,16 @@ def test_a17_chosen_blocks_equal_dense_attention_within_them(name: str, t: int, 
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
+def test_a17_w10_chosen_blocks_in_float16_do_not_overflow() -> None:
+    """Scores past the largest number of float16; with every block chosen it is float64's dense attention, rounded."""
+    choice = BlockChoice(H, K, size=4, n=50).double()
+    q, k, v = ((x * 400).detach().half() for x in qkv(13, 13))
+    found = attend_chosen(q, k, v, choice, mask=causal())
+    expected = attend(q.double(), k.double(), v.double(), mask=causal(), kernel="plain")
+    assert found.dtype == torch.float16
+    torch.testing.assert_close(found.double(), expected, rtol=2**-10, atol=2**-10)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_a17_the_choice_in_loops(masked: bool) -> None:
     """The own block, then the best by q̄ W k̄: a mean query and all blocks, or the first query and no block ahead."""

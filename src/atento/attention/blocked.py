@@ -15,7 +15,7 @@ from torch import Tensor
 from atento.attention.algebra import additive
 from atento.attention.diagonals import Diagonals
 from atento.attention.dropout import fresh, pair_dropout
-from atento.attention.equation import Asked, normalise
+from atento.attention.equation import Asked, normalise, widened
 from atento.attention.lowering import LoweredMask, nothing_allowed, take
 from atento.attention.relative import Relations
 from atento.attention.spans import Span, count
@@ -94,7 +94,10 @@ class _Part:
 
 
 def blocked(q: Tensor, k: Tensor, v: Tensor, asked: Asked) -> Tensor:
-    """The plain equation, strip by strip; q (B,H,T,K), k (B,H,S,K), v (B,H,S,Kv) -> (B,H,T,Kv)."""
+    """The plain equation, strip by strip; q (B,H,T,K), k (B,H,S,K), v (B,H,S,Kv) -> (B,H,T,Kv).
+
+    float16 is computed in float32, as the plain equation does for its scores, and rounded at the end.
+    """
     if asked.value_bias is not None:
         raise ValueError("the blocked kernel takes no `value_bias`, which is a square itself; use kernel='plain'")
     bias = asked.bias
@@ -102,8 +105,9 @@ def blocked(q: Tensor, k: Tensor, v: Tensor, asked: Asked) -> Tensor:
         bias = bias.unsqueeze(0)
     key = fresh(asked.random).key() if asked.dropout else 0
     call = _Call(asked.mask, asked.relations, asked.scale, asked.dropout, key, (q.shape[-2], k.shape[-2]))
-    out: Tensor = _Blocked.apply(call, q, k, v, bias, *call.learned)  # type: ignore[no-untyped-call]
-    return out
+    wide = (widened(x) for x in (q, k, v))
+    out: Tensor = _Blocked.apply(call, *wide, bias, *call.learned)  # type: ignore[no-untyped-call]
+    return out.to(v.dtype)
 
 
 def _strips(call: _Call, batch: int, n_heads: int) -> Iterator[_Strip]:
@@ -193,7 +197,7 @@ def _hidden(call: _Call, strip: _Strip) -> Iterator[tuple[slice, Tensor]]:
 def _scores(queries: Tensor, keys: Tensor) -> Tensor:
     """q kᵀ, at least in float32, where the softmax is exact."""
     scores = _product(queries, keys, turned="two")
-    return scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+    return scores.float() if scores.dtype == torch.bfloat16 else scores
 
 
 def _product(one: Tensor, two: Tensor, turned: str = "") -> Tensor:

@@ -37,6 +37,11 @@ class Asked:
         return self.bias + scores
 
 
+def widened(x: Tensor) -> Tensor:
+    """float16 as float32, other types as they are: scores in float16 overflow above 65,504."""
+    return x.float() if x.dtype == torch.float16 else x
+
+
 def weigh(
     q: Tensor,
     k: Tensor,
@@ -48,14 +53,15 @@ def weigh(
 ) -> Tensor:
     """q (B,H,T,K), k (B,H,S,K) -> weights (B,H,T,S) in float32 (float64 if q is).
 
+    Scores of bfloat16 are rounded to it once; those of float16 are made in float32, so that they do not overflow.
     `hidden` is the additive mask, -inf where a key may not be seen; `empty` marks the rows that see nothing, whose
     weights are 0; `bias` and what the relative schemes give are added to the scores after scaling. Where `relations`
     have a sparsifier, it stands in the place of softmax.
     """
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    q = q * scale
+    q, k = widened(q) * scale, widened(k)
     scores = q @ k.transpose(-2, -1)  # (B,H,T,S)
-    if scores.dtype in (torch.bfloat16, torch.float16):
+    if scores.dtype == torch.bfloat16:
         scores = scores.float()  # the softmax is exact in float32, and on a CPU faster there
     added = None if relations is None else relations.scores(q, scale)
     if added is not None:

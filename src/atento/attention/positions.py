@@ -5,6 +5,7 @@
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -28,13 +29,20 @@ __all__ = [
 ]
 
 
-def sinusoids(positions: Tensor, d_model: int, base: float = 10000.0, *, interleaved: bool = True) -> Tensor:
+def sinusoids(
+    positions: Tensor,
+    d_model: int,
+    base: float = 10000.0,
+    *,
+    interleaved: bool = True,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
     """sin on even, cos on odd dimensions: angle of pair i is position / base^(2i/d) (Vaswani et al. 2017, 3.5; B1).
 
     Not `interleaved`: all sines first, then all cosines, as the paper's own code and Marian have it.
 
-    positions (...,) integers or floats -> (..., d_model) float32. The angles are made in float64, so that far
-    positions are exact. An odd `d_model` has one sine more than cosines.
+    positions (...,) integers or floats -> (..., d_model) of type `dtype`. All is computed in float64 and rounded once,
+    so that far positions are exact. An odd `d_model` has one sine more than cosines.
     """
     angles = positions.double().unsqueeze(-1) * _rates(d_model, base, positions.device)  # (..., ceil(D/2))
     table = torch.zeros(*positions.shape, d_model, dtype=torch.float64, device=positions.device)
@@ -43,7 +51,7 @@ def sinusoids(positions: Tensor, d_model: int, base: float = 10000.0, *, interle
         sines, cosines = slice(0, angles.shape[-1]), slice(angles.shape[-1], None)
     table[..., sines] = torch.sin(angles)
     table[..., cosines] = torch.cos(angles[..., : d_model // 2])
-    return table.to(torch.float32)
+    return table.to(dtype)
 
 
 def _rates(width: int, base: float, device: torch.device) -> Tensor:
@@ -53,7 +61,10 @@ def _rates(width: int, base: float, device: torch.device) -> Tensor:
 
 
 class Sinusoidal(nn.Module):
-    """Adds the sinusoid of its position to each token; has no parameters and any length."""
+    """Adds the sinusoid of its position to each token; has no parameters and any length.
+
+    The table has the type of the module and is computed anew when that changes: `.double()` gives float64 throughout.
+    """
 
     def __init__(self, d_model: int, base: float = 10000.0, *, interleaved: bool = True) -> None:
         super().__init__()
@@ -65,24 +76,47 @@ class Sinusoidal(nn.Module):
         """Make the table anew: it is not stored, so a network built on the meta device needs it after loading."""
         # made on the CPU even for a network on the meta device, where these few numbers would import PyTorch's compiler
         own = "cpu" if torch.get_default_device().type == "meta" else None
-        self.register_buffer("table", self._rows(torch.arange(256, device=own)), persistent=False)
+        rows = self._rows(torch.arange(256, device=own), torch.get_default_dtype())
+        self.register_buffer("table", rows, persistent=False)
 
-    def vectors(self, length: int, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
-        """What is added: (L,D) for positions `offset` on, or (B,L,D) for `position_ids` (B,L)."""
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Sinusoidal":
+        """As of any module; a table of another type is computed anew, not rounded from the one before."""
+        before = self.table.dtype
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.table.dtype != before and not self.table.is_meta:
+            rows = self._rows(torch.arange(self.table.shape[0], device="cpu"), self.table.dtype)
+            self.table = rows.to(self.table.device)
+        return self
+
+    def vectors(
+        self,
+        length: int,
+        offset: int = 0,
+        position_ids: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """What is added: (L,D) for positions `offset` on, or (B,L,D) for `position_ids` (B,L).
+
+        They are of the table's type, or of `dtype` where that is float64.
+        """
+        table = self.table  # one look: another thread may put a longer one there
+        exact = dtype if dtype == torch.float64 else table.dtype
         if position_ids is not None:
-            return self._rows(position_ids)
-        end, table = offset + length, self.table  # one look: another thread may put a longer one there
+            return self._rows(position_ids, exact)
+        end = offset + length
+        if exact != table.dtype:
+            return self._rows(torch.arange(offset, end, device=table.device), exact)
         if end > table.shape[0]:
             grown = torch.arange(max(end, 2 * table.shape[0]), device=table.device)
-            self.table = table = self._rows(grown).to(table.dtype)
+            self.table = table = self._rows(grown, table.dtype)
         return table[offset:end]
 
-    def _rows(self, positions: Tensor) -> Tensor:
-        return sinusoids(positions, self.d_model, self.base, interleaved=self.interleaved)
+    def _rows(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        return sinusoids(positions, self.d_model, self.base, interleaved=self.interleaved, dtype=dtype)
 
     def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
         """x (B,L,D) -> (B,L,D); the first token stands at `offset`, or where `position_ids` (B,L) say."""
-        return x + self.vectors(x.shape[1], offset, position_ids).to(x.dtype)
+        return x + self.vectors(x.shape[1], offset, position_ids, x.dtype).to(x.dtype)
 
 
 class Learned(nn.Module):
@@ -139,7 +173,8 @@ class Learned(nn.Module):
         """A table of `max_len` positions drawn out of this one, linearly: its first and last stay first and last."""
         longer = Learned(max_len, self.weight.shape[1], self.shift).to(self.weight)
         own = self.weight[self.shift :].T.unsqueeze(0)  # (1,D,L)
-        drawn = F.interpolate(own.float(), size=max_len, mode="linear", align_corners=True)
+        wide = own.to(torch.promote_types(own.dtype, torch.float32))
+        drawn = F.interpolate(wide, size=max_len, mode="linear", align_corners=True)
         longer.weight[: self.shift] = self.weight[: self.shift]
         longer.weight[self.shift :] = drawn[0].T.to(longer.weight.dtype)
         return longer
@@ -217,16 +252,20 @@ class Rotary(nn.Module):
             raise ValueError(f"rotary positions need a head at least 2 wide: got {d_head} and fraction {fraction}")
         self.base, self.interleaved, self.stretch = base, interleaved, stretch
 
-    def at(self, positions: Tensor, heads: Tensor | None = None) -> Turn:
-        """The rotations for positions (L,) or (B,L); made once for all layers."""
+    def at(self, positions: Tensor, heads: Tensor | None = None, dtype: torch.dtype = torch.float32) -> Turn:
+        """The rotations for positions (L,) or (B,L); made once for all layers.
+
+        They are computed in float64 and rounded once, to `dtype`, to float32 where that is a narrower type.
+        """
         rates = _rates(self.width, self.base, positions.device)
         rates = rates if self.stretch is None else self.stretch.slowed(rates)
         angles = positions.double().unsqueeze(-1) * rates
         angles = angles if positions.dim() == 1 else angles.unsqueeze(1)  # (B,1,L,R/2)
-        return Turn(angles.cos().float(), angles.sin().float(), self.interleaved, heads)
+        kept = torch.promote_types(dtype, torch.float32)
+        return Turn(angles.cos().to(kept), angles.sin().to(kept), self.interleaved, heads)
 
     def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
         """Queries or keys (B,H,L,K) -> the same shape; the first stands at `offset`, or where `position_ids` say."""
         if position_ids is None:
             position_ids = torch.arange(offset, offset + x.shape[-2], device=x.device)
-        return self.at(position_ids)(x)
+        return self.at(position_ids, dtype=x.dtype)(x)

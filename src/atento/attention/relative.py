@@ -168,12 +168,12 @@ class T5Bias(_OfDistance):
         return self.weight.t()[:, buckets]
 
 
-def alibi_slopes(n_heads: int) -> Tensor:
-    """2^(-8i/n) for heads i = 1 ... n where n is a power of two; for others the paper's fill-in from 2n (float32)."""
+def alibi_slopes(n_heads: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """2^(-8i/n) for heads i = 1 ... n where n is a power of two; for others the paper's fill-in from 2n."""
     power = 2 ** math.floor(math.log2(n_heads))
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     between = [2 ** (-4 * (i + 1) / power) for i in range(0, 2 * (n_heads - power), 2)]
-    return torch.tensor(slopes + between)
+    return torch.tensor(slopes + between, dtype=dtype)
 
 
 class ALiBi(_OfDistance):
@@ -187,7 +187,17 @@ class ALiBi(_OfDistance):
 
     def reset_buffers(self) -> None:
         """Make the slopes anew: they are not stored."""
-        self.register_buffer("slopes", alibi_slopes(self.n_heads), persistent=False)
+        self.register_buffer("slopes", alibi_slopes(self.n_heads, torch.get_default_dtype()), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ALiBi":
+        """As of any module; slopes of another type are computed anew, not rounded from those before."""
+        before = self.slopes.dtype
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.slopes.dtype != before and not self.slopes.is_meta:
+            with torch.device("cpu"):
+                slopes = alibi_slopes(self.n_heads, self.slopes.dtype)
+            self.slopes = slopes.to(self.slopes.device)
+        return self
 
     def at(self, distance: Tensor) -> Tensor:
         """distance (...) -> (H,...)."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
 from atento.attention.entmax import AdaptiveSpan, Entmax, softmax, top_k
+from atento.attention.equation import widened
 from atento.attention.lowering import LoweredMask, lower
 from atento.attention.relative import Places
 
@@ -247,10 +248,12 @@ def attend_chosen(
     if q.shape[1] != k.shape[1] or q.shape[-2] > k.shape[-2]:
         raise ValueError(f"chosen blocks want as many heads, and no more queries than keys: got {q.shape}, {k.shape}")
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
+    given = v.dtype
+    q, k, v = widened(q), widened(k), widened(v)
     chosen = choice.choose(q, k, lowered)
     call = _Call(lowered, chosen.blocks, chosen.size, q.shape[-1] ** -0.5 if scale is None else scale)
     out: Tensor = _ChosenBlocks.apply(call, q, k, v, chosen.gates)  # type: ignore[no-untyped-call]
-    return out
+    return out.to(given)
 
 
 @dataclass(frozen=True)
@@ -324,7 +327,7 @@ def _allowed(call: _Call, head: int, rows: slice) -> Tensor | None:
 def _weights(call: _Call, head: int, rows: slice, q: Tensor, k: Tensor) -> Tensor:
     """q (G,size,K), k (G,n·size,K) -> weights (G,size,n·size), in float32 (float64 if q is)."""
     scores = (q * call.scale) @ k.transpose(-2, -1)
-    scores = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+    scores = scores.float() if scores.dtype == torch.bfloat16 else scores
     allowed = _allowed(call, head, rows)
     return softmax(scores if allowed is None else scores.masked_fill_(~allowed, float("-inf")))
 

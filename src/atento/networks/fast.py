@@ -293,7 +293,7 @@ class FastSteps:
         turns: list[tuple[Turn, ...]] = []
         biases: list[Tensor | None] = []
         made: dict[tuple[int, ...], Tensor | None] = {}
-        for order in self.positions.orders(places):
+        for order in self.positions.orders(places, self.dtype):
             relations = None if order is None else order.relations
             turns.append(() if order is None else order.turns)
             if relations is None:

@@ -47,7 +47,10 @@ class AddedPositions(nn.Module):
             places = position_ids
             if places is None and self.real_only[number] and padding_mask is not None:
                 places = real_positions(padding_mask)
-            added = scheme.vectors(x.shape[1], offset, places).to(x.dtype)
+            if isinstance(scheme, Sinusoidal):
+                added = scheme.vectors(x.shape[1], offset, places, x.dtype).to(x.dtype)
+            else:
+                added = scheme.vectors(x.shape[1], offset, places).to(x.dtype)
             if str(number) in self.gates:
                 added = added * self.gates[str(number)].to(x.dtype)
             x = x + added
@@ -117,8 +120,11 @@ class LayerPositions(nn.Module):
                 found[int(layer)] = sparse.span.to_mask()
         return found
 
-    def orders(self, places: Places) -> list[Order | None]:
-        """What each layer's self-attention is told; queries and keys stand at `places`. Made once for all layers."""
+    def orders(self, places: Places, dtype: torch.dtype) -> list[Order | None]:
+        """What each layer's self-attention is told; queries and keys of that type stand at `places`.
+
+        Made once for all layers.
+        """
         turns, back = {}, {}
         for index, heads in {one for layer in self.turning for one in layer}:
             rotary = self.schemes[index]
@@ -127,7 +133,7 @@ class LayerPositions(nn.Module):
             if heads is not None:
                 chosen = torch.zeros(self.n_heads, 1, 1, dtype=torch.bool, device=places.queries.device)
                 chosen[list(heads)] = True
-            turns[index, heads] = rotary.at(places.queries, chosen)
+            turns[index, heads] = rotary.at(places.queries, chosen, dtype)
             back[index, heads] = partial(_turned_back, rotary, chosen)
         orders: list[Order | None] = []
         for layer, (turning, relative) in enumerate(zip(self.turning, self.relative)):
@@ -149,7 +155,7 @@ class LayerPositions(nn.Module):
 
 def _turned_back(rotary: Rotary, heads: Tensor | None, q: Tensor, positions: Tensor) -> Tensor:
     """Queries (B,H,T,K) at those positions (T,) or (B,T) before that rotary scheme turned them."""
-    return rotary.at(positions, heads).back()(q)
+    return rotary.at(positions, heads, q.dtype).back()(q)
 
 
 def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module:

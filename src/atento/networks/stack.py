@@ -76,7 +76,7 @@ class Stack(nn.Module):
             full = None if memory_padding_mask is None else padding(memory_padding_mask)
             memory_mask = lower(full, 1, memory.shape[1], x.device)  # every query alike: one row stands for all
         offset = 0 if state is None else state.length
-        orders = self.positions.orders(self._places(x, position_ids, state))
+        orders = self.positions.orders(self._places(x, position_ids, state), x.dtype)
         for index, block in enumerate(self.blocks):
             x = block(
                 self.positions.add(index, x, offset, position_ids),
