@@ -22,6 +22,7 @@ from atento.networks.layers import Residual
 from atento.notes import PositionalEncoding, drawing, listing_bleu, listing_search
 from atento.notes.checks import figures
 from atento.notes.checks.trained import trained
+from atento.notes.errata import ERRATA, errata_of, errors_told
 from atento.notes.finding import Finding, Row
 from atento.notes.table import CREDIT, ROWS, rows_named, run
 from atento.precision import threads
@@ -51,6 +52,7 @@ def test_row(row):
         assert record["row"] == row.id and record["title"] == row.title and record["passed"] is True
         assert 0 <= record["seconds"] < 60
         assert record["value"] not in (None, [], {}) and record["expected"] not in (None, [], {})
+        assert set(errors_told(record.get("remark", ""))) == set(errata_of(row.id)), "notes/errata.py"
 
 
 def test_the_values_of_the_notes_stand_beside_the_right_ones():
@@ -61,8 +63,17 @@ def test_the_values_of_the_notes_stand_beside_the_right_ones():
     assert records["L2"]["notes"] == {"causal": [1, 1, 0, 0]}
     assert records["L3"]["notes"]["words"].count("<unk>") == 1
     assert records["L3"]["value"]["words"].count("<unk>") == 2
-    assert records["K5"]["value"]["sentence 2"] == pytest.approx(1.2213386697554703e-77, rel=1e-12)
+    assert records["K5"]["value"]["bleu"]["sentence 2"] == pytest.approx(1.2213386697554703e-77, rel=1e-12)
     assert all("error" in record["remark"] for record in records.values())
+
+
+def test_every_error_of_the_notes_is_told_by_a_row():
+    """All 60 (spec section 2); `test_row` holds that the rows named here do tell them."""
+    assert list(ERRATA) == list(range(1, 61))
+    for number, one in ERRATA.items():
+        assert one.notes and one.right and one.rows, number
+        assert set(one.rows) <= set(ROWS), number
+    assert errors_told("so (error 5); and (errors 1, 2, 13), then (errors 7 and 8)") == [5, 1, 2, 13, 7, 8]
 
 
 def test_drawings():

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from atento.attention import attend, attention_weights, observe
-from atento.attention.masks import bidirectional, causal, lookahead, predicate
+from atento.attention.masks import bidirectional, causal, documents, lookahead, predicate, window
 from atento.attention.multihead import MultiHeadAttention
 from atento.config.network import PositionConfig
 from atento.notes.checks.tiny import derivatives, some_ids, tiny_network
@@ -65,11 +65,21 @@ def roles() -> Finding:
     gradient = attention.input.weight.grad
     assert gradient is not None
     learned = [float(part.norm()) for part in gradient.chunk(3)]
+    queries = x[0] @ attention.head_weights()["query"][0]
     return compare(
-        {"W x away from X W": apart(one_by_one, x[0] @ row), "least gradient of the three": min(learned)},
-        {"W x away from X W": EXACT, "least gradient of the three": AtLeast(1e-3)},
-        notes={"W x away from X W": apart(one_by_one, x[0] @ column)},
-        remark="q = W x and Q = X W cannot hold with one and the same W: one of them has it transposed (error 15)",
+        {
+            "W x away from X W": apart(one_by_one, x[0] @ row),
+            "least gradient of the three": min(learned),
+            "shapes of X and of one head's Q": [list(x[0].shape), list(queries.shape)],
+        },
+        {
+            "W x away from X W": EXACT,
+            "least gradient of the three": AtLeast(1e-3),
+            "shapes of X and of one head's Q": [[5, 12], [5, 4]],
+        },
+        notes={"W x away from X W": apart(one_by_one, x[0] @ column), "shape of X": "N by d_k"},
+        remark="q = W x and Q = X W cannot hold with one and the same W: one of them has it transposed (error 15); X "
+        "holds N tokens of width d, and only what W^Q and W^K make of it is d_k wide (error 16)",
     )
 
 
@@ -299,6 +309,14 @@ def partly_causal() -> Finding:
         "one token ahead": (derivatives(encoder, x, mask=lookahead(1)), one_ahead),
         "a set of pairs": (derivatives(encoder, x, mask=predicate(rule)), and_pairs),
         "joined with padding": (derivatives(encoder, x, mask=lookahead(1), padding_mask=real[None]), padded),
+        "two before, one after": (
+            derivatives(encoder, x, mask=window(2, 1)),
+            torch.tensor([[-2 <= j - i <= 1 for j in range(length)] for i in range(length)]),
+        ),
+        "two documents": (
+            derivatives(encoder, x, mask=documents(torch.tensor([[0, 0, 1, 1, 1, 1]]))),
+            torch.tensor([[(i < 2) == (j < 2) for j in range(length)] for i in range(length)]),
+        ),
     }
     value = {name: int(((depends > 0) != declared).sum()) for name, (depends, declared) in found.items()}
     return compare(value, dict.fromkeys(value, 0), remark="pairs of positions whose derivative contradicts the mask")

@@ -148,6 +148,8 @@ def families_drawn() -> Finding:
             "drawn as it runs": {"GPT": True, "BERT": True},
             "BERT's input": ["embedding", "+ positions", "+ segments", "norm"],
         },
+        remark="T5 was pretrained to fill spans of C4, with a mixture of tasks beside it, and its prefix is English: "
+        '"translate English to French:" (error 48); its mixture counts no set for more than a cap K (error 51)',
         drawing="\n\n".join(texts),
         figure=network_svg(columns[:4], "CBOW, ELMo, GPT, BERT"),
     )

@@ -115,5 +115,6 @@ def translated() -> Finding:
         dict(zip(texts, model.translate(list(texts)))),
         texts,
         notes={"I love NLP": "Yo amo PLN"},
-        remark="the notes have it right in one place; in the other the pronoun is Spanish",
+        remark="the notes have it right in one place; in the other the pronoun is Spanish; the address given for their "
+        "course is that of another one (error 52)",
     )

@@ -1,14 +1,16 @@
 """Rows C9, C11 to C18 and C17b: the families of networks, each as small as shows what the notes say of it."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from atento.attention import attend
 from atento.attention.masks import bidirectional, causal, prefix
 from atento.config.elmo import CBOWConfig, ELMoConfig
 from atento.config.network import NetworkConfig
@@ -16,6 +18,7 @@ from atento.config.recurrent import RecurrentConfig
 from atento.data.windows import Windows
 from atento.inspection import mask_text
 from atento.networks import (
+    CBOW,
     Decoder,
     ELMo,
     RecurrentLM,
@@ -25,7 +28,10 @@ from atento.networks import (
     presets,
 )
 from atento.networks.cbow import train_vectors
+from atento.networks.elmo import ProjectedLSTM
+from atento.networks.recurrent import RecurrentStack
 from atento.notes.checks.attention import EXACT, apart, random
+from atento.notes.checks.cost import Counting
 from atento.notes.checks.tiny import Adam, derivatives, some_ids
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
 
@@ -39,6 +45,7 @@ COUNTS = {  # section 3 of the specification
     "gpt2": 124_439_808,
     "t5_small": 60_506_624,
 }
+_WIDTH, _TEXTS = 64, (16, 64, 256)  # of a layer; tokens
 _FAR = 40  # places between what a recurrent network reads and where it is asked
 
 
@@ -53,11 +60,19 @@ def tiny(architecture: str, **changes: Any) -> Any:
     return network
 
 
+LLAMA = {"Llama 3, 8 B": 8_030_261_248, "Llama 3, 70 B": 70_553_706_496, "Llama 3.1, 405 B": 405_853_388_800}
+
+
+def sized(config: NetworkConfig) -> int:
+    """The parameters of a network of equal layers, from one of one layer and one of two."""
+    with torch.device("meta"):
+        one, two = (parameter_count(build_network(replace(config, n_layers=n))) for n in (1, 2))
+    return one + (config.n_layers - 1) * (two - one)
+
+
 def layer_parameters(config: NetworkConfig) -> int:
     """How many numbers one layer learns."""
-    with torch.device("meta"):
-        sizes = [parameter_count(build_network(replace(config, n_layers=n))) for n in (1, 2)]
-    return sizes[1] - sizes[0]
+    return sized(replace(config, n_layers=2)) - sized(replace(config, n_layers=1))
 
 
 @torch.no_grad()
@@ -109,6 +124,11 @@ def recurrent_encoder() -> Finding:
             real = torch.cat([ids > -1, pad < 0] if side else [pad < 0, ids > -1], dim=1)
             padded = network.encode(longer, source_padding_mask=real)
             away[f"{cell}: padded {'right' if side else 'left'} away"] = apart(padded[real], states[0])
+            memory = network.decoder.read(padded, real).memory
+            assert memory is not None
+            away[f"{cell}: C, padded {'right' if side else 'left'}, away from the last state"] = apart(
+                memory.context, states[:, -1]
+            )
     return compare(away, dict.fromkeys(away, EXACT))
 
 
@@ -129,9 +149,26 @@ def recurrent_decoder() -> Finding:
     return compare(away, dict.fromkeys(away, EXACT))
 
 
+def backwards(rows: int, letters: int) -> tuple[Tensor, Tensor]:
+    """Texts of six letters and what is to be written, the start token before it: (B,L) and (B,L+1)."""
+    source = torch.randint(4, 10, (rows, letters))
+    return source, torch.cat([torch.full((rows, 1), 2), source.flip(1)], dim=1)
+
+
+def letter_loss(network: RecurrentSeq2Seq, source: Tensor, target: Tensor) -> Tensor:
+    """Mean nats a letter under teacher forcing."""
+    logits = network(source, target[:, :-1]).logits
+    return F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
+
+
 @cache
-def reversing(attention: str) -> tuple[RecurrentSeq2Seq, float]:
-    """A recurrent network that has learned a little to write eight letters backwards, and its loss a letter."""
+def reversing(
+    attention: str, letters: int = 8, updates: int = 250, rows: int = 24, rate: float = 5e-3
+) -> tuple[RecurrentSeq2Seq, float]:
+    """A recurrent network that has learned a little to write texts backwards, and its loss a letter on new ones.
+
+    Texts of more than 8 letters are learned by and by: they grow from 5 letters during the first 7 updates of 10.
+    """
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(1)
         own = {"cell": "gru", "attention": attention}
@@ -145,32 +182,64 @@ def reversing(attention: str) -> tuple[RecurrentSeq2Seq, float]:
             recurrent=RecurrentConfig(**own),  # type: ignore[arg-type]
         )
         network = RecurrentSeq2Seq(config)
-        adam = Adam(network.parameters(), 5e-3)
-        recent: list[float] = []
-        for _ in range(250):
-            source = torch.randint(4, 10, (24, 8))
-            target = torch.cat([torch.full((24, 1), 2), source.flip(1)], dim=1)
-            logits = network(source, target[:, :-1]).logits
-            loss = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
-            torch.autograd.backward(loss)
+        adam = Adam(network.parameters(), rate)
+        for update in range(updates):
+            length = letters if letters <= 8 else min(letters, 5 + (letters - 5) * update // int(0.7 * updates))
+            torch.autograd.backward(letter_loss(network, *backwards(rows, length)))
             adam.step()
-            recent = [*recent[-19:], float(loss.detach())]
-    return network.eval(), sum(recent) / len(recent)
+        network.eval()
+        with torch.no_grad():
+            loss = float(letter_loss(network, *backwards(64, letters)))
+    return network, loss
+
+
+LONG = 40  # letters to write backwards
 
 
 def with_and_without_attention() -> Finding:
-    """C13: after the same updates, reversing eight letters: the loss a letter, with attention and without."""
-    losses = {attention: reversing(attention)[1] for attention in ("none", "additive")}
+    """C13: after the same updates, reversing 40 letters: the loss a letter, with attention and without."""
+    losses = {
+        attention: reversing(attention, LONG, updates=120, rows=12, rate=1e-2)[1] for attention in ("none", "dot")
+    }
     return compare(
-        {"loss with attention over without": losses["additive"] / losses["none"]},
-        {"loss with attention over without": AtMost(0.8)},
-        remark=f"nats a letter: {losses['none']:.2f} through one vector, {losses['additive']:.2f} with attention",
+        {"letters": LONG, "loss with attention over without": losses["dot"] / losses["none"]},
+        {"letters": 40, "loss with attention over without": AtMost(0.6)},
+        remark=f"nats a letter: {losses['none']:.2f} through one vector, {losses['dot']:.2f} with attention; a guess "
+        f"costs {math.log(6):.2f}",
     )
+
+
+def projected_lstm_by_hand(layer: ProjectedLSTM, x: Tensor) -> Tensor:
+    """One direction over one sentence x (L,D), token by token: i, f, g, o affine in x and h; h = P (σ(o) tanh(c))."""
+    h, c = torch.zeros(x.shape[1], dtype=x.dtype), torch.zeros(layer.d_cell, dtype=x.dtype)
+    out = torch.zeros_like(x)
+    for t in reversed(range(len(x))) if layer.backward else range(len(x)):
+        gates = layer.input.weight @ x[t] + layer.input.bias + layer.recurrent.weight @ h
+        i, f, g, o = gates.view(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        c = c if layer.cell_clip is None else c.clamp(-layer.cell_clip, layer.cell_clip)
+        h = layer.projection.weight @ (o.sigmoid() * c.tanh())
+        h = h if layer.projection_clip is None else h.clamp(-layer.projection_clip, layer.projection_clip)
+        out[t] = h
+    return out
+
+
+def layers_by_hand(network: ELMo, ids: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Both directions' states (L,D), layer by layer: from the second on, a layer's input is added to its output."""
+    assert network.embedding is not None
+    ahead = behind = network.embedding[ids[0]]
+    found = [(ahead, behind)]
+    for number, (forward, backward) in enumerate(zip(network.forward_layers, network.backward_layers)):
+        new = projected_lstm_by_hand(forward, ahead), projected_lstm_by_hand(backward, behind)  # type: ignore[arg-type]
+        ahead, behind = (new[0] + ahead, new[1] + behind) if number else new
+        found.append((ahead, behind))
+    return found
 
 
 @torch.no_grad()
 def elmo() -> Finding:
-    """C14: a word's vector is γ Σ softmax(w)_j h_j over all layers; forward states know nothing of what comes."""
+    """C14: each layer is an LSTM a direction, the second one beside a skip; a word's vector is γ Σ softmax(w)_j h_j
+    over all layers; forward states know nothing of what comes."""
     config = NetworkConfig(
         architecture="elmo",
         vocab_size=11,
@@ -189,16 +258,22 @@ def elmo() -> Finding:
     by_hand = network.mix.gamma * sum(share * layer for share, layer in zip(mix, layers))
     other = ids.clone()
     other[0, 3] = (int(ids[0, 3]) + 1) % 11
-    ahead, behind = zip(*network.directions(ids))
+    states = network.directions(ids)
+    steps = [
+        max(apart(one[0], other) for one, other in zip(*pair)) for pair in zip(states, layers_by_hand(network, ids))
+    ]
+    ahead, behind = zip(*states)
     ahead_too, behind_too = zip(*network.directions(other))
     return compare(
         {
+            "layers away from their equations": max(steps),
             "mix away": apart(network(ids).hidden, by_hand),
             "forward states before a change away": max(apart(a[:, :3], b[:, :3]) for a, b in zip(ahead, ahead_too)),
             "backward states behind it away": max(apart(a[:, 4:], b[:, 4:]) for a, b in zip(behind, behind_too)),
             "its own vector moves by": apart(layers[:, :, 3], network.layers(other)[:, :, 3]),
         },
         {
+            "layers away from their equations": EXACT,
             "mix away": EXACT,
             "forward states before a change away": EXACT,
             "backward states behind it away": EXACT,
@@ -207,8 +282,43 @@ def elmo() -> Finding:
     )
 
 
+def negative_sampling_away(mode: str) -> float:
+    """How far the loss is from -log σ(u·v) - Σ log σ(-u·v_k), pair by pair, without drawn words that are the target."""
+    own = CBOWConfig(window=1, mode=mode, negatives=3)  # type: ignore[arg-type]
+    config = NetworkConfig(architecture="cbow", vocab_size=6, d_model=4, n_heads=1, dropout=0.0, cbow=own)
+    network = CBOW(config).double()
+    for parameter in network.parameters():
+        nn.init.normal_(parameter)
+    centre, context = torch.tensor([0, 3]), torch.tensor([[1, 2], [-1, 4]])  # the second has one neighbour
+    if mode == "cbow":  # (word to guess, those it is guessed from, drawn words), one of which is hit by the drawing
+        negatives = torch.tensor([[0, 5, 2], [1, 3, 3]])
+        asked = [(0, [1, 2], [0, 5, 2]), (3, [4], [1, 3, 3])]
+    else:
+        negatives = torch.tensor([[[1, 5, 0], [4, 4, 2]], [[0, 0, 0], [4, 1, 5]]])
+        asked = [(1, [0], [1, 5, 0]), (2, [0], [4, 4, 2]), (4, [3], [4, 1, 5])]
+    by_hand = torch.zeros((), dtype=torch.float64)
+    for target, given, drawn in asked:
+        u = network.input_weight[given].mean(dim=0)
+        by_hand -= F.logsigmoid(u @ network.output_weight[target])
+        for other in drawn:
+            if other != target:
+                by_hand -= F.logsigmoid(-(u @ network.output_weight[other]))
+    loss, targets = network.loss(centre, context, negatives)
+    return apart(loss, by_hand) if targets == len(asked) else math.inf
+
+
+def windows_of(sentence: Sequence[int]) -> list[list[int]]:
+    """The context of each word of one sentence, as the data room cuts it with two words on either side; -1: none."""
+    windows = Windows([list(sentence)], 20, CBOWConfig(window=2, subsample=0.0), seed=1)
+    (batch,) = windows.epoch(0)
+    found = dict(zip(batch.centre.tolist(), batch.context.tolist()))
+    return [found.get(word, []) for word in sentence]
+
+
+@torch.no_grad()
 def word_vectors() -> Finding:
-    """C15: two words that stand in the same places are each other's first neighbour, by CBOW and by skip-gram."""
+    """C15: two words that stand in the same places are each other's first neighbour, by CBOW and by skip-gram; windows
+    of a fixed size, and a loss that counts no drawn word which is the target itself."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(words: tuple[str, ...]) -> str:
@@ -227,12 +337,21 @@ def word_vectors() -> Finding:
         config = NetworkConfig(
             architecture="cbow", vocab_size=len(windows.words), d_model=16, n_heads=1, dropout=0.0, cbow=own
         )
-        vectors = F.normalize(train_vectors(windows, config, 1, epochs=8).vectors, dim=-1)
+        with torch.enable_grad():
+            vectors = F.normalize(train_vectors(windows, config, 1, epochs=8).vectors, dim=-1)
         place = windows.words.index("gato")
         near = (vectors @ vectors[place]).tolist()
         near[place] = -2.0
         first[mode] = windows.words[near.index(max(near))]
-    return compare(first, dict.fromkeys(first, "felino"))
+    away = {mode: negative_sampling_away(mode) for mode in first}
+    return compare(
+        {"nearest to gato": first, "loss away from pairs": away, "windows of 5 6 7 8": windows_of((5, 6, 7, 8))},
+        {
+            "nearest to gato": dict.fromkeys(first, "felino"),
+            "loss away from pairs": dict.fromkeys(away, EXACT),
+            "windows of 5 6 7 8": [[-1, -1, 6, 7], [-1, 5, 7, 8], [5, 6, 8, -1], [6, 7, -1, -1]],
+        },
+    )
 
 
 def published_sizes() -> Finding:
@@ -242,11 +361,31 @@ def published_sizes() -> Finding:
         for name in COUNTS:
             counts[name] = parameter_count(build_network(getattr(presets, name)()))
     layers = [layer_parameters(presets.bert_base()), layer_parameters(presets.gpt1()), layer_parameters(presets.gpt2())]
+    heads = {name: getattr(presets, name)().n_heads for name in ("bert_base", "xlm_roberta_large")}
+    sizes: dict[str, Any] = {"d_model": 16384, "d_ff": 53248, "n_heads": 128, "n_kv_heads": 8}
+    billions = {
+        "Llama 3, 8 B": presets.llama3_8b(),
+        "Llama 3, 70 B": presets.llama3_70b(),
+        "Llama 3.1, 405 B": presets.llama3_8b(**sizes, n_layers=126),
+    }
+    llama = {name: sized(config) for name, config in billions.items()}
     return compare(
-        {"parameters": counts, "one layer": layers},
-        {"parameters": COUNTS, "one layer": [7_087_872] * 3},
-        notes={"BERT": "about 100 million", "XLM-R": "about 550 million", "a decoder": "needs more than an encoder"},
-        remark="a layer is a layer: what differs is the vocabulary and what is read off (errors 7, 8 and 9)",
+        {"parameters": counts, "one layer": layers, "heads of a layer": heads, "Llama": llama},
+        {
+            "parameters": COUNTS,
+            "one layer": [7_087_872] * 3,
+            "heads of a layer": {"bert_base": 12, "xlm_roberta_large": 16},
+            "Llama": LLAMA,
+        },
+        notes={
+            "BERT": "about 100 million",
+            "XLM-R": "about 550 million",
+            "a decoder": "needs more than an encoder",
+            "heads of a layer": "12 and 16 attention layers of many heads each",
+            "Llama 3": "405 billion",
+        },
+        remark="a layer is a layer: what differs is the vocabulary and what is read off (errors 7, 8, 9); a layer has "
+        "one attention of 12 heads, of 16 in XLM-R (error 6); the 405 billion are of Llama 3.1 (error 10)",
     )
 
 
@@ -270,11 +409,39 @@ def gradient_against_distance() -> Finding:
         norms = gradient.norm(dim=-1).mean(dim=0)
         shares[name] = float(norms[0] / norms[_FAR - 1])
     return compare(
-        {"rnn": shares["rnn"], "Transformer": shares["transformer"], "rnn below lstm": shares["rnn"] < shares["lstm"]},
-        {"rnn": AtMost(1e-3), "Transformer": AtLeast(0.1), "rnn below lstm": True},
+        {
+            "rnn": shares["rnn"],
+            "Transformer": shares["transformer"],
+            "rnn below lstm": shares["rnn"] < shares["lstm"],
+            f"products, attention over recurrence, width {_WIDTH}": {
+                str(n): attention_over_recurrence(n) for n in _TEXTS
+            },
+        },
+        {
+            "rnn": AtMost(1e-3),
+            "Transformer": AtLeast(0.1),
+            "rnn below lstm": True,
+            f"products, attention over recurrence, width {_WIDTH}": {str(n): n / _WIDTH for n in _TEXTS},
+        },
+        notes={"cost": "linear against quadratic: attention the dearer at every length"},
         remark=f"lstm: {shares['lstm']:.1e}; a Transformer's path is one layer long at any distance, its depth remains "
-        "(error 33); `atento bench recurrence` measures all seven aspects",
+        "(error 33); N d² of a recurrence against N² d of attention, which is the cheaper while texts are shorter than "
+        "the layer is wide (error 34); `atento bench recurrence` measures all seven aspects",
     )
+
+
+def attention_over_recurrence(length: int) -> float:
+    """Multiplications of the scores and the weighted sum, over those of a plain recurrence W x + U h; both as run."""
+    with torch.no_grad():
+        q = torch.randn(1, 1, length, _WIDTH)
+        with Counting() as seen:
+            attend(q, q, q, kernel="plain")
+        stack = RecurrentStack("rnn", _WIDTH, _WIDTH, 1)
+        states = [stack.zeros(q[0, :1, 0])]
+        with Counting() as steps:
+            for place in range(length):
+                states = stack.step(q[0, :, place], states)
+    return float(seen.operations / steps.operations)
 
 
 def _readers() -> Mapping[str, NetworkConfig]:

@@ -55,6 +55,7 @@ def longer_texts() -> Finding:
             "shaw": {"as long": AtLeast(0.9), "8 times": AtLeast(0.9)},
         },
         remark=f"share of right answers after {updates['sinusoidal']} and {updates['shaw']} updates; the notes say of "
-        "absolute positions both that they carry over to longer texts and that they do not (error 55)",
+        "absolute positions both that they carry over to longer texts and that they do not (error 55); `atento bench "
+        "positions` has every scheme in one table",
         drawing="\n".join(lines),
     )

@@ -8,7 +8,7 @@ from atento.attention import attend
 from atento.attention.masks import padding
 from atento.notes.checks.attention import EXACT, apart, by_loops, random
 from atento.notes.checks.mbr import mbr_listing
-from atento.notes.checks.metrics import CANDIDATES, REFERENCES
+from atento.notes.checks.metrics import CANDIDATES, REFERENCES, ROUGE_PAIR
 from atento.notes.checks.sampling import sampling_listing
 from atento.notes.checks.tiny import some_ids
 from atento.notes.checks.toys import EOS, ToyLanguageModel, ToySeq2Seq
@@ -16,6 +16,7 @@ from atento.notes.finding import AtLeast, Finding, compare, together
 from atento.notes.listing_attention import attention, self_attention
 from atento.notes.listing_bleu import corpus_bleu, sentence_bleu
 from atento.notes.listing_positions import PositionalEncoding, RelativePositionalEncoding
+from atento.notes.listing_rouge import RougeScorer
 from atento.notes.listing_search import beam_search, greedy_decoding
 
 
@@ -90,7 +91,8 @@ def position_listings() -> Finding:
             "relative: shape": "runs" if runs else "fails",
             "relative: row of distance 0 at 4, 6, 12": [length - 1 for length in lengths],
         },
-        remark="errors 56 (sinusoids), 57 (the einsum), 58 (a distance changes its row with the length)",
+        remark="the sinusoids fail and mistake positions, the einsum fails, and a distance changes its row with the "
+        "length (errors 56, 57, 58)",
     )
 
 
@@ -176,6 +178,39 @@ def _changed_by_raw_logits(toys: int = 1000, vocab_size: int = 3) -> int:
     first, second = torch.randn(toys, vocab_size, 1), torch.randn(toys, vocab_size, vocab_size)
     right = first.log_softmax(dim=1) + second.log_softmax(dim=2)
     return int(((first + second).flatten(1).argmax(dim=1) != right.flatten(1).argmax(dim=1)).sum())
+
+
+def metric_listings() -> Finding:
+    """K5: BLEU of a sentence and of a corpus, and the ROUGE scorer, each by its name and in its call shape."""
+    return together(bleu=bleu_listing(), rouge=rouge_listing())
+
+
+def rouge_listing() -> Finding:
+    """K5: `RougeScorer(["rouge1", "rouge2"]).score(reference, candidate)`, on the notes' two pairs."""
+    scorer = RougeScorer(["rouge1", "rouge2"])
+    first = scorer.score("this is a test", "this is a test")
+    second = scorer.score(*ROUGE_PAIR)
+    several = RougeScorer(["rougeL"]).score_multi(["a c", "a b c d"], "a b c")["rougeL"]
+    return compare(
+        {
+            "first pair": {name: list(one) for name, one in first.items()},
+            "second pair, rouge1": list(second["rouge1"]),
+            "second pair, rouge2": list(second["rouge2"]),
+            "by name": [second["rouge1"].precision, second["rouge1"].recall, second["rouge1"].fmeasure],
+            "two references, the better one": list(several),
+        },
+        {
+            "first pair": {"rouge1": [1.0, 1.0, 1.0], "rouge2": [1.0, 1.0, 1.0]},
+            "second pair, rouge1": [1 / 2, 2 / 3, 4 / 7],
+            "second pair, rouge2": [1 / 3, 1 / 2, 2 / 5],
+            "by name": [1 / 2, 2 / 3, 4 / 7],
+            "two references, the better one": [1.0, 3 / 4, 6 / 7],
+        },
+        within=1e-12,
+        notes={"second pair, rouge1": [0.6, 0.6, 0.6], "second pair, rouge2": [0.5, 0.5, 0.5]},
+        remark="their expected output has one number for all three, which no count of four words and three gives "
+        "(error 3)",
+    )
 
 
 def bleu_listing() -> Finding:

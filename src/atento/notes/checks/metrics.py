@@ -1,14 +1,67 @@
-"""Row I1: BLEU as papers print it and as NLTK counts it, on the notes' own pair and on known cases."""
+"""Rows I1 to I3: BLEU, ROUGE and the F1 that joins them, on the notes' own pairs and against counts made by hand."""
 
 import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
 
-from atento.metrics import bleu
-from atento.notes.finding import Finding, compare
+import torch
+
+from atento.metrics import bleu, f1_bleu_rouge, rouge, token_f1
+from atento.metrics.overlap import harmonic_mean
+from atento.notes.finding import AtMost, Finding, compare
 from atento.notes.listing_bleu import clipped, corpus_bleu, sentence_bleu
 
 # The notes' two sentences with their references, one and two of them.
 REFERENCES = [[["this", "is", "a", "test"], ["this", "is", "a", "trial"]], [["another", "test", "sentence"]]]
 CANDIDATES = [["this", "is", "a", "test"], ["another", "test", "sentence"]]
+ROUGE_PAIR = ("another test sentence", "a different test sentence")  # reference and candidate, the notes' second pair
+ALMOST = AtMost(1e-9)
+Words = Sequence[str]
+
+
+def grams(words: Words, order: int) -> Counter[tuple[str, ...]]:
+    """How often each n-gram stands there."""
+    return Counter(tuple(words[i : i + order]) for i in range(len(words) - order + 1))
+
+
+def random_texts(count: int, least: int, most: int, letters: str = "abcd") -> list[list[str]]:
+    """Texts of random one-letter words."""
+    lengths = torch.randint(least, most + 1, (count,)).tolist()
+    return [[letters[i] for i in torch.randint(len(letters), (length,)).tolist()] for length in lengths]
+
+
+def bleu_by_hand(references: Sequence[Sequence[Words]], candidates: Sequence[Words]) -> tuple[float, float]:
+    """Corpus BLEU, 0-1, and its brevity penalty: counts summed over sentences, no smoothing; [sentence][reference]."""
+    logs, length = 0.0, sum(map(len, candidates))
+    for order in range(1, 5):
+        right = total = 0
+        for answers, words in zip(references, candidates):
+            for gram, count in grams(words, order).items():
+                right += min(count, max(grams(answer, order)[gram] for answer in answers))
+                total += count
+        logs += math.log(right / total) / 4 if right else -math.inf
+    wanted = 0
+    for answers, words in zip(references, candidates):
+        wanted += min((abs(len(answer) - len(words)), len(answer)) for answer in answers)[1]
+    penalty = min(1.0, math.exp(1 - wanted / length))
+    return penalty * math.exp(logs), penalty
+
+
+def bleu_away(corpora: int = 30) -> float:
+    """How far BLEU, its penalty and the notes' corpus_bleu are from counts by hand, over random corpora."""
+    away = 0.0
+    for _ in range(corpora):
+        candidates = random_texts(8, 4, 9)
+        references = [random_texts(2, 4, 12) for _ in candidates]
+        for words, answers in zip(candidates, references):
+            answers[0][:4] = words[:4]  # some n-gram of each order is right
+        streams = [[" ".join(answers[n]) for answers in references] for n in (0, 1)]
+        found = bleu([" ".join(words) for words in candidates], streams, tokenize="none", smooth="none")
+        value, penalty = bleu_by_hand(references, candidates)
+        listing = corpus_bleu(references, candidates)
+        away = max(away, abs(found.value / 100 - value), abs(found.parts["bp"] - penalty), abs(listing - value))
+    return away
 
 
 def bleu_score() -> Finding:
@@ -27,6 +80,8 @@ def bleu_score() -> Finding:
             "NLTK, corpus": corpus_bleu(REFERENCES, CANDIDATES),
             "the × 7": [*clipped([["the"] * 2], ["the"] * 7, 1), the.parts["p1"]],
             "no tapete": {"BLEU": cat.value, "BP": cat.parts["bp"]},
+            "weights 1 0 0 0": sentence_bleu([["a", "b", "c"]], ["a", "x", "c"], weights=(1.0, 0.0, 0.0, 0.0)),
+            "30 random corpora away from counts by hand": bleu_away(),
         },
         {
             "copies": 100.0,
@@ -35,9 +90,129 @@ def bleu_score() -> Finding:
             "NLTK, corpus": 0.8408964152537145,
             "the × 7": [2, 7, 100 * 2 / 7],
             "no tapete": {"BLEU": by_hand, "BP": math.exp(-0.2)},
+            "weights 1 0 0 0": 2 / 3,
+            "30 random corpora away from counts by hand": ALMOST,
         },
         within=1e-9,
         notes={"NLTK, sentence 2": 1.0, "NLTK, corpus": 1.0},
         remark="no output is shown there and perfect copies are implied to score 1; a sentence of three words has no "
         "4-gram, which NLTK counts as one wrong; sacrebleu gives 100 (error 4)",
+    )
+
+
+# ROUGE ---------------------------------------------------------------------------------------------------------------
+
+
+def sides(common: float, ours: int, theirs: int) -> tuple[float, float, float]:
+    """Precision, recall and F; 0 where there is nothing."""
+    precision, recall = common / ours if ours else 0.0, common / theirs if theirs else 0.0
+    return precision, recall, 2 / (1 / precision + 1 / recall) if precision and recall else 0.0
+
+
+def longest_by_trying(ours: Words, theirs: Words) -> int:
+    """The length of the longest common subsequence: the longest choice of our words that stands in order in theirs."""
+    for size in range(min(len(ours), len(theirs)), 0, -1):
+        for chosen in combinations(ours, size):
+            rest = iter(theirs)
+            if all(word in rest for word in chosen):
+                return size
+    return 0
+
+
+def rouge_by_hand(prediction: Words, reference: Words) -> dict[str, tuple[float, float, float]]:
+    """ROUGE-1, -2 and -L of one pair, 0-1."""
+    found = {}
+    for order in (1, 2):
+        ours, theirs = grams(prediction, order), grams(reference, order)
+        common = sum(min(count, theirs[gram]) for gram, count in ours.items())
+        found[f"rouge{order}"] = sides(common, ours.total(), theirs.total())
+    found["rougeL"] = sides(longest_by_trying(prediction, reference), len(prediction), len(reference))
+    return found
+
+
+def rouge_away(pairs: int = 60) -> float:
+    """How far each part is from counts by hand, over random texts of two references; the one of the best F counts."""
+    away = 0.0
+    for _ in range(pairs):
+        prediction, *references = random_texts(3, 1, 7)
+        found = rouge([" ".join(prediction)], [[" ".join(reference)] for reference in references])
+        by_hand = [rouge_by_hand(prediction, reference) for reference in references]
+        for kind in ("rouge1", "rouge2", "rougeL"):
+            best = max(one[kind][2] for one in by_hand)
+            told = tuple(found.parts[f"{kind}_{side}"] / 100 for side in ("precision", "recall", "f"))
+            nearest = [one[kind] for one in by_hand if abs(one[kind][2] - best) < 1e-12]
+            away = max(away, min(max(abs(a - b) for a, b in zip(told, one)) for one in nearest))
+    return away
+
+
+def rouge_parts(prediction: str, reference: str, kind: str) -> list[float]:
+    """Precision, recall and F of one pair, 0-1."""
+    parts = rouge([prediction], [reference]).parts
+    return [parts[f"{kind}_{side}"] / 100 for side in ("precision", "recall", "f")]
+
+
+def rouge_score() -> Finding:
+    """I2: ROUGE-1, -2, -L and -Lsum, each with precision, recall and F; words of any script, several references."""
+    reference, candidate = ROUGE_PAIR
+    accents = rouge(["ação"], ["nação"]).parts["rouge1_f"], rouge(["é"], ["é"]).parts["rouge1_f"]
+    narrow = rouge(["ação"], ["nação"], tokenize="rouge-score").parts["rouge1_f"]
+    # Lin 2004, 3.2: the reference's words on a longest common subsequence with either sentence are w1 w2 w3 w5
+    union = rouge_parts("w1 w2 w6 w7 w8\nw1 w3 w8 w9 w5", "w1 w2 w3 w4 w5", "rougeLsum")
+    return compare(
+        {
+            "second pair, ROUGE-1": rouge_parts(candidate, reference, "rouge1"),
+            "second pair, ROUGE-2": rouge_parts(candidate, reference, "rouge2"),
+            "second pair, ROUGE-L": rouge_parts(candidate, reference, "rougeL"),
+            "the × 7": rouge_parts("the the the the the the the", "the cat on the mat", "rouge1")[:2],
+            "two sentences, ROUGE-Lsum": union,
+            "ação and nação, é and é": list(accents),
+            "random pairs away from counts by hand": rouge_away(),
+        },
+        {
+            "second pair, ROUGE-1": [1 / 2, 2 / 3, 4 / 7],
+            "second pair, ROUGE-2": [1 / 3, 1 / 2, 2 / 5],
+            "second pair, ROUGE-L": [1 / 2, 2 / 3, 4 / 7],
+            "the × 7": [2 / 7, 2 / 5],
+            "two sentences, ROUGE-Lsum": [4 / 10, 4 / 5, 8 / 15],
+            "ação and nação, é and é": [0.0, 100.0],
+            "random pairs away from counts by hand": ALMOST,
+        },
+        within=1e-9,
+        notes={"second pair, ROUGE-1": [0.6, 0.6, 0.6], "second pair, ROUGE-2": [0.5, 0.5, 0.5]},
+        remark="two of the candidate's four words and of the reference's three agree, one pair of three and of two, "
+        f'with a stemmer or without (error 3); cut at letters beyond a to z, as rouge-score does, "ação" and "nação" '
+        f"would agree to {narrow:.0f} %",
+    )
+
+
+def f1_of_both() -> Finding:
+    """I3: the notes' F1 that joins BLEU and ROUGE, 2BR / (B + R) and 0 where both are 0; it is not token F1."""
+    texts = (
+        ["o gato está no tapete", "ele gosta de ler livros"],
+        ["o gato está sentado no tapete", "ele gosta de livros"],
+    )
+    joined, words = f1_bleu_rouge(*texts), token_f1(*texts)
+    b = bleu(*texts).value
+    # ROUGE-1 recall: 5 of 6 words of the first, 4 of 4 of the second
+    r = 100 * (5 / 6 + 1) / 2
+    return compare(
+        {
+            "F1 (BLEU, ROUGE)": joined.value,
+            "of 40 and 60": harmonic_mean(40.0, 60.0),
+            "nothing in common": f1_bleu_rouge(["um"], ["dois"]).value,
+            "a copy": f1_bleu_rouge(["o gato está no tapete"], ["o gato está no tapete"]).value,
+            "name": joined.name,
+            "token F1 of the same": words.value,
+        },
+        {
+            "F1 (BLEU, ROUGE)": 2 * b * r / (b + r),
+            "of 40 and 60": 48.0,
+            "nothing in common": 0.0,
+            "a copy": 100.0,
+            "name": "F1 (BLEU, ROUGE)",
+            "token F1 of the same": 100 * (2 * 5 / 11 + 2 * 4 / 9) / 2,
+        },
+        within=1e-9,
+        remark="BLEU is joined there as if it were a precision; it is a geometric mean with a penalty for brevity, so "
+        "the name says what was joined (error 43)",
     )

@@ -21,6 +21,7 @@ def sinusoidal() -> Finding:
     module = Sinusoidal(8)(sentences)
     batch_first = PositionalEncoding(8)(sentences)
     sequence_first = PositionalEncoding(8, batch_first=False)(sentences.transpose(0, 1)).transpose(0, 1)
+    by_dimension = [math.sin(1 / 10000 ** (2 * i / 8) + math.pi / 2 * (i % 2)) for i in range(8)]  # i as the notes say
     by_batch_index = PositionalEncoding(8, batch_first=False)(sentences)  # what indexing by x.size(0) does
     return compare(
         {
@@ -38,9 +39,13 @@ def sinusoidal() -> Finding:
             "different positions in a sentence": 5,
         },
         within=1e-5,
-        notes={"different positions in a sentence": len(torch.unique(by_batch_index[0], dim=0))},
-        remark="fed batch-first, the listing gives every token of a sentence the sentence's number in the batch; "
-        "it also lacks an import and fails on odd widths (error 56)",
+        notes={
+            "width 8, position 1": by_dimension,
+            "different positions in a sentence": len(torch.unique(by_batch_index[0], dim=0)),
+        },
+        remark="i numbers the pairs of sine and cosine, 0 to d/2 - 1, not the dimensions (error 54); fed batch-first, "
+        "the listing gives every token of a sentence its number in the batch; it also lacks an import and fails "
+        "on odd widths (error 56)",
     )
 
 

@@ -29,6 +29,12 @@ ABSOLUTE = ("sinusoidal", "learned")
 DISTANCES = [-200, -128, -64, -20, -8, -1, 0, 1, 7, 8, 20, 64, 127, 128, 200]
 BOTH_WAYS = [15, 15, 14, 10, 8, 1, 0, 17, 23, 24, 26, 30, 31, 31, 31]
 BEHIND = {-200: 31, -128: 31, -64: 26, -20: 17, -16: 16, -8: 8, -1: 1, 0: 0, 1: 0}
+# exponents of 2: n heads that are no power of two take every second slope of twice the next lower power (Press et al.)
+SLOPES: dict[int, list[float]] = {
+    3: [4, 8, 2],
+    8: [1, 2, 3, 4, 5, 6, 7, 8],
+    12: [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5],
+}
 
 
 def pair_by_pair(
@@ -87,18 +93,21 @@ def relative_matrix() -> Finding:
     }
     as_noted = away(unscaled, lambda h, i, j: (product(h, i, j) + bias(h, i, j)) / root)
     distances = torch.tensor(DISTANCES)
+    slopes = {n: apart(alibi_slopes(n).double(), torch.tensor([2.0**-e for e in SLOPES[n]]).double()) for n in SLOPES}
     return compare(
         {
             **found,
             "T5's buckets, both ways": t5_buckets(distances, 32, 128, True),
             "one way": t5_buckets(torch.tensor(list(BEHIND)), 32, 128, False),
             "ALiBi's slopes": alibi_slopes(8).tolist(),
+            "slopes of 3, 8 and 12 heads away": max(slopes.values()),
         },
         {
             **dict.fromkeys(found, EXACT),
             "T5's buckets, both ways": BOTH_WAYS,
             "one way": list(BEHIND.values()),
             "ALiBi's slopes": [2.0**-n for n in range(1, 9)],
+            "slopes of 3, 8 and 12 heads away": AtMost(1e-7),
         },
         within=0.0,
         notes={"QKᵀ + b, as in T5, away": as_noted},
@@ -235,18 +244,49 @@ def hybrid() -> Finding:
     return compare(
         {
             "formula of the sum, away": sum_by_pairs(),
+            "moved where a scheme is not placed": moved_elsewhere(network, ids),
             "shut gate unlike no scheme": away,
             "effect of each scheme": effects,
             "least gradient of a gate": min(moved),
         },
         {
             "formula of the sum, away": EXACT,
+            "moved where a scheme is not placed": {"T5's bias: first layer": 0.0, "Shaw's vectors: other heads": 0.0},
             "shut gate unlike no scheme": dict.fromkeys(away, EXACT),
             "effect of each scheme": dict.fromkeys(effects, AtLeast(1e-3)),
             "least gradient of a gate": AtLeast(1e-9),
         },
         remark="a network may learn how much of each to use; a gate that is shut takes its scheme out exactly",
     )
+
+
+@torch.no_grad()
+def moved_elsewhere(network: EncoderDecoder, ids: Tensor) -> dict[str, float]:
+    """What shutting a scheme does to the layer before its own, and to the heads beside its own."""
+    outputs: list[Tensor] = []
+    heads: list[Tensor] = []
+    part = attentions(network)["encoder", 0]
+
+    def keep_output(module: nn.Module, inputs: object, output: Tensor) -> None:
+        outputs.append(output)
+
+    def keep_heads(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        heads.append(inputs[0].unflatten(-1, (part.n_heads, -1)))  # what each read, before W^O
+
+    hooks = [network.encoder.blocks[0].register_forward_hook(keep_output)]
+    hooks.append(part.output.register_forward_pre_hook(keep_heads))
+    for kind in (nn.Module, T5Bias, Shaw):
+        shut = {name: value.clone() for name, value in network.state_dict().items()}
+        if kind is not nn.Module:
+            set_gates(network, 0.0, kind)
+        network.encode(ids)
+        network.load_state_dict(shut)
+    for hook in hooks:
+        hook.remove()
+    return {
+        "T5's bias: first layer": apart(outputs[1], outputs[0]),
+        "Shaw's vectors: other heads": apart(heads[2][..., 1:, :], heads[0][..., 1:, :]),
+    }
 
 
 def sum_by_pairs() -> float:

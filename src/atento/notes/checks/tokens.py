@@ -89,7 +89,7 @@ def _unknown(kind: str, text: str) -> int:
 
 def unigram() -> Finding:
     """D2: the cut of the greatest probability, as all cuts tried show; sampling draws others; trains on text."""
-    scores = {"▁": -5.0, "▁gat": -2.5, "inho": -2.0, "▁ga": -1.9, "tinho": -2.4, "▁g": -3.0, "a": -3.1, "t": -3.2}
+    scores = {"▁": -5.0, "▁gat": -2.5, "inho": -2.0, "▁ga": -1.9, "tinho": -2.4, "▁g": -1.0, "a": -0.5, "t": -3.2}
     scores |= {"▁gati": -3.9, "nho": -2.2, "i": -3.3, "n": -3.4, "h": -3.5, "o": -2.9, "g": -3.6}
     tokenizer = Tokenizer.from_vocabulary("unigram", list(scores), scores=list(scores.values()))
     word = "▁gatinho"
@@ -130,7 +130,8 @@ def word_level() -> Finding:
         {"out of vocabulary": unknown, "how many": len(unknown)},
         {"out of vocabulary": [word for word in SENTENCE.split() if word not in WORD_VOCABULARY], "how many": 2},
         notes={"out of vocabulary": ["gatinho"], "how many": 1},
-        remark='"o" is not in that vocabulary either (error 11)',
+        remark='"o" is not in that vocabulary either (error 11); 30 to 100 thousand words learned by the age of 20 are '
+        f"{30_000 / 20 / 365:.1f} to {100_000 / 20 / 365:.1f} a day, where 7 to 10 are said to follow (error 27)",
     )
 
 
@@ -177,7 +178,8 @@ def special_tokens() -> Finding:
             "saved and read": True,
             "another tokenizer": "refused",
         },
-        remark="the notes write the end of a sentence in two ways; it is one id (error 25)",
+        remark="the notes write the end of a sentence in two ways; it is one id (error 25). In T5's example the first "
+        'sentinel hides "for inviting", not "to invite", and the target closes with one sentinel more (error 47)',
     )
 
 

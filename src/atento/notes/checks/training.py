@@ -74,6 +74,8 @@ def teacher_forcing() -> Finding:
             "off: fed with its own words it says them": True,
         },
         drawing="\n".join(steps),
+        remark='what sets the two apart is "exposure bias", in Portuguese "viés de exposição", not the other way round '
+        "(error 37)",
     )
 
 
@@ -103,7 +105,8 @@ def trainer_arguments() -> Finding:
             "validated": [*range(VALIDATE_EVERY, shared.run.step, VALIDATE_EVERY), shared.run.step],
         },
         drawing="\n".join(f"{name:<28} {ours}" for name, ours in ARGUMENTS.items()),
-        remark="current releases of that library refuse `logging_dir` (error 45)",
+        remark="current releases of that library refuse `logging_dir` (error 45); the report that follows is given "
+        "five labels and two predictions, which no report can compare (error 44)",
     )
 
 
@@ -136,7 +139,8 @@ def all_positions_at_once() -> Finding:
     return compare(
         {"passes at once": one, "passes token by token": len(calls) - one, "apart": apart(at_once, by_token)},
         {"passes at once": 1, "passes token by token": 8, "apart": EXACT},
-        remark="so in training; writing a text is one step after the other in every such network (error 32)",
+        remark="so in training; writing a text is one step after the other in every such network (error 32). `atento "
+        "bench recurrence` measures the time beside an RNN",
     )
 
 

@@ -1,0 +1,285 @@
+"""Rows E1 to E3 and E9: what is to be predicted from what, and the losses, against probabilities taken one by one."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from atento.config import presets
+from atento.config.elmo import CBOWConfig, ELMoConfig
+from atento.config.network import HeadConfig, NetworkConfig
+from atento.data.batches import Ragged
+from atento.data.text_batches import Masked, NextToken, TextBatch
+from atento.data.windows import Windows
+from atento.data.word_batches import WordBatch
+from atento.decoding.mask_predict import mask_predict
+from atento.networks import CBOW, Decoder, ELMo, Encoder, build_network
+from atento.notes.checks.attention import EXACT, apart
+from atento.notes.checks.tiny import Adam, some_ids
+from atento.notes.finding import AtLeast, AtMost, Finding, compare
+from atento.training.objectives import bidirectional_loss, causal_loss, masked_loss, window_loss
+
+PAD, UNKNOWN, BEGIN, END, MASK, WORD = range(6)  # the first word's id is 5
+
+
+def next_token() -> Finding:
+    """E1: each token is guessed from those before it; the loss is -Σ log p(w_t+1 | w_1 ... w_t) over real tokens."""
+    sizes: dict[str, Any] = {"d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 2, "vocab_size": 11, "dropout": 0.0}
+    network = Decoder(NetworkConfig("decoder", **sizes)).double()
+    texts = [[BEGIN, 7, 5, 9, 6, END], [BEGIN, 8, 10, END]]
+    batch = NextToken(PAD).lay_out(Ragged(texts), np.array([0, 1]), 0)
+    with torch.no_grad():
+        loss, _ = causal_loss(network, batch, 0.0, None)
+        by_hand = 0.0
+        for text in texts:  # each by itself, each prefix by itself
+            for end in range(1, len(text)):
+                logits = network(torch.tensor([text[:end]])).logits[0, -1]
+                by_hand -= float(logits.log_softmax(dim=0)[text[end]])
+    return compare(
+        {"read": batch.ids, "to be guessed": batch.labels, "loss away": abs(float(loss) - by_hand)},
+        {
+            "read": [[BEGIN, 7, 5, 9, 6], [BEGIN, 8, 10, PAD, PAD]],
+            "to be guessed": [[7, 5, 9, 6, END], [8, 10, END, -1, -1]],
+            "loss away": EXACT,
+        },
+    )
+
+
+def masking_rates() -> Finding:
+    """E2: 15 % of the tokens are chosen; of them 80 % become the mask, 10 % another token, 10 % stay. The marks around
+    a text never are; every epoch draws anew."""
+    rows, length, words = 1000, 1007, 400
+    ids = WORD + torch.randint(words, (rows, length))
+    ids[:, 0], ids[:, -1] = BEGIN, END
+    layout = Masked(PAD, MASK, WORD, WORD + words, seed=1)
+    texts, every = Ragged(ids.tolist()), np.arange(rows)
+    batch = layout.lay_out(texts, every, 0)
+    chosen = batch.labels >= 0
+    inside, count = rows * (length - 2), int(chosen.sum())
+    hidden = chosen & (batch.ids == MASK)
+    swapped = chosen & ~hidden & (batch.ids != ids)
+    rates = {
+        "chosen": (count, inside, 0.15),
+        "mask": (int(hidden.sum()), count, 0.8),
+        "another": (int(swapped.sum()), count, 0.1 * (1 - 1 / words)),  # one in `words` draws is the token itself
+        "kept": (count - int(hidden.sum()) - int(swapped.sum()), count, 0.1 * (1 + 1 / words)),
+    }
+    away = {name: abs(n / of - p) / math.sqrt(p * (1 - p) / of) for name, (n, of, p) in rates.items()}
+    again, other = layout.lay_out(texts, every, 0), layout.lay_out(texts, every, 1)
+    return compare(
+        {
+            "deviations from the rate": away,
+            "labels that are not the token": int((batch.labels[chosen] != ids[chosen]).sum()),
+            "changed where nothing is asked": int((batch.ids != ids)[~chosen].sum()),
+            "marks chosen": int(chosen[:, [0, -1]].sum()),
+            "ids that are no word, mask apart": int((batch.ids[chosen & ~hidden] < WORD).sum()),
+            "the same epoch again": torch.equal(again.ids, batch.ids),
+            "another epoch, another choice": not torch.equal(other.labels, batch.labels),
+        },
+        {
+            "deviations from the rate": dict.fromkeys(away, AtMost(3.0)),
+            "labels that are not the token": 0,
+            "changed where nothing is asked": 0,
+            "marks chosen": 0,
+            "ids that are no word, mask apart": 0,
+            "the same epoch again": True,
+            "another epoch, another choice": True,
+        },
+        remark=f"{inside:,} tokens, {count:,} of them chosen",
+    )
+
+
+def masked_network() -> Encoder:
+    """BERT's network with its masked head, small, every number random."""
+    ids = dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id", "start_id"), 0)
+    sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "max_len": 16}
+    head = HeadConfig("masked-language-model")
+    network = build_network(presets.bert_base(**sizes | ids, dropout=0.0, heads=(head,))).double().eval()
+    assert isinstance(network, Encoder)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(std=0.5)
+    return network
+
+
+def masked_tokens() -> Finding:
+    """E3: the loss is over the chosen tokens alone; all others are attended to. And such a model can write."""
+    network = masked_network()
+    ids = torch.tensor([[BEGIN, 7, MASK, 9, 6, MASK, END]])
+    labels = torch.tensor([[-1, -1, 8, -1, -1, 10, -1]])
+    with kept_gradients(network.stack) as (hidden, entered):
+        loss, _ = masked_loss(network, TextBatch(ids, ids >= 0, labels), 0.0, None)
+    torch.autograd.backward(loss)
+    assert hidden[0].grad is not None and entered[0].grad is not None
+    with torch.no_grad():
+        head = network.heads["masked-language-model"]
+        log_probs = head(network(ids).hidden, network.embedding)[0].log_softmax(dim=-1)
+    by_hand = -float(log_probs[2, 8] + log_probs[5, 10])
+
+    def predict(read: Tensor) -> Tensor:
+        logits: Tensor = head(network(read).hidden, network.embedding)
+        return logits
+
+    text = [BEGIN, MASK, MASK, 7, MASK, 9, MASK, MASK, MASK, END]
+    with torch.no_grad():
+        filled = mask_predict(predict, torch.tensor([text]), MASK, iterations=3)
+        by_rounds, certain = filled_by_rounds(lambda read: predict(torch.tensor([read]))[0], text, 3)
+    return compare(
+        {
+            "loss away": abs(float(loss.detach()) - by_hand),
+            "places the loss asks": (hidden[0].grad[0].abs().sum(dim=-1) > 0).int(),
+            "least gradient of a token read": float(entered[0].grad[0].norm(dim=-1).min()),
+            "six masks filled in three rounds": filled.ids[0],
+            "log-probabilities by rounds away": apart(filled.log_probs[0], torch.tensor(certain)),
+        },
+        {
+            "loss away": EXACT,
+            "places the loss asks": [0, 0, 1, 0, 0, 1, 0],
+            "least gradient of a token read": AtLeast(1e-6),
+            "six masks filled in three rounds": by_rounds,
+            "log-probabilities by rounds away": AtMost(1e-5),
+        },
+        remark="it is said that such models cannot write; they do, in rounds of filling masks, though not token by "
+        "token (error 20)",
+    )
+
+
+@contextmanager
+def kept_gradients(stack: nn.Module) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """What the stack gives and what its first block reads while this lasts; both keep their gradients."""
+    given: list[Tensor] = []
+    entered: list[Tensor] = []
+
+    def keep_output(module: nn.Module, inputs: object, output: Tensor) -> None:
+        output.retain_grad()
+        given.append(output)
+
+    def keep_input(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        inputs[0].retain_grad()
+        entered.append(inputs[0])
+
+    first = stack.get_submodule("blocks.0")
+    hooks = [stack.register_forward_hook(keep_output), first.register_forward_pre_hook(keep_input)]
+    try:
+        yield given, entered
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def filled_by_rounds(
+    predict: Callable[[list[int]], Tensor], text: list[int], rounds: int
+) -> tuple[list[int], list[float]]:
+    """Masks filled with the likeliest word; then the least certain are hidden again, ever fewer; and log p of each."""
+    ids, sure = list(text), [0.0] * len(text)
+    empty = [place for place, token in enumerate(text) if token == MASK]
+    for turn in range(rounds):
+        hidden = sorted(empty, key=lambda place: sure[place])[: len(empty) * (rounds - turn) // rounds]
+        log_probs = predict([MASK if place in hidden else token for place, token in enumerate(ids)])
+        log_probs[:, MASK] = -math.inf
+        log_probs = log_probs.log_softmax(dim=-1)
+        for place in hidden:
+            ids[place] = int(log_probs[place].argmax())
+            sure[place] = float(log_probs[place, ids[place]])
+    return ids, sure
+
+
+# E9 ------------------------------------------------------------------------------------------------------------------
+
+
+def tiny_elmo() -> ELMo:
+    """Words read by id, two layers."""
+    own = ELMoConfig(characters=None, d_cell=8)
+    network = ELMo(
+        NetworkConfig("elmo", vocab_size=11, d_model=8, n_heads=1, n_layers=2, dropout=0.0, elmo=own)
+    ).double()
+    return network
+
+
+def cycles(rows: int, length: int) -> Tensor:
+    """Texts in which each word tells the next and the one before: 5 6 7 8 9 10 5 6 ..., begun anywhere; (B,L)."""
+    return WORD + (torch.randint(6, (rows, 1)) + torch.arange(length)) % 6
+
+
+def word_batch(words: Tensor, lengths: Tensor) -> WordBatch:
+    """Those texts cut to their lengths."""
+    real = torch.arange(words.shape[1]) < lengths[:, None]
+    return WordBatch(words * real, words * real, real)
+
+
+@torch.no_grad()
+def bidirectional_by_hand(network: ELMo, batch: WordBatch) -> tuple[float, float]:
+    """-Σ log p of each word's right neighbour by the forward states, of its left one by the backward states."""
+    forward = backward = 0.0
+    for ids, real in zip(batch.words, batch.padding_mask):
+        text = ids[real][None]
+        ahead, behind = network.directions(text)[-1]
+        for t in range(text.shape[1] - 1):
+            forward -= float(network.project(ahead[0, t]).log_softmax(dim=0)[text[0, t + 1]])
+            backward -= float(network.project(behind[0, t + 1]).log_softmax(dim=0)[text[0, t]])
+    return forward, backward
+
+
+def both_neighbours() -> Finding:
+    """E9: ELMo guesses the next word and the one before, CBOW a word from its window; losses fall as they learn, and
+    there is a perplexity each way."""
+    network = tiny_elmo()
+    batch = word_batch(some_ids(3, 6), torch.tensor([6, 4, 2]))
+    loss = network.loss(batch.ids, batch.words, padding_mask=batch.padding_mask)
+    forward, backward = bidirectional_by_hand(network, batch)
+    whole, _ = bidirectional_loss(network, batch, 0.0, None)
+    pairs = 5 + 3 + 1
+    adam, lengths = Adam(network.parameters(), 3e-2), torch.tensor([8] * 8)
+    before = network.loss(*[cycles(8, 8)] * 2).perplexities
+    for _ in range(40):
+        total, _ = bidirectional_loss(network, word_batch(cycles(8, 8), lengths), 0.0, None)
+        torch.autograd.backward(total / (8 * 7 * 2))
+        adam.step()
+    after = network.loss(*[cycles(8, 8)] * 2).perplexities
+    first, last = window_losses()
+    return compare(
+        {
+            "loss away, forward and backward": [
+                abs(float(loss.forward.detach()) - forward),
+                abs(float(loss.backward.detach()) - backward),
+            ],
+            "their sum away": abs(float(whole.detach()) - forward - backward),
+            "real targets": [loss.forward_targets, loss.backward_targets, batch.targets],
+            "perplexities": list(loss.perplexities),
+            "perplexities after over before": max(late / early for late, early in zip(after, before)),
+            "CBOW, loss after over before": last / first,
+        },
+        {
+            "loss away, forward and backward": [EXACT, EXACT],
+            "their sum away": EXACT,
+            "real targets": [pairs, pairs, 2 * pairs],
+            "perplexities": [math.exp(forward / pairs), math.exp(backward / pairs)],
+            "perplexities after over before": AtMost(0.5),
+            "CBOW, loss after over before": AtMost(0.7),
+        },
+        within=1e-9,
+        remark=f"on texts where each word tells its neighbours, 40 updates: perplexity {after[0]:.1f} forward and "
+        f"{after[1]:.1f} backward, {before[0]:.1f} and {before[1]:.1f} before",
+    )
+
+
+def window_losses() -> tuple[float, float]:
+    """The mean loss a word of CBOW with the whole vocabulary as its choice, over an epoch's windows: first and last."""
+    own = CBOWConfig(window=1, negatives=0, subsample=0.0)
+    windows = Windows(cycles(12, 8).tolist(), 11, own, seed=1, batch_size=48)
+    network = CBOW(NetworkConfig("cbow", vocab_size=11, d_model=8, n_heads=1, dropout=0.0, cbow=own))
+    network.reset_parameters(torch.Generator().manual_seed(1))
+    adam, losses = Adam(network.parameters(), 3e-2), []
+    for epoch in range(12):
+        total, count = 0.0, 0
+        for batch in windows.epoch(epoch):
+            loss, _ = window_loss(network, batch, 0.0, None)
+            torch.autograd.backward(loss / batch.targets)
+            adam.step()
+            total, count = total + float(loss.detach()), count + batch.targets
+        losses.append(total / count)
+    return losses[0], losses[-1]

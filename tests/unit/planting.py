@@ -1,0 +1,47 @@
+"""Faults put into the library for the length of a test: in every place that holds what is replaced."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from atento.decoding import filters
+from atento.notes.table import ROWS, run
+from atento.precision import threads
+
+Patch = pytest.MonkeyPatch
+Fault = Callable[[Patch], None]
+
+
+def everywhere(patch: Patch, right: Any, wrong: Any) -> None:
+    """Put `wrong` in the place of `right` in every module of the library that has it, and in its tables by name."""
+    found = 0
+    for module in [one for name, one in sys.modules.items() if name.startswith("atento")]:
+        for name, value in list(vars(module).items()):
+            if value is right:
+                patch.setattr(module, name, wrong)
+                found += 1
+            elif isinstance(value, dict) and not name.startswith("__"):
+                for key in [key for key, one in value.items() if one is right]:
+                    patch.setitem(value, key, wrong)
+                    found += 1
+    if right in [filtered for _, filtered, _ in filters._FILTERS]:
+        table = tuple((name, wrong if one is right else one, off) for name, one, off in filters._FILTERS)
+        patch.setattr(filters, "_FILTERS", table)
+    assert found, right
+
+
+def wrapped(patch: Patch, owner: Any, name: str, change: Callable[..., Any]) -> None:
+    """Replace `owner.name` by `change(right, *arguments)`."""
+    right = getattr(owner, name)
+    patch.setattr(owner, name, lambda *arguments, **named: change(right, *arguments, **named))
+
+
+def assert_seen(fault: Fault, row: str, breaks: tuple[Fault, ...] = ()) -> None:
+    """The row, run now, reports a failure; and unless the fault is one that `breaks` calls, it does so by its value."""
+    with threads(1):
+        (result,) = run([ROWS[row]])
+    assert not result.finding.passed, f"{row} did not see it: {result.finding.value}"
+    if fault not in breaks:
+        assert result.finding.expected != "a finding", f"{row} broke: {result.finding.value}"
