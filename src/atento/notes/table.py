@@ -39,6 +39,7 @@ from atento.notes.checks import (
     sparse,
     tokens,
     training,
+    word_models,
 )
 from atento.notes.finding import Finding, Row
 
@@ -96,8 +97,8 @@ ROWS: dict[str, Row] = {
         Row("C11", "recurrent encoder", families.recurrent_encoder),
         Row("C12", "recurrent decoder", families.recurrent_decoder),
         Row("C13", "with and without attention", families.with_and_without_attention),
-        Row("C14", "ELMo", families.elmo),
-        Row("C15", "word vectors by CBOW and skip-gram", families.word_vectors),
+        Row("C14", "ELMo", word_models.elmo),
+        Row("C15", "word vectors by CBOW and skip-gram", word_models.word_vectors),
         Row("C16", "published sizes", families.published_sizes),
         Row("C17", "RNN against Transformer", families.gradient_against_distance),
         Row("C17b", "recurrent language model", families.recurrent_language_model),
