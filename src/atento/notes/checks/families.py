@@ -1,4 +1,4 @@
-"""Rows C9, C11 to C13, C16 to C18 and C17b: the families of networks, each as small as shows what the notes say of it."""
+"""Rows C9, C11 to C13, C16 to C18 and C17b: families of networks, each as small as shows what the notes say of it."""
 
 import math
 from collections.abc import Mapping
