@@ -1,14 +1,18 @@
 """Scoring a model on labelled data with its task's metrics and their intervals."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
+from atento.config.decoding import DecodingOptions
 from atento.config.recipe import SourceConfig
-from atento.data.sources import read_pairs
+from atento.data.memory import Records
+from atento.data.sources import Parallel, pairs_in_memory, read_pairs
 from atento.errors import CapabilityError, UsageError
 from atento.metrics import Score, metric_named
 from atento.model import Model, load
+from atento.precision import threads as thread_scope
 
 METRICS_OF = {"translation": ("bleu", "chrf", "exact-match"), "summarization": ("rouge",)}
 Paths = str | Path | Sequence[str | Path]
@@ -45,33 +49,64 @@ def _known(task: str) -> str:
 
 def evaluate(
     model: Model | str | Path,
-    data: Paths | SourceConfig,
+    data: Paths | SourceConfig | Records,
     task: str | None = None,
     *,
     metrics: Sequence[str] | None = None,
     skip_bad: bool = False,
     say: Callable[[str], None] | None = None,
-    **decoding: Any,
+    device: str | None = None,
+    precision: str | None = None,
+    threads: int | None = None,
+    **decoding: Unpack[DecodingOptions],
 ) -> dict[str, Score]:
     """Write an output for each source and score it against its target; each `Score` has value, settings and interval.
 
-    `task` is the model's own if not given (a text-to-text model's: translation), `metrics` the usual ones of it. What
-    was left out (pairs with an empty side, bad records with `skip_bad`) is counted in a sentence given to `say`.
+    Args:
+        model: a model, or what `load` takes.
+        data: a file with two columns or two parallel files, by their paths; or records in memory: pairs (source,
+            target), dicts with these keys, or the tuple (sources, references) of two lists.
+        task: the model's own if not given (a text-to-text model's: translation).
+        metrics: the usual ones of the task if not given.
+        skip_bad: leave out broken records.
+        say: is told what was left out (pairs with an empty side, broken records); a Python warning if not given.
+        device, precision: for a model that is loaded here. threads: of the processor, for this call.
+        decoding: options as in `Model.translate`.
 
     Raises:
-        CapabilityError: no such task here. DataError: names file and line.
+        CapabilityError: no such task here. DataError: names file and line, or the record.
+        UsageError: an option that has no meaning here.
     """
     given = None if metrics is None else {name: metric_named(name) for name in metrics}
     if task is not None:
         _known(task)
-    source = data if isinstance(data, SourceConfig) else source_of(data)
-    pairs = read_pairs(source, Path(), skip_bad=skip_bad)
-    if say is not None:
-        for warning in pairs.warnings():
+    if "n_best" in decoding:
+        raise UsageError("`n_best` has no part in an evaluation: one output is scored for each source")
+    if isinstance(model, Model) and (device or precision):
+        raise UsageError("`device` and `precision` are for a model that is loaded here; this one has `.to(...)`")
+    pairs = _pairs(data, skip_bad)
+    for warning in pairs.warnings():
+        if say is None:
+            warnings.warn(warning, stacklevel=2)
+        else:
             say(f"warning: {warning}")
-    model = model if isinstance(model, Model) else load(model)
-    task = task_of(model, task)
-    scorers = given or {name: metric_named(name) for name in METRICS_OF[task]}
-    write = model.summarize if task == "summarization" else model.translate
-    outputs = write(pairs.source, **decoding)
+    with thread_scope(threads):
+        if not isinstance(model, Model):
+            model = load(model, device or "auto", precision or "float32")
+        task = task_of(model, task)
+        scorers = given or {name: metric_named(name) for name in METRICS_OF[task]}
+        write = model.summarize if task == "summarization" else model.translate
+        outputs = write(pairs.source, **decoding)
     return {name: scorer(outputs, pairs.target) for name, scorer in scorers.items()}
+
+
+def _pairs(data: Paths | SourceConfig | Records, skip_bad: bool) -> Parallel:
+    """The pairs of files, if `data` is their paths, else of the records themselves."""
+    if isinstance(data, SourceConfig):
+        return read_pairs(data, Path(), skip_bad=skip_bad)
+    if isinstance(data, str | Path):
+        return read_pairs(source_of(data), Path(), skip_bad=skip_bad)
+    paths = [one for one in data if isinstance(one, str | Path)] if isinstance(data, list | tuple) else []
+    if paths and len(paths) == len(data):  # type: ignore[arg-type]  # a list or tuple
+        return read_pairs(source_of(paths), Path(), skip_bad=skip_bad)
+    return pairs_in_memory(data, "data", skip_bad=skip_bad)

@@ -64,7 +64,12 @@ CHANGED: list[tuple[str, list[str], Callable[[Path], object] | None, str]] = [
     ("a seed", ["--seed", "5"], None, "training.seed"),
     ("the precision", ["--precision", "bfloat16"], None, "training.precision"),
     ("the validation data", ["data.valid.0.count=3"], None, "data.valid.0.count"),
-    ("the training data", [], one_pair_more, "was trained on other data: the files have changed. Use --out or --force"),
+    (
+        "the training data",
+        [],
+        one_pair_more,
+        "was trained on other data: the records have changed. Use --out or --force",
+    ),
     ("validation's content", [], put("valid.tsv", "A.\tB.\n"), "was trained on other data"),
     ("its tokenizer", [], another_tokenizer, "was trained with another tokenizer than"),
     ("fewer steps", ["training.steps=6"], None, "run has 8 steps; `training.steps` 6 is fewer. Use --force"),

@@ -65,7 +65,7 @@ def check(recipe: Recipe, reading: Reading) -> None:
         place = reading.places.get("data.train") or reading.places["data"]
         raise RecipeError(f"{place}: data.train is missing: {_FORMS[rules.data]}")
     for path, source in _sources(recipe.data):
-        problem = (_source_problem if rules.data == "pairs" else _text_problem)(source)
+        problem = _memory_problem(source) or (_source_problem if rules.data == "pairs" else _text_problem)(source)
         if problem:
             key, reason = problem
             place = reading.origins.get(f"{path}.{key}", reading.places.get(path, "data"))
@@ -117,8 +117,21 @@ def _sources(data: DataConfig) -> Iterator[tuple[str, SourceConfig]]:
             yield f"data.{split}.{number}", source
 
 
+def _memory_problem(source: SourceConfig) -> tuple[str, str] | None:
+    """The key at fault of a source that names records in memory and something else too."""
+    if source.memory is None:
+        return None
+    for key in ("world", "file", "source", "target", "text"):
+        if getattr(source, key) is not None:
+            got = getattr(source, key)
+            return key, f"names records in memory, so `{key}` may not stand beside `memory`: got {got!r}"
+    return None if source.memory else ("memory", "must name the records: `memory` is ''")
+
+
 def _source_problem(source: SourceConfig) -> tuple[str, str] | None:
     """The key at fault and the rest of the sentence, or None where the source has exactly one form."""
+    if source.memory is not None:
+        return None
     columns = {"source": source.source, "target": source.target}
     if source.text is not None:
         return "text", f"has a `text`, and this task reads pairs: {_FORMS['pairs']}"
@@ -152,6 +165,8 @@ def _source_problem(source: SourceConfig) -> tuple[str, str] | None:
 
 def _text_problem(source: SourceConfig) -> tuple[str, str] | None:
     """As `_source_problem`, of a task that reads texts."""
+    if source.memory is not None:
+        return None
     for key in ("source", "target"):
         if getattr(source, key) is not None:
             return key, f"has a `{key}`, and this task reads texts: {_FORMS['texts']}"
@@ -195,7 +210,8 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     kinds = {split: {source.world is not None for source in getattr(recipe.data, split)} for split in SPLITS}
     for split in SPLITS[1:]:
         if kinds[split] and kinds["train"].isdisjoint(kinds[split]):
-            ours, theirs = ("the micro-world", "files") if True in kinds["train"] else ("files", "the micro-world")
+            own = "in memory" if any(one.memory for one in (*recipe.data.train, *recipe.data.valid)) else "files"
+            ours, theirs = ("the micro-world", own) if True in kinds["train"] else (own, "the micro-world")
             place = written.get(f"data.{split}.0.world") or written.get(f"data.{split}.0.file", "data")
             yield f"{place}: data.{split} is {theirs}, and data.train is {ours}: its scores say nothing of that data"
     if not recipe.data.valid and not recipe.data.held_out:

@@ -119,6 +119,32 @@ def read_files(first: RecipeFile) -> tuple[Written, dict[str, Path]]:
     return tree, homes
 
 
+def read_mapping(recipe: Mapping[str, Any]) -> tuple[RecipeFile, Written, dict[str, Path]]:
+    """A recipe given as a mapping in Python, and all that it extends: as `open_recipe` and `read_files` of a file.
+
+    Its relative paths start at the current directory; messages call it "recipe".
+    """
+    file = RecipeFile("recipe", "", None, Path.cwd(), "run")
+    root = schema.as_written(recipe, file.label)
+    _refuse_records(root)
+    base = root.value.pop("extends", None)
+    if base is None or base.value is None:
+        return file, root, {file.label: file.home}
+    under, homes = read_files(_extended(base, Path(), []))
+    return file, replace(merge(under, root, Recipe), place=file.label), {file.label: file.home} | homes
+
+
+def _refuse_records(recipe: Written) -> None:
+    """Raises RecipeError: a split of the recipe's data holds records where it should say where they are."""
+    data = recipe.value.get("data")
+    for split, sources in data.value.items() if data is not None and isinstance(data.value, dict) else ():
+        if isinstance(sources.value, list) and any(isinstance(one.value, str | list) for one in sources.value[:1]):
+            raise RecipeError(
+                f"{sources.place}: data.{split} holds records, and a recipe says where they are; give the records as "
+                f"`data`: atento.train(recipe, data={{{split!r}: records}})"
+            )
+
+
 def _at(label: str, line: int, column: int) -> str:
     """A place in a file, as editors and compilers write it."""
     return f"{label}:{line}:{column}"

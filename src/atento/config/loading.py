@@ -1,9 +1,10 @@
 """Reading a recipe: its files, the environment and the overrides, joined, checked and resolved; torch-free."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from atento.config import checks, layers, replaced, schema, tasks
 from atento.config.dumping import dump_recipe, recipe_difference, recipe_schema
@@ -13,6 +14,7 @@ from atento.config.yaml12 import Written
 __all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "recipe_difference", "recipe_schema"]
 
 COMMAND_LINE = "command line"
+IN_MEMORY = "data in memory"  # the place of what `memory` says
 
 
 @dataclass(frozen=True)
@@ -39,27 +41,35 @@ class LoadedRecipe:
 
 
 def load_recipe(
-    path_or_name: str | Path,
+    path_or_name: str | Path | Mapping[str, Any],
     overrides: Sequence[str] | Mapping[str, object] = (),
     *,
     environment: Mapping[str, str] | None = None,
+    memory: Iterable[str] = (),
 ) -> LoadedRecipe:
     """Read, join, check and resolve a recipe; later wins: default, file (its `extends` first), environment, overrides.
 
     Args:
-        path_or_name: a YAML 1.2 file, `-` for standard input, or the name of a shipped recipe.
+        path_or_name: a YAML 1.2 file, `-` for standard input, the name of a shipped recipe, or a mapping of the same
+            form in Python.
         overrides: `key=value` texts with dotted keys and YAML values (`data.valid.0.file=x`; `~key` goes back to
             the default), or a mapping of dotted keys to Python values.
+        memory: the splits whose data are records in memory, whatever the recipe says.
         environment: variables such as ATENTO_TRAINING__LEARNING_RATE; None means those of this process.
 
     Raises:
         RecipeError: anything that cannot be right; one sentence with file, line and column, the key and the rule.
     """
-    file = layers.open_recipe(path_or_name)
-    tree, homes = layers.read_files(file)
+    if isinstance(path_or_name, Mapping):
+        file, tree, homes = layers.read_mapping(path_or_name)
+    else:
+        file = layers.open_recipe(path_or_name)
+        tree, homes = layers.read_files(file)
     for name, key, value in layers.environment(os.environ if environment is None else environment):
         tree = layers.apply(tree, layers.settings([f"{key}={value}"], name), name)
     tree = layers.apply(tree, layers.settings(overrides, COMMAND_LINE), COMMAND_LINE)
+    given = {f"data.{split}": {"memory": split} for split in memory}
+    tree = layers.apply(tree, layers.settings(given, IN_MEMORY), IN_MEMORY)
     if "name" not in tree.value:
         tree = replace(tree, value={**tree.value, "name": Written(file.stem, "file name", key_place="file name")})
 

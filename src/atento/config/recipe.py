@@ -38,6 +38,10 @@ class SourceConfig:
     """A split of the embedded micro-world instead of a file. `combinations` and `structures` hold sentences of a kind
     that `train` never shows.
     """
+    memory: str | None = None
+    """Name of records that are given in Python instead of a file: `atento.train(recipe, data={name: records})`. A run
+    that was trained on such data says so here; to go on with it, give the same records again.
+    """
     count: int | None = None
     """Read only the first so many records of a file, or write so many sentences of the micro-world. [at least 1; null:
     the whole file] Set it for a quick trial on a part of the data.

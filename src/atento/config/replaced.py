@@ -51,6 +51,8 @@ def without_foreign(tree: Written, files: Sequence[str], command_line: str) -> t
             "(data.held_out=N takes another number, data.valid=... other data)"
         )
     ours, theirs = ("files", "the micro-world") if _kinds(train) == {"file"} else ("the micro-world", "files")
+    if any(_given(source, "memory") for source in _maps(train)):
+        ours = "in memory"
     names = " and ".join(f"data.{name}" for name in foreign)
     said = (
         f"{train.place}: data.train is {ours}, so the recipe's {names} ({theirs}) "
@@ -67,9 +69,13 @@ def _differ(train: Written, other: Written) -> bool:
 
 def _kinds(sources: Written) -> set[str]:
     """`world`, `file` or both: what the sources of a split are."""
+    return {"world" if _given(source, "world") else "file" for source in _maps(sources)}
+
+
+def _maps(sources: Written) -> list[dict[str, Any]]:
+    """The keys of each source of a split."""
     every = sources.value if isinstance(sources.value, list) else [sources]
-    maps = [source.value for source in every if isinstance(source.value, dict) and source.value]
-    return {"world" if _given(source, "world") else "file" for source in maps}
+    return [source.value for source in every if isinstance(source.value, dict) and source.value]
 
 
 def _given(source: dict[str, Any], key: str) -> bool:

@@ -152,12 +152,12 @@ def _keyed(objects: Iterator[tuple[int, Any] | DataError], name: str, source: st
             yield line, "", ""
             continue
         try:
-            yield line, _text(value, source), _text(value, target)
+            yield line, text_of(value, source), text_of(value, target)
         except ValueError as error:
             yield DataError(f"{name}:{line}: {error}")
 
 
-def _text(record: Any, key: str) -> str:
+def text_of(record: Any, key: str) -> str:
     """The string under a key, reaching into objects at dots where the whole key is not there."""
     if not isinstance(record, dict):
         raise ValueError(f"each record must be an object, not {_kind(record)}")

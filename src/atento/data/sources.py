@@ -1,7 +1,7 @@
 """Files, or the embedded micro-world, to sentence pairs: what the pairs are, where each stands, what was left out."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.config.recipe import SourceConfig
+from atento.data.memory import Records, called, held, records_in
 from atento.data.source_lines import iter_lines, open_binary, read_lines, scan
 from atento.data.source_records import Column, Found, pairs_in
 from atento.errors import DataError, RecipeError
@@ -66,14 +67,17 @@ class Parallel:
         return said
 
 
-def read_pairs(source: SourceConfig, folder: Path, *, skip_bad: bool = False) -> Parallel:
-    """Read one source of a recipe (two parallel files, one file with columns, or the micro-world).
+def read_pairs(
+    source: SourceConfig, folder: Path, *, skip_bad: bool = False, memory: Mapping[str, Records] | None = None
+) -> Parallel:
+    """Read one source of a recipe (two parallel files, one file with columns, the micro-world, or records in memory).
 
     Args:
         source: what to read. With `count`, reading stops once so many pairs are kept.
         folder: what relative paths are relative to.
         skip_bad: leave out and list broken records instead of refusing the file. Files of unequal length, a header
             without the column and a file in another encoding from its first byte are refused all the same.
+        memory: the records that sources with `memory` name.
 
     Raises:
         RecipeError: the source itself makes no sense.
@@ -81,6 +85,8 @@ def read_pairs(source: SourceConfig, folder: Path, *, skip_bad: bool = False) ->
     """
     if source.world is not None:
         return _world(source)
+    if source.memory is not None:
+        return pairs_in_memory(held(source.memory, memory), called(source.memory), source.count, skip_bad=skip_bad)
     with ExitStack() as files:
         if source.file is not None:
             names: tuple[str, ...] = (source.file,)
@@ -88,6 +94,15 @@ def read_pairs(source: SourceConfig, folder: Path, *, skip_bad: bool = False) ->
         else:
             names, found = _two_files(source.source, source.target, folder, files)
         return _collect(found, names, source.count, skip_bad)
+
+
+def pairs_in_memory(given: Records, name: str, count: int | None = None, *, skip_bad: bool = False) -> Parallel:
+    """Pairs given from Python, under the rules of files; `name` is what messages call them.
+
+    Raises:
+        UsageError, DataError: as `records_in`, and where no pair is left.
+    """
+    return _collect(records_in(given, ("source", "target"), name), (name,), count, skip_bad)
 
 
 def overlap(train: Parallel, valid: Parallel) -> int:

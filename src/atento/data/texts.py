@@ -1,11 +1,12 @@
 """A file, or the embedded micro-world, to texts: what they are, where each stands, what was left out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from atento.config.recipe import SourceConfig
+from atento.data.memory import Records, called, held, records_in
 from atento.data.source_lines import open_binary, scan
 from atento.data.source_records import pairs_in
 from atento.data.sources import FILE_KINDS, Origins, collect, fingerprint, read_pairs
@@ -39,13 +40,16 @@ class Texts:
         ]
 
 
-def read_texts(source: SourceConfig, folder: Path, *, skip_bad: bool = False) -> Texts:
-    """Read one source of a recipe: a text a line, a column of a file, or one language of the micro-world.
+def read_texts(
+    source: SourceConfig, folder: Path, *, skip_bad: bool = False, memory: Mapping[str, Records] | None = None
+) -> Texts:
+    """Read one source of a recipe: a text a line, a column, one language of the micro-world, or texts in memory.
 
     Args:
         source: what to read. With `count`, reading stops once so many texts are kept.
         folder: what relative paths are relative to.
         skip_bad: leave out and list broken records instead of refusing the file.
+        memory: the texts that sources with `memory` name.
 
     Raises:
         RecipeError: the source itself makes no sense. DataError: names file, line and rule; also where none is left.
@@ -54,8 +58,12 @@ def read_texts(source: SourceConfig, folder: Path, *, skip_bad: bool = False) ->
         pairs = read_pairs(SourceConfig(world=source.world, count=source.count, seed=source.seed), folder)
         chosen = pairs.source if source.text == "en" else pairs.target
         return Texts(chosen, pairs.origins, [], 0, fingerprint(chosen))
+    if source.memory is not None:
+        name, texts = called(source.memory), list[str]()
+        given = records_in(held(source.memory, memory), ("text",), name)
+        return Texts(texts, *collect(given, (texts,), (name,), source.count, skip_bad, what="text"))
     if source.file is None:
-        raise RecipeError("a data source of texts needs `file` or `world`")
+        raise RecipeError("a data source of texts needs `file`, `world` or `memory`")
     with ExitStack() as files:
         stream = files.enter_context(open_binary(folder / Path(source.file).expanduser(), source.file))
         kind = Path(source.file.removesuffix(".gz")).suffix

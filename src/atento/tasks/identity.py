@@ -96,7 +96,7 @@ def _difference(kept: dict[str, Any], recipe: Recipe, data: Data, folder: Path) 
             "--out, or --force to move it aside"
         )
     if kept["data"] != data.fingerprint:
-        return f"{folder} was trained on other data: the files have changed. Use --out or --force"
+        return f"{folder} was trained on other data: the records have changed. Use --out or --force"
     return None
 
 

@@ -1,6 +1,6 @@
 """From a recipe to what training needs: records read and checked, a tokenizer, ids, a network's configuration."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +13,7 @@ from atento.config.recipe import Recipe, SourceConfig
 from atento.config.tasks import RULES
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.data.held_out import held_out
+from atento.data.memory import Records, called
 from atento.data.sources import fingerprint, overlap, read_pairs
 from atento.data.texts import read_texts, repeated
 from atento.errors import DataError, RecipeError, UsageError
@@ -50,8 +51,8 @@ class Data:
     fingerprint: str
 
 
-def read_data(recipe: Recipe, folder: Path, say: Say) -> Data:
-    """Read every split, and say what was left out.
+def read_data(recipe: Recipe, folder: Path, say: Say, memory: Mapping[str, Records] | None = None) -> Data:
+    """Read every split, and say what was left out; `memory` has the records of sources that name no file.
 
     Raises:
         DataError, RecipeError: before any long work, naming file, line and rule.
@@ -60,7 +61,7 @@ def read_data(recipe: Recipe, folder: Path, say: Say) -> Data:
     splits: dict[str, Examples | None] = {}
     read: dict[str, list[Any]] = {}
     for name, sources in (("train", config.train), ("valid", config.valid), ("test", config.test)):
-        read[name] = [READERS[kind].read(source, folder, skip_bad=config.skip_bad) for source in sources]
+        read[name] = [READERS[kind].read(source, folder, skip_bad=config.skip_bad, memory=memory) for source in sources]
         for warning in (text for one in read[name] for text in one.warnings()):
             say(f"warning: {warning}")
         splits[name] = _joined(read[name], READERS[kind].columns)
@@ -112,6 +113,8 @@ def _held_out(train: Examples, count: int, kind: str, say: Say) -> tuple[Example
 
 
 def _name(source: SourceConfig) -> str:
+    if source.memory is not None:
+        return called(source.memory)
     return f"the micro-world's {source.world}" if source.world else str(source.file or source.source)
 
 

@@ -22,6 +22,7 @@ from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import Recipe
 from atento.config.tasks import RULES
+from atento.data.memory import Records, by_split
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
 from atento.networks import build_network, parameter_count
 from atento.precision import resolve_device
@@ -74,9 +75,10 @@ class TrainedRun:
 
 
 def train(
-    recipe: str | Path,
+    recipe: str | Path | Mapping[str, Any],
     overrides: Sequence[str] | Mapping[str, Any] = (),
     *,
+    data: Records | Mapping[str, Records] | None = None,
     out: str | Path | None = None,
     force: bool = False,
     device: str = "auto",
@@ -87,7 +89,11 @@ def train(
     """Train what the recipe says, into a run folder; an unfinished run is continued exactly.
 
     Args:
-        recipe: a file, or the name of a shipped recipe. overrides: {"training.steps": 1000} or ["training.steps=1000"].
+        recipe: a file, the name of a shipped recipe, or a mapping of the same form: {"task": "translation", ...}.
+        overrides: {"training.steps": 1000} or ["training.steps=1000"].
+        data: records in memory for the splits that it names, in place of the recipe's: {"train": pairs, "valid": ...},
+            or the training records alone. Pairs are tuples (source, target), dicts with these keys, or a tuple of two
+            lists; texts are str, or dicts with the key "text". A run goes on only with the same records.
         out: the run folder; `runs/NAME` by default. force: move a folder of another run aside.
         device, precision, seed, threads: win over the recipe.
 
@@ -100,7 +106,8 @@ def train(
             given[key] = value
         elif value is not None and isinstance(given, list):
             given.append(f"{key}={value}")
-    loaded = load_recipe(recipe, given)
+    memory = by_split(data)
+    loaded = load_recipe(recipe, given, memory=memory)
     device = resolve_device(device)
     folder = Path(out) if out is not None else Path("runs") / loaded.recipe.name
     if folder.name in ("", ".."):  # a folder is moved aside by its name
@@ -112,7 +119,7 @@ def train(
         for line in [f"moved the old folder to {aside}"] if aside else []:
             reporter.line(line)
         keep_programs()
-        return _train(loaded, folder, device, threads, reporter, files)
+        return _train(loaded, memory, folder, device, threads, reporter, files)
 
 
 def _open_folder(folder: Path, force: bool) -> Path | None:
@@ -154,14 +161,20 @@ def _check_network(recipe: Recipe, config: NetworkConfig, device: str) -> None:
 
 
 def _train(
-    loaded: LoadedRecipe, folder: Path, device: str, threads: int | None, reporter: Reporter, files: ExitStack
+    loaded: LoadedRecipe,
+    memory: Mapping[str, Records],
+    folder: Path,
+    device: str,
+    threads: int | None,
+    reporter: Reporter,
+    files: ExitStack,
 ) -> TrainedRun:
     keep_freed_memory()
     recipe, say = loaded.recipe, reporter.line
     task = TASKS[recipe.task]
     for warning in loaded.warnings:
         say(f"warning: {warning}")
-    data = read_data(recipe, loaded.folder, say)
+    data = read_data(recipe, loaded.folder, say, memory)
     identity = identity_of(recipe, data, folder, device, threads, say)
     torch.set_num_threads(int(identity["threads"]))
     for part in ("checkpoints", "averaged"):
