@@ -24,7 +24,7 @@ from atento.config.recipe import Recipe
 from atento.config.tasks import RULES
 from atento.data.memory import Records, by_split
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
-from atento.networks import build_network, parameter_count
+from atento.networks import Network, build_network, parameter_count
 from atento.precision import resolve_device
 from atento.precision import threads as thread_scope
 from atento.tasks.identity import has_begun, identity_of, write_whole
@@ -187,14 +187,7 @@ def _train(
     steps = recipe.training.steps
     if recipe.training.epochs is not None:
         steps = max(1, round(recipe.training.epochs * batches.updates_per_epoch))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.training.seed)
-        network = build_network(config)
-        start = None if start is None else lengthened(start, network, recipe.network)
-    if start is not None:
-        check_weights(network, start)
-        network.load_state_dict(start.weights)
-    network = network.to(device)
+    network = _network(recipe, config, start).to(device)
     valid = data.valid
     run = Run(
         folder=folder,
@@ -239,6 +232,18 @@ def _train(
         run.reporter.close()
         run.reporter = reporter
     return _finish(run, recipe, data, tokenizer)
+
+
+def _network(recipe: Recipe, config: NetworkConfig, start: FoundModel | None) -> Network:
+    """The network with its first weights: drawn by the run's seed, or those of the model that it starts from."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.training.seed)
+        network = build_network(config)
+        start = None if start is None else lengthened(start, network, recipe.network)
+    if start is not None:
+        check_weights(network, start)
+        network.load_state_dict(start.weights)
+    return network
 
 
 def _go_on(run: Run) -> bool:
