@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from atento.inspection import alignment_error_rate
 from atento.metrics import METRICS
@@ -12,29 +13,53 @@ SPLITS = {"combinations": "adjectives and nouns never seen together", "structure
 LOOKED_AT = "The white cat sleeps."
 
 
-def show(run: Path, own: list[str], count: int = 500) -> Iterator[str]:
-    """Lines for a person: the scores of both held-out splits, translations, the attention page, what to type next."""
-    model = load(run)
-    yield ""
-    for split, meaning in SPLITS.items():
+def results(run: Path, own: list[str], count: int = 500, device: str = "auto") -> dict[str, Any]:
+    """The scores of both held-out splits, translations, how well words are aligned, and the attention page's path."""
+    model = load(run, device=device)
+    splits: dict[str, Any] = {}
+    for split in SPLITS:
         pairs = write(split, count)
         outputs = model.translate([pair.source for pair in pairs])
         scores = [METRICS[name](outputs, [pair.target for pair in pairs]) for name in ("bleu", "chrf", "exact-match")]
-        yield f"{count} unseen {split} ({meaning}): " + ", ".join(f"{s.name} {s.value:.1f}" for s in scores)
+        splits[split] = {"sentences": count, "scores": {score.name: score.value for score in scores}}
         if split == "combinations":
-            shown = list(zip(pairs, outputs))[:4]
-            yield alignment_line(model, pairs[:100])
-    yield ""
-    yield "unseen combinations:"
-    for pair, output in shown:
-        yield f"  {pair.source}  →  {output}" + ("" if output == pair.target else f"    (expected: {pair.target})")
-    yield "sentences of the lecture notes, and yours:"
-    for text in [pair.source for pair in notes_sentences()] + own:
-        yield f"  {text}  →  {model.translate(text)}"
+            splits[split]["alignment_error"] = alignment_error(model, pairs[:100])
+            splits[split]["examples"] = [
+                {"source": pair.source, "output": output, "expected": pair.target}
+                for pair, output in list(zip(pairs, outputs))[:4]
+            ]
+    texts = [pair.source for pair in notes_sentences()] + own
     page = run / "attention.html"
     model.attend(LOOKED_AT).save(page, words=True)
+    return {
+        "run": str(run),
+        "splits": splits,
+        "translations": [{"source": text, "output": model.translate(text)} for text in texts],
+        "page": str(page),
+    }
+
+
+def show(found: dict[str, Any]) -> Iterator[str]:
+    """The results as lines for a person, and what to type next."""
+    run = found["run"]
     yield ""
-    yield f"attention page: {page} (open it in a browser: in the cross-attention, adjective and noun cross)"
+    for split, meaning in SPLITS.items():
+        one = found["splits"][split]
+        scores = ", ".join(f"{name} {value:.1f}" for name, value in one["scores"].items())
+        yield f"{one['sentences']} unseen {split} ({meaning}): {scores}"
+        if "alignment_error" in one:
+            yield _alignment_line(one["alignment_error"])
+    yield ""
+    yield "unseen combinations:"
+    for example in found["splits"]["combinations"]["examples"]:
+        right = example["output"] == example["expected"]
+        expected = "" if right else f"    (expected: {example['expected']})"
+        yield f"  {example['source']}  →  {example['output']}{expected}"
+    yield "sentences of the lecture notes, and yours:"
+    for example in found["translations"]:
+        yield f"  {example['source']}  →  {example['output']}"
+    yield ""
+    yield f"attention page: {found['page']} (open it in a browser: in the cross-attention, adjective and noun cross)"
     yield "next:"
     yield f"  echo 'The kitten runs quickly.' | atento translate {run}"
     yield f"  atento attend {run} 'The red house is big.' --out page.html"
@@ -42,8 +67,10 @@ def show(run: Path, own: list[str], count: int = 500) -> Iterator[str]:
     yield "  atento train libreoffice-en-pt data.folder=text"
 
 
-def alignment_line(model: Model, pairs: list[Pair]) -> str:
-    """How well the last cross-attention (mean over heads) finds the words it translates, against the gold alignment."""
+def alignment_error(model: Model, pairs: list[Pair]) -> dict[str, float] | None:
+    """How well the last cross-attention (mean over heads) finds the words it translates: the mean alignment error rate
+    against the gold alignment (0 is perfect), and over how many sentences. None: the tokenizer sees other words.
+    """
     errors: list[float] = []
     for pair in pairs:
         record = model.attend(pair.source, pair.target)
@@ -54,9 +81,13 @@ def alignment_line(model: Model, pairs: list[Pair]) -> str:
         chosen = links.weights[:, : len(pair.source_words)].argmax(axis=1)
         predicted = {(int(chosen[t]), t) for t in range(len(pair.target_words))}
         errors.append(alignment_error_rate(predicted, set(pair.alignment)))
-    if not errors:
+    return {"rate": sum(errors) / len(errors), "sentences": len(errors)} if errors else None
+
+
+def _alignment_line(error: dict[str, float] | None) -> str:
+    if error is None:
         return "alignment: the tokenizer's words are not the grammar's, so it was not scored"
     return (
         f"alignment error rate of the last cross-attention against the gold alignment: "
-        f"{sum(errors) / len(errors):.2f} over {len(errors)} sentences (0 is perfect)"
+        f"{error['rate']:.2f} over {error['sentences']} sentences (0 is perfect)"
     )

@@ -69,7 +69,8 @@ def test_help_has_a_short_name(server: ForkServer, data: Path) -> None:
 
 
 def test_every_command_that_runs_a_network_takes_the_four_options(server: ForkServer, data: Path) -> None:
-    for command in ("train", "translate", "evaluate", "attend"):
+    networks = ("train", "translate", "summarize", "generate", "embed", "similarity", "evaluate", "attend", "demo")
+    for command in networks:
         text = server.run(command, "--help", cwd=data).stdout
         for option in ("--device", "--seed", "--precision", "--threads"):
             assert option in text, (command, option)

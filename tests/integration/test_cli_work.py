@@ -356,8 +356,15 @@ def test_demo_from_beginning_to_end(server: ForkServer, here: Path) -> None:
     assert "500 unseen combinations" in done.stdout and "BLEU" in done.stdout and "  My dog sleeps.  →  " in done.stdout
     assert "next:" in done.stdout and "atento translate demo" in done.stdout
     assert (here / "demo" / "attention.html").exists() and "step 2: loss" in done.stderr
-    again = server.run("demo", "--out", "demo", "--threads", "1", cwd=here, env=small)
+    flags = ["--threads", "1", "--device", "cpu", "--seed", "1", "--precision", "float32"]
+    again = server.run("demo", "My dog sleeps.", "--out", "demo", *flags, "--json", cwd=here, env=small)
     assert again.status == 0 and "already finished" in again.stderr
+    record = json.loads(again.stdout)
+    assert set(record) == {"run", "splits", "translations", "page"} and record["run"] == "demo"
+    score = record["splits"]["structures"]["scores"]["BLEU"]
+    assert f"500 unseen structures (longer clauses, two adjectives): BLEU {score:.1f}, " in done.stdout
+    own = record["translations"][-1]
+    assert own["source"] == "My dog sleeps." and f"  My dog sleeps.  →  {own['output']}\n" in done.stdout
 
 
 # Failing ------------------------------------------------------------------------------------------------------------

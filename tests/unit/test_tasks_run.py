@@ -12,7 +12,7 @@ import torch
 import atento
 from atento.config.network import NetworkConfig
 from atento.config.recipe import DataConfig, Recipe
-from atento.demo import show
+from atento.demo import results, show
 from atento.errors import CapabilityError, DataError, RecipeError, TrainingError, UsageError
 from atento.evaluation import evaluate, source_of
 from atento.tasks.identity import write_whole
@@ -211,7 +211,7 @@ def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:
 
 
 def test_the_demo_shows_scores_translations_a_page_and_what_to_type_next(trained: TrainedRun) -> None:
-    lines = list(show(trained.folder, ["My own sentence."], count=4))
+    lines = list(show(results(trained.folder, ["My own sentence."], count=4)))
     text = "\n".join(lines)
     assert "4 unseen combinations (" in text and "4 unseen structures (" in text
     assert text.count("BLEU ") == text.count("chrF") == text.count("exact match ") == 2

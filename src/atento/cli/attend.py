@@ -1,11 +1,12 @@
 """`atento attend`: attention maps of any layer and head, as one file."""
 
+import json
 from typing import Annotated
 
 import typer
 
 from atento.cli.completion import words
-from atento.cli.options import Device, ModelArgument, Precision, Seed, Threads, running
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, running
 from atento.cli.outputs import output_file
 
 ENDINGS = (".html", ".svg", ".png", ".json")
@@ -33,6 +34,7 @@ def attend(
     precision: Precision = "float32",
     seed: Seed = 1,
     threads: Threads = None,
+    as_json: AsJson = False,
 ) -> None:
     """Draw where a model looks: encoder self-attention, masked decoder self-attention and cross-attention."""
     from atento.model import load
@@ -43,3 +45,5 @@ def attend(
     which = int(head) if head.lstrip("-").isdigit() else head
     record.save(out, layer=layer, head=which, kind=kind, words=words)  # type: ignore[arg-type]  # checked there
     typer.echo(f"wrote {out}", err=True)
+    if as_json:
+        typer.echo(json.dumps({"wrote": out, "tokens": record.tokens, "source_tokens": record.source_tokens}))

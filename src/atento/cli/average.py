@@ -1,11 +1,13 @@
 """`atento average`: the mean of a run's last checkpoints."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from atento.cli.completion import runs
+from atento.cli.options import AsJson
 
 
 def register(app: typer.Typer) -> None:
@@ -16,6 +18,7 @@ def register(app: typer.Typer) -> None:
 def average(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=runs)],
     last: Annotated[int, typer.Option(min=1, help="How many of the last checkpoints.")] = 5,
+    as_json: AsJson = False,
 ) -> None:
     """Average the weights of the last checkpoints; prints the folder, which is a model like any other."""
     from atento.errors import counted
@@ -26,4 +29,5 @@ def average(
     if averaged.passed_over:
         off = ", ".join(averaged.passed_over)
         typer.echo(f"passed over what was saved between the recipe's own steps: {off}", err=True)
-    typer.echo(str(averaged.path))
+    record = {"path": str(averaged.path), "checkpoints": averaged.names, "passed_over": averaged.passed_over}
+    typer.echo(json.dumps(record) if as_json else str(averaged.path))

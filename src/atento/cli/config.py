@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atento.cli import completion
+from atento.cli.options import AsJson
 
 if TYPE_CHECKING:
     from atento.config.explaining import KeyHelp
@@ -32,7 +33,6 @@ Overrides = Annotated[
         autocompletion=completion.overrides,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @config_app.command()

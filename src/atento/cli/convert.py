@@ -1,12 +1,13 @@
 """`atento convert`: a model folder in another layout; older weight files in."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from atento.cli.completion import words
-from atento.cli.options import ModelArgument
+from atento.cli.options import AsJson, ModelArgument
 from atento.cli.outputs import output_folder
 
 
@@ -28,6 +29,7 @@ def convert(
     allow_unused: Annotated[
         bool, typer.Option("--allow-unused", help="Weights that have no place here are left out.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a model in another layout. Older weight files (.bin) are read for their weights alone."""
     from atento.convert.layouts import convert as run
@@ -35,3 +37,5 @@ def convert(
     output_folder(out, new=True)
     ledger = run(model, out, to, allow_missing=allow_missing, allow_unused=allow_unused)
     typer.echo(f"wrote {out}{f': {ledger}' if ledger else ''}", err=True)
+    if as_json:
+        typer.echo(json.dumps({"wrote": str(out), "layout": to, "weights": ledger}, ensure_ascii=False))

@@ -100,6 +100,7 @@ def fetch(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where LANGUAGE.tsv is written.")] = Path("text"),
     held_out: Annotated[int, typer.Option(min=0, help="So many pairs each to LANGUAGE.valid.tsv and .test.tsv.")] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Sentence pairs out of what Debian packages ship: help pages, or translation catalogues. Needs apt, no root."""
     from atento.data import fetch as fetching
@@ -117,4 +118,6 @@ def fetch(
             fetching.catalogue_folder(language)
         written = [fetching.fetch_catalogues(language, out, held_out=held_out) for language in languages]
     for result in written:
-        typer.echo(str(result))
+        pairs = {str(path): count for path, count in result.files.items()}
+        record = {"language": result.language, "pairs": pairs, "left_out": result.left_out}
+        typer.echo(json.dumps(record, ensure_ascii=False) if as_json else str(result))

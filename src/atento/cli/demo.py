@@ -1,11 +1,12 @@
 """`atento demo`: the main job on the embedded micro-world: train, score what was never seen, translate, look."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from atento.cli.options import Threads
+from atento.cli.options import AsJson, Device, Threads, TrainingPrecision, TrainingSeed, running
 
 
 def register(app: typer.Typer) -> None:
@@ -22,12 +23,23 @@ def demo(
             min=1, envvar="ATENTO_DEMO_STEPS", help="Fewer updates than the recipe's 1,200, for a quick look."
         ),
     ] = None,
+    device: Device = "auto",
+    precision: TrainingPrecision = None,
+    seed: TrainingSeed = None,
     threads: Threads = None,
+    as_json: AsJson = False,
 ) -> None:
     """Learn to translate English to Portuguese from the micro-world, and show what was learnt, in some minutes."""
-    from atento.demo import show
+    from atento.demo import results, show
     from atento.tasks.run import train
 
-    train("micro-world-en-pt", {} if steps is None else {"training.steps": steps}, out=out, threads=threads)
-    for line in show(out, sentences or []):
+    overrides = {} if steps is None else {"training.steps": steps}
+    chosen: dict[str, Any] = {"device": device, "precision": precision, "seed": seed, "threads": threads}
+    train("micro-world-en-pt", overrides, out=out, **chosen)
+    with running(seed or 1, threads):
+        found = results(out, sentences or [], device=device)
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    for line in show(found):
         typer.echo(line)

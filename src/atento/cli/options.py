@@ -34,6 +34,13 @@ Precision = Annotated[
 Seed = Annotated[
     int, typer.Option(metavar="SEED", callback=check_seed, help="Seed of whatever is drawn: a whole number from 0 up.")
 ]
+TrainingPrecision = Annotated[
+    str | None,
+    typer.Option(help="auto, float32 or bfloat16.", autocompletion=words("auto", "float32", "bfloat16")),
+]
+TrainingSeed = Annotated[
+    int | None, typer.Option(metavar="SEED", callback=check_seed, help="Seed of everything that is drawn.")
+]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Processor threads; all cores if not given.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ModelArgument = Annotated[

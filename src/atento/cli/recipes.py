@@ -36,14 +36,15 @@ def list_recipes(as_json: AsJson = False) -> None:
 
 
 @recipes_app.command()
-def show(name: Name) -> None:
+def show(name: Name, as_json: AsJson = False) -> None:
     """Print a shipped recipe with its comments.
 
     Example: atento recipes show micro-world-en-pt
     """
     from atento.config.layers import shipped_text
 
-    typer.echo(shipped_text(name), nl=False)
+    text = shipped_text(name)
+    typer.echo(json.dumps({"name": name, "text": text}, ensure_ascii=False) + "\n" if as_json else text, nl=False)
 
 
 @recipes_app.command()
@@ -51,6 +52,7 @@ def copy(
     name: Name,
     destination: Annotated[Path, typer.Argument(metavar="DEST", help="A new file, or a folder to put it in.")],
     force: Annotated[bool, typer.Option("--force", help="Replace DEST if it exists.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Copy a shipped recipe to a file of yours, to change it there; prints the path.
 
@@ -66,7 +68,7 @@ def copy(
             stream.write(text)
     except FileExistsError:
         raise UsageError(f"{target} exists; --force replaces it") from None
-    typer.echo(str(target))
+    typer.echo(json.dumps({"path": str(target)}, ensure_ascii=False) if as_json else str(target))
     typer.echo(f"next: atento config check {target}", err=True)
 
 

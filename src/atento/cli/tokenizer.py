@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atento.cli.completion import words
+from atento.cli.completion import models, words
+from atento.cli.options import AsJson
 from atento.cli.outputs import output_folder
 from atento.cli.progress import tell_waiting
 
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
 tokenizer_app = typer.Typer(no_args_is_help=True, help="Train subword models and use them.")
 
 Folder = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A tokenizer's folder, a run folder, a model folder or a hub name.")
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A tokenizer's folder, a run folder, a model folder or a hub name.",
+        autocompletion=models,
+    ),
 ]
 Lines = Annotated[str, typer.Argument(metavar="FILE", help="One item a line; - is standard input.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @tokenizer_app.command(
@@ -37,6 +42,7 @@ def train(
     ] = "unigram",
     vocab_size: Annotated[int, typer.Option(help="Pieces, the special and byte pieces among them.")] = 8000,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case all text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a tokenizer; the same text always gives the same one. Prints its kind, size and fingerprint."""
     from atento.config.recipe import TokenizerConfig
@@ -57,7 +63,8 @@ def train(
     config = TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase)  # type: ignore[arg-type]
     tokenizer = train_tokenizer(config, lines())
     tokenizer.save(target)
-    typer.echo(f"{tokenizer.kind} {tokenizer.vocab_size} {tokenizer.fingerprint}")
+    made = {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size, "fingerprint": tokenizer.fingerprint}
+    typer.echo(json.dumps(made) if as_json else " ".join(map(str, made.values())))
 
 
 @tokenizer_app.command(epilog="Example:  echo 'bom dia' | atento tokenizer encode spm - --tokens")

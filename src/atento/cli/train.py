@@ -1,11 +1,13 @@
 """`atento train`: a recipe in, a run folder out."""
 
+import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from atento.cli import completion
-from atento.cli.options import Threads, check_seed
+from atento.cli.options import AsJson, Device, Threads, TrainingPrecision, TrainingSeed
 
 
 def register(app: typer.Typer) -> None:
@@ -28,12 +30,11 @@ def train(
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME if not given.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Move a folder that stands in the way aside.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda ...")] = "auto",
-    precision: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(metavar="SEED", callback=check_seed, help="Seed of everything that is drawn.")
-    ] = None,
+    device: Device = "auto",
+    precision: TrainingPrecision = None,
+    seed: TrainingSeed = None,
     threads: Threads = None,
+    as_json: AsJson = False,
 ) -> None:
     """Train what the recipe says. An unfinished run goes on exactly where it stopped.
 
@@ -52,6 +53,8 @@ def train(
         seed=seed,
         threads=threads,
     )
+    if as_json:
+        typer.echo(json.dumps(asdict(done) | {"folder": str(done.folder)}, ensure_ascii=False))
     if done.already_finished:
         return
     best = "" if done.best is None else f", best validation score {done.best:.2f} at step {done.best_step}"
