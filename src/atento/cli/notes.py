@@ -27,6 +27,7 @@ def notes(
         typer.Argument(metavar="ROW", help="Rows such as A3 or L1; all if none.", autocompletion=note_rows),
     ] = None,
     names_only: Annotated[bool, typer.Option("--list", help="Name the rows without running them.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Print docs/notes.md, the rows as a page, and stop.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the figures of the rows there, as SVG.")
     ] = None,
@@ -43,6 +44,11 @@ def notes(
     from atento.notes.table import CREDIT, rows_named, run
     from atento.precision import threads as processor_threads
 
+    if page:
+        from atento.notes.page import page as rows_as_page
+
+        typer.echo(rows_as_page(), nl=False)
+        return
     chosen = rows_named(rows or [])
     if names_only:
         for row in chosen:

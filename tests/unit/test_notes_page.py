@@ -1,0 +1,67 @@
+"""docs/notes.md: made from the table, up to date, and where every row named in a docstring has its address."""
+
+import re
+from pathlib import Path
+
+import typer
+from typer.testing import CliRunner
+
+from atento.cli.notes import register
+from atento.notes.checks import attention, listings
+from atento.notes.errata import ERRATA
+from atento.notes.page import library_parts, page
+from atento.notes.table import ROWS, UNCHECKED
+
+ROOT = Path(__file__).parents[2]
+NAMED = re.compile(r"\((?:rows? |spec rows? )?[A-L]\d{1,2}b?(?:(?:, | and | to )[A-L]\d{1,2}b?)*\)")
+
+
+def headings() -> list[str]:
+    return re.findall(r"^### (.+)$", (ROOT / "docs" / "notes.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_page_is_that_of_the_table() -> None:
+    """`atento notes --page > docs/notes.md` makes it again."""
+    assert (ROOT / "docs" / "notes.md").read_text(encoding="utf-8") == page()
+
+
+def test_every_row_has_an_address() -> None:
+    """A heading of the row's name alone, which is the anchor `#a11`; a row has a check or is said to have none."""
+    assert not set(ROWS) & set(UNCHECKED)
+    assert sorted(headings()) == sorted([*ROWS, *UNCHECKED])
+
+
+def test_a_row_named_in_a_docstring_leads_somewhere() -> None:
+    named = {
+        row: str(file.relative_to(ROOT))
+        for file in (ROOT / "src").rglob("*.py")
+        for group in NAMED.findall(file.read_text(encoding="utf-8"))
+        for row in re.findall(r"[A-L]\d{1,2}b?", group)
+    }
+    assert len(named) > 60
+    assert {row: file for row, file in named.items() if row not in headings()} == {}
+
+
+def test_links_and_errors() -> None:
+    """Every file that is linked exists, and each error stands in the table and at its rows."""
+    text = page()
+    links = set(re.findall(r"\]\(\.\./([^)]+)\)", text))
+    assert len(links) > 50 and [link for link in links if not (ROOT / link).is_file()] == []
+    for number, one in ERRATA.items():
+        assert text.count(f"\n| {number} | ") == 1
+        assert text.count(f"- Error {number}. ") == len(one.rows)
+
+
+def test_what_a_check_calls() -> None:
+    """Found through the functions of its own file; scaffolding is left out."""
+    assert library_parts(attention.cross) == [("observe", "atento/attention/observe.py")]
+    assert ("RougeScorer", "atento/notes/listing_rouge.py") in library_parts(listings.metric_listings)
+    assert all(path.startswith("atento/") for row in ROWS.values() for _, path in library_parts(row.check))
+
+
+def test_the_command_prints_it() -> None:
+    app = typer.Typer()
+    register(app)
+    app.command("other")(lambda: None)
+    result = CliRunner().invoke(app, ["notes", "--page"])
+    assert result.exit_code == 0 and result.stdout == page()
