@@ -10,6 +10,7 @@ from atento.attention import observe
 from atento.errors import CapabilityError, UsageError
 from atento.inspection import AttentionRecord
 from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentSeq2Seq
+from atento.tasks.marks import marks_of
 from atento.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ def attention_record(model: Model, text: str, target: str | None) -> AttentionRe
     config = network.config
     device = next(network.parameters()).device
     writing = tokenizer.target  # of another vocabulary in Marian's models, else the same
-    source_ids, target_ids = tokenizer.encode(text), writing.encode(target)
-    source = torch.tensor([[*source_ids, config.eos_id]], device=device)
+    target_ids = writing.encode(target)
+    source_ids, _ = marks_of(config, tokenizer).apply(tokenizer.encode(text))
+    source = torch.tensor([source_ids], device=device)
     shifted = torch.tensor([[config.start_id, *target_ids]], device=device)
     with observe(network) as seen:
         network(source, shifted, project=False)
@@ -46,6 +48,7 @@ def attention_record(model: Model, text: str, target: str | None) -> AttentionRe
         kind: [seen[kind, layer][0].cpu().numpy() for layer in range(depth)] for kind, depth in seen.n_layers.items()
     }
     written = [*target_ids, config.eos_id]
+    special = set(tokenizer.specials.ids.values())
     return AttentionRecord(
         tokens=writing.tokens(shifted[0].tolist()),
         words=[-1, *_words(writing, target_ids)],
@@ -53,9 +56,9 @@ def attention_record(model: Model, text: str, target: str | None) -> AttentionRe
         output_tokens=writing.tokens(written),
         output_words=[*_words(writing, target_ids), -1],
         output_special=[False] * len(target_ids) + [True],
-        source_tokens=tokenizer.tokens(source[0].tolist()),
-        source_words=[*_words(tokenizer, source_ids), -1],
-        source_special=[False] * len(source_ids) + [True],
+        source_tokens=tokenizer.tokens(source_ids),
+        source_words=_words(tokenizer, source_ids),
+        source_special=[one in special for one in source_ids],
         kinds=kinds,
         masks={"encoder": "bidirectional", "decoder": "causal", "cross": "bidirectional over the source"},
         title=f"{text} → {target}",
@@ -64,8 +67,8 @@ def attention_record(model: Model, text: str, target: str | None) -> AttentionRe
 
 
 def _one_text(model: Model, network: Encoder | Decoder, tokenizer: Tokenizer, text: str) -> AttentionRecord:
-    """Self-attention over one text, special tokens and all."""
-    ids, _ = tokenizer.with_specials(tokenizer.encode(text))
+    """Self-attention over one text, between the special tokens that training, `generate` and `embed` put around it."""
+    ids, _ = marks_of(network.config, tokenizer, model.config.get("template")).apply(tokenizer.encode(text))
     with observe(network) as seen:
         network(torch.tensor([ids], device=next(network.parameters()).device), project=False)
     kind = "encoder" if isinstance(network, Encoder) else "decoder"

@@ -16,6 +16,7 @@ from atento.errors import CapabilityError, ModelError, UsageError, counted, near
 from atento.networks import Decoder, Encoder, EncoderDecoder, Network
 from atento.networks.heads import first_token, mean_token
 from atento.tasks.grouping import by_length
+from atento.tasks.marks import marks_of
 from atento.text.lengths import pad_batch, truncate
 from atento.text.tokenizer import Tokenizer
 
@@ -86,11 +87,12 @@ def embed(
     if config.pooling not in POOLINGS:
         raise UsageError(f"unknown pooling {config.pooling!r}{nearest(config.pooling, list(POOLINGS))}")
     longest = _longest(network, config)
+    marks = marks_of(network.config, tokenizer, template)
     rows, cut = [], 0
     for ids in tokenizer.encode_batch(list(texts)):
-        room = len(ids) if longest is None else max(0, longest - tokenizer.added(template=template))
+        room = len(ids) if longest is None else max(0, longest - marks.added(False))
         kept, _, lost = truncate(ids, None, room)
-        rows.append(tokenizer.with_specials(kept, template=template)[0])
+        rows.append(marks.apply(kept)[0])
         cut += lost > 0
     if cut:
         warnings.warn(f"{cut} of {counted(len(rows), 'text')} cut to {longest} tokens", stacklevel=3)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from atento.data.memory import Records, called
 from atento.data.sources import fingerprint, overlap, read_pairs
 from atento.data.texts import read_texts, repeated
 from atento.errors import DataError, RecipeError, UsageError
+from atento.tasks.marks import marks_of
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
 
@@ -150,11 +152,17 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer) -> NetworkConfig:
     )
 
 
+def sources_of(network: NetworkConfig, tokenizer: Tokenizer, texts: Iterable[str], **draw: Any) -> list[list[int]]:
+    """The sources as the network reads them, but for EOS, which a batch puts behind; a blank text has no ids."""
+    marks = marks_of(network, tokenizer)
+    return [marks.apply(ids)[0][:-1] if ids else [] for ids in tokenizer.encode_batch(list(texts), **draw)]
+
+
 def batches_for(
     recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, pairs: Examples, say: Say
 ) -> Seq2SeqBatches:
     """The training pairs as ids, the over-long ones left out and counted."""
-    source, target = tokenizer.encode_batch(pairs["source"]), tokenizer.target.encode_batch(pairs["target"])
+    source, target = sources_of(network, tokenizer, pairs["source"]), tokenizer.target.encode_batch(pairs["target"])
     longest = recipe.data.max_len
     kept = [i for i, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
     blank = sum(not s or not t for s, t in zip(source, target))
@@ -168,11 +176,12 @@ def batches_for(
 
     def resample(epoch: int) -> tuple[Ragged, Ragged]:
         drawn = []
-        for side, texts in enumerate((pairs["source"], pairs["target"])):
-            chosen = [texts[i] for i in kept]
+        for side, name in enumerate(("source", "target")):
+            texts = [pairs[name][i] for i in kept]
             seed = training.seed + 1_000_003 * (2 * epoch + side)
-            side_of = tokenizer.target if side else tokenizer
-            drawn.append(Ragged(side_of.encode_batch(chosen, dropout=training.subword_dropout, seed=seed)))
+            drop: dict[str, Any] = {"dropout": training.subword_dropout, "seed": seed}
+            side_of = tokenizer.target.encode_batch if side else partial(sources_of, network, tokenizer)
+            drawn.append(Ragged(side_of(texts, **drop)))
         return drawn[0], drawn[1]
 
     return Seq2SeqBatches(

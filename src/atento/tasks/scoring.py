@@ -12,6 +12,7 @@ from atento.decoding.forced import forced_scores
 from atento.networks import Decoder, EncoderDecoder, RecurrentLM, RecurrentSeq2Seq
 from atento.tasks.generation import prompt_ids
 from atento.tasks.grouping import by_length
+from atento.tasks.marks import marks_of
 from atento.text.tokenizer import Tokenizer
 
 _TOKENS = 4096  # padded, of inputs and outputs, at a time
@@ -46,7 +47,8 @@ def score_texts(
         writer, inputs = tokenizer, prompt_ids(network, tokenizer, sources, template)
     else:
         writer = tokenizer.target
-        inputs = [[*ids, network.config.eos_id] for ids in tokenizer.encode_batch(list(sources))]
+        marks = marks_of(network.config, tokenizer)
+        inputs = [marks.apply(ids)[0] for ids in tokenizer.encode_batch(list(sources))]
     outputs = writer.encode_batch(list(targets))
     device, pad_id = next(network.parameters()).device, network.config.pad_id
     results: list[TokenScores] = [TokenScores([], [], 0.0)] * len(inputs)

@@ -6,6 +6,7 @@ from typing import Any
 from atento.config.decoding import DecodingConfig
 from atento.decoding import Hypothesis
 from atento.networks import Seq2Seq
+from atento.tasks.marks import marks_of
 from atento.tasks.writing import Utility, WrittenText, stream_one, write_all
 from atento.text.tokenizer import Tokenizer
 
@@ -25,8 +26,8 @@ def translate(
     `steps` is the step function to use instead of the network's own: its fast twin, say; `utility` and `first` as in
     `write_all`.
     """
-    eos_id = network.config.eos_id
-    inputs = [[*ids, eos_id] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
+    marks = marks_of(network.config, tokenizer)
+    inputs = [marks.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
     found = write_all(
         network if steps is None else steps,
         network.config,
@@ -34,7 +35,7 @@ def translate(
         config,
         tokenizer.target.decode,
         device=next(network.parameters()).device,
-        marks=1,
+        marks=marks.added(False),
         utility=utility,
         first=first,
     )
@@ -49,13 +50,14 @@ def stream_translation(
     ids = tokenizer.encode(text)
     if not ids:
         return iter(())
+    marks = marks_of(network.config, tokenizer)
     return stream_one(
         network if steps is None else steps,
         network.config,
-        [*ids, network.config.eos_id],
+        marks.apply(ids)[0],
         config,
         tokenizer.target,
         device=next(network.parameters()).device,
-        marks=1,
+        marks=marks.added(False),
         row=row,
     )

@@ -8,7 +8,7 @@ from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.metrics import METRICS
 from atento.networks import Seq2Seq
 from atento.networks.fast import fast_steps
-from atento.tasks.prepare import Examples, in_order
+from atento.tasks.prepare import Examples, in_order, sources_of
 from atento.tasks.translation import translate
 from atento.text.tokenizer import Tokenizer
 from atento.training.objectives import seq2seq_loss
@@ -18,8 +18,8 @@ from atento.training.step import Sums
 @torch.inference_mode()
 def held_out_loss(network: Seq2Seq, tokenizer: Tokenizer, pairs: Examples) -> Sums:
     """Sums of -log p over the real targets of `pairs`, gold prefixes given, no dropout, no smoothing."""
-    source, target = tokenizer.encode_batch(pairs["source"]), tokenizer.target.encode_batch(pairs["target"])
     config = network.config
+    source, target = sources_of(config, tokenizer, pairs["source"]), tokenizer.target.encode_batch(pairs["target"])
     batches = Seq2SeqBatches(
         Ragged(source),
         Ragged(target),

@@ -25,6 +25,14 @@ class Template:
         """Whether all its tokens are ids of a vocabulary of that size."""
         return all(isinstance(content, str) or content < vocab_size for content, _ in self.single + self.pair)
 
+    def ended(self, eos_id: int) -> "Template":
+        """The same template, with EOS behind the sequence where it does not end with it already."""
+
+        def end(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+            return slots if slots[-1][0] == eos_id else (*slots, (eos_id, slots[-1][1]))
+
+        return Template(end(self.single), end(self.pair))
+
     def apply(self, ids: Sequence[int], pair: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
         """The whole sequence and the segment of each of its ids, two lists of one length.
 

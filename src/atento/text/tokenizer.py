@@ -277,13 +277,18 @@ class Tokenizer:
         Raises:
             TokenizerError: no such template, or one that needs a token this tokenizer has not.
         """
-        return self._template_named(template).apply(ids, pair)
+        return self.template(template).apply(ids, pair)
 
     def added(self, pair: bool = False, *, template: str | None = None) -> int:
         """How many ids `with_specials` adds to one text, or to a pair."""
-        return self._template_named(template).added(pair)
+        return self.template(template).added(pair)
 
-    def _template_named(self, name: str | None) -> Template:
+    def template(self, name: str | None = None) -> Template:
+        """The row of `TEMPLATES` of that name with this tokenizer's ids; None: the tokenizer's own template.
+
+        Raises:
+            TokenizerError: no such row, or one that needs a token that this tokenizer has not.
+        """
         roles = {role: self.specials.ids[text] for role, text in self.specials.roles.items()}
         return self._template if name is None else template_named(name, roles)
 

@@ -1,0 +1,121 @@
+"""`attend` shows a text as training, `generate` and `embed` read it (W2): against the weights of transformers."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import atento
+from atento.config import presets
+from atento.config.network import HeadConfig, NetworkConfig
+from atento.config.recipe import TokenizerConfig
+from atento.model import Model
+from atento.networks import build_network
+from atento.text import train_tokenizer
+from atento.world import write
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+pytestmark = pytest.mark.parity
+
+TEXTS = [text for pair in write("train", 60) for text in (pair.source, pair.target)]
+TOKENIZER = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=400), TEXTS)
+SMALL = {"d_model": 16, "n_heads": 2, "n_layers": 2, "max_len": 64}
+
+
+def config(make: object, **more: object) -> NetworkConfig:
+    ids = {f"{role}_id": getattr(TOKENIZER, f"{role}_id") for role in ("pad", "unk", "bos", "eos", "mask")}
+    sizes = SMALL | {"vocab_size": TOKENIZER.vocab_size, "start_id": TOKENIZER.bos_id}
+    return make(**{**sizes, **ids, **more})  # type: ignore[operator, no-any-return]
+
+
+CASES = {
+    "language-modeling": (config(presets.gpt2, d_ff=64), "bos", [TOKENIZER.bos_id], []),
+    "masked-language-modeling": (
+        config(presets.bert_tiny, d_ff=24, heads=(HeadConfig("masked-language-model"),)),
+        "bos-eos",
+        [TOKENIZER.bos_id],
+        [TOKENIZER.eos_id],
+    ),
+}
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_w2_the_weights_shown_are_those_of_use(task: str, tmp_path: Path) -> None:
+    network, template, before, after = CASES[task]
+    torch.manual_seed(0)
+    about = {"model_type": "atento", "name": "small", "task": task, "template": template}
+    made = build_network(network).eval()
+    with torch.no_grad():
+        made.embedding.weight.normal_()  # type: ignore[union-attr, operator]
+    model = Model(made, TOKENIZER, about, None)
+    record = model.attend("o gato pulou alto")
+    ids = [*before, *TOKENIZER.encode("o gato pulou alto"), *after]
+    assert record.tokens == TOKENIZER.tokens(ids)
+    assert [i for i, one in enumerate(record.special) if one] == [i for i, one in enumerate(ids) if one in (2, 3)]
+    assert record.words[0] == -1 and (record.words[-1] == -1) == bool(after)
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    theirs = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    with torch.no_grad():
+        wanted = theirs(torch.tensor([ids]), output_attentions=True).attentions
+    for layer in range(2):
+        for head in range(2):
+            np.testing.assert_allclose(record.weights(layer, head), wanted[layer][0, head].numpy(), atol=1e-5)
+
+
+def test_w2_a_released_source_is_read_between_its_own_marks(tmp_path: Path) -> None:
+    """BART's encoder reads `<s> text </s>`: in `translate`, `score`, `embed` and `attend` alike."""
+    folder = bart(tmp_path)
+    model = atento.load(folder)
+    peer = transformers.AutoTokenizer.from_pretrained(folder)
+    text = "o gato pulou"
+    assert model.attend(text, "a gata").source_tokens == peer.convert_ids_to_tokens(peer(text)["input_ids"])
+    assert model.attend(text, "a gata").source_special == [True, *[False] * (len(peer(text)["input_ids"]) - 2), True]
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    given = peer(text, return_tensors="pt")
+    written = theirs.generate(
+        **given, max_new_tokens=8, do_sample=False, num_beams=1, forced_eos_token_id=None, eos_token_id=None
+    )
+    found = model.summaries([text], beam=1, max_new_tokens=8)[0][0].hypothesis.ids
+    assert found == written[0, 1 : 1 + len(found)].tolist() and len(found) > 3
+    with torch.no_grad():
+        hidden = theirs.get_encoder()(**given).last_hidden_state[0].mean(dim=0)
+    np.testing.assert_allclose(model.embed(text), hidden.numpy(), atol=1e-5)
+    target = peer("a gata", add_special_tokens=False)["input_ids"]
+    with torch.no_grad():
+        logits = theirs(**given, decoder_input_ids=torch.tensor([[2, *target]])).logits[0]
+    wanted = torch.log_softmax(logits, -1)[range(len(target) + 1), [*target, 2]]
+    assert model.score(text, "a gata").log_probs == pytest.approx(wanted.tolist(), abs=1e-4)
+
+
+def bart(folder: Path) -> Path:
+    """A random BART with a byte-level tokenizer, as transformers saves them."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(
+        TEXTS, trainers.BpeTrainer(vocab_size=400, special_tokens=specials, initial_alphabet=alphabet)
+    )
+    data = json.loads(backend.to_str())["model"]
+    merges = [tuple(merge) for merge in data["merges"]]
+    transformers.BartTokenizerFast(vocab=data["vocab"], merges=merges).save_pretrained(folder)
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    torch.manual_seed(1)
+    network = transformers.BartForConditionalGeneration(
+        transformers.BartConfig(
+            vocab_size=400,
+            d_model=16,
+            encoder_ffn_dim=24,
+            decoder_ffn_dim=24,
+            max_position_embeddings=64,
+            init_std=0.5,
+            **sizes,
+        )
+    )
+    network.save_pretrained(folder)
+    return folder
