@@ -33,8 +33,9 @@ from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
 from atento.tasks.embedding import EmbeddingOptions, cosine, embed
 from atento.tasks.generation import go_on, stream
-from atento.tasks.locate import check_weights, decoding_config, network_config, read_model, write_model
+from atento.tasks.locate import check_weights, decoding_config, network_config, read_model
 from atento.tasks.options import check_texts, decoding_for, embedding_for, listed
+from atento.tasks.saving import save_model
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.translation import stream_translation, translate
 from atento.tasks.word_models import WordModel, embed_words, read_word_model, trained_word_model
@@ -387,8 +388,8 @@ class Model:
         if layout not in ("atento", "huggingface"):
             raise UsageError(f"`layout` must be 'atento' or 'huggingface': got {layout!r}")
         config = {"model_type": "atento"} | self.config | {"network": network_to_dict(self.network.config)}
-        files = {} if self.tokenizer is None else self.tokenizer.files()
-        return write_model(Path(directory), config, self.network.state_dict(), files, layout=layout)
+        weights = self.network.state_dict()
+        return save_model(Path(directory), config, weights, self.tokenizer, layout=layout, source=self.path)
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:

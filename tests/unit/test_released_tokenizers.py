@@ -346,7 +346,7 @@ def test_settings_that_are_junk_load_or_are_refused(name: str, key: str, junk: o
 
 def test_d5_the_template_of_tokenizer_json_decides(tmp_path: Path) -> None:
     folder = put(tmp_path, {"vocab.txt": lines(BERT)})
-    definition = json.loads(Tokenizer.load(folder)._definition)
+    definition = json.loads(Tokenizer.load(folder).definition)
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 
     def loaded(processor: Any, **settings: Any) -> Tokenizer:

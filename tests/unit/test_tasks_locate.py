@@ -19,10 +19,9 @@ from atento.tasks.locate import (
     fine_tuned,
     lengthened,
     locate,
-    model_card,
     read_model,
-    write_model,
 )
+from atento.tasks.saving import model_card, write_model
 from atento.text import Tokenizer
 from atento.training.checkpoint import save_checkpoint
 

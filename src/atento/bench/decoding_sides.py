@@ -14,7 +14,7 @@ from atento.networks import build_network
 from atento.networks.fast import FastSteps
 from atento.networks.graphs import GraphSteps
 from atento.networks.products import Precision
-from atento.tasks.locate import write_model
+from atento.tasks.saving import write_model
 from atento.text.lengths import pad_batch
 from atento.training.memory import keep_freed_memory
 

@@ -1,9 +1,7 @@
 """From the word MODEL to weights: run folders, model folders, hub names; and a model folder written whole or not."""
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -18,17 +16,14 @@ from atento.attention.positions import Learned
 from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.schema import Reading, as_written
-from atento.errors import AtentoError, CheckpointError, ModelError, RecipeError, TokenizerError, UsageError
-from atento.networks.families import read_released, release
-from atento.networks.families.tensors import SINGLE
+from atento.errors import CheckpointError, ModelError, RecipeError, TokenizerError, UsageError
+from atento.networks.families import read_released
 from atento.networks.ledger import Ledger
 from atento.tasks.embedding import sentence_folder
 from atento.text.tokenizer import Tokenizer
 from atento.training.catalogue import chosen
 from atento.training.checkpoint import load_checkpoint
-from atento.training.manifest import MANIFEST, verify, write_file, write_manifest
-from atento.training.manifest import directory as open_directory
-from atento.training.tensorfile import flatten, safetensors_pieces
+from atento.training.manifest import MANIFEST, verify
 
 _MOST_LAYERS = 1000  # a file that lies about its depth must not cost the time to build it
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -71,7 +66,9 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         network, weights, ledger = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
         ours = {"model_type": "atento", "name": path.name, "task": _task(network), "network": network_to_dict(network)}
         own = config.get("atento")  # what we wrote into their layout
-        pooling = sentences[1] if sentences is not None else own.get("embedding") if isinstance(own, Mapping) else None
+        own = own if isinstance(own, Mapping) else {}
+        ours |= {name: own[name] for name in ("name", "task", "decoding") if name in own}
+        pooling = sentences[1] if sentences is not None else own.get("embedding")
         if pooling is not None:
             ours |= {"task": "embedding", "embedding": pooling}
         return FoundModel(path, ours, weights, ledger)
@@ -166,6 +163,10 @@ def _fetched(name: str, older: bool) -> Path:
         "merges.txt",
         "*.model",
         "*.spm",
+        "*.jinja",
+        "README.md",
+        "LICENSE*",
+        "NOTICE*",
     ]  # the hub's own hashes stand in for the manifest
     try:
         folder = Path(snapshot_download(name, allow_patterns=patterns))
@@ -279,75 +280,3 @@ def lengthened(start: FoundModel, network: nn.Module, wanted: NetworkConfig) -> 
         longer = table.interpolated(part.max_len) if how == "interpolated" else table.grown(part.max_len)
         weights[f"{name}.weight"] = longer.weight
     return replace(start, weights=weights)
-
-
-def write_model(
-    directory: Path,
-    config: Mapping[str, Any],
-    weights: Mapping[str, Tensor],
-    files: Mapping[str, bytes],
-    *,
-    layout: str = "atento",
-) -> Path:
-    """A model folder, written beside its place and renamed into it. `config` is ours whatever the layout.
-
-    Raises:
-        UsageError: something stands there already. CapabilityError: the layout cannot hold this network.
-        AtentoError: it cannot be written; nothing is left of it.
-    """
-    card = model_card(config)
-    if layout == "huggingface":
-        released, weights = release(network_config(config, directory), weights)
-        kept = {"atento": {"embedding": config["embedding"]}} if "embedding" in config else {}
-        config = released | kept | {"torch_dtype": str(next(iter(weights.values())).dtype).removeprefix("torch.")}
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory} exists already; give another folder")
-    partial = directory.with_name(f".{directory.name}-{os.getpid()}")
-    contents = {
-        "config.json": (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode(),
-        "README.md": card.encode(),
-        **files,
-    }
-    try:
-        partial.mkdir(parents=True)
-        with open_directory(partial) as fd:
-            entries = [write_file(fd, name, [content]) for name, content in contents.items()]
-            entries.append(write_file(fd, SINGLE, flatten(safetensors_pieces(SINGLE, weights))))
-        write_manifest(partial, entries=entries)
-        if directory.exists():
-            directory.rmdir()
-        partial.rename(directory)
-    except (OSError, CheckpointError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise AtentoError(f"the model folder {directory} cannot be written: {reason}") from error
-    return directory
-
-
-def model_card(config: Mapping[str, Any]) -> str:
-    """What the model is, for a person: task, sizes, how to use it."""
-    network = config["network"]
-    return (
-        f"---\nlibrary_name: atento\n---\n\n# {config.get('name')}\n\n"
-        f"Task: {config.get('task')}. Architecture: {network['architecture']}"
-        f"{' of the family ' + network['family'] if network.get('family') else ''}, {network['d_model']} wide, "
-        f"{_depth(network)} layers, vocabulary {network['vocab_size']}, written by Atento "
-        f"{config.get('atento_version')}.\n\n"
-        f"```python\nimport atento\n\nmodel = atento.load('.')\n{_USE.get(str(config.get('task')), '')}```\n\n"
-        "The training data, and so what the model may be used for, are known to whoever trained it.\n"
-    )
-
-
-_USE = {
-    "translation": "model.translate('Hello.')\n",
-    "summarization": "model.summarize('A long text ...')\n",
-    "language-modeling": "model.generate('Once')\n",
-    "embedding": "model.embed(['Olá.'])\n",
-}
-
-
-def _depth(network: Mapping[str, Any]) -> str:
-    """How many layers, of either side where there are two."""
-    if network["architecture"] != "encoder-decoder":
-        return str(network["n_layers"])
-    return f"{network['n_layers']} + {network['n_decoder_layers'] or network['n_layers']}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, PositionConfig
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.tasks import RULES
 from atento.data.batches import Ragged, Seq2SeqBatches
@@ -148,8 +148,17 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer) -> NetworkConfig:
         eos_id=tokenizer.eos_id,
         start_id=tokenizer.bos_id,
         mask_id=tokenizer.specials.get("mask"),
+        positions=_behind_padding(recipe.network, tokenizer.pad_id),
         tokenizer_fingerprint=tokenizer.fingerprint,
     )
+
+
+def _behind_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tuple[PositionConfig, ...]:
+    """The network's positions; RoBERTa's table begins behind the id of padding, so that its layout can hold it."""
+    scheme = network.positions
+    if network.family in ("roberta", "xlm-roberta") and isinstance(scheme, PositionConfig) and scheme.real_only:
+        return replace(scheme, shift=pad_id + 1)
+    return scheme
 
 
 def sources_of(network: NetworkConfig, tokenizer: Tokenizer, texts: Iterable[str], **draw: Any) -> list[list[int]]:

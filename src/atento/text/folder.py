@@ -25,11 +25,7 @@ _ROLE_KEYS = {
 
 def folder_files(definition: str, kind: str, lowercase: bool, specials: SpecialTokens) -> dict[str, bytes]:
     """Both files of a tokenizer of ours by name, as bytes."""
-    config: dict[str, Any] = {f"{role}_token": text for role, text in specials.roles.items()}
-    others = [text for text in specials.ids if text not in specials.roles.values()]
-    if others:
-        config["extra_special_tokens"] = others
-    config |= {
+    config = special_strings(specials) | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # user text never makes special ids, there too
@@ -37,6 +33,18 @@ def folder_files(definition: str, kind: str, lowercase: bool, specials: SpecialT
     }
     text = json.dumps(config, ensure_ascii=False, indent=2) + "\n"
     return {DEFINITION: definition.encode("utf-8"), CONFIG: text.encode("utf-8")}
+
+
+def special_strings(specials: SpecialTokens) -> dict[str, Any]:
+    """The special tokens as the keys of `tokenizer_config.json`."""
+    config: dict[str, Any] = {f"{role}_token": text for role, text in specials.roles.items()}
+    others = [text for text in specials.ids if text not in specials.roles.values()]
+    return config | {"extra_special_tokens": others} if others else config
+
+
+def as_settings(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The `tokenizer_config.json` among the files of a tokenizer that was read, empty where it has none."""
+    return as_object(as_text(files[CONFIG], Path(CONFIG)), Path(CONFIG)) if CONFIG in files else {}
 
 
 def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:

@@ -51,7 +51,8 @@ def read_tokenizer(directory: Path) -> Parts:
             template = Template() if own else _usual(directory, config, specials)
     except TokenizerError as error:
         raise TokenizerError(f"{directory}: {error}") from None
-    return Parts(text, kind, specials, lowercase, own, files, template)
+    family = None if own else family_named(directory, config)
+    return Parts(text, kind, specials, lowercase, own, files, template, family=family)
 
 
 def _kind(ours: object, model_type: object) -> tuple[str, bool]:

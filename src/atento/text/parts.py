@@ -42,7 +42,8 @@ class Parts:
 
     `definition`: the text of a `tokenizer.json`, read or put together. `kind`: one of the six. `own`: whether we
     trained it. `files`: what was read, by name, byte for byte. `template`: where its model wants special tokens.
-    `backend`: what cuts text where the library does not. `target`: the other side, where there are two.
+    `backend`: what cuts text where the library does not. `target`: the other side, where there are two. `family`: that
+    of the released models whose tokenizer the files say they are.
     """
 
     definition: str
@@ -54,3 +55,4 @@ class Parts:
     template: Template
     backend: Backend | None = None
     target: Parts | None = None
+    family: str | None = None

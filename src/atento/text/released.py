@@ -90,7 +90,7 @@ _CLASSES = {
     "Llama": "llama",
     "Marian": "marian",
 }
-_MODEL_TYPES = {
+MODEL_TYPES = {
     **dict.fromkeys(("bert", "distilbert", "electra", "mobilebert"), "bert"),
     **dict.fromkeys(("roberta", "bart", "longformer"), "roberta"),
     **dict.fromkeys(("t5", "mt5", "umt5"), "t5"),
@@ -115,7 +115,7 @@ def _label(directory: Path, config: Mapping[str, Any]) -> tuple[str, str | None]
     if path.is_file():
         model_type = as_object(as_text(read_file(path), path), path).get("model_type")
         if isinstance(model_type, str):
-            return model_type, _MODEL_TYPES.get(model_type)
+            return model_type, MODEL_TYPES.get(model_type)
     return "", None
 
 
@@ -203,7 +203,7 @@ def read_released(directory: Path, config: dict[str, Any], files: dict[str, byte
         template = template_for(name, settings, specials)
     except TokenizerError as error:
         raise TokenizerError(f"{directory}: {error}") from None
-    return Parts(definition, built.kind, specials, built.lowercase, False, files, template)
+    return Parts(definition, built.kind, specials, built.lowercase, False, files, template, family=name)
 
 
 def _stated_tokens(directory: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[int, AddedToken]:
@@ -311,5 +311,6 @@ def _marian(directory: Path, config: dict[str, Any], files: dict[str, bytes]) ->
             template_for("marian", settings, specials),
             backend,
             sides.get("target"),
+            family="marian",
         )
     return sides["source"]

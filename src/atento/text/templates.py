@@ -25,6 +25,10 @@ class Template:
         """Whether all its tokens are ids of a vocabulary of that size."""
         return all(isinstance(content, str) or content < vocab_size for content, _ in self.single + self.pair)
 
+    def ids(self) -> set[int]:
+        """The special ids it puts around texts."""
+        return {content for content, _ in self.single + self.pair if isinstance(content, int)}
+
     def ended(self, eos_id: int) -> "Template":
         """The same template, with EOS behind the sequence where it does not end with it already."""
 

@@ -58,11 +58,12 @@ class Tokenizer:
         self.specials = specials
         self.lowercase = lowercase
         self.notes = notes
-        self._own = parts is None or parts.own
+        self.family = None if parts is None else parts.family
+        self.own = parts is None or parts.own
         self._files: Mapping[str, bytes] = {} if parts is None else parts.files
         self._template = Template() if parts is None else parts.template
         self._target = None if parts is None or parts.target is None else Tokenizer._of(parts.target)
-        self._definition = definition
+        self.definition = definition
         self._data = parsed(definition)
         other = None if parts is None else parts.backend
         self._library = library_backend(definition, specials) if other is None else None
@@ -145,7 +146,7 @@ class Tokenizer:
 
     def files(self) -> dict[str, bytes]:
         """Its files as bytes, by name: those it was read from as they were, else `tokenizer.json` and its settings."""
-        return dict(self._files) or folder_files(self._definition, self.kind, self.lowercase, self.specials)
+        return dict(self._files) or folder_files(self.definition, self.kind, self.lowercase, self.specials)
 
     def save(self, directory: str | Path) -> None:
         """Writes `files()`; `transformers` reads them and gives the same ids.
@@ -299,7 +300,7 @@ class Tokenizer:
             TokenizerError: the text is not Unicode.
         """
         require_unicode(text)
-        normal = normalize_with_spans(text, self.lowercase) if self._own else None
+        normal = normalize_with_spans(text, self.lowercase) if self.own else None
         if normal is None or normal.text != self.normalize(text):
             # Another project's rules, or characters newer than one of the two Unicode tables: as the library counts.
             encoding = self._backend.encode(text, add_special_tokens=False)
@@ -339,9 +340,9 @@ class Tokenizer:
             TokenizerError: an id outside the vocabulary.
         """
         kept = [i for i in self._checked(ids) if not (skip_special and i in self._hidden)]
-        if self._kind_row.spaces or not self._own:
+        if self._kind_row.spaces or not self.own:
             text = str(self._backend.decode(kept, skip_special_tokens=False))
-            return self._readable(kept) if self._own and _UNREADABLE in text and self._kind_row.bytes else text
+            return self._readable(kept) if self.own and _UNREADABLE in text and self._kind_row.bytes else text
         words: list[str] = []
         for i in kept:
             token = self._backend.id_to_token(i) or ""

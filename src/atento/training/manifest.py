@@ -51,6 +51,12 @@ def is_plain_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
+def is_plain_path(name: str) -> bool:
+    """Whether it is a plain name, or two with `/` between: a file in a folder (`1_Pooling/config.json`)."""
+    parts = name.split("/")
+    return len(parts) <= 2 and all(map(is_plain_name, parts))
+
+
 def sync(fd: int) -> None:
     """Ask that the file or directory behind `fd` reach the disk itself."""
     full = getattr(fcntl, "F_FULLFSYNC", None)  # on macOS fsync stops at the drive's cache
@@ -124,7 +130,7 @@ def write_manifest(path: Path, *, step: int = 0, run_id: str = "", entries: Sequ
             entries = [_hashed(path, fd, name) for name in _names(path, fd) if name != MANIFEST]
         manifest = Manifest(step, run_id, tuple(sorted(entries, key=lambda entry: entry.name)))
         for entry in manifest.files:
-            if not is_plain_name(entry.name):
+            if not is_plain_path(entry.name):
                 raise CheckpointError(
                     f"checkpoint {path}: the name {entry.name!r} is not made of A-Z a-z 0-9 . _ - alone"
                 )
@@ -258,7 +264,7 @@ def _parse(body: Any) -> Manifest:
         if not isinstance(item, dict) or list(item) != ["name", "size", "sha256"]:
             raise ValueError("a file must have name, size, sha256 and nothing else")
         name, size, sha256 = item.values()
-        if not isinstance(name, str) or not is_plain_name(name) or name == MANIFEST:
+        if not isinstance(name, str) or not is_plain_path(name) or name == MANIFEST:
             raise ValueError(f"the file name {name!r} is not made of A-Z a-z 0-9 . _ - alone")
         if not _is_count(size) or not isinstance(sha256, str) or not _HASH.fullmatch(sha256):
             raise ValueError(f"{name}: size or sha256 is not one")
@@ -271,7 +277,12 @@ def _parse(body: Any) -> Manifest:
 def _names(path: Path, directory_fd: int) -> set[str]:
     try:
         with os.scandir(directory_fd) as entries:
-            return {entry.name for entry in entries}
+            found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        names = {name for name, folder in found.items() if not folder}
+        for name in sorted(found.keys() - names):
+            inside = {f"{name}/{one.name}" for one in (path / name).iterdir()}
+            names |= inside or {name}
+        return names
     except OSError as error:
         raise CheckpointError(f"checkpoint {path}: cannot be read ({error.strerror})") from error
 

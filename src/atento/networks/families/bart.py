@@ -77,7 +77,7 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
         "bos_token_id": config.bos_id,
         "eos_token_id": config.eos_id,
         "decoder_start_token_id": config.start_id,
-        "forced_eos_token_id": config.eos_id,
+        "forced_eos_token_id": None,  # theirs would force EOS at the last place; `generation_config.json` decides
     }
     for side, depth in (("encoder", config.n_layers), ("decoder", config.decoder_layers)):
         data |= {

@@ -33,10 +33,8 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         model_type,
     )
     roberta = model_type != "bert"
-    shift = 2 if roberta else 0
     pad = first_id(data.get("pad_token_id"), 1 if roberta else 0)
-    if roberta and pad + 1 != shift:
-        raise ModelError(f"{model_type}: positions begin behind `pad_token_id`, which must be 1: got {pad}")
+    shift = pad + 1 if roberta else 0  # RoBERTa's positions begin behind the id of padding
     vocab_size = data["vocab_size"]
     bos = first_id(data.get("bos_token_id"), 0 if roberta else min(101, vocab_size - 1))
     heads = _heads(data, names, roberta)

@@ -15,7 +15,7 @@ from atento.errors import TokenizerError
 from atento.model import load
 from atento.notes.checks.tiny import tiny_network, words
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
-from atento.tasks.locate import write_model
+from atento.tasks.saving import write_model
 from atento.text import (
     Tokenizer,
     merge_labels,
