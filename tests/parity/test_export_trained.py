@@ -1,0 +1,254 @@
+"""Models trained here, in the Hugging Face layout: stock entry points on text give what we give; so does our reload.
+
+`AutoTokenizer`, `pipeline`, `generate` and `SentenceTransformer` read nothing but the folder (W3). Weights are random
+and large, so that outputs differ from text to text; recipe, network and tokenizer are those of a run.
+"""
+
+import json
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import atento
+from atento.config.loading import load_recipe
+from atento.config.network import network_to_dict
+from atento.config.recipe import TokenizerConfig
+from atento.errors import CapabilityError
+from atento.model import Model
+from atento.networks import build_network
+from atento.tasks.language_modeling import template_for
+from atento.tasks.prepare import network_for
+from atento.tasks.run import model_config
+from atento.text import Tokenizer, train_tokenizer
+from atento.world import write
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore:.*max_length.*"),
+    pytest.mark.filterwarnings("ignore:.*text was cut.*"),
+]
+
+MASKED, CAUSAL, PAIRS = "masked-language-modeling", "language-modeling", "translation"
+SMALL = {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 2, "max_len": 48}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert-tiny": (MASKED, {}),
+    "roberta-base": (MASKED, {}),
+    "xlm-roberta-base": (MASKED, {}),
+    "gpt1": (CAUSAL, {"d_ff": 64}),
+    "gpt2": (CAUSAL, {}),
+    "llama2-7b": (CAUSAL, {"n_kv_heads": 1}),
+    "t5-small": (PAIRS, {"d_head": 8}),
+    "t5-11-small": (PAIRS, {"d_head": 8}),
+    "mt5-small": (PAIRS, {"d_head": 8}),
+    "bart-base": (PAIRS, {}),
+    "marian": (PAIRS, {}),
+}
+OF = {task: [name for name, (one, _) in FAMILIES.items() if one == task] for task in (MASKED, CAUSAL, PAIRS)}
+TEXTS = ["o gato pulou alto", "  a menina  viu\to cão ", "ação, coração e avó!", "não <x> 12.5% 日本", "", "   ", "é"]
+LEARNED = [text for pair in write("train", 80) for text in (pair.source, pair.target)]
+
+
+@cache
+def tokenizer(kind: str = "bpe") -> Tokenizer:
+    return train_tokenizer(TokenizerConfig(kind=kind, vocab_size=420), LEARNED)  # type: ignore[arg-type]
+
+
+def made(name: str, folder: Path, kind: str = "bpe", **decoding: Any) -> Model:
+    """The model of a run with that preset, its weights random."""
+    task, more = FAMILIES[name]
+    recipe = folder / f"{name}.yaml"
+    network = {"preset": name, **SMALL, **more}
+    data = {"train": {"world": "train", "count": 10}}
+    limits = {"beam": 3, "max_new_tokens": 12, **decoding}
+    recipe.write_text(json.dumps({"task": task, "data": data, "network": network, "decoding": limits}))
+    loaded = load_recipe(recipe).recipe
+    config = network_for(loaded, tokenizer(kind))
+    about = model_config(loaded, network_to_dict(config), template_for(task, tokenizer(kind)))
+    for seed in range(40):
+        model = Model(randomised(build_network(config).eval(), tokenizer(kind), seed), tokenizer(kind), about, None)
+        if kind != "bpe" or task == MASKED or telling(model):
+            return model
+    raise AssertionError("no random network of forty writes different outputs, some of which end")
+
+
+@torch.no_grad()
+def randomised(network: Any, tokens: Tokenizer, seed: int) -> Any:
+    """Large random matrices; special tokens and broken letters are not written, and outputs end here and there."""
+    torch.manual_seed(seed)
+    for parameter in network.parameters():
+        if parameter.dim() > 1:
+            parameter.normal_(std=0.5)
+    hidden = [tokens.token_id(f"<0x{i:02X}>") or 0 for i in range(256)]
+    for key, table in network.named_parameters():
+        if key in ("embedding.weight", "target_embedding.weight", "output.weight"):
+            table[[0, 1, 2, 4, *hidden]] = 0.0
+            table[tokens.eos_id] *= 2.0
+    return network
+
+
+def telling(model: Model) -> bool:
+    """Whether its outputs differ from text to text, and some end before they must."""
+    write = model.translations if model.config["task"] == PAIRS else model.generations
+    found = [one[0].hypothesis for one in write(LEARNED[:8], beam=1, max_new_tokens=9)]
+    return len({tuple(one.ids) for one in found}) > 4 and any(one.finished and one.ids for one in found)
+
+
+Saved = tuple[Model, Path]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    folder = tmp_path_factory.mktemp("export")
+    model = made(request.param, folder)
+    return model, model.save(folder / "out", layout="huggingface")
+
+
+def stock(folder: Path) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def rows(model: Model, texts: list[str]) -> list[list[int]]:
+    """The texts as the model reads them, by hand."""
+    task, tokens = model.config["task"], model.tokenizer
+    assert tokens is not None
+    before = [] if task == PAIRS else [tokens.bos_id]
+    after = [] if task == CAUSAL else [tokens.eos_id]
+    return [[*before, *tokens.encode(text), *after] for text in texts]
+
+
+def test_w3_auto_tokenizer_gives_our_ids_with_our_special_tokens(saved: Saved) -> None:
+    model, folder = saved
+    peer, texts = stock(folder), [*TEXTS, *LEARNED[:40]]
+    assert peer(texts)["input_ids"] == rows(model, texts)
+    assert peer(texts, add_special_tokens=False)["input_ids"] == [model.tokenizer.encode(t) for t in texts]  # type: ignore[union-attr]
+    ids = rows(model, texts)
+    assert peer.batch_decode(ids, skip_special_tokens=True) == [model.tokenizer.decode(row) for row in ids]  # type: ignore[union-attr]
+    again = atento.load(folder)
+    assert again.tokenizer is not None and model.tokenizer is not None
+    assert [again.tokenizer.with_specials(again.tokenizer.encode(text))[0] for text in texts] == ids
+    first, second = (model.tokenizer.encode(text) for text in ("o gato", "a gata"))
+    given = peer("o gato", "a gata", return_token_type_ids=True)
+    assert (given["input_ids"], given["token_type_ids"]) == again.tokenizer.with_specials(first, second)
+    for text in ("<mask> </s>", "<s>o <unk> gato<pad>"):  # the contract holds after a reload
+        assert again.tokenizer.encode(text) == model.tokenizer.encode(text)
+        assert not {0, 2, 3, 4} & set(again.tokenizer.encode(text))
+
+
+def test_w3_our_reload_gives_what_the_run_gave(saved: Saved) -> None:
+    model, folder = saved
+    again = atento.load(folder)
+    assert (again.config["task"], again.config["name"]) == (model.config["task"], model.config["name"])
+    assert again.decoding == model.decoding
+    np.testing.assert_allclose(again.embed(TEXTS), model.embed(TEXTS), atol=1e-6)
+    if model.config["task"] == PAIRS:
+        assert again.translate(TEXTS) == model.translate(TEXTS)
+    if model.config["task"] == CAUSAL:
+        assert again.generate(TEXTS) == model.generate(TEXTS)
+    assert again.attend("o gato", *["a gata"] * (model.config["task"] == PAIRS)).tokens
+
+
+@pytest.mark.parametrize("name", OF[MASKED])
+def test_w3_fill_mask_and_masked_logits(name: str, tmp_path: Path) -> None:
+    model = made(name, tmp_path)
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    network = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    fill = transformers.pipeline("fill-mask", model=network, tokenizer=stock(folder), top_k=5)
+    for text in ("o gato <mask> alto", "  a <mask>  viu o cão.", "<mask>", "ação e <mask>!"):
+        ids = torch.tensor([[2, *model.tokenizer.encode_with_mask(text), 3]])  # type: ignore[union-attr]
+        with torch.no_grad():
+            logits = model.network(ids).logits[0]  # type: ignore[operator]
+            theirs = network(**stock(folder)(text, return_tensors="pt")).logits[0]
+        torch.testing.assert_close(theirs, logits, atol=1e-4, rtol=1e-4)
+        best = torch.softmax(logits[ids[0].tolist().index(4)], -1).topk(5)
+        found = fill(text)
+        assert [one["token"] for one in found] == best.indices.tolist()
+        assert [one["score"] for one in found] == pytest.approx(best.values.tolist(), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", OF[PAIRS])
+def test_w3_generate_writes_our_translations(name: str, tmp_path: Path) -> None:
+    """Greedy as asked for, and the model's own beam where `generate` is told nothing; one text and a batch."""
+    model = made(name, tmp_path)
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    peer, network = stock(folder), transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    texts = [text for text in [*TEXTS, *LEARNED[:8]] if text.strip()]  # a blank text is blank here, by contract
+    greedy = {"num_beams": 1, "do_sample": False, "max_new_tokens": 9}
+    given = [peer(text, return_tensors="pt") for text in texts]
+    one = [peer.decode(network.generate(**inputs, **greedy)[0], skip_special_tokens=True) for inputs in given]
+    assert one == model.translate(texts, beam=1, max_new_tokens=9) and len(set(one)) > 4
+    found = network.generate(**peer(texts, return_tensors="pt", padding=True))
+    whole = [i for i, row in enumerate(found) if 3 in row[1:]]  # of outputs that are cut theirs prefers other ones
+    wanted = model.translate(texts)
+    assert [peer.decode(found[i], skip_special_tokens=True) for i in whole] == [wanted[i] for i in whole] and whole
+
+
+@pytest.mark.parametrize("name", OF[CAUSAL])
+def test_w3_generate_and_text_generation_go_on_as_we_do(name: str, tmp_path: Path) -> None:
+    model = made(name, tmp_path)
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    peer, network = stock(folder), transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    texts = [*TEXTS, *LEARNED[:6]]
+    greedy = {"num_beams": 1, "do_sample": False, "max_new_tokens": 9}
+    wanted = [one[0].hypothesis.ids for one in model.generations(texts, beam=1, max_new_tokens=9)]
+    batch = peer(texts, return_tensors="pt", padding=True)  # on the left, as the exported settings say
+    for given in ([peer(text, return_tensors="pt") for text in texts], [batch]):
+        found = [
+            row[inputs["input_ids"].shape[1] :] for inputs in given for row in network.generate(**inputs, **greedy)
+        ]
+        ends = [[*row.tolist(), 3].index(3) for row in found]
+        assert [row[:end].tolist() for row, end in zip(found, ends)] == wanted
+    texts = [text for text in texts if text.strip()]
+    pipe = transformers.pipeline("text-generation", model=network, tokenizer=peer)
+    shown = [one[0]["generated_text"].strip() for one in pipe(texts, return_full_text=False, **greedy)]
+    assert shown == [text.strip() for text in model.generate(texts, beam=1, max_new_tokens=9)]
+    assert len(set(shown)) > 4
+
+
+@pytest.mark.parametrize("name", OF[MASKED])
+def test_w3_sentence_transformers_encodes_as_we_embed(name: str, tmp_path: Path) -> None:
+    """The mean over a masked model's last layer; with the model's own pooling, as the exported files say."""
+    library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
+    model = made(name, tmp_path)
+    texts = [*TEXTS, " ".join(LEARNED[:20])]  # the last is longer than the network
+    plain = model.save(tmp_path / "plain", layout="huggingface")
+    model.config["embedding"] = {"pooling": "max", "normalize": True, "max_len": 20}
+    pooled = model.save(tmp_path / "pooled", layout="huggingface")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for folder, options in ((plain, {"pooling": "mean", "normalize": False, "max_len": None}), (pooled, {})):
+            found = library.SentenceTransformer(str(folder), device="cpu").encode(texts)
+            np.testing.assert_allclose(found, model.embed(texts, **options), atol=1e-5)
+            np.testing.assert_allclose(atento.load(folder).embed(texts), model.embed(texts, **options), atol=1e-6)
+    assert atento.load(pooled).config["embedding"] == model.config["embedding"]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "character", "byte", "wordpiece", "word"])
+def test_w3_every_kind_of_tokenizer_or_a_refusal(kind: str, tmp_path: Path) -> None:
+    """Where decoding cannot be said, a model that writes is refused; one that reads is not."""
+    reader = made("bert-tiny", tmp_path, kind)
+    folder = reader.save(tmp_path / "reader", layout="huggingface")
+    assert stock(folder)([*TEXTS, *LEARNED[:40]])["input_ids"] == rows(reader, [*TEXTS, *LEARNED[:40]])
+    writer = made("gpt2", tmp_path, kind)
+    if kind in ("word", "wordpiece"):
+        with pytest.raises(CapabilityError, match=f"cannot say where a {kind} tokenizer puts spaces"):
+            writer.save(tmp_path / "writer", layout="huggingface")
+        assert not (tmp_path / "writer").exists()
+        return
+    peer = stock(writer.save(tmp_path / "writer", layout="huggingface"))
+    ids = rows(writer, [*TEXTS, *LEARNED[:40]])
+    unk = writer.tokenizer.unk_id  # type: ignore[union-attr]
+    ids = [[i for i in row if i != unk] for row in ids]  # theirs is hidden with the other special tokens, ours is seen
+    assert peer.batch_decode(ids, skip_special_tokens=True) == [writer.tokenizer.decode(row) for row in ids]  # type: ignore[union-attr]
+
+
+def test_w3_what_sentence_transformers_cannot_say_is_refused(tmp_path: Path) -> None:
+    model = made("bert-tiny", tmp_path)
+    model.config["embedding"] = {"layer": 0}
+    with pytest.raises(CapabilityError, match="pools the last layer only: got layer 0"):
+        model.save(tmp_path / "out", layout="huggingface")
