@@ -18,6 +18,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from atento.text import Tokenizer
+from atento.text.exporting import exported_files
 from atento.text.lengths import pad_batch, truncate
 from atento.text.spm import read_model
 from atento.world import write
@@ -387,6 +388,11 @@ def both(layout: Callable[[str], Path]) -> Callable[[str], Pair]:
     return pair
 
 
+def begun(name: str, texts: list[str]) -> list[str]:
+    """The texts, for Llama those that begin with no space: there `transformers` loses one that SentencePiece keeps."""
+    return [text for text in texts if not text.startswith((" ", "\u2581"))] if name == "llama" else texts
+
+
 # Ids and text
 
 
@@ -395,8 +401,8 @@ def test_d1_d2_the_ids_are_those_of_transformers_on_two_thousand_strings(
     name: str, both: Callable[[str], Pair]
 ) -> None:
     ours, peer = both(name)
-    texts = strings()
-    assert len(texts) == 2000
+    assert len(strings()) == 2000
+    texts = begun(name, strings())
     expected = peer(texts, add_special_tokens=False)["input_ids"]
     wrong = [text for text, a, b in zip(texts, ours.encode_batch(texts), expected, strict=True) if a != b]
     assert wrong == []
@@ -546,7 +552,8 @@ def test_the_same_tokenizer_saved_by_transformers_as_tokenizer_json(
     peer.save_pretrained(tmp_path)
     assert (tmp_path / "tokenizer.json").is_file()
     other = Tokenizer.load(tmp_path)
-    assert other.encode_batch(strings()) == ours.encode_batch(strings())
+    texts = begun(name, strings())
+    assert other.encode_batch(texts) == ours.encode_batch(texts)
     a, b = ours.encode("o gato"), ours.encode("pulou")
     assert other.with_specials(a, b) == ours.with_specials(a, b)
 
@@ -580,6 +587,43 @@ def test_d2_plain_text_is_cut_as_sentencepiece_cuts_it(name: str, layout: Callab
         if name == "xlm-roberta":
             ids = [3 if i == 0 else i + 1 for i in ids]  # fairseq's numbers
         assert ours.encode(text) == ids
+
+
+BLANKS = ["", " ", "  ", "  a gata", "a  gata", " a gata ", "a\tgata", "o gato   ", "   o  gato\r\n viu ", "\n"]
+
+
+@pytest.mark.parametrize(
+    ("name", "one_space", "prefix"),
+    [
+        ("t5", False, True),
+        ("t5", True, False),
+        ("xlm-roberta", False, False),
+        ("llama", False, True),
+        ("llama", True, True),
+    ],
+)
+def test_w14_spaces_are_those_of_sentencepiece(name: str, one_space: bool, prefix: bool, tmp_path: Path) -> None:
+    """`remove_extra_whitespaces` and `add_dummy_prefix` as the model says; read again from what is exported too."""
+    spaces = {"remove_extra_whitespaces": one_space, "add_dummy_prefix": prefix}
+    kinds = {"t5": ("spiece.model", T5_IDS), "xlm-roberta": ("sentencepiece.bpe.model", {})}
+    identity = {"model_type": "bpe", "byte_fallback": True, "normalization_rule_name": "identity"}
+    file, settings = kinds.get(name, ("tokenizer.model", identity))
+    model = spm_file(tmp_path, "spaces", **settings, **spaces)
+    ours = Tokenizer.load(put(tmp_path / name, {file: model}))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    plain = [text for text in strings() if text.isascii() and "--" not in text] + BLANKS
+    for text in [*plain, *(f"  {text} " for text in sentences()[:100])]:
+        ids = processor.encode(text)
+        if name == "xlm-roberta":
+            ids = [3 if i == 0 else i + 1 for i in ids]  # fairseq's numbers
+        if text in BLANKS or not any(char * 9 in text for char in set(text)):  # of equal scores it takes the other
+            assert ours.encode(text) == ids, text
+    exported = put(tmp_path / "exported", dict(exported_files(ours, ours.template(), name, {})))
+    put(exported, {"config.json": {"model_type": name}})
+    peer = transformers.AutoTokenizer.from_pretrained(exported)
+    if protobuf() or (exported / "tokenizer.json").is_file():
+        assert peer(plain, add_special_tokens=False)["input_ids"] == ours.encode_batch(plain)
+    assert Tokenizer.load(exported).encode_batch(plain) == ours.encode_batch(plain)
 
 
 def test_unigram_with_byte_fallback_spells_unknown_letters(tmp_path: Path) -> None:

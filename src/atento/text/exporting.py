@@ -46,7 +46,8 @@ def exported_files(
     if tokenizer.own:
         config["atento"] = {"kind": tokenizer.kind, "lowercase": tokenizer.lowercase}
     contents = {DEFINITION: data, CONFIG: config}
-    return {name: (json.dumps(one, ensure_ascii=False, indent=2) + "\n").encode() for name, one in contents.items()}
+    written = {name: (json.dumps(one, ensure_ascii=False, indent=2) + "\n").encode() for name, one in contents.items()}
+    return {name: one for name, one in tokenizer.files().items() if name.endswith(".model")} | written
 
 
 def post_processor(template: Template, names: Mapping[int, str]) -> dict[str, Any] | None:

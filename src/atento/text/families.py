@@ -6,12 +6,12 @@ XLM-R and Llama (spec rows D1, D2).
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from atento.errors import TokenizerError
 from atento.text.folder import as_object, as_text, token_text
@@ -42,12 +42,16 @@ class Sources:
 
 @dataclass(frozen=True)
 class Built:
-    """The library's tokenizer and its kind; `specials`: special strings that the files themselves declare."""
+    """The library's tokenizer and its kind; `specials`: special strings that the files themselves declare.
+
+    `stock`: whether the classes of `transformers` cut text alike from the same files.
+    """
 
     backend: tokenizers.Tokenizer
     kind: str
     lowercase: bool = False
     specials: tuple[str, ...] = ()
+    stock: bool = True
 
 
 def digest(content: bytes) -> str:
@@ -201,31 +205,58 @@ def _read(sources: Sources, name: str, family: str, *kinds: str) -> SentencePiec
     return model
 
 
-def _unigram(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id: int, prefix: str) -> Built:
-    """Unigram behind the model's own normalisation, words told apart by `▁`; one `▁` in front if `prefix` is "always".
+def _charsmap(model: SentencePieceModel) -> list[normalizers.Normalizer]:
+    """The model's table of replacements, if it has one, as the library runs it."""
+    if not model.charsmap:
+        return []
+    try:
+        return [normalizers.Precompiled(model.charsmap)]
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises bare Exception, and its panics are no Exception
+        raise TokenizerError(f"the table of replacements of the model cannot be read: {error}") from None
+
+
+def _spaces(model: SentencePieceModel, prefix: bool) -> normalizers.Normalizer:
+    """SentencePiece's own normalisation, step by step: table, spaces removed if it says so, one in front, `▁` for each.
+
+    The whole text is then cut at once: no pre-tokenizer stands between, which would lose spaces at either end.
+    """
+    steps = _charsmap(model)
+    if steps and steps[0].normalize_str("\r") == steps[0].normalize_str("\n") == " ":
+        steps.insert(0, normalizers.Replace("\r\n", "  "))  # two characters to SentencePiece, one to the library
+    if model.one_space:
+        steps += [normalizers.Replace(Regex(r"\A +| +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+    if prefix:
+        steps.append(normalizers.Prepend(SPACE))
+    return normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+
+
+def _unigram(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id: int, prefix: bool) -> Built:
+    """Unigram behind the model's own normalisation, words told apart by `▁`; one `▁` in front if `prefix`.
 
     The library reads SentencePiece's table of replacements; it takes a letter with its marks as one, where
     SentencePiece takes the longest entry, so that some rare piles of marks come out differently; `transformers` does as
     we do.
     """
     backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, model.byte_fallback))
-    if model.charsmap:
-        try:
-            backend.normalizer = normalizers.Precompiled(model.charsmap)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # the library raises bare Exception, and its panics are no Exception
-            raise TokenizerError(f"the table of replacements of the model cannot be read: {error}") from None
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.WhitespaceSplit(),
-            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prefix, split=True),
-        ]
-    )
-    if model.byte_fallback:
-        backend.decoder = _spelt(strip=prefix == "always")
+    usual = model.one_space and prefix
+    scheme = "always" if prefix else "never"
+    if usual:
+        table = _charsmap(model)
+        backend.normalizer = table[0] if table else None
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.WhitespaceSplit(),
+                pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=True),
+            ]
+        )
     else:
-        backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme=prefix, split=True)
+        backend.normalizer = _spaces(model, prefix)
+    if model.byte_fallback or not usual:
+        backend.decoder = _spelt(strip=prefix)
+    else:
+        backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=True)
     backend.add_tokens(
         [
             AddedToken(piece.text, normalized=False, special=False)
@@ -235,7 +266,7 @@ def _unigram(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id:
     )
     known = {text for text, _ in pieces}
     specials = [p.text for p in model.pieces if p.text in known and (p.type == CONTROL or "<extra_id_" in p.text)]
-    return Built(backend, "unigram", specials=tuple(specials))
+    return Built(backend, "unigram", specials=tuple(specials), stock=usual)
 
 
 def _spelt(strip: bool) -> decoders.Decoder:
@@ -256,8 +287,8 @@ def t5(sources: Sources) -> Built:
         raise TokenizerError(f"`extra_ids` in {sources.directory} must lie in 0 ... 10000: got {count!r}")
     pieces = [(piece.text, piece.score) for piece in model.pieces]
     extra = sentinels(count)
-    built = _unigram(model, [*pieces, *((text, 0.0) for text in reversed(extra))], model.unk_id, "always")
-    return Built(built.backend, built.kind, specials=(*built.specials, *extra))
+    built = _unigram(model, [*pieces, *((text, 0.0) for text in reversed(extra))], model.unk_id, model.dummy_prefix)
+    return replace(built, specials=(*built.specials, *extra))
 
 
 def xlm_roberta(sources: Sources) -> Built:
@@ -271,18 +302,20 @@ def xlm_roberta(sources: Sources) -> Built:
         raise TokenizerError(f"{path} must begin with <unk>, <s> and </s>, which fairseq's ids count on")
     front = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     pieces = [(piece.text, piece.score) for piece in model.pieces[3:]]
-    prefix = "always" if sources.flag("add_prefix_space", True) else "never"
+    prefix = bool(sources.flag("add_prefix_space", model.dummy_prefix))
     return _unigram(model, [*front, *pieces, ("<mask>", 0.0)], 3, prefix)
 
 
 def llama(sources: Sources) -> Built:
     """Llama 1 and 2 (Touvron et al. 2023), from `tokenizer.model`: no normalisation, unknown letters as bytes.
 
-    Setting: `add_prefix_space` (true).
+    Setting: `add_prefix_space` (as the model says). Spaces are those of SentencePiece itself: a text that begins with
+    a space gets one more in front; classes of `transformers` take the one for the other.
     """
     model = _read(sources, "tokenizer.model", "llama", "bpe", "unigram")
     vocabulary = {piece.text: i for i, piece in enumerate(model.pieces)}
-    prefix = "never" if sources.flag("add_prefix_space", None) is False else "always"
+    given = sources.flag("add_prefix_space", None)
+    prefix = model.dummy_prefix if given is None else given
     unk = model.pieces[model.unk_id].text
     library: models.Model
     if model.kind == "bpe":
@@ -291,9 +324,10 @@ def llama(sources: Sources) -> Built:
         scored = [(piece.text, piece.score) for piece in model.pieces]
         library = models.Unigram(scored, model.unk_id, model.byte_fallback)
     backend = tokenizers.Tokenizer(library)
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prefix, split=False)
-    backend.decoder = _spelt(strip=prefix == "always")
+    backend.normalizer = _spaces(model, prefix)
+    backend.decoder = _spelt(strip=prefix)
     backend.add_tokens(
         [AddedToken(p.text, normalized=False, special=False) for p in model.pieces if p.type == USER_DEFINED]
     )
-    return Built(backend, model.kind, specials=tuple(p.text for p in model.pieces if p.type == CONTROL))
+    specials = tuple(piece.text for piece in model.pieces if piece.type == CONTROL)
+    return Built(backend, model.kind, specials=specials, stock=False)

@@ -43,7 +43,7 @@ class Parts:
     `definition`: the text of a `tokenizer.json`, read or put together. `kind`: one of the six. `own`: whether we
     trained it. `files`: what was read, by name, byte for byte. `template`: where its model wants special tokens.
     `backend`: what cuts text where the library does not. `target`: the other side, where there are two. `family`: that
-    of the released models whose tokenizer the files say they are.
+    of the released models whose classes in `transformers` cut the same from these files.
     """
 
     definition: str

@@ -203,7 +203,9 @@ def read_released(directory: Path, config: dict[str, Any], files: dict[str, byte
         template = template_for(name, settings, specials)
     except TokenizerError as error:
         raise TokenizerError(f"{directory}: {error}") from None
-    return Parts(definition, built.kind, specials, built.lowercase, False, files, template, family=name)
+    return Parts(
+        definition, built.kind, specials, built.lowercase, False, files, template, family=name if built.stock else None
+    )
 
 
 def _stated_tokens(directory: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[int, AddedToken]:

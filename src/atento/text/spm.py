@@ -28,12 +28,19 @@ class Piece:
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """What a `.model` file says. `charsmap`: its compiled table of replacements, empty where it has none."""
+    """What a `.model` file says.
+
+    `charsmap`: its compiled table of replacements, empty where it has none. `dummy_prefix`: whether a space is put in
+    front of a text. `one_space`: whether runs of spaces are cut to one, and those at either end away
+    (`remove_extra_whitespaces`).
+    """
 
     pieces: tuple[Piece, ...]
     kind: str
     byte_fallback: bool
     charsmap: bytes
+    dummy_prefix: bool = True
+    one_space: bool = True
 
     @property
     def unk_id(self) -> int:
@@ -106,6 +113,7 @@ def read_model(data: bytes, path: Path) -> SentencePieceModel:
                 normalizer = dict(fields(_bytes(value)))
         kind = _KINDS.get(int((trainer or {}).get(3, 1)), "unknown")
         charsmap = _bytes((normalizer or {}).get(2, b""))
+        spaces = [bool((normalizer or {}).get(number, 1)) for number in (3, 4)]
     except (ValueError, struct.error) as error:
         raise TokenizerError(f"{path} must be a whole SentencePiece model: {error}") from None
     if trainer is None or normalizer is None or not pieces:
@@ -121,7 +129,7 @@ def read_model(data: bytes, path: Path) -> SentencePieceModel:
         if piece.text in seen:
             raise TokenizerError(f"the pieces of {path} must differ from one another: got {piece.text!r} again at {i}")
         seen.add(piece.text)
-    return SentencePieceModel(tuple(pieces), kind, bool(trainer.get(35, 0)), charsmap)
+    return SentencePieceModel(tuple(pieces), kind, bool(trainer.get(35, 0)), charsmap, *spaces)
 
 
 def _piece(value: int | bytes) -> Piece:
