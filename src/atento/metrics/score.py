@@ -66,10 +66,10 @@ class Score:
 
     def _repr_html_(self) -> str:
         """A table for notebooks: the value, its parts and its settings."""
-        rows = {escape(self.name): f"<b>{self.value:.4g}</b>"}
-        rows |= {escape(name): f"{value:.4g}" for name, value in self.parts.items()}
-        rows["settings"] = escape(self.settings)
-        cells = (f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' for name, value in rows.items())
+        rows = [(self.name, f"{self.value:.4g}")]
+        rows += [(name, f"{value:.4g}") for name, value in self.parts.items()]
+        rows.append(("settings", self.settings))
+        cells = (f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in rows)
         return f"<table>{''.join(cells)}</table>"
 
 

@@ -64,13 +64,11 @@ class TrainedRun:
 
     def _repr_html_(self) -> str:
         """A table for notebooks: folder, task, last step, best validation score, test scores."""
-        rows = {"run": str(self.folder), "task": self.task, "last step": f"{self.step:,}"}
+        rows = [("run", str(self.folder)), ("task", self.task), ("last step", f"{self.step:,}")]
         if self.best is not None:
-            rows["best validation score"] = f"{self.best:.4g} at step {self.best_step:,}"
-        rows |= {f"test {name}": f"{value:.4g}" for name, value in (self.test or {}).items()}
-        cells = (
-            f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in rows.items()
-        )
+            rows.append(("best validation score", f"{self.best:.4g} at step {self.best_step:,}"))
+        rows += [(f"test {name}", f"{value:.4g}") for name, value in (self.test or {}).items()]
+        cells = (f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in rows)
         return f"<table>{''.join(cells)}</table>"
 
 
