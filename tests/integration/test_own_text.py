@@ -1,6 +1,7 @@
 """Shipped recipes on text of one's own, by the command that README shows: where validation and errors come from."""
 
 import json
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,26 @@ def test_w6_readmes_line_validates_on_the_text_that_was_given(server: ForkServer
     assert not any(name.startswith("test_") for event in events for name in event)
     again = server.run(*command, cwd=here)
     assert again.status == 0 and "already finished" in again.stderr
+
+
+def test_a_hard_wrapped_book_is_joined_and_packed(server: ForkServer, here: Path) -> None:
+    texts = [pair.target for pair in write("train", 900)]
+    whole = [" ".join(texts[at : at + 6]) for at in range(0, 900, 6)]
+    (here / "book.txt").write_text("\n\n".join(textwrap.fill(text, 60) for text in whole), encoding="utf-8")
+    lines = (here / "book.txt").read_text(encoding="utf-8").count("\n")
+    small = [*SMALL, "training.learning_rate=2e-2", "training.steps=12", "data.max_len=48"]
+    scores = {}
+    for pack in ("none", "isolated", "stream"):
+        given = ["data.train={file: book.txt, paragraphs: true}", f"data.pack={pack}"]
+        done = server.run("train", "micro-world-lm", *given, *small, "--out", pack, cwd=here)
+        assert done.status == 0, done.stderr
+        assert "15 of 150 training texts held out for validation\n" in done.stderr and lines > 500
+        assert ("135 texts packed into" in done.stderr) == (pack != "none")
+        kept = [json.loads(line) for line in (here / pack / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        scores[pack] = [event["perplexity"] for event in kept if event["event"] == "valid"]
+        assert scores[pack][-1] < 0.9 * scores[pack][0]
+    peeked = server.run("data", "peek", "micro-world-lm", *given, *small, "--count", "1", "--json", cwd=here)
+    assert len(json.loads(peeked.stdout)["ids"]["tokens"]) == 48
 
 
 def test_r1_word_vectors_of_too_little_text(server: ForkServer, here: Path) -> None:

@@ -77,6 +77,12 @@ def check(recipe: Recipe, reading: Reading) -> None:
             f"{place}: task {recipe.task} needs network.architecture {' or '.join(rules.architectures)}, which "
             f"{rules.why}: got {architecture!r}"
         )
+    if recipe.data.pack == "isolated" and architecture == "recurrent-lm":
+        place = reading.origins.get("data.pack", "data.pack")
+        raise RecipeError(
+            f"{place}: data.pack isolated needs network.architecture decoder: a recurrent network reads on from one "
+            "text into the next; stream or none"
+        )
     masked = recipe.task == "masked-language-modeling"
     if masked and all(head.kind != "masked-language-model" for head in recipe.network.heads):
         place = reading.origins.get("network.heads") or reading.places.get("network", "network")
@@ -133,6 +139,8 @@ def _source_problem(source: SourceConfig) -> tuple[str, str] | None:
     if source.memory is not None:
         return None
     columns = {"source": source.source, "target": source.target}
+    if source.paragraphs:
+        return "paragraphs", "has `paragraphs`, and line N of one side must answer line N of the other"
     if source.text is not None:
         return "text", f"has a `text`, and this task reads pairs: {_FORMS['pairs']}"
     if source.world is not None:
@@ -170,6 +178,9 @@ def _text_problem(source: SourceConfig) -> tuple[str, str] | None:
     for key in ("source", "target"):
         if getattr(source, key) is not None:
             return key, f"has a `{key}`, and this task reads texts: {_FORMS['texts']}"
+    if source.paragraphs and (source.world is not None or str(source.file).removesuffix(".gz").endswith(_TABLES)):
+        kind = "the micro-world" if source.world is not None else "a file with columns"
+        return "paragraphs", f"is {kind}: `paragraphs` joins the lines of a text file"
     if source.world is not None:
         if source.file is not None:
             return "file", f"is a split of the micro-world, so `file` may not stand beside `world`: got {source.file!r}"
@@ -220,6 +231,8 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         yield from said("training.validate_every", "there is no data.valid")
         if not recipe.data.test:
             yield from said("metrics", "there is neither data.valid nor data.test")
+    if recipe.data.pack != "none" and recipe.task != "language-modeling":
+        yield from said("data.pack", f"it is for task language-modeling: got {recipe.task}")
     if decoding.beam == 1:
         yield from said("decoding.length_penalty", "a beam of 1 compares no lengths")
     if RULES[recipe.task].data != "pairs":

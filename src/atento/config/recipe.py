@@ -48,6 +48,8 @@ class SourceConfig:
     """
     seed: int = 1
     """Which sentences of the micro-world are drawn. It has no effect on files."""
+    paragraphs: bool = False
+    """Join the hard-wrapped lines of a text file into paragraphs, as books need it; otherwise each line is a text."""
 
     def __post_init__(self) -> None:
         if self.count is not None and self.count < 1:
@@ -73,6 +75,11 @@ class DataConfig:
     max_len: int = 256
     """Longest training example, in tokens; longer ones are left out and counted, so that one line cannot exhaust
     memory. [at least 1] Raise it for documents; memory grows with it.
+    """
+    pack: Literal["none", "isolated", "stream"] = "none"
+    """How language modelling fills its rows of `max_len` tokens. none: a row a text. isolated: rows full of texts, each
+    of which attends to itself alone. stream: rows full of running text, which attends to all before it in the row; for
+    books.
     """
     skip_bad: bool = False
     """Leave broken records out and count them in a warning, instead of refusing the file."""

@@ -1,7 +1,7 @@
 """Texts as examples of one language: what follows each token, or what stood where a mask stands; seekable batches."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 import numpy as np
@@ -19,11 +19,16 @@ class TextBatch:
 
     after each token (E1)     ids "<s> o gato pulou"           labels "o gato pulou </s>"
     behind the masks (E2)     ids "<s> o <mask> pulou </s>"    labels "-  - gato    -     -"
+
+    Of rows that hold several texts, where each is to see itself alone, `documents` numbers the text of each token, -1 =
+    padding, and `position_ids` count from 0 in each text.
     """
 
     ids: Tensor
     padding_mask: Tensor
     labels: Tensor
+    documents: Tensor | None = None
+    position_ids: Tensor | None = None
 
     @property
     def targets(self) -> int:
@@ -37,7 +42,8 @@ class TextBatch:
 
     def to(self, device: torch.device | str) -> "TextBatch":
         """The batch on another device."""
-        return TextBatch(*(getattr(self, part.name).to(device) for part in fields(self)))
+        parts: dict[str, Tensor | None] = {part.name: getattr(self, part.name) for part in fields(self)}
+        return replace(self, **{name: part.to(device) for name, part in parts.items() if part is not None})
 
 
 class Layout(Protocol):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from atento.config.recipe import SourceConfig
 from atento.data.memory import Records, called, held, records_in
+from atento.data.paragraphs import paragraphs
 from atento.data.source_lines import open_binary, scan
 from atento.data.source_records import pairs_in
 from atento.data.sources import FILE_KINDS, Origins, collect, fingerprint, read_pairs
@@ -43,7 +44,8 @@ class Texts:
 def read_texts(
     source: SourceConfig, folder: Path, *, skip_bad: bool = False, memory: Mapping[str, Records] | None = None
 ) -> Texts:
-    """Read one source of a recipe: a text a line, a column, one language of the micro-world, or texts in memory.
+    """Read one source of a recipe: a text a line or a paragraph, a column, one language of the micro-world, or
+    texts in memory.
 
     Args:
         source: what to read. With `count`, reading stops once so many texts are kept.
@@ -76,6 +78,7 @@ def read_texts(
         else:
             lines = enumerate(scan(stream, source.file), start=1)
             found = (line if isinstance(line, DataError) else (number, line) for number, line in lines)
+            found = paragraphs(found) if source.paragraphs else found
         kept: list[str] = []
         return Texts(kept, *collect(found, (kept,), (source.file,), source.count, skip_bad, what="text"))
 

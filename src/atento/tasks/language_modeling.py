@@ -8,8 +8,9 @@ import torch
 from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
 from atento.data.batches import Ragged
+from atento.data.packing import packed
 from atento.data.text_batches import Layout, Masked, NextToken, TextBatches, windows
-from atento.errors import DataError
+from atento.errors import DataError, RecipeError, counted
 from atento.networks import Network
 from atento.tasks.prepare import Examples
 from atento.text.tokenizer import Tokenizer
@@ -23,14 +24,21 @@ def causal_batches(
     recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, split: Examples, say: Callable[[str], None]
 ) -> TextBatches:
     """Each text between BOS and EOS; one longer than `data.max_len` tokens goes on in a further example, where it was
-    left, without what stood before."""
-    ids = _encoded(tokenizer, split)
-    pieces = [
-        piece
-        for row in ids
-        for piece in windows([tokenizer.bos_id, *row, tokenizer.eos_id], _longest(recipe, network) + 1, overlap=1)
-    ]
-    _told(say, len(ids), len(pieces), recipe)
+    left, without what stood before. With `data.pack`, examples are full rows of texts one behind the other.
+
+    Raises:
+        RecipeError: texts packed in isolation for a network that is not attention's alone.
+    """
+    texts = [[tokenizer.bos_id, *row, tokenizer.eos_id] for row in _encoded(tokenizer, split)]
+    longest = _longest(recipe, network)
+    if recipe.data.pack != "none":
+        if recipe.data.pack == "isolated" and network.architecture != "decoder":
+            raise RecipeError(f"`data.pack` isolated needs a decoder: got a {network.architecture}; stream or none")
+        rows, layout = packed(texts, longest, pad_id=network.pad_id, isolated=recipe.data.pack == "isolated")
+        say(f"{counted(len(texts), 'text')} packed into {counted(len(rows), 'row')} of {longest} tokens")
+        return TextBatches(rows, layout, budget=recipe.training.batch_tokens, seed=recipe.training.seed)
+    pieces = [piece for text in texts for piece in windows(text, longest + 1, overlap=1)]
+    _told(say, len(texts), len(pieces), recipe)
     return _batches(recipe, pieces, NextToken(network.pad_id))
 
 

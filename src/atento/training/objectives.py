@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
-from atento.attention.masks import prefix
+from atento.attention.masks import causal, documents, prefix
 from atento.data.batches import Seq2SeqBatch
 from atento.data.text_batches import TextBatch
 from atento.data.windows import WindowBatch
@@ -49,8 +49,14 @@ def seq2seq_loss(
 def causal_loss(
     network: Decoder | RecurrentLM, batch: TextBatch, smoothing: float, random: Randomness | None
 ) -> tuple[Tensor, Tensor]:
-    """-Σ log p(w_t+1 | w_≤t) over real targets (E1). Padding stands behind, where nobody looks, so none is masked."""
-    output = network(batch.ids, random=random, project=False)
+    """-Σ log p(w_t+1 | w_≤t) over real targets (E1). Padding stands behind, where nobody looks, so none is masked.
+
+    Of a row that holds several documents, each sees itself alone, its positions counted from 0.
+    """
+    packed: dict[str, Any] = {}
+    if batch.documents is not None:
+        packed = {"mask": causal() & documents(batch.documents), "position_ids": batch.position_ids}
+    output = network(batch.ids, random=random, project=False, **packed)
     return _at_labels(network, output.hidden, batch.labels, smoothing)
 
 
