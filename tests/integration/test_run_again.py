@@ -112,6 +112,54 @@ def test_a_refusal_names_three_differences_and_where_the_rest_stands(
     assert "; and 4 more (its recipe is run/recipe.yaml). Give another folder" in done.stderr
 
 
+def test_a_run_folder_goes_on_and_is_extended(server: ForkServer, place: Path, run: Path) -> None:
+    """`train RUN`: from anywhere, with the recipe that the run keeps, and with more steps."""
+    away = place / "away"
+    away.mkdir()
+    done = server.run("train", "../run", "--threads", "1", cwd=away)
+    assert (done.status, done.stderr) == (0, "already finished: ../run, step 8\n")
+    done = server.run("train", "../run", "training.steps=12", "--threads", "1", cwd=away)
+    assert done.status == 0 and "going on with ../run from step 8" in done.stderr and "warning" not in done.stderr
+    assert server.run(*TINY[:-1], "training.steps=12", "--out", "once", cwd=place).status == 0
+    assert differences(run, place / "once") == []
+    done = server.run("train", "../run", "training.seed=2", cwd=away)
+    assert done.status == 2 and "is a run of another recipe: training.seed: 1 -> 2" in done.stderr
+    assert "steps: 12" in server.run("config", "show", "../run", cwd=away).stdout
+
+
+def test_a_runs_own_recipe_makes_it_again_elsewhere(server: ForkServer, place: Path, run: Path) -> None:
+    """The same data, the same losses bit for bit, and not a warning; the original recipe still goes on with the run."""
+    again = place / "away" / "again"
+    again.parent.mkdir()
+    shutil.copy(run / "recipe.yaml", again.parent / "mine.yaml")
+    for number, recipe in enumerate((run / "recipe.yaml", "mine.yaml", run)):
+        out = again.with_name(f"again-{number}")
+        done = server.run("train", recipe, "--out", out, "--threads", "1", cwd=again.parent)
+        assert done.status == 0 and "warning" not in done.stderr, done.stderr
+        assert differences(out, place / "run") == []
+    checked = server.run("config", "check", run / "recipe.yaml", cwd=place)
+    assert (checked.stdout, checked.stderr) == ("ok\n", "")
+    assert "already finished" in server.run(*TINY, "--out", again.with_name("again-0"), cwd=place).stderr
+
+
+def test_a_recipe_with_a_tokenizer_and_a_first_model_is_usable_again_too(
+    server: ForkServer, place: Path, run: Path
+) -> None:
+    """Paths of `tokenizer` and `init` are kept whole; options that a task or `init` brings are not warned of."""
+    away = place / "away"
+    away.mkdir()
+    for number, more in enumerate(
+        (["~tokenizer", "tokenizer.path=run/tokenizer"], ["init=run", "~network", "~tokenizer"])
+    ):
+        out = place / f"first-{number}"
+        assert server.run(*TINY, *more, "--out", out, cwd=place).status == 0
+        again = ["train", out / "recipe.yaml", "--threads", "1", "--out", f"again-{number}"]
+        done = server.run(*again, cwd=away)
+        assert done.status == 0 and "warning" not in done.stderr, done.stderr
+        assert differences(out, away / f"again-{number}") == []
+        assert "already finished" in server.run(*TINY, *more, "--out", out, cwd=place).stderr
+
+
 def test_r9_force_moves_the_old_folder_aside(server: ForkServer, place: Path, run: Path) -> None:
     before = snapshot(run)
     command = [*TINY, "training.seed=2", "--out", "run", "--force"]

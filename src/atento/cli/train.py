@@ -19,7 +19,9 @@ def train(
     recipe: Annotated[
         str,
         typer.Argument(
-            metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.", autocompletion=completion.recipes
+            metavar="RECIPE",
+            help="A YAML file, the name of a shipped recipe, or a run folder to go on with.",
+            autocompletion=completion.recipes,
         ),
     ],
     overrides: Annotated[

@@ -1,5 +1,6 @@
 """What holds between the keys of a recipe: refusals with their places, and warnings about options without effect."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import get_args
@@ -8,7 +9,7 @@ from atento.config import schema
 from atento.config.decoding import UTILITIES
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.schema import Reading
-from atento.config.tasks import RULES
+from atento.config.tasks import RULES, with_defaults
 from atento.config.yaml12 import Written
 from atento.errors import RecipeError, nearest
 
@@ -204,12 +205,21 @@ def doubtful(recipe: Recipe, reading: Reading) -> list[str]:
     return list(_warnings(recipe, reading.origins))
 
 
+def _defaults(task: str) -> dict[str, object]:
+    """What a recipe of this task holds where nothing is written, by dotted key: a run's recipe writes that down too."""
+    sources = {split: [{"world": "train"}] for split in SPLITS}
+    tree = schema.as_written({"task": task, "data": sources}, "")
+    return schema.flatten(schema.Reading().build(Recipe, with_defaults(tree), ""))
+
+
 def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     """The rules, each beside its sentence; `written` holds the keys that are not defaults."""
     training, decoding = recipe.training, recipe.decoding
+    values, default = schema.flatten(recipe), _defaults(recipe.task)
 
     def said(key: str, why: str) -> Iterator[str]:
-        if not written.get(key, "task ").startswith("task "):
+        as_usual = key in values and values[key] == default.get(re.sub(r"^(data\.\w+)\.\d+", r"\1.0", key), values)
+        if not as_usual and not written.get(key, "task ").startswith("task "):
             yield f"{written[key]}: {key} has no effect: {why}"
 
     for name, usual, most in (("learning_rate", "1e-5 to 1e-2", 0.1), ("weight_decay", "0 to 0.3", 1.0)):

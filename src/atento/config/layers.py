@@ -49,7 +49,7 @@ def shipped_text(name: str) -> str:
 
 
 def open_recipe(name: str | Path, beside: Path | None = None) -> RecipeFile:
-    """Find and read a recipe: a file, `-` for standard input, or the name of a shipped one.
+    """Find and read a recipe: a file, a run folder's, `-` for standard input, or the name of a shipped one.
 
     Args:
         name: what the user wrote; a relative path starts at `beside`, or at the current directory.
@@ -63,6 +63,8 @@ def open_recipe(name: str | Path, beside: Path | None = None) -> RecipeFile:
         )
     path = Path(name) if beside is None else beside / name
     try:
+        if (path / "run.json").is_file() and str(name) not in shipped():
+            path /= "recipe.yaml"  # what the run keeps
         if path.is_dir() and str(name) not in shipped():
             raise RecipeError(f"{path} is a folder; a recipe is a YAML file or one of {', '.join(shipped())}")
         if not path.exists() or path.is_dir():

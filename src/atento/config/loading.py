@@ -50,8 +50,8 @@ def load_recipe(
     """Read, join, check and resolve a recipe; later wins: default, file (its `extends` first), environment, overrides.
 
     Args:
-        path_or_name: a YAML 1.2 file, `-` for standard input, the name of a shipped recipe, or a mapping of the same
-            form in Python.
+        path_or_name: a YAML 1.2 file, a run folder, `-` for standard input, the name of a shipped recipe, or a mapping
+            of the same form in Python.
         overrides: `key=value` texts with dotted keys and YAML values (`data.valid.0.file=x`; `~key` goes back to
             the default), or a mapping of dotted keys to Python values.
         memory: the splits whose data are records in memory, whatever the recipe says.

@@ -5,25 +5,47 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from atento.config.loading import dump_recipe, load_recipe, recipe_difference
+from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
 from atento.config.recipe import Recipe
 from atento.errors import TrainingError, UsageError
 from atento.precision import best_precision
 from atento.tasks.prepare import Data
 
 # What may differ between the command that began a run and the one that goes on with it.
-MAY_CHANGE = ("name", "training.steps", "training.epochs", "training.log_every", "training.keep", "training.average")
+MAY_CHANGE = (
+    "name",
+    "data.folder",
+    "training.steps",
+    "training.epochs",
+    "training.log_every",
+    "training.keep",
+    "training.average",
+)
 
 SHOWN = 3  # differences that a refusal names
 
 
+def located(loaded: LoadedRecipe) -> Recipe:
+    """The recipe with the paths that it names made absolute: what a run keeps, to be used again from anywhere."""
+    recipe, home = loaded.recipe, loaded.home
+    data, tokenizer, init = recipe.data, recipe.tokenizer, recipe.init
+    if any(source.world is None for source in (*data.train, *data.valid, *data.test)):
+        data = replace(data, folder=str(loaded.folder.resolve()))
+    if tokenizer.path is not None:
+        tokenizer = replace(tokenizer, path=str((home / tokenizer.path).resolve()))
+    if init is not None and (home / init).exists():
+        init = str((home / init).resolve())
+    return replace(recipe, data=data, tokenizer=tokenizer, init=init)
+
+
 def identity_of(
-    recipe: Recipe, data: Data, folder: Path, device: str, threads: int | None, say: Callable[[str], None]
+    loaded: LoadedRecipe, data: Data, folder: Path, device: str, threads: int | None, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """What a run is: kept in `run.json` when it begins, compared when it goes on.
 
@@ -32,7 +54,7 @@ def identity_of(
     Raises:
         UsageError: the folder holds a run of another recipe or data; names the difference.
     """
-    path = folder / "run.json"
+    path, recipe = folder / "run.json", located(loaded)
     if path.exists():
         kept = _read(path)
         refusal = _difference(kept, recipe, data, folder)
@@ -87,6 +109,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _difference(kept: dict[str, Any], recipe: Recipe, data: Data, folder: Path) -> str | None:
     before = load_recipe(folder / "recipe.yaml", environment={}).recipe
+    if _moved(before.tokenizer.path, recipe.tokenizer.path):
+        recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, path=before.tokenizer.path))
+    if _moved(before.init, recipe.init):
+        recipe = replace(recipe, init=before.init)
     different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
     if different:
         rest = len(different) - SHOWN
@@ -98,6 +124,13 @@ def _difference(kept: dict[str, Any], recipe: Recipe, data: Data, folder: Path) 
     if kept["data"] != data.fingerprint:
         return f"{folder} was trained on other data: the records have changed. Use --out or --force"
     return None
+
+
+def _moved(before: str | None, now: str | None) -> bool:
+    """Whether two paths name the same thing in another folder; its content is compared elsewhere."""
+    return (
+        None not in (before, now) and Path(str(before)).is_absolute() and Path(str(before)).name == Path(str(now)).name
+    )
 
 
 def _warned(kept: dict[str, Any], device: str, threads: int | None, say: Callable[[str], None]) -> dict[str, Any]:

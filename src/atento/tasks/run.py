@@ -27,7 +27,7 @@ from atento.errors import CheckpointError, DataError, TokenizerError, UsageError
 from atento.networks import Network, build_network, parameter_count
 from atento.precision import resolve_device
 from atento.precision import threads as thread_scope
-from atento.tasks.identity import has_begun, identity_of, write_whole
+from atento.tasks.identity import has_begun, identity_of, located, write_whole
 from atento.tasks.language_modeling import template_for
 from atento.tasks.locate import FoundModel, check_weights, fine_tuned, initial_model, lengthened, read_model
 from atento.tasks.prepare import Data, network_for, read_data, tokenizer_for
@@ -87,7 +87,8 @@ def train(
     """Train what the recipe says, into a run folder; an unfinished run is continued exactly.
 
     Args:
-        recipe: a file, the name of a shipped recipe, or a mapping of the same form: {"task": "translation", ...}.
+        recipe: a file, the name of a shipped recipe, a run folder, which goes on, or a mapping of the form of a file:
+            {"task": "translation", ...}.
         overrides: {"training.steps": 1000} or ["training.steps=1000"].
         data: records in memory for the splits that it names, in place of the recipe's: {"train": pairs, "valid": ...},
             or the training records alone. Pairs are tuples (source, target), dicts with these keys, or a tuple of two
@@ -107,7 +108,8 @@ def train(
     memory = by_split(data)
     loaded = load_recipe(recipe, given, memory=memory)
     device = resolve_device(device)
-    folder = Path(out) if out is not None else Path("runs") / loaded.recipe.name
+    again = isinstance(recipe, str | Path) and loaded.path is not None and Path(recipe).is_dir()  # a run goes on
+    folder = Path(out if out is not None else recipe if again else Path("runs") / loaded.recipe.name)
     if folder.name in ("", ".."):  # a folder is moved aside by its name
         folder = folder.resolve()
     aside = _open_folder(folder, force)
@@ -173,7 +175,7 @@ def _train(
     for warning in loaded.warnings:
         say(f"warning: {warning}")
     data = read_data(recipe, loaded.folder, say, memory)
-    identity = identity_of(recipe, data, folder, device, threads, say)
+    identity = identity_of(loaded, data, folder, device, threads, say)
     torch.set_num_threads(int(identity["threads"]))
     for part in ("checkpoints", "averaged"):
         clean(folder / part)
@@ -221,7 +223,7 @@ def _train(
             f"{identity['precision']}, {counted(int(str(identity['threads'])), 'thread')}; run folder {folder}"
         )
         run.journal.cut(0)
-    write_whole(folder / "recipe.yaml", dump_recipe(recipe))
+    write_whole(folder / "recipe.yaml", dump_recipe(located(loaded)))
     _environment(folder)
     run.reporter = Reporter(steps, run.progress.step, reporter.log)
     try:
