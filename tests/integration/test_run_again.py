@@ -388,7 +388,8 @@ def test_what_a_run_folder_holds(server: ForkServer, place: Path, run: Path) -> 
     recipe = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
     assert recipe["training"]["steps"] == 8 and recipe["network"]["d_model"] == 16
     facts = json.loads((run / "env.json").read_text(encoding="utf-8"))
-    assert {"atento", "torch", "python", "system", "command", "started"} == set(facts)
+    sizes = {"parameters", "examples", "steps"}
+    assert {"atento", "torch", "python", "system", "command", "started"} | sizes == set(facts)
     assert facts["command"].startswith("atento train tiny.yaml --threads 1 training.steps=8 --out ")
     identity = json.loads((run / "run.json").read_text(encoding="utf-8"))
     assert identity["precision"] == "float32" and identity["threads"] == 1 and len(identity["data"]) == 64

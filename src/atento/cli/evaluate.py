@@ -63,7 +63,7 @@ def evaluate(
     from atento.evaluation import evaluate as score
     from atento.metrics import metric_named
     from atento.model import load
-    from atento.training.loop import LOWER_IS_BETTER, signed
+    from atento.training.record import LOWER_IS_BETTER, signed
 
     gates = [_gate(text) for text in fail_under or []]
     asked = [] if metrics is None else metrics.split(",")

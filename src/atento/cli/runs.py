@@ -1,63 +1,243 @@
-"""`atento runs`: the runs in a folder, and one of them."""
+"""`atento runs`: the runs in a folder; one of them shown; several compared or drawn."""
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atento.cli.options import AsJson
+from atento.cli.outputs import output_file
+
+if TYPE_CHECKING:
+    from atento.inspection.curves import Panel
+    from atento.training.record import RunRecord
+
+ENDINGS = (".svg", ".png", ".html")
+_WIDEST = 32  # characters of a value in a table
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command("runs", epilog="Example:  atento runs show runs/demo")(runs)
+    app.command(
+        "runs",
+        epilog="Examples:  atento runs show runs/demo;  atento runs compare runs/a runs/b;  "
+        "atento runs plot runs/a runs/b --out curves.svg",
+    )(runs)
 
 
 def runs(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="FOLDER | show RUN", help="Default: the folder runs.")
+        list[str] | None,
+        typer.Argument(
+            metavar="FOLDER | show RUN | compare RUN RUN ... | plot RUN ...", help="Default: the folder runs."
+        ),
     ] = None,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="plot: FILE.svg, .png or .html.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs in a folder, or show one: its step, scores and checkpoints."""
+    """List the runs in a folder, show one, compare several, or plot their curves.
+
+    show: task, sizes, the checkpoint in use, scores, time and curves. compare: what differs in their recipes, and their
+    scores side by side. plot: loss, validation score and learning rate in one picture (needs matplotlib).
+    """
     from atento.errors import UsageError
 
-    words = words or ["runs"]
-    if words[0] == "show":
-        if len(words) != 2:
+    verb, given = (words[0], words[1:]) if words else ("", [])
+    if out is not None and verb != "plot":
+        raise UsageError("--out belongs to `atento runs plot`")
+    if verb == "show":
+        if len(given) != 1:
             raise UsageError("`atento runs show` takes one run folder")
-        record = _summary(Path(words[1]))
-        if record is None:
-            raise UsageError(f"{words[1]} is not a run")
-        typer.echo(json.dumps(record, ensure_ascii=False, indent=None if as_json else 2))
-        return
-    folder = Path(words[0])
-    if len(words) > 1 or not folder.is_dir():
-        raise UsageError(f"{' '.join(words)} is not a folder of runs")
-    found = [record for path in sorted(folder.iterdir()) if path.is_dir() and (record := _summary(path))]
+        _show(Path(given[0]), as_json)
+    elif verb == "compare":
+        if len(given) < 2:
+            raise UsageError(f"`atento runs compare` takes two or more run folders: got {len(given)}")
+        _compare([Path(one) for one in given], as_json)
+    elif verb == "plot":
+        if not given or out is None:
+            raise UsageError("`atento runs plot` takes run folders and --out FILE.svg, .png or .html")
+        _plot([Path(one) for one in given], output_file(out, ENDINGS))
+    else:
+        folder = Path(words[0]) if words else Path("runs")
+        if given or not folder.is_dir():
+            raise UsageError(f"{' '.join(words or ['runs'])} is not a folder of runs")
+        _list(folder, as_json)
+
+
+def _list(folder: Path, as_json: bool) -> None:
+    """A line a run: folder, step, whether it has ended, the score of the checkpoint in use, test score."""
+    from atento.errors import AtentoError
+    from atento.training.record import is_run, read_run
+
+    records = []
+    for path in sorted(one for one in folder.iterdir() if one.is_dir() and is_run(one)):
+        try:
+            records.append(read_run(path))
+        except AtentoError as error:  # one damaged run must not hide the others
+            typer.echo(f"warning: {path}: {error}", err=True)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        typer.echo(json.dumps([record.to_dict() for record in records], ensure_ascii=False))
         return
-    for record in found:
-        scores = " ".join(f"{name} {value:.2f}" for name, value in record["scores"].items())
-        typer.echo(
-            f"{record['run']}\tstep {record['step']}\t{'finished' if record['finished'] else 'unfinished'}\t{scores}"
-        )
+    for record in records:
+        used, name = record.in_use, record.metric
+        score = ""
+        if used is not None:
+            value = "" if used.score is None else f"{name} {_number(used.score)}, "
+            score = f"{value}{used.word} (step {used.step})"
+        test = f"test {name} {_number(record.test[name])}" if name in record.test else ""
+        state = "finished" if record.finished else "unfinished"
+        typer.echo("\t".join((str(record.folder), f"step {record.step}", state, score, test)).rstrip("\t"))
 
 
-def _summary(path: Path) -> dict[str, Any] | None:
-    from atento.training.journal import read_journal
+def _show(folder: Path, as_json: bool) -> None:
+    """One run, as a person reads it."""
+    from atento.training.record import read_run
 
-    if not (path / "run.json").exists():
-        return None
-    events = read_journal(path / "metrics.jsonl") if (path / "metrics.jsonl").exists() else []
-    valid = [event for event in events if event["event"] == "valid"]
-    skip = ("event", "step", "seconds")
-    return {
-        "run": str(path),
-        "step": max((int(event["step"]) for event in events), default=0),
-        "finished": any(event["event"] == "end" for event in events),
-        "scores": {} if not valid else {name: value for name, value in valid[-1].items() if name not in skip},
-        "checkpoints": sorted(p.name for p in (path / "checkpoints").glob("step-*")),
+    record = read_run(folder)
+    if as_json:
+        typer.echo(json.dumps(record.to_dict(), ensure_ascii=False))
+        return
+    lines = list(_lines(record))
+    width = max(len(name) for name, _ in lines) + 2
+    typer.echo(str(record.folder))
+    for name, text in lines:
+        typer.echo(f"  {name:<{width}}{text}")
+
+
+def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
+    from atento.inspection.curves import sparkline
+    from atento.training.progress import duration
+
+    recipe, used, best = record.recipe, record.in_use, record.best
+    yield "task", f"{recipe.task}, recipe {recipe.name}"
+    of = "" if record.steps is None else f" of {record.steps:,}"
+    time = "" if record.seconds is None else f" in {duration(record.seconds)}"
+    yield "steps", f"{record.step:,}{of}, {'finished' if record.finished else 'unfinished'}{time}"
+    yield "network", _network(record)
+    tokenizer = recipe.tokenizer
+    size = f"{tokenizer.kind}, {tokenizer.vocab_size:,} asked for"
+    yield "tokenizer", size if tokenizer.path is None else tokenizer.path
+    if used is None:
+        yield "in use", "no checkpoint yet"
+    else:
+        score = "not validated" if used.score is None else f"{record.metric} {_number(used.score)}"
+        yield "in use", f"the {used.word} checkpoint, step {used.step:,}, {score} ({used.path})"
+    if best is not None:
+        count = len(record.curve(record.metric, "valid"))
+        yield "best", f"{record.metric} {_number(best.value)} at step {best.step:,}, of {count} validations"
+    if record.test:
+        yield "test", ", ".join(f"{name} {_number(value)}" for name, value in record.test.items() if name != "loss")
+    for label, name, kind in (
+        ("training loss", "loss", "train"),
+        ("validation nll", "nll", "valid"),
+        (f"validation {record.metric}", record.metric, "valid"),
+    ):
+        values = [value for _, value in record.curve(name, kind)]
+        if values and (label != "validation nll" or record.metric != "nll"):
+            yield label, f"{_number(values[0])} {sparkline(values)} {_number(values[-1])}"
+    yield "checkpoints", ", ".join(record.checkpoints) or "none"
+    if record.damaged:
+        yield "damaged", ", ".join(record.damaged)
+
+
+def _network(record: "RunRecord") -> str:
+    """Arrangement and sizes; of a model that training started from only the name is known here."""
+    network, recipe = record.recipe.network, record.recipe
+    count = record.facts.get("parameters")
+    parameters = f", {count:,} parameters" if isinstance(count, int) else ""
+    if recipe.init is not None:
+        return f"that of {recipe.init}{parameters}"
+    if network.architecture in ("cbow", "elmo"):
+        return f"{network.architecture}, {network.d_model} wide{parameters}"
+    both = network.architecture in ("encoder-decoder", "recurrent-seq2seq")
+    layers = f"{network.n_layers} + {network.decoder_layers}" if both else f"{network.n_layers}"
+    return f"{network.architecture}, {network.d_model} wide, {layers} layers{parameters}"
+
+
+def _compare(folders: Sequence[Path], as_json: bool) -> None:
+    """Keys whose values differ, then scores, a column a run."""
+    from atento.config.loading import recipe_values
+    from atento.training.progress import duration
+    from atento.training.record import read_run
+
+    records = [read_run(folder) for folder in folders]
+    recipes = [recipe_values(record.recipe) for record in records]
+    keys = [key for key in dict.fromkeys(key for recipe in recipes for key in recipe) if key not in ("name",)]
+    differing = {
+        key: [recipe.get(key) for recipe in recipes]
+        for key in keys
+        if len({recipe.get(key, "(absent)") for recipe in recipes}) > 1
     }
+    if as_json:
+        record = {"runs": [one.to_dict() for one in records], "differences": differing}
+        typer.echo(json.dumps(record, ensure_ascii=False))
+        return
+    rows = [("", [str(folder) for folder in folders])]
+    rows += [(key, ["(absent)" if one is None else one for one in values]) for key, values in differing.items()]
+    if not differing:
+        typer.echo("the recipes are the same", err=True)
+    rows.append(("step", [f"{one.step:,}" for one in records]))
+    rows.append(("parameters", [_parameters(one) for one in records]))
+    rows.append(("time", ["" if one.seconds is None else duration(one.seconds) for one in records]))
+    rows.append(
+        ("in use", ["" if one.in_use is None else f"{one.in_use.word}, {one.in_use.step:,}" for one in records])
+    )
+    for what, tables in (("validation", [one.scores for one in records]), ("test", [one.test for one in records])):
+        for name in dict.fromkeys(name for table in tables for name in table if name != "loss"):
+            rows.append((f"{what} {name}", [_number(table[name]) if name in table else "" for table in tables]))
+    _table([(name, values) for name, values in rows if name == "" or any(values)])
+
+
+def _parameters(record: "RunRecord") -> str:
+    count = record.facts.get("parameters")
+    return f"{count:,}" if isinstance(count, int) else ""
+
+
+def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Rows with a name each, columns aligned."""
+    cut = [(name, [one if len(one) <= _WIDEST else f"...{one[3 - _WIDEST :]}" for one in row]) for name, row in rows]
+    first = max(len(name) for name, _ in cut)
+    widths = [max(len(row[n]) for _, row in cut) for n in range(len(cut[0][1]))]
+    for name, row in cut:
+        cells = "  ".join(value.ljust(width) for value, width in zip(row, widths))
+        typer.echo(f"{name:<{first}}  {cells}".rstrip())
+
+
+def _plot(folders: Sequence[Path], out: Path) -> None:
+    """Loss, validation score and learning rate of every run, in one picture."""
+    from atento.errors import AtentoError, UsageError
+    from atento.inspection.curves import curves_page, curves_picture
+    from atento.training.record import read_run
+
+    panels = _panels([read_run(folder) for folder in folders])
+    if not panels:
+        raise UsageError(f"{', '.join(map(str, folders))}: no train or valid event yet, so there is no curve to draw")
+    kind = out.suffix.lower().removeprefix(".")
+    title = "Runs: " + ", ".join(folder.name for folder in folders)
+    content = curves_page(panels, title) if kind == "html" else curves_picture(panels, kind)
+    try:
+        out.write_bytes(content)
+    except OSError as error:
+        raise AtentoError(f"{out} cannot be written: {error.strerror}") from error
+    typer.echo(f"wrote {out}", err=True)
+
+
+def _panels(records: Sequence["RunRecord"]) -> "list[Panel]":
+    from atento.inspection.curves import Line, Panel
+
+    def lines(name: str, kind: str, dashed: bool = False) -> list[Line]:
+        curves = [(number, one, one.curve(name, kind)) for number, one in enumerate(records)]
+        return [Line(str(one.folder), number, points, dashed) for number, one, points in curves if points]
+
+    panels = [Panel("training loss\n(dashed: validation nll)", [*lines("loss", "train"), *lines("nll", "valid", True)])]
+    for metric in dict.fromkeys(one.metric for one in records if one.metric != "nll"):
+        panels.append(Panel(f"validation {metric}", lines(metric, "valid")))
+    panels.append(Panel("learning rate", lines("learning_rate", "train")))
+    return [panel for panel in panels if panel.lines]
+
+
+def _number(value: Any) -> str:
+    """A score with two decimals, a small one with three digits that count."""
+    return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3g}"

@@ -1,6 +1,7 @@
 """`atento train`: a recipe in, a run folder out."""
 
 import json
+import shlex
 from dataclasses import asdict
 from typing import Annotated
 
@@ -61,8 +62,8 @@ def train(
         return
     best = "" if done.best is None else f", best validation score {done.best:.2f} at step {done.best_step}"
     typer.echo(f"finished {done.folder} at step {done.step}{best}", err=True)
-    lines = [f"  atento {words.format(run=done.folder)}" for words in _NEXT[done.task]]
-    typer.echo("\n".join(["next:", *lines]), err=True)
+    lines = [f"  atento {words.format(run=shlex.quote(str(done.folder)))}" for words in _NEXT[done.task]]
+    typer.echo("\n".join(["next:", *lines, f"  atento runs show {shlex.quote(str(done.folder))}"]), err=True)
 
 
 _EMBED = ("embed {run} FILE", "similarity {run} PAIRS.tsv")

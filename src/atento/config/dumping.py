@@ -73,6 +73,11 @@ def recipe_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": definitions}
 
 
+def recipe_values(recipe: Recipe) -> dict[str, str]:
+    """Every dotted key with its value as YAML writes it."""
+    return {key: _scalar(value) for key, value in schema.flatten(recipe).items()}
+
+
 def recipe_difference(a: Recipe, b: Recipe) -> list[str]:
     """Every dotted key whose value differs, with both values: `training.steps: 2000 -> 3000`."""
     old, new = schema.flatten(a), schema.flatten(b)

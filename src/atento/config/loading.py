@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from atento.config import checks, layers, replaced, schema, tasks
-from atento.config.dumping import dump_recipe, recipe_difference, recipe_schema
+from atento.config.dumping import dump_recipe, recipe_difference, recipe_schema, recipe_values
 from atento.config.recipe import Recipe
 from atento.config.yaml12 import Written
 
-__all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "recipe_difference", "recipe_schema"]
+__all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "recipe_difference", "recipe_schema", "recipe_values"]
 
 COMMAND_LINE = "command line"
 IN_MEMORY = "data in memory"  # the place of what `memory` says

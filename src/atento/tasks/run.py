@@ -37,9 +37,10 @@ from atento.training.average import average_run
 from atento.training.catalogue import clean, newest
 from atento.training.journal import Journal, read_journal
 from atento.training.lock import RunLock
-from atento.training.loop import Progress, Run, complete_save, fit, restore, signed
+from atento.training.loop import Progress, Run, complete_save, fit, restore
 from atento.training.memory import check_memory, keep_freed_memory, keep_programs
 from atento.training.progress import Reporter
+from atento.training.record import signed
 from atento.training.step import Stepper
 
 # What stands in a folder before `run.json` makes it a run: left by a command that was refused or killed early.
@@ -108,8 +109,10 @@ def train(
     memory = by_split(data)
     loaded = load_recipe(recipe, given, memory=memory)
     device = resolve_device(device)
-    again = isinstance(recipe, str | Path) and loaded.path is not None and Path(recipe).is_dir()  # a run goes on
-    folder = Path(out if out is not None else recipe if again else Path("runs") / loaded.recipe.name)
+    default: str | Path = Path("runs") / loaded.recipe.name
+    if isinstance(recipe, str | Path) and loaded.path is not None and Path(recipe).is_dir():
+        default = recipe  # a run, which goes on
+    folder = Path(default if out is None else out)
     if folder.name in ("", ".."):  # a folder is moved aside by its name
         folder = folder.resolve()
     aside = _open_folder(folder, force)
@@ -224,7 +227,7 @@ def _train(
         )
         run.journal.cut(0)
     write_whole(folder / "recipe.yaml", dump_recipe(located(loaded)))
-    _environment(folder)
+    _environment(folder, parameters=parameter_count(network), examples=len(batches), steps=steps)
     run.reporter = Reporter(steps, run.progress.step, reporter.log)
     try:
         fit(run)
@@ -374,8 +377,8 @@ def _result(run: Run, test: dict[str, float] | None, already: bool = False) -> T
     return TrainedRun(run.folder, progress.step, best, progress.best_step, test, task, already)
 
 
-def _environment(folder: Path) -> None:
-    """Versions, command and machine of the last start, for whoever reads the run later."""
+def _environment(folder: Path, **sizes: int) -> None:
+    """Versions, command, machine and sizes of the last start, for whoever reads the run later."""
     facts = {
         "atento": atento.__version__,
         "torch": torch.__version__,
@@ -383,5 +386,6 @@ def _environment(folder: Path) -> None:
         "system": platform.platform(),
         "command": shlex.join(sys.argv),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        **sizes,
     }
     write_whole(folder / "env.json", json.dumps(facts, indent=2) + "\n")

@@ -14,6 +14,7 @@ from atento.errors import TokenizerError, TrainingStopped
 from atento.training.checkpoint import load_checkpoint, save_checkpoint
 from atento.training.journal import Journal
 from atento.training.progress import Reporter
+from atento.training.record import signed
 from atento.training.retention import retain
 from atento.training.schedule import learning_rate
 from atento.training.signals import StopRequest
@@ -33,7 +34,6 @@ class Batches(Protocol):
 
 
 Validate = Callable[[], dict[str, float]]
-LOWER_IS_BETTER = ("nll", "ter")
 
 
 @dataclass
@@ -47,6 +47,7 @@ class Progress:
     best_step: int = 0
     stale: int = 0  # validations since the best
     finished: bool = False
+    seconds: float = 0.0  # that training took, pauses left out
     interval: Sums = field(default_factory=Sums)  # since the last train event
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,6 +78,7 @@ class Run:
     journal: Journal
     reporter: Reporter
     progress: Progress = field(default_factory=Progress)
+    since: float = field(default_factory=time.monotonic)  # when `progress.seconds` was last added to
 
     @property
     def checkpoints(self) -> Path:
@@ -93,6 +95,7 @@ def fit(run: Run) -> Progress:
     """
     config, progress = run.config, run.progress
     progress.finished = False
+    run.since = time.monotonic()
     started, tokens = time.monotonic(), 0
     with StopRequest() as stop:
         missed = _due(run) and progress.score_step != progress.step  # a signal came before it could be made
@@ -134,11 +137,6 @@ def fit(run: Run) -> Progress:
 def _due(run: Run) -> bool:
     step = run.progress.step
     return run.validate is not None and (step % run.config.validate_every == 0 or step == run.steps)
-
-
-def signed(name: str, value: float) -> float:
-    """A validation score so that higher is better, and back again."""
-    return -value if name in LOWER_IS_BETTER else value
 
 
 def log(run: Run, rate: float, tokens_per_second: float) -> None:
@@ -184,6 +182,8 @@ def validated(run: Run, validate: Validate | None) -> None:
 def save(run: Run) -> Path:
     """A checkpoint of everything the next step depends on, then the old ones beyond `keep` go."""
     progress, config = run.progress, run.config
+    now = time.monotonic()
+    progress.seconds, run.since = progress.seconds + now - run.since, now
     state = {
         **progress.to_dict(),
         "score": progress.score if progress.score_step == progress.step else None,

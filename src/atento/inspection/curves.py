@@ -1,0 +1,121 @@
+"""Curves of training: lines in panels below one another as SVG, PNG or a page, and one line as a row of text."""
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+from atento.errors import MissingPartError
+from atento.inspection.labels import visible
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+# Okabe & Ito's colours, told apart by every kind of colour vision; yellow left out, which paper swallows.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+_STYLES = ("-", "--", ":", "-.")  # once the colours are used up
+_MARKED = 40  # points up to which each one is marked
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: (step, value) in the order of steps; `number` is the run's, which decides the colour."""
+
+    label: str
+    number: int
+    points: Sequence[tuple[int, float]]
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves that share an axis; `name` says what it shows, unit included."""
+
+    name: str
+    lines: Sequence[Line]
+
+
+def curves_picture(panels: Sequence[Panel], layout: str) -> bytes:
+    """The panels below one another over the same steps, as `svg` or `png`, drawn by matplotlib.
+
+    Raises:
+        MissingPartError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingPartError("a picture of curves needs matplotlib: pip install 'atento[plot]'") from error
+    labels: dict[str, Any] = {}
+    with rc_context({"svg.hashsalt": "atento", "svg.fonttype": "none", "font.size": 10}):
+        figure = Figure(figsize=(9, 0.9 + 2.4 * len(panels)), layout="constrained")
+        FigureCanvasAgg(figure)
+        for number, (axes, panel) in enumerate(
+            zip(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0], panels)
+        ):
+            for line in panel.lines:
+                drawn = axes.plot(*zip(*line.points), **_style(line))[0] if line.points else None
+                if drawn is not None:
+                    labels.setdefault(line.label, drawn)
+            axes.set_ylabel(panel.name, parse_math=False)
+            axes.grid(color="#e3e6ea", linewidth=0.8)
+            axes.set_axisbelow(True)
+            axes.spines[["top", "right"]].set_visible(False)
+            if number == len(panels) - 1:
+                axes.set_xlabel("step")
+        if labels:
+            shown = figure.legend(
+                list(labels.values()),
+                [visible(label) for label in labels],
+                loc="outside upper left",
+                ncols=2,
+                frameon=False,
+            )
+            for text in shown.get_texts():
+                text.set_parse_math(False)  # a folder's name may hold dollar signs
+        written = io.BytesIO()
+        figure.savefig(written, format=layout, dpi=144, metadata={"Date": None} if layout == "svg" else None)
+    return written.getvalue()
+
+
+def curves_page(panels: Sequence[Panel], title: str) -> bytes:
+    """The same as a page that stands alone: no script, nothing from outside. Raises MissingPartError."""
+    svg = curves_picture(panels, "svg").decode("utf-8")
+    drawing = svg[svg.index("<svg") :]
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    page = (
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<title>{escape(visible(title))}</title>\n'
+        "<style>body { max-width: 60rem; margin: 1rem auto; font-family: sans-serif } svg { width: 100%; height: auto }"
+        f"</style>\n<h1>{escape(visible(title))}</h1>\n{drawing}</html>\n"
+    )
+    return page.encode("utf-8")
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """Values as one row of blocks from the lowest to the highest, at most `width` of them, each the mean of its share.
+
+    >>> sparkline([0, 1, 2, 3])
+    '▁▃▆█'
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return ""
+    count = min(width, len(finite))
+    edges = [len(finite) * n // count for n in range(count + 1)]
+    means = [sum(finite[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, span = min(means), max(means) - min(means)
+    return "".join(BLOCKS[round((mean - low) / span * (len(BLOCKS) - 1)) if span else 0] for mean in means)
+
+
+def _style(line: Line) -> dict[str, Any]:
+    return {
+        "color": COLOURS[line.number % len(COLOURS)],
+        "linestyle": "--" if line.dashed else _STYLES[line.number // len(COLOURS) % len(_STYLES)],
+        "linewidth": 1.6,
+        "marker": "o" if len(line.points) <= _MARKED else None,
+        "markersize": 3.5,
+        "markerfacecolor": "white" if line.dashed else None,
+    }
