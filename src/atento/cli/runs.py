@@ -22,8 +22,7 @@ def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command(
         "runs",
-        epilog="Examples:  atento runs show runs/demo;  atento runs compare runs/a runs/b;  "
-        "atento runs plot runs/a runs/b --out curves.svg",
+        epilog="Example:  atento runs show runs/demo; atento runs plot runs/a runs/b --out curves.svg",
     )(runs)
 
 
