@@ -1,10 +1,10 @@
-"""Scores taken apart: parts sum to the score for every scheme, and each part is what it says it is (B13, M6)."""
+"""Scores taken apart: parts sum to the score for every scheme, and each part is what it says it is (B13)."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from atento.attention.decompose import decompose
+from atento.attention.decompose import decompose, parts_by_word
 from atento.attention.multihead import MultiHeadAttention
 from atento.config.network import NetworkConfig, PositionConfig
 from atento.errors import UsageError
@@ -140,3 +140,28 @@ def test_an_attention_by_itself() -> None:
     whole = decompose(attention, x + p)["content"]
     parts = decompose(attention, x + p, added=p)
     torch.testing.assert_close(torch.stack(list(parts.values())).sum(dim=0), whole, rtol=0, atol=1e-10)
+
+
+def test_b13_parts_over_words_sum_to_the_words_scores() -> None:
+    """A model's own words: pieces joined, a special token left out; every head and row."""
+    network = make(SCHEMES["sum"])
+    parts = score_parts(network, "encoder", 0, lambda: network(SOURCE, TARGET))
+    words = [0, 1, 1, 2, None]
+    summed = parts_by_word(parts, words)
+    assert list(summed) == list(parts) and summed["rotary"].shape == (2, 2, 3, 3)
+    scores = true_scores(network, "encoder", 0)
+    total = torch.stack(list(summed.values())).sum(dim=0)
+    for i, row in enumerate(([0], [1, 2], [3])):
+        for j, column in enumerate(([0], [1, 2], [3])):
+            wanted = scores[:, :, row][..., column].sum(dim=(-2, -1))
+            torch.testing.assert_close(total[..., i, j], wanted, rtol=0, atol=1e-6)
+    one_each = parts_by_word(parts, range(5))
+    torch.testing.assert_close(one_each["content-content"], parts["content-content"])
+    some = parts_by_word({"content": torch.ones(1, 1, 2, 3)}, [0, 0], [None, 0, 1])["content"]
+    assert some.tolist() == [[[[2.0, 2.0]]]]
+    with pytest.raises(
+        ValueError, match=r"each token must have a word, or None: got 4 and 4 for the scores \(2, 2, 5, 5\)"
+    ):
+        parts_by_word(parts, words[:4])
+    with pytest.raises(ValueError, match="words are numbered from 0, None is no word: got -1"):
+        parts_by_word(parts, [0, 1, 1, 2, -1])

@@ -1,6 +1,7 @@
 """Faults planted in attention, positions and networks: the row that is about each must report a failure (W20)."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from atento.attention import entmax, masks, relative, scored
+from atento.attention import decompose, entmax, masks, relative, scored
 from atento.attention.entmax import Entmax
 from atento.attention.masks import bidirectional
 from atento.attention.multihead import MultiHeadAttention
@@ -18,7 +19,7 @@ from atento.config import presets
 from atento.data import windows
 from atento.decoding import beam
 from atento.inspection import heads
-from atento.networks import ELMo, EncoderDecoder, cbow, decoder, layers, recurrent, recurrent_seq2seq
+from atento.networks import ELMo, EncoderDecoder, cbow, decoder, layers, position_ablation, recurrent, recurrent_seq2seq
 from atento.networks.elmo import LayerMix, ProjectedLSTM
 from atento.networks.inputs import InputLayer
 from atento.networks.layers import FeedForward, Residual
@@ -165,6 +166,18 @@ def schemes_in_every_head(patch: Patch) -> None:
     patch.setattr(Gated, "_factor", factor)
 
 
+def schemes_stay(patch: Patch) -> None:
+    everywhere(patch, position_ablation.without_scheme, lambda network, name: nullcontext())
+
+
+def pieces_averaged(patch: Patch) -> None:
+    def membership(right: Any, of: Any, like: Any) -> Any:
+        found = right(of, like)
+        return found / found.sum(dim=1, keepdim=True)
+
+    wrapped(patch, decompose, "_membership", membership)
+
+
 def steps_begin_at_position_0(patch: Patch) -> None:
     wrapped(patch, Sinusoidal, "vectors", lambda right, self, length, offset=0, ids=None: right(self, length, 0, ids))
 
@@ -294,6 +307,8 @@ FAULTS: list[tuple[Fault, str]] = [
     (values_without_distances, "B5"),
     (values_without_distances, "B6"),
     (schemes_in_every_head, "B7"),
+    (schemes_stay, "B7"),
+    (pieces_averaged, "B13"),
     (steps_begin_at_position_0, "H12"),
     (learned_offset_ignored, "B2"),
     (past_the_table_the_last_row, "B2"),

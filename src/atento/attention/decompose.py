@@ -1,5 +1,6 @@
-"""A score taken apart: how much is content, how much position, scheme by scheme; the parts sum to it (B13, M6)."""
+"""A score taken apart: how much is content, how much position, scheme by scheme, over tokens or words (B13)."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -62,6 +63,50 @@ def decompose(
             name, found = type(scheme).__name__, scheme.scores(q, order.relations.places, scale).expand(shape)
             parts[name] = parts[name] + found if name in parts else found
     return parts
+
+
+def parts_by_word(
+    parts: Mapping[str, Tensor], rows: Sequence[int | None], columns: Sequence[int | None] | None = None
+) -> dict[str, Tensor]:
+    """The parts of the scores summed over words: what one word's tokens say to another's, part by part.
+
+    A sum over pairs of tokens is linear, so the parts of a pair of words sum to the sum of its scores. Words of many
+    pieces have large sums; divide by the number of pairs of tokens for a mean.
+
+    Args:
+        parts: as `decompose` or `score_parts` gives them, (B,H,T,S) each.
+        rows: the word of each query's token, numbered from 0 as `Encoded.word_ids` are; None for a token of no word,
+            such as a special one, which is left out.
+        columns: the same of the keys; None: as `rows`.
+
+    Returns:
+        The same names; (B,H,W,W') each, W the words of the queries and W' of the keys.
+
+    Raises:
+        ValueError: not one word a token, or a negative one.
+    """
+    columns = rows if columns is None else columns
+    summed = {}
+    for name, part in parts.items():
+        if (len(rows), len(columns)) != tuple(part.shape[-2:]):
+            raise ValueError(
+                f"each token must have a word, or None: got {len(rows)} and {len(columns)} for the scores "
+                f"{tuple(part.shape)}"
+            )
+        summed[name] = _membership(rows, part) @ part @ _membership(columns, part).t()
+    return summed
+
+
+def _membership(words: Sequence[int | None], like: Tensor) -> Tensor:
+    """Which tokens each word has: (W,L) of zeros and ones, in the type of `like`."""
+    known = [word for word in words if word is not None]
+    if known and min(known) < 0:
+        raise ValueError(f"words are numbered from 0, None is no word: got {min(known)}")
+    out = like.new_zeros(max(known, default=-1) + 1, len(words))
+    for token, word in enumerate(words):
+        if word is not None:
+            out[word, token] = 1.0
+    return out
 
 
 def _normed(norm: Any, part: Tensor, whole: Tensor, constant: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""The scores of any self-attention layer of a network, taken apart while it runs (B13, M6)."""
+"""The scores of any self-attention layer of a network, taken apart while it runs (B13)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], obj
 
     Positions that were added to the input are told apart in the first layer, where the stream is still the sum of the
     two; from the second on, and behind a norm over the sum (BERT's), they are mixed into what counts as content. See
-    `decompose`, whose answer this is.
+    `decompose`, whose answer this is; `attention.decompose.parts_by_word` sums it over words.
 
     Raises:
         UsageError: no such self-attention; `run` did not pass through it; the network is training.

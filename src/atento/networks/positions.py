@@ -26,6 +26,8 @@ class AddedPositions(nn.Module):
             else Sinusoidal(config.d_model, scheme.base, interleaved=scheme.interleaved is not False)
             for scheme in schemes
         )
+        self.numbers = [_number(scheme, config) for scheme in schemes]
+        self.off: set[int] = set()  # numbers of schemes that are taken away for a while (`position_ablation`)
         self.real_only = [scheme.real_only for scheme in schemes]
         self.gates = nn.ParameterDict(
             {str(n): nn.Parameter(torch.ones(())) for n, scheme in enumerate(schemes) if scheme.gate}
@@ -44,6 +46,8 @@ class AddedPositions(nn.Module):
         """
         for number, scheme in enumerate(self.schemes):
             assert isinstance(scheme, Learned | Sinusoidal)
+            if self.numbers[number] in self.off:
+                continue
             places = position_ids
             if places is None and self.real_only[number] and padding_mask is not None:
                 places = real_positions(padding_mask)
@@ -55,6 +59,11 @@ class AddedPositions(nn.Module):
                 added = added * self.gates[str(number)].to(x.dtype)
             x = x + added
         return x
+
+
+def _number(scheme: PositionConfig, config: NetworkConfig) -> int:
+    """Where that very scheme stands in the configuration, which may hold another one equal to it."""
+    return next(number for number, one in enumerate(config.schemes) if one is scheme)
 
 
 def real_positions(padding_mask: Tensor) -> Tensor:
@@ -75,6 +84,7 @@ class LayerPositions(nn.Module):
     def __init__(self, config: NetworkConfig, *, kind: str, n_layers: int) -> None:
         super().__init__()
         self.schemes = nn.ModuleList()  # each scheme once, or once a layer
+        self.numbers: list[int] = []  # of each, where it stands in the configuration
         self.relative: list[list[int]] = [[] for _ in range(n_layers)]  # indices into `schemes`
         self.turning: list[list[tuple[int, tuple[int, ...] | None]]] = [[] for _ in range(n_layers)]
         self.n_heads = config.n_heads
@@ -87,6 +97,7 @@ class LayerPositions(nn.Module):
             for place, layer in enumerate(layers):
                 if place == 0 or not shared:
                     self.schemes.append(_make(scheme, config, kind))
+                    self.numbers.append(_number(scheme, config))
                 index = len(self.schemes) - 1
                 if scheme.kind == "rotary":
                     self.turning[layer].append((index, scheme.heads))

@@ -5,16 +5,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention import attend
 from atento.attention.ablation import attentions
+from atento.attention.decompose import parts_by_word
 from atento.attention.masks import causal
 from atento.attention.positions import RelativeMatrix, Shaw, Sinusoidal, T5Bias
 from atento.attention.relative import Gated, Places, Relations, alibi_slopes, t5_buckets
 from atento.config.network import PositionConfig
 from atento.networks import EncoderDecoder
 from atento.networks.decompose import score_parts
+from atento.networks.position_ablation import position_effects, without_scheme
 from atento.networks.positions import AddedPositions
 from atento.notes.checks.attention import EXACT, apart, random
 from atento.notes.checks.blocks import embedding_by_hand
@@ -187,6 +190,16 @@ def relative_module() -> Finding:
     )
 
 
+def summed_by_loops(scores: Tensor, words: list[int | None]) -> Tensor:
+    """Scores (B,H,T,S) summed over the pairs of tokens of each pair of words."""
+    out = torch.zeros(*scores.shape[:2], 3, 3, dtype=scores.dtype)
+    for i, word in enumerate(words):
+        for j, other in enumerate(words):
+            if word is not None and other is not None:
+                out[:, :, word, other] += scores[:, :, i, j]
+    return out
+
+
 HYBRID: dict[type[nn.Module], PositionConfig] = {
     Sinusoidal: PositionConfig(kind="sinusoidal", gate=True),
     Shaw: PositionConfig(kind="shaw", gate=True, heads=(0,)),
@@ -248,6 +261,8 @@ def hybrid() -> Finding:
             "shut gate unlike no scheme": away,
             "effect of each scheme": effects,
             "least gradient of a gate": min(moved),
+            "taken away by the tool, away": taken_away(network, ids),
+            "what the tool says of the effect, away": effects_away(network, ids),
         },
         {
             "formula of the sum, away": EXACT,
@@ -255,9 +270,36 @@ def hybrid() -> Finding:
             "shut gate unlike no scheme": dict.fromkeys(away, EXACT),
             "effect of each scheme": dict.fromkeys(effects, AtLeast(1e-3)),
             "least gradient of a gate": AtLeast(1e-9),
+            "taken away by the tool, away": dict.fromkeys(away, EXACT),
+            "what the tool says of the effect, away": dict.fromkeys(away, EXACT),
         },
         remark="a network may learn how much of each to use; a gate that is shut takes its scheme out exactly",
     )
+
+
+@torch.no_grad()
+def taken_away(network: EncoderDecoder, ids: Tensor) -> dict[str, float]:
+    """How far the network with a scheme taken away is from one that was built without it, by scheme."""
+    away: dict[str, float] = {}
+    for kind, scheme in HYBRID.items():
+        alone = without(network, kind).encode(ids)
+        with without_scheme(network, scheme.kind):
+            away[scheme.kind] = apart(network.encode(ids), alone)
+    return away
+
+
+@torch.no_grad()
+def effects_away(network: EncoderDecoder, ids: Tensor) -> dict[str, float]:
+    """How far `position_effects` is from the same losses of networks that were built without each scheme."""
+
+    def loss_of(one: EncoderDecoder) -> float:
+        return float(F.cross_entropy(one(ids, ids).logits[0], ids[0]))
+
+    effects, whole = position_effects(network, lambda: loss_of(network)), loss_of(network)
+    return {
+        scheme.kind: abs(effects[scheme.kind] - (loss_of(without(network, kind)) - whole))
+        for kind, scheme in HYBRID.items()
+    }
 
 
 @torch.no_grad()
@@ -325,7 +367,8 @@ def translation_invariance() -> Finding:
 
 @torch.no_grad()
 def score_split() -> Finding:
-    """B13: a score taken apart into content and position; with x = E + p it is four products and the schemes' parts."""
+    """B13: a score taken apart into content and position; with x = E + p it is four products and the schemes' parts;
+    summed over words, the parts sum to the words' scores."""
     network, ids = tiny_network(positions=(PositionConfig(), PositionConfig(kind="t5"))), some_ids(1, 5)
     parts = score_parts(network, "encoder", 0, lambda: network.encode(ids))
     attention, scheme = attentions(network)["encoder", 0], network.encoder.positions.schemes[0]
@@ -347,6 +390,14 @@ def score_split() -> Finding:
         away["position-position away"] = max(
             away["position-position away"], apart(parts["position-position"][0, head], places)
         )
+    of_tokens = [0, 0, 1, None, 2]  # the first word has two pieces; one token is no word
+    by_word = parts_by_word(parts, of_tokens)
+    away["parts by word away from loops"] = max(
+        apart(by_word[name], summed_by_loops(part, of_tokens)) for name, part in parts.items()
+    )
+    whole = torch.stack(list(parts.values())).sum(dim=0)
+    word_sums = torch.stack(list(by_word.values())).sum(dim=0)
+    away["their sum away from the score by word"] = apart(word_sums, summed_by_loops(whole, of_tokens))
     sizes = {name: float(part.abs().mean()) for name, part in parts.items()}
     share = {name: size / sum(sizes.values()) for name, size in sizes.items()}
     words = [WORDS[int(token) - 4] for token in ids[0]]
