@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -283,3 +284,40 @@ def test_padding_in_a_ragged_batch_is_no_target() -> None:
         Ragged([[5], [6, 7, 8]]), Ragged([[9, 9], [4]]), budget=9, seed=0, pad_id=0, start_id=2, eos_id=3
     )
     assert sum(part.targets for part in made.parts(0)) == 5
+
+
+@pytest.mark.parametrize("sides", ["none", "source", "both"])
+def test_over_long_pairs_are_left_out_or_cut_and_counted(tokenizer: Tokenizer, sides: Any) -> None:
+    long, short = " ".join(["gato"] * 50), "gato alto"
+    pairs = pairs_of([long, short, long, short], [short, short, long, long])
+    config = recipe(data={"max_len": 20, "truncate": sides})
+    said: list[str] = []
+    batches = batches_for(config, network_for(config, tokenizer), tokenizer, pairs, said.append)
+    whole = [tokenizer.encode(text) for text in (long, short)]
+    kept = {"none": [1], "source": [0, 1], "both": [0, 1, 2, 3]}[sides]
+    assert len(batches) == len(kept)
+    for row, number in enumerate(kept):
+        assert batches.source[row].tolist() == whole[number % 2][:19]
+        assert batches.target[row].tolist() == whole[0 if number > 1 else 1][:19]
+    batch = batches.batch(np.arange(len(kept)))
+    assert batch.source.shape[1] <= 20 and batch.labels.shape[1] <= 20
+    assert (
+        said
+        == {
+            "none": ["warning: 3 of 4 training pairs left out: longer than 20 tokens"],
+            "source": [
+                "warning: of 4 training pairs, 2 on the source side cut to 20 tokens",
+                "warning: 2 of 4 training pairs left out: longer than 20 tokens",
+            ],
+            "both": ["warning: of 4 training pairs, 2 on the source side and 2 on the target side cut to 20 tokens"],
+        }[sides]
+    )
+
+
+def test_subwords_that_are_drawn_anew_are_cut_too(tokenizer: Tokenizer) -> None:
+    long = " ".join(["gatinho"] * 50)
+    config = recipe(data={"max_len": 20, "truncate": "both"}, training=TrainingConfig(subword_dropout=0.3))
+    batches = batches_for(config, network_for(config, tokenizer), tokenizer, pairs_of([long], [long]), print)
+    for epoch in range(3):
+        source, target = batches.lengths(epoch)
+        assert source.tolist() == [20] and target.tolist() == [20]

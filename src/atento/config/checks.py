@@ -243,6 +243,8 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
             yield from said("metrics", "there is neither data.valid nor data.test")
     if recipe.data.pack != "none" and recipe.task != "language-modeling":
         yield from said("data.pack", f"it is for task language-modeling: got {recipe.task}")
+    if recipe.data.truncate != "none" and RULES[recipe.task].data != "pairs":
+        yield from said("data.truncate", f"task {recipe.task} goes on with a long text in a further example")
     if decoding.beam == 1:
         yield from said("decoding.length_penalty", "a beam of 1 compares no lengths")
     if RULES[recipe.task].data != "pairs":

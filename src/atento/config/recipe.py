@@ -76,6 +76,10 @@ class DataConfig:
     """Longest training example, in tokens; longer ones are left out and counted, so that one line cannot exhaust
     memory. [at least 1] Raise it for documents; memory grows with it.
     """
+    truncate: Literal["none", "source", "both"] = "none"
+    """Which sides of a training pair longer than `max_len` are cut at their end, counted in a warning; a pair that is
+    still too long is left out. source is for summarization, where the end of a document matters least.
+    """
     pack: Literal["none", "isolated", "stream"] = "none"
     """How language modelling fills its rows of `max_len` tokens. none: a row a text. isolated: rows full of texts, each
     of which attends to itself alone. stream: rows full of running text, which attends to all before it in the row; for

@@ -170,9 +170,10 @@ def sources_of(network: NetworkConfig, tokenizer: Tokenizer, texts: Iterable[str
 def batches_for(
     recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, pairs: Examples, say: Say
 ) -> Seq2SeqBatches:
-    """The training pairs as ids, the over-long ones left out and counted."""
+    """The training pairs as ids, the over-long ones left out or, with `data.truncate`, cut; either is counted."""
     source, target = sources_of(network, tokenizer, pairs["source"]), tokenizer.target.encode_batch(pairs["target"])
     longest = recipe.data.max_len
+    source, target = _cut(source, target, recipe, say)
     kept = [i for i, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
     blank = sum(not s or not t for s, t in zip(source, target))
     long = len(source) - len(kept) - blank
@@ -190,8 +191,9 @@ def batches_for(
             seed = training.seed + 1_000_003 * (2 * epoch + side)
             drop: dict[str, Any] = {"dropout": training.subword_dropout, "seed": seed}
             side_of = tokenizer.target.encode_batch if side else partial(sources_of, network, tokenizer)
-            drawn.append(Ragged(side_of(texts, **drop)))
-        return drawn[0], drawn[1]
+            drawn.append(side_of(texts, **drop))
+        one, other = _cut(drawn[0], drawn[1], recipe)
+        return Ragged(one), Ragged(other)
 
     return Seq2SeqBatches(
         Ragged([source[i] for i in kept]),
@@ -203,6 +205,22 @@ def batches_for(
         eos_id=network.eos_id,
         resample=resample if training.subword_dropout else None,
     )
+
+
+def _cut(
+    source: list[list[int]], target: list[list[int]], recipe: Recipe, say: Say | None = None
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Both sides, without EOS, those that `data.truncate` names cut at `data.max_len` tokens with it; says how many."""
+    sides, room = recipe.data.truncate, recipe.data.max_len - 1
+    if sides == "none":
+        return source, target
+    long = [sum(len(row) > room for row in side) for side in (source, target)]
+    counts = [f"{count} on the {name} side" for count, name in zip(long, ("source", "target")) if count]
+    if sides == "source":
+        counts = counts[: bool(long[0])]
+    if counts and say is not None:
+        say(f"warning: of {len(source)} training pairs, {' and '.join(counts)} cut to {room + 1} tokens")
+    return [row[:room] for row in source], [row[:room] for row in target] if sides == "both" else target
 
 
 def in_order(source: list[list[int]], target: list[list[int]], budget: int) -> list[list[int]]:
