@@ -13,6 +13,7 @@ import pytest
 
 import atento
 from atento.metrics import chrf
+from atento.text import Tokenizer
 from conftest import ENVIRONMENT, ForkServer, refused
 
 pytestmark = pytest.mark.integration
@@ -65,7 +66,23 @@ def test_data_stats_and_peek(server: ForkServer, here: Path) -> None:
     assert records["train"]["source_words"] == sum(len(text.split()) for text in train)
     assert records["train"]["source_longest"] == max(len(text.split()) for text in train)
     assert records["train"]["repeated"] == 0
-    assert server.run("data", "stats", "tiny.yaml", cwd=here).stdout.startswith("train\tpairs 60\trepeated 0\t")
+    tokenizer = Tokenizer.load(here / "run" / "tokenizer")
+    counts = [max(len(tokenizer.encode(lines(here / "train.tsv", side)[row])) for side in (0, 1)) for row in range(60)]
+    short = ["data.max_len=14", "tokenizer=run/tokenizer"]
+    over = json.loads(server.run("data", "stats", "tiny.yaml", *short, "--json", cwd=here).stdout)[0]["over_max_len"]
+    assert over == {"max_len": 14, "records": sum(count + 1 > 14 for count in counts), "cut": "none"}
+    assert 0 < over["records"] < 60
+    short_run = server.run("train", "tiny.yaml", *short, "training.steps=1", "--out", "short", cwd=here)
+    assert f"{over['records']} of 60 training pairs left out: longer than 14 tokens" in short_run.stderr
+    shown = server.run("data", "stats", "tiny.yaml", *short, cwd=here).stdout
+    assert shown.startswith("train: 60 pairs\n  train.tsv: the first line, read as data, ")
+    assert (
+        f"longer than data.max_len 14: {over['records']} pairs" in shown and "which are left out of training" in shown
+    )
+    cut = server.run("data", "stats", "tiny.yaml", *short, "data.truncate=source", cwd=here).stdout
+    assert "lose the end of a long source (data.truncate source)" in cut
+    plain = json.loads(server.run("data", "stats", "tiny.yaml", "--json", "--no-tokens", cwd=here).stdout)
+    assert "over_max_len" not in plain[0] and "tokens" not in plain[0]["lengths"]["source"]
     done = server.run("data", "peek", "tiny.yaml", "--count", "2", "--json", cwd=here)
     examples = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(examples) == 2 and done.stderr == "tokenizer: bpe, 360 pieces\n"

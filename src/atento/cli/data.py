@@ -25,33 +25,29 @@ Overrides = Annotated[
 
 
 @data_app.command("stats", epilog="Example:  atento data stats my.yaml")
-def stats(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Records, words and characters of every split; repeated ones, and validation records that are trained on."""
+def stats(
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    tokens: Annotated[
+        bool,
+        typer.Option("--tokens/--no-tokens", help="Count tokens too: the recipe's tokenizer is trained if need be."),
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Lengths of every split with their percentiles, length ratios, over-long and suspicious records, columns seen."""
+    from atento.cli.statistics import lines_of, measured
     from atento.config.loading import load_recipe
-    from atento.config.tasks import RULES
-    from atento.tasks.prepare import read_data
 
     loaded = load_recipe(recipe, overrides or [])
-    data = read_data(loaded.recipe, loaded.folder, progress)
-    records = []
-    for name, split in (("train", data.train), ("valid", data.valid), ("test", data.test)):
-        if split is None:
-            continue
-        record: dict[str, object] = {"split": name, RULES[loaded.recipe.task].data: len(split)}
-        record["repeated"] = len(split) - len(set(zip(*split.columns.values())))
-        for side, texts in split.columns.items():
-            words = [len(text.split()) for text in texts]
-            record[f"{side}_words"] = sum(words)
-            record[f"{side}_longest"] = max(words, default=0)
-            record[f"{side}_characters"] = sum(map(len, texts))
-        records.append(record)
+    for warning in loaded.warnings:
+        progress(f"warning: {warning}")
+    records = measured(loaded, tokens=tokens)
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
         return
     for record in records:
-        typer.echo(
-            "\t".join(f"{key} {value:,}" if isinstance(value, int) else str(value) for key, value in record.items())
-        )
+        for line in lines_of(record):
+            typer.echo(line)
 
 
 @data_app.command("peek", epilog="Example:  atento data peek my.yaml --count 3")

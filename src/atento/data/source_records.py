@@ -37,6 +37,19 @@ def pairs_in(kind: str, stream: BinaryIO, name: str, source: Column, target: Col
     return _keyed(objects, name, str(source), str(target))
 
 
+def columns_of(kind: str, stream: BinaryIO, name: str) -> list[str]:
+    """The fields of a table's first line, or the keys of the first object; none where it cannot be read.
+
+    Raises:
+        DataError: what holds for the whole file.
+    """
+    if kind in (".tsv", ".csv"):
+        row = next(_tsv_rows(stream, name) if kind == ".tsv" else _csv_rows(stream, name), None)
+        return [] if row is None or isinstance(row, DataError) else row[1]
+    found = next(_jsonl_objects(stream, name) if kind == ".jsonl" else _json_objects(stream, name), None)
+    return [] if found is None or isinstance(found, DataError) else list(found[1] or ())
+
+
 # Tables -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,130 @@
+"""What `atento data stats` prints: the records of each split measured, as JSON or for a person."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from atento.cli.options import progress
+
+if TYPE_CHECKING:
+    from atento.config.loading import LoadedRecipe
+    from atento.text import Tokenizer
+
+_SPECIAL = {"masked-language-modeling": 2, "bidirectional-language-modeling": 0}  # tokens around a text; else its end
+
+
+def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
+    """A record a split: what was read, lengths, ratios, what looks wrong; with `tokens`, by the recipe's tokenizer."""
+    from atento.config.tasks import RULES
+    from atento.data import statistics
+    from atento.errors import RecipeError
+    from atento.tasks.prepare import READERS
+
+    recipe, kind = loaded.recipe, RULES[loaded.recipe.task].data
+    reader, found, parts = READERS[kind], [], {}
+    for name in ("train", "valid", "test"):
+        sources = getattr(recipe.data, name)
+        if not sources:
+            continue
+        parts[name] = [reader.read(source, loaded.folder, skip_bad=recipe.data.skip_bad) for source in sources]
+        for warning in (text for part in parts[name] for text in part.warnings()):
+            progress(f"warning: {warning}")
+    if "train" not in parts:
+        raise RecipeError("`data.train` names no data")
+    tokenizer = _tokenizer(loaded, parts["train"], reader.columns) if tokens else None
+    for name, read in parts.items():
+        lengths = statistics.lengths(read, reader.columns)
+        wrong = statistics.suspicious(read)
+        record: dict[str, Any] = {"split": name, kind: sum(map(len, read)), "repeated": wrong["repeated"]["count"]}
+        for side in reader.columns:
+            record[f"{side}_words"] = lengths[side]["words"]["total"]
+            record[f"{side}_longest"] = lengths[side]["words"]["max"]
+            record[f"{side}_characters"] = lengths[side]["characters"]["total"]
+        record |= {"lengths": lengths, "suspicious": wrong}
+        record["files"] = statistics.columns_seen(getattr(recipe.data, name), loaded.folder)
+        if kind == "pairs":
+            record["ratio"] = statistics.percentiles(statistics.ratios(read))
+        if name != "train":
+            record["also_in_train"] = sum(reader.overlap(one, part) for part in read for one in parts["train"])
+        elif recipe.data.held_out:
+            record["held_out"] = min(recipe.data.held_out, max(1, record[kind] // 10))
+        if tokenizer is not None:
+            sides = {side: _token_counts(tokenizer, read, side) for side in reader.columns}
+            for side, counts in sides.items():
+                lengths[side]["tokens"] = {"total": sum(counts), **statistics.percentiles(counts)}
+            if recipe.task != "cbow":
+                over = statistics.over(sides, recipe.data.max_len, _SPECIAL.get(recipe.task, 1))
+                record["over_max_len"] = over | {"cut": recipe.data.truncate if kind == "pairs" else "none"}
+        found.append(record)
+    return found
+
+
+def _tokenizer(loaded: "LoadedRecipe", read: list[Any], columns: tuple[str, ...]) -> "Tokenizer":
+    """The tokenizer that training would use: the model's that it starts from, a trained one, or one trained now."""
+    from atento.tasks.locate import locate
+    from atento.tasks.prepare import tokenizer_for
+    from atento.text import Tokenizer
+
+    init = loaded.recipe.init
+    if init is not None:
+        return Tokenizer.load(locate(loaded.home / init if (loaded.home / init).exists() else init))
+    texts = (text for part in read for record in zip(*(getattr(part, name) for name in columns)) for text in record)
+    return tokenizer_for(loaded.recipe, loaded.home, texts, progress)
+
+
+def _token_counts(tokenizer: "Tokenizer", read: list[Any], side: str) -> list[int]:
+    side_of = tokenizer.target if side == "target" else tokenizer
+    return [len(ids) for part in read for ids in side_of.encode_batch(getattr(part, side))]
+
+
+def lines_of(record: dict[str, Any]) -> Iterator[str]:
+    """A split's record for a person."""
+    kind = "pairs" if "pairs" in record else "texts"
+    held = f", {record['held_out']:,} of them held out for validation" if "held_out" in record else ""
+    yield f"{record['split']}: {record[kind]:,} {kind}{held}"
+    for file in record["files"]:
+        columns = ", ".join(map(repr, file["columns"]))
+        used = " and ".join(map(repr, file["used"]))
+        what = "columns" if file["header"] else "the first line, read as data,"
+        yield f"  {file['file']}: {what} {columns}; used: {used}"
+    yield f"  {'':<20}{'total':>12}" + "".join(f"{name:>8}" for name in ("5 %", "median", "95 %", "99 %", "longest"))
+    for side, units in record["lengths"].items():
+        for unit in ("words", "characters", "tokens"):
+            if unit in units:
+                numbers = [units[unit][name] for name in ("p5", "p50", "p95", "p99", "max")]
+                name = f"{side} {unit}"
+                yield f"  {name:<20}{units[unit]['total']:>12,}" + "".join(f"{number:>8,}" for number in numbers)
+        yield f"  {'':<20}longest {side}: {units['longest']}"
+    if "ratio" in record:
+        low, middle, high = (record["ratio"][name] for name in ("p1", "p50", "p99"))
+        yield f"  target / source characters: median {middle:.2f}, 1 % below {low:.2f}, 1 % above {high:.2f}"
+    if "over_max_len" in record:
+        yield f"  {_over_long(record, kind)}"
+    if "also_in_train" in record:
+        yield f"  also in the training data: {record['also_in_train']:,}"
+    for reason, found in record["suspicious"].items():
+        if found["count"]:
+            first = f" (first: {'; '.join(found['first'])})" if found["first"] else ""
+            yield f"  {_WORDS[reason]}: {found['count']:,}{first}"
+
+
+def _over_long(record: dict[str, Any], kind: str) -> str:
+    """How many records are too long for training, and what it does with them."""
+    over = record["over_max_len"]
+    what = f"longer than data.max_len {over['max_len']}: {over['records']:,} {kind}"
+    if not over["records"]:
+        return what
+    what += f" ({over['records'] / record[kind]:.1%})"
+    if record["split"] != "train":
+        return what
+    if kind == "texts":
+        return f"{what}, which go on in further examples"
+    sides = {"none": "are left out of training", "source": "lose the end of a long source", "both": "lose their end"}
+    return f"{what}, which {sides[over['cut']]} (data.truncate {over['cut']})"
+
+
+_WORDS = {
+    "repeated": "repeated",
+    "equal": "source and target equal",
+    "ratio": "unusual length ratio",
+    "empty": "an empty side, left out",
+}

@@ -1,0 +1,92 @@
+"""`data stats`: percentiles as they are defined, suspicious pairs planted and found, columns and headers seen."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atento.config.recipe import SourceConfig
+from atento.data.sources import read_pairs
+from atento.data.statistics import PERCENTILES, columns_seen, lengths, over, percentiles, ratios, suspicious
+from atento.data.texts import read_texts
+from atento.world import write
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=200))
+def test_a_percentile_is_the_least_value_that_so_many_do_not_exceed(values: list[int]) -> None:
+    found = percentiles(values)
+    ordered = sorted(values)
+    assert (found["min"], found["max"]) == (ordered[0], ordered[-1])
+    for part in PERCENTILES:
+        assert found[f"p{part}"] == ordered[max(0, math.ceil(part * len(values) / 100) - 1)]
+    assert percentiles([]) == {}
+
+
+def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
+    pairs = [(pair.source, pair.target) for pair in dict.fromkeys(write("train", 300))]
+    pairs = list(dict.fromkeys(pairs))
+    count = len(pairs)
+    planted = [
+        ("Untranslated sentence.", "Untranslated sentence."),
+        pairs[7],
+        ("A very long sentence that says a great many things and goes on and on for ever.", "Sim."),
+        ("", "nada"),
+        ("42", "42"),
+        ("No", "Não"),
+    ]
+    (tmp_path / "a.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
+    (tmp_path / "b.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted), encoding="utf-8")
+    parts = [read_pairs(SourceConfig(file=name, source=0, target=1), tmp_path) for name in ("a.tsv", "b.tsv")]
+    assert suspicious(parts) == {
+        "repeated": {"count": 1, "first": ["b.tsv:2"]},
+        "equal": {"count": 1, "first": ["b.tsv:1"]},
+        "ratio": {"count": 1, "first": ["b.tsv:3"]},
+        "empty": {"count": 1, "first": []},
+    }
+    found = lengths(parts, ("source", "target"))
+    every = pairs + [pair for pair in planted if all(pair)]
+    assert found["source"]["words"]["total"] == sum(len(source.split()) for source, _ in every)
+    assert found["target"]["characters"]["max"] == max(len(target) for _, target in every)
+    assert found["source"]["longest"] == "b.tsv:3"
+    assert ratios(parts)[count + 2] == pytest.approx(4 / len(planted[2][0]))
+
+
+def test_texts_are_looked_through_too(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("um\ndois três\n\num\n", encoding="utf-8")
+    parts = [read_texts(SourceConfig(file="t.txt"), tmp_path)]
+    assert suspicious(parts) == {"repeated": {"count": 1, "first": ["t.txt:4"]}}
+    assert lengths(parts, ("text",))["text"]["longest"] == "t.txt:2"
+
+
+def test_columns_and_headers_are_seen(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("id\ten\tpt\n1\tcat\tgato\n", encoding="utf-8")
+    (tmp_path / "b.csv").write_text('"1","cat, black","gato"\n', encoding="utf-8")
+    (tmp_path / "c.jsonl").write_text(json.dumps({"en": "cat", "pt": "gato"}) + "\n", encoding="utf-8")
+    (tmp_path / "d.json").write_text(json.dumps([{"x": {"en": "cat"}, "pt": "gato"}]), encoding="utf-8")
+    (tmp_path / "e.jsonl").write_text("not json\n", encoding="utf-8")
+    (tmp_path / "t.en").write_text("cat\n", encoding="utf-8")
+    sources = [
+        SourceConfig(file="a.tsv", source="en", target="pt"),
+        SourceConfig(file="b.csv", source=1, target=2),
+        SourceConfig(file="c.jsonl", source="en", target="pt"),
+        SourceConfig(file="d.json", source="x.en", target="pt"),
+        SourceConfig(file="e.jsonl", source="en", target="pt"),
+        SourceConfig(source="t.en", target="t.en"),
+        SourceConfig(world="train"),
+    ]
+    found = [(one["columns"], one["used"], one["header"]) for one in columns_seen(sources, tmp_path)]
+    assert found == [
+        (["id", "en", "pt"], ["en", "pt"], True),
+        (["1", "cat, black", "gato"], [1, 2], False),
+        (["en", "pt"], ["en", "pt"], True),
+        (["x", "pt"], ["x.en", "pt"], True),
+        ([], ["en", "pt"], True),
+    ]
+
+
+def test_records_are_too_long_by_any_side() -> None:
+    assert over({"source": [9, 10, 3, 3], "target": [1, 1, 9, 12]}, 10, 1) == {"max_len": 10, "records": 2}
+    assert over({"text": [8, 9]}, 10, 2) == {"max_len": 10, "records": 1}
