@@ -113,6 +113,14 @@ def test_help_shows_no_range_of_a_seed(server: ForkServer, data: Path) -> None:
         assert "--seed" in text and "9223372036854775807" not in text and "SEED" in text, command
 
 
+def test_swapped_arguments(server: ForkServer, here: Path) -> None:
+    """`translate three.txt RUN` was taken for a model of word vectors."""
+    (here / "three.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
+    said = "the first argument is the model, then comes what it reads: got three.txt before run"
+    for command in ("translate", "generate", "embed", "similarity", "evaluate"):
+        refused(server.run(command, "three.txt", "run", cwd=here), said)
+
+
 def test_an_empty_name_of_a_file(server: ForkServer, here: Path) -> None:
     refused(server.run("translate", "run", "", cwd=here), "a file name must not be empty: got ''")
     refused(server.run("score", "bleu", "", "tiny.yaml", cwd=here), "a file name must not be empty: got ''")

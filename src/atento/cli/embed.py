@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from atento.cli.completion import words
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, progress, running
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.outputs import output_file
 from atento.cli.progress import batches_shown, tell_waiting
 
@@ -54,6 +54,7 @@ def embed(
     from atento.data.source_lines import display_name
     from atento.data.sources import read_lines
 
+    check_order(model, file)
     if out is not None:
         output_file(out, _ENDINGS)
     tell_waiting(file)
@@ -132,6 +133,7 @@ def similarity(
     from atento.errors import DataError
     from atento.tasks.embedding import cosine
 
+    check_order(model, file)
     tell_waiting(file)
     pairs = []
     for number, line in enumerate(read_lines(file), 1):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from atento.cli import completion
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, progress, running
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.progress import batches_shown
 
 
@@ -65,6 +65,7 @@ def evaluate(
     from atento.model import load
     from atento.training.record import LOWER_IS_BETTER, signed
 
+    check_order(model, *data)
     gates = [_gate(text) for text in fail_under or []]
     asked = [] if metrics is None else metrics.split(",")
     for name in (*asked, *(name for name, _ in gates)):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -46,6 +47,17 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="A run folder, a model folder or a hub name.", autocompletion=models)
 ]
+
+
+def check_order(model: str, *files: str) -> None:
+    """The model stands first, then what it reads.
+
+    Raises:
+        UsageError: a file stands first and a folder behind it.
+    """
+    folder = next((name for name in files if Path(name).is_dir()), None)
+    if folder is not None and Path(model).is_file():
+        raise UsageError(f"the first argument is the model, then comes what it reads: got {model} before {folder}")
 
 
 @contextmanager

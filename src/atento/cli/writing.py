@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli.decoding import with_decoding
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, progress, running
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.progress import Progress, batches_shown, tell_waiting
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ def _run(asked: _Asked, file: str, skip_bad: bool, device: str, precision: str, 
         raise UsageError("--stream shows one output as text: no --json, no --n-best")
     if asked.split_sentences and "n_best" in asked.options:
         raise UsageError("--n-best and --split-sentences exclude each other")
+    check_order(asked.model, file)
     with running(asked.options["seed"], threads):
         loaded = load(asked.model, device=device, precision=precision)
         bad: list[str] | None = [] if skip_bad else None

@@ -1,0 +1,87 @@
+"""The example in each command's help works: run for real where that takes seconds, else read by its own parser."""
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from atento.cli.main import app
+from conftest import ForkServer, lines_of
+
+pytestmark = pytest.mark.integration
+
+
+def commands(group: Any, words: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command by its words."""
+    below = getattr(group, "commands", None)
+    if below is None:
+        yield words, group
+    for name, command in (below or {}).items():
+        yield from commands(command, f"{words} {name}".strip())
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+# what takes minutes, the network, or a model that is not at hand: read by its parser alone
+READ_ONLY = {"train", "demo", "bench", "data fetch", "summarize", "generate"}
+
+
+def examples(command: Any) -> list[str]:
+    """What stands behind `Example:`, as the command lines in it; words between them are left out."""
+    text = f"{command.help or ''}\n{command.epilog or ''}"
+    found = re.search(r"Examples?:\s+(.*)", text, re.DOTALL)
+    parts = " ".join(found.group(1).split()).split(";") if found else []
+    return [re.sub(r"^[a-z ]+: +", "", part.strip()) for part in parts]
+
+
+@pytest.fixture
+def room(here: Path) -> Path:
+    """A folder with everything that the examples name."""
+    source, target = lines_of(here / "valid.tsv", 0), lines_of(here / "valid.tsv", 1)
+    for name, lines in (
+        ("train.en", lines_of(here / "train.tsv", 0)),
+        ("train.pt", lines_of(here / "train.tsv", 1)),
+        *((name, target) for name in ("text.pt", "output.pt", "reference.pt", "other.pt", "valid.pt")),
+        ("texts.txt", source),
+        ("pairs.tsv", [f"{one}\t{two}" for one, two in zip(source, target)]),
+    ):
+        (here / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (here / "runs").mkdir()
+    (here / "downloads").mkdir()
+    run = (here / "run").resolve()
+    shutil.copytree(run, here / "runs" / "demo")
+    for name in ("runs/a", "runs/b", "MODEL", "downloads/bert"):
+        (here / name).symlink_to(run)
+    (here / "spm").symlink_to(run / "tokenizer")
+    (here / "my.yaml").write_text((here / "tiny.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    return here
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_of_a_command_works(server: ForkServer, room: Path, name: str) -> None:
+    found = examples(COMMANDS[name])
+    assert found and any(re.search(rf"\batento {name}\b", line) for line in found), f"{name} has no example of itself"
+    if name in ("tokenizer train", "recipes copy"):  # which refuse what is there
+        (room / "spm").unlink()
+        (room / "my.yaml").unlink()
+    for line in found:
+        passed = ""
+        for part in line.split(" | "):
+            words = shlex.split(part.partition(" > ")[0], comments=True)
+            if words[0] == "echo":
+                passed = f"{words[1]}\n"
+                continue
+            assert words[0] == "atento", line
+            if name in READ_ONLY:
+                size = len(name.split()) + 1
+                COMMANDS[name].make_context(name, words[size:])
+                continue
+            done = server.run(*words[1:], cwd=room, stdin=passed)
+            assert done.status in ((0, 3) if "--fail-under" in words else (0,)), (line, done.status, done.stdout[:3000], done.stderr[-3000:])
+            passed = done.stdout
+    if name == "tokenizer decode":
+        assert passed == (room / "text.pt").read_text(encoding="utf-8")
