@@ -2,13 +2,16 @@
 
 import json
 import math
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atento.cli import completion
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.progress import batches_shown
+
+if TYPE_CHECKING:
+    from atento.metrics import Score
 
 
 class GateMissed(typer.Exit):
@@ -63,7 +66,6 @@ def evaluate(
     from atento.evaluation import evaluate as score
     from atento.metrics import metric_named
     from atento.model import load
-    from atento.training.record import LOWER_IS_BETTER, signed
 
     check_order(model, *data)
     gates = [_gate(text) for text in fail_under or []]
@@ -78,6 +80,12 @@ def evaluate(
         names = dict.fromkeys([*(asked or METRICS_OF[task]), *(name for name, _ in gates)])
         with batches_shown("evaluate"):
             scores = score(loaded, data, task, metrics=list(names), skip_bad=skip_bad, say=progress, **options)
+    _show(scores, seed, as_json)
+    _hold(gates, scores)
+
+
+def _show(scores: "dict[str, Score]", seed: int, as_json: bool) -> None:
+    """A line a score, or all of them as one JSON object."""
     records = {}
     for name, found in scores.items():
         low, high = found.interval(seed=seed)
@@ -91,6 +99,12 @@ def evaluate(
             typer.echo(f"{found.name} {found.value:.2f} [{low:.2f}, {high:.2f}] {found.settings}")
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
+
+
+def _hold(gates: list[tuple[str, float]], scores: "dict[str, Score]") -> None:
+    """Raises GateMissed: a score is worse than its gate."""
+    from atento.training.record import LOWER_IS_BETTER, signed
+
     missed = []
     for name, limit in gates:
         value, sign = scores[name].value, ">" if name in LOWER_IS_BETTER else "<"
