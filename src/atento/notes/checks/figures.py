@@ -179,8 +179,7 @@ def positions_drawn() -> Finding:
     with observe(network) as seen, watched(network, "encoder") as kept:
         network.encode(IDS)
     entered, weights = kept.read[0][0], seen["encoder", 0][0, 0].double()
-    tokens = network.embedding.weight[IDS[0]] * math.sqrt(12)
-    absolute = sinusoids(torch.arange(4), 12, dtype=entered.dtype)
+    tokens, absolute = network.embedding.weight[IDS[0]] * 12**0.5, sinusoids(torch.arange(4), 12, dtype=entered.dtype)
     places = Places.of(4, 4)
     q, k, _ = projections(network, "encoder", entered)
     content = q @ k.T / math.sqrt(4)
