@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from atento.errors import ModelError, UsageError
+from atento.errors import ModelError, RecipeError, UsageError
 from atento.model import Model
 from atento.networks import Encoder, presets
 from atento.tasks.embedding import POOLINGS, layer_vectors, sentence_folder
@@ -59,6 +59,14 @@ def test_g8_layers_and_the_mean_over_real_tokens(model: Model) -> None:
     np.testing.assert_allclose(model.embed("o gato", layer=2), model.embed("o gato"), atol=0)
     unit = model.embed("o gato", normalize=True)
     np.testing.assert_allclose(np.linalg.norm(unit), 1, atol=1e-6)
+
+
+def test_g8_layers_count_from_the_end_as_the_contract_says(model: Model) -> None:
+    """`embed(layer=-1)`, the documented default, was refused: "embedding.layer must not be negative"."""
+    for below, above in ((-1, 2), (-2, 1), (-3, 0)):
+        np.testing.assert_array_equal(model.embed("o gato", layer=below), model.embed("o gato", layer=above))
+    with pytest.raises(RecipeError, match=r"embedding.max_len must not be negative: got -1"):
+        model.embed("o gato", max_len=-1)
 
 
 def test_g8_a_word_has_another_vector_in_another_context(model: Model) -> None:

@@ -9,14 +9,24 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from atento.cli.attend import attend as attend_command
+from atento.cli.average import average as average_command
+from atento.cli.convert import convert as convert_command
 from atento.cli.decoding import _FLAGS
+from atento.cli.embed import embed as embed_command
+from atento.cli.embed import similarity as similarity_command
+from atento.cli.evaluate import evaluate as evaluate_command
 from atento.cli.train import train as train_command
 from atento.config.decoding import DecodingConfig, DecodingOptions
+from atento.convert.layouts import convert
 from atento.errors import RecipeError, UsageError
-from atento.model import Model
+from atento.evaluation import evaluate
+from atento.inspection import AttentionRecord
+from atento.model import Model, load
 from atento.tasks.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.tasks.options import decoding_for
 from atento.tasks.run import train
+from atento.training.average import average_run
 
 WIDER = ("mbr", "stop")  # also a function; also one string or any sequence
 
@@ -36,7 +46,20 @@ def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
     for method in (Model.translate, Model.summarize, Model.generate):
         assert "n_best" in inspect.signature(method).parameters
     assert "split_sentences" in inspect.signature(Model.translate).parameters
-    assert inspect.signature(train_command).parameters.keys() <= inspect.signature(train).parameters.keys()
+    embedding = {*EmbeddingOptions.__annotations__}
+    decoding = {*DecodingOptions.__annotations__}
+    files = {"out", "file", "as_json"}  # what becomes of results is not Python's
+    for command, functions, more in (
+        (train_command, [train], set()),
+        (evaluate_command, [evaluate], decoding | {"fail_under"}),
+        (attend_command, [load, Model.attend, AttentionRecord.save], {"seed", "threads"}),
+        (embed_command, [load, Model.embed], embedding | {"seed", "threads"}),
+        (similarity_command, [load, Model.similarity], embedding | {"seed", "threads"}),
+        (convert_command, [convert], set()),
+        (average_command, [average_run], set()),
+    ):
+        known = {name for one in functions for name in inspect.signature(one).parameters}
+        assert inspect.signature(command).parameters.keys() <= known | more | files, command
 
 
 SNIPPET = """

@@ -189,8 +189,9 @@ class Reading:
             made = self.located(lambda: replace(start, **values), node, path)
         else:
             made = self.located(lambda: cls(**values), node, path)
+        below_0 = {part.name for part in fields(cls) if isinstance(part.default, int) and part.default < 0}
         for key, value in values.items():
-            if isinstance(value, int) and value < 0 and str not in arms(known[key]):
+            if isinstance(value, int) and value < 0 and str not in arms(known[key]) and key not in below_0:
                 raise RecipeError(f"{written[key].place}: {dotted(path, key)} must not be negative: got {value}")
         return made
 

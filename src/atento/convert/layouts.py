@@ -14,17 +14,15 @@ from atento.tasks.locate import locate
 LAYOUTS = ("atento", "huggingface")
 
 
-def convert(
-    model: str | Path, out: Path, layout: str, *, allow_missing: bool = False, allow_unused: bool = False
-) -> str:
+def convert(model: str | Path, out: Path, to: str, *, allow_missing: bool = False, allow_unused: bool = False) -> str:
     """Write the model to `out`; returns what became of its weights.
 
     Raises:
         UsageError: no such layout, or something stands at `out`. ModelError: weights missing or left over, or a file
             that holds more than weights. CapabilityError: the layout cannot hold the network.
     """
-    if layout not in LAYOUTS:
-        raise UsageError(f"`--to` must be one of {', '.join(LAYOUTS)}: got {layout!r}")
+    if to not in LAYOUTS:
+        raise UsageError(f"`--to` must be one of {', '.join(LAYOUTS)}: got {to!r}")
     folder = locate(model, older=True)
     name = folder.name
     held = older_files(folder)
@@ -33,7 +31,7 @@ def convert(
             folder = _unpacked(folder, Path(space))
         loaded = load(folder, device="cpu", allow_missing=allow_missing, allow_unused=allow_unused)
         loaded.config["name"] = name
-        loaded.save(out, layout=layout)
+        loaded.save(out, layout=to)
     return "" if loaded.ledger is None else str(loaded.ledger)
 
 

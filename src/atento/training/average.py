@@ -26,8 +26,8 @@ class Averaged:
     score: float | None
 
 
-def average_run(run: Path, count: int, *, score: Callable[[dict[str, Tensor]], float] | None = None) -> Averaged:
-    """Average the weights of the run's last `count` checkpoints into `RUN/averaged/` (Vaswani et al. 2017, 6.1).
+def average_run(run: Path, last: int, *, score: Callable[[dict[str, Tensor]], float] | None = None) -> Averaged:
+    """Average the weights of the run's `last` checkpoints into `RUN/averaged/` (Vaswani et al. 2017, 6.1).
 
     Those between the recipe's own steps (a stop, a best one) are passed over, so that a run that was stopped has the
     same average as one that was not. Sums are made in float64, one checkpoint in memory at a time. `score` judges the
@@ -37,7 +37,7 @@ def average_run(run: Path, count: int, *, score: Callable[[dict[str, Tensor]], f
         UsageError: the run has no checkpoint. CheckpointError: one of them is damaged.
     """
     every = [item.path for item in found(run / "checkpoints")]
-    paths = ([path for path in every if _scheduled(path)] or every)[:count]
+    paths = ([path for path in every if _scheduled(path)] or every)[:last]
     if not paths:
         raise UsageError(f"{run} has no checkpoint to average")
     total: dict[str, Tensor] = {}
