@@ -2,27 +2,31 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from atento.config.recipe import SourceConfig
 from atento.data.memory import Records, called, held, records_in
-from atento.data.paragraphs import paragraphs
+from atento.data.paragraphs import looks_wrapped, paragraphs
 from atento.data.source_lines import open_binary, scan
 from atento.data.source_records import pairs_in
 from atento.data.sources import FILE_KINDS, Origins, collect, fingerprint, read_pairs
-from atento.errors import DataError, RecipeError
+from atento.errors import DataError, RecipeError, counted
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts in the order of their file; `empty`, `skipped` and `fingerprint` as `Parallel` has them."""
+    """Texts in the order of their file; `empty`, `skipped` and `fingerprint` as `Parallel` has them.
+
+    `wrapped` says that they are lines of a file that seems to break them inside sentences.
+    """
 
     text: list[str]
     origins: Origins
     skipped: list[str]
     empty: int
     fingerprint: str
+    wrapped: bool = False
 
     def __len__(self) -> int:
         return len(self.text)
@@ -33,12 +37,15 @@ class Texts:
 
     def warnings(self) -> list[str]:
         """What was left out, counted; blank lines only part texts, so they are not told of."""
-        if not self.skipped:
-            return []
-        number = len(self.skipped)
-        return [
-            f"{self.origins.names[0]}: {number} bad record{'s' if number > 1 else ''} left out, first {self.skipped[0]}"
-        ]
+        name, said = self.origins.names[0], []
+        if self.skipped:
+            said.append(f"{name}: {counted(len(self.skipped), 'bad record')} left out, first {self.skipped[0]}")
+        if self.wrapped:
+            said.append(
+                f"{name}: its lines seem to be broken inside sentences, and each is a text of its own; "
+                f"`paragraphs: true` beside `file` joins them"
+            )
+        return said
 
 
 def read_texts(
@@ -80,7 +87,9 @@ def read_texts(
             found = (line if isinstance(line, DataError) else (number, line) for number, line in lines)
             found = paragraphs(found) if source.paragraphs else found
         kept: list[str] = []
-        return Texts(kept, *collect(found, (kept,), (source.file,), source.count, skip_bad, what="text"))
+        read = Texts(kept, *collect(found, (kept,), (source.file,), source.count, skip_bad, what="text"))
+        by_line = kind not in FILE_KINDS and not source.paragraphs
+        return replace(read, wrapped=by_line and looks_wrapped(kept, read.origins.lines))
 
 
 def repeated(train: Texts, valid: Texts) -> int:
