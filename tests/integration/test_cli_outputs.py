@@ -25,6 +25,8 @@ pytestmark = pytest.mark.integration
         ("data fetch --to xx --out train.tsv/x", "train.tsv is a file, and a folder is needed"),
         ("notes A1 --out train.tsv", "--out train.tsv cannot be written: "),
         ("bench mbr --out train.tsv", "--out train.tsv cannot be written: "),
+        ("runs plot none --out none/x.svg", "--out none/x.svg cannot be written: there is no folder none"),
+        ("runs plot none --out x.pdf", "--out must end in .svg, .png or .html: got 'x.pdf'"),
         ("recipes copy micro-world-en-pt none/x.yaml", "none/x.yaml cannot be written: there is no folder none"),
     ],
 )

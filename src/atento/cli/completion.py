@@ -70,6 +70,11 @@ def runs(incomplete: str) -> Offers:
     return _paths(incomplete, lambda path: (path / "run.json").is_file(), "runs")
 
 
+def runs_words(ctx: typer.Context, incomplete: str) -> Offers:
+    """What `atento runs` does, then runs; or a folder of runs, of which the shell knows."""
+    return runs(incomplete) if ctx.params.get("words") else ["show", "compare", "plot"]
+
+
 def metrics(incomplete: str) -> Offers:
     """The metrics; behind a comma one more."""
     from atento.metrics import METRICS

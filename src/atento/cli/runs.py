@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atento.cli.completion import runs_words
 from atento.cli.options import AsJson
 from atento.cli.outputs import output_file
 
@@ -30,7 +31,9 @@ def runs(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FOLDER | show RUN | compare RUN RUN ... | plot RUN ...", help="Default: the folder runs."
+            metavar="FOLDER | show RUN | compare RUN RUN ... | plot RUN ...",
+            help="Default: the folder runs.",
+            autocompletion=runs_words,
         ),
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="plot: FILE.svg, .png or .html.")] = None,

@@ -117,11 +117,11 @@ def _run(asked: _Asked, file: str, skip_bad: bool, device: str, precision: str, 
     if asked.split_sentences and "n_best" in asked.options:
         raise UsageError("--n-best and --split-sentences exclude each other")
     check_order(asked.model, file)
+    bad: list[str] | None = [] if skip_bad else None
+    lines = _lines(file, bad)
     with running(asked.options["seed"], threads):
         loaded = load(asked.model, device=device, precision=precision)
-        bad: list[str] | None = [] if skip_bad else None
         tell_waiting(file)
-        lines = _lines(file, bad)
         if asked.stream:
             _stream(loaded, lines, asked)
         elif file == "-":
