@@ -136,7 +136,7 @@ def test_c16_convert_refuses_what_it_must(released: Path, tmp_path: Path) -> Non
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "kept.txt").write_text("kept")
     done = run("convert", str(released), "--to", "atento", "--out", str(tmp_path / "out"))
-    assert done.returncode == 2 and "exists already" in done.stderr and (tmp_path / "out" / "kept.txt").exists()
+    assert done.returncode == 2 and "nothing is overwritten" in done.stderr and (tmp_path / "out" / "kept.txt").exists()
 
 
 def test_g8_embed_and_similarity(released: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from atento.decoding.hypothesis import Hypothesis
-from atento.decoding.trace import Trace
+from atento.decoding.trace import NOTEBOOK_STEPS, Trace
 from atento.inspection import AttentionRecord
 from atento.inspection.record import NOTEBOOK_WEIGHTS
 from atento.metrics import bleu
@@ -125,4 +125,11 @@ def test_what_is_too_large_for_a_notebook_is_a_sentence() -> None:
     large = AttentionRecord(tokens=["a"] * side, kinds={"encoder": [np.full((1, side, side), 1 / side, np.float32)]})
     shown = large._repr_html_()
     assert "iframe" not in shown and "weights are too many for a notebook" in shown and ".save(" in shown
-    assert Trace()._repr_html_() == "<p>Trace(0 runs; 0 steps)</p>"
+    trace = Trace()
+    assert trace._repr_html_() == "<p>Trace(0 runs; 0 steps)</p>"
+    trace.begin("greedy", 1)
+    for length in range(NOTEBOOK_STEPS + 1):
+        trace.step([0], torch.zeros(1, length, dtype=torch.long), torch.zeros(1, 2).log_softmax(1))
+        trace.choose(torch.tensor([0]), [False])
+    trace.end([[]])
+    assert "iframe" not in trace._repr_html_() and "too many steps for a notebook" in trace._repr_html_()

@@ -42,6 +42,7 @@ NOT_DRAWN = "not drawn"
 TAKEN_OUT = "taken out by "  # and the name of the rule or filter
 
 MODEL = "model"  # the distribution before any filter
+NOTEBOOK_STEPS = 200  # of a page inside a notebook, which is saved with it: some 20 KB a step
 
 
 @dataclass(frozen=True)
@@ -142,12 +143,14 @@ class Trace:
         return f"Trace({count}; {sum(len(run.steps) for run in self.runs)} steps)"
 
     def _repr_html_(self) -> str:
-        """The page of the first sentence, for notebooks: in a sandboxed frame; a sentence where there is none."""
-        from atento.inspection.decoding_page import LIMIT, decoding_page  # late: the page is drawn from traces
+        """The page of the first sentence, for notebooks: in a sandboxed frame; a sentence where it is too long."""
+        from atento.inspection.decoding_page import decoding_page  # late: the page is drawn from traces
         from atento.inspection.standalone import framed, plain
 
         steps = sum(len(run.of(0)) for run in self.runs)
-        return framed(decoding_page(self)) if 0 < steps <= LIMIT else plain(repr(self))
+        if steps > NOTEBOOK_STEPS:
+            return plain(f"{self!r}: too many steps for a notebook; write its page, decoding_page(trace), to a file")
+        return framed(decoding_page(self)) if steps else plain(repr(self))
 
     def begin(self, strategy: str, count: int) -> None:
         """A search over `count` sentences begins."""
