@@ -107,6 +107,11 @@ def test_wrong_words_are_refused(server: ForkServer, data: Path) -> None:
         assert done.stderr.count("\n") == 1 and "╭" not in done.stderr  # one line, no box
 
 
+def test_a_wrong_value_from_the_environment_says_so(server: ForkServer, data: Path) -> None:
+    done = server.run("demo", cwd=data, env={"ATENTO_DEMO_STEPS": "few"})
+    refused(done, "--steps (from ATENTO_DEMO_STEPS) must be a whole number: got 'few'")
+
+
 def test_help_shows_no_range_of_a_seed(server: ForkServer, data: Path) -> None:
     for command in (["train"], ["translate"], ["embed"], ["evaluate"], ["score"], ["attend"], ["notes"]):
         text = server.run(*command, "--help", cwd=data).stdout

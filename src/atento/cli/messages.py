@@ -27,7 +27,7 @@ def sentence(error: Exception) -> str:
         needs = "takes no value" if "not take" in found.message else "needs a value: got none"
         return f"{found.option_name} {needs}"
     if kind == "BadParameter" and found.param is not None:
-        return f"{_name(found.param)} {_rule(found)}"
+        return f"{_name(found.param)}{_origin(found)} {_rule(found)}"
     named = re.match(r"No such command ['\"](.*?)['\"]\.(?: Did you mean|$)", found.message)
     if named and context is not None:
         return f"unknown command {named[1]!r}{nearest(named[1], list(context.command.commands))}"
@@ -48,6 +48,12 @@ def _unknown_option(name: str, context: Any, command: str) -> str:
 def _missing(param: Any, command: str) -> str:
     meaning = f" ({param.help.rstrip('.')})" if getattr(param, "help", None) else ""
     return f"`{command}` needs {_name(param)}{meaning}: got none; see: {command} --help"
+
+
+def _origin(error: Any) -> str:
+    """Which environment variable a value came from, if from one."""
+    source = None if error.ctx is None else error.ctx.get_parameter_source(error.param.name)
+    return f" (from {error.param.envvar})" if getattr(source, "name", "") == "ENVIRONMENT" else ""
 
 
 def _rule(error: Any) -> str:

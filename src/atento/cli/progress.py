@@ -93,4 +93,5 @@ def _bar(what: str) -> Any:
     bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
     bar.add_task("", total=None)
     bar.start()
+    bar.console.show_cursor(True)  # Ctrl-C ends the process at once, and a hidden cursor would stay hidden
     return bar

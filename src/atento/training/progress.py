@@ -27,6 +27,7 @@ class Reporter:
             )
             self.progress = Progress(*columns, console=self.console, transient=True)
             self.progress.start()
+            self.console.show_cursor(True)  # a second Ctrl-C ends the process, and a hidden cursor would stay hidden
             self.task = self.progress.add_task("", total=total, completed=done)
 
     def line(self, text: str) -> None:
