@@ -38,6 +38,7 @@ from atento.tasks.options import check_texts, decoding_for, embedding_for, liste
 from atento.tasks.saving import save_model
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.translation import stream_translation, translate
+from atento.tasks.weight_files import MAX_SHARD_SIZE, in_types, type_name, widest
 from atento.tasks.word_models import WordModel, embed_words, read_word_model, trained_word_model
 from atento.tasks.writing import Utility, WrittenText
 from atento.text import Tokenizer, has_tokenizer
@@ -64,8 +65,9 @@ def load(
     `model.ledger` says what became of the weights of another project's file.
 
     Args:
-        device: "auto", "cpu", "cuda" ... precision: "float32", or "bfloat16" or "int8" where
-            that is asked for; int8 is for writing alone (weights of 8 bits in the decoder, all else float32).
+        device: "auto", "cpu", "cuda" ... precision: "float32", or "float64", "bfloat16" or "int8" where
+            that is asked for; int8 is for writing alone (weights of 8 bits in the decoder, all else float32). "auto" is
+            the widest type that the file holds.
         allow_missing: weights that a released file lacks begin anew; allow_unused: those without a place are left.
 
     Raises:
@@ -73,7 +75,7 @@ def load(
     """
     if not isinstance(model, str | PathLike):
         raise UsageError(f"`model` must be a folder, a file or a hub name: got {type(model).__name__} {model!r:.40}")
-    dtype = _dtype(precision)
+    dtype = None if precision == "auto" else _dtype(precision)
     of_words = read_word_model(Path(model))
     if of_words is not None:
         network: Network = of_words.network.to(device=resolve_device(device), dtype=dtype).eval()
@@ -92,6 +94,10 @@ def load(
     if tokenizer is not None and found.ledger is not None:  # their configurations name not all of these
         unk, mask = tokenizer.specials.get("unk"), tokenizer.specials.get("mask")
         config = replace(config, unk_id=config.unk_id if unk is None else unk, mask_id=mask)
+    stored = {name: value.dtype for name, value in found.weights.items()}
+    if dtype is None:
+        dtype = widest(found.weights.values())
+        precision = type_name(dtype)
     anew = bool(found.ledger and found.ledger.new)
     with torch.device("cpu" if anew else "meta"):
         network = build_network(config)
@@ -103,9 +109,10 @@ def load(
         if isinstance(module, ALiBi | Sinusoidal):
             module.reset_buffers()
     network = network.to(device=resolve_device(device), dtype=dtype).eval().requires_grad_(False)
-    return Model(
-        network, tokenizer, found.config, found.path, found.ledger, trained_word_model(network, tokenizer), precision
-    )
+    words = trained_word_model(network, tokenizer)
+    made = Model(network, tokenizer, found.config, found.path, found.ledger, words, precision)
+    made.stored = stored
+    return made
 
 
 class Model:
@@ -124,6 +131,7 @@ class Model:
         self.network, self.tokenizer, self.config, self.path, self.ledger = network, tokenizer, config, path, ledger
         self.words = words  # of a model that reads words, not pieces
         self.precision = precision
+        self.stored: dict[str, torch.dtype] = {}  # the types of the weights in the file that they were read from
         self._steps: tuple[tuple[tuple[int, int], ...], Any] | None = None  # of which weights, and the steps
         _check_int8(network, precision)
 
@@ -375,21 +383,39 @@ class Model:
         """
         return attention_record(self, text, target)
 
-    def save(self, directory: str | Path, layout: str = "atento") -> Path:
+    def save(
+        self,
+        directory: str | Path,
+        layout: str = "atento",
+        *,
+        precision: str | None = None,
+        max_shard_size: int | str = MAX_SHARD_SIZE,
+    ) -> Path:
         """Write a folder that `load` reads: config.json, model.safetensors, tokenizer files, model card, manifest.
 
-        layout "huggingface": as `transformers` reads it, for networks of a family that it has.
+        Args:
+            layout: "huggingface": as `transformers` reads it, for networks of a family that it has.
+            precision: "float32", "bfloat16", "float16" or "float64" for every weight. None: the type in which the file
+                holds it that it was loaded from, where that loses nothing, else the type of the network.
+            max_shard_size: bytes, or text such as "5GB"; larger weights stand in several files, with an index.
 
         Raises:
-            CapabilityError: that layout cannot say what this network is; names what.
+            CapabilityError: that layout cannot say what this network is; names what. UsageError: no such type or size.
         """
         if self.words is not None and self.tokenizer is None:
             raise CapabilityError("word models stay as published; `atento.text.vectors` writes word vectors")
         if layout not in ("atento", "huggingface"):
             raise UsageError(f"`layout` must be 'atento' or 'huggingface': got {layout!r}")
         config = {"model_type": "atento"} | self.config | {"network": network_to_dict(self.network.config)}
-        weights = self.network.state_dict()
-        return save_model(Path(directory), config, weights, self.tokenizer, layout=layout, source=self.path)
+        return save_model(
+            Path(directory),
+            config,
+            in_types(self.network.state_dict(), self.stored, precision, str(self.path)),
+            self.tokenizer,
+            layout=layout,
+            source=self.path,
+            max_shard_size=max_shard_size,
+        )
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:

@@ -101,6 +101,46 @@ def test_c16_older_weights_of_a_hub_name(released: Path, tmp_path: Path) -> None
     np.testing.assert_array_equal(found.embed("o gato"), atento.load(released).embed("o gato"))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_w12_types_and_shards_there_and_back(released: Path, tmp_path: Path, dtype: torch.dtype) -> None:
+    """A model of that type through both layouts in tiny shards: `AutoModel` reads the same bits of the same type."""
+    import transformers
+
+    given = transformers.AutoModel.from_pretrained(released).to(dtype)
+    for parameter in given.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    given.save_pretrained(tmp_path / "given")
+    wanted = {name: value.clone() for name, value in given.state_dict().items()}
+    folder = tmp_path / "given"
+    for layout in ("atento", "huggingface"):
+        command = ("convert", str(folder), "--to", layout, "--out", str(tmp_path / layout), "--max-shard-size", "2KB")
+        done = run(*command)
+        assert done.returncode == 0 and "warning" not in done.stderr.lower(), done.stderr
+        folder = tmp_path / layout
+        shards = [load_file(file) for file in folder.glob("model-*-of-*.safetensors")]
+        assert len(shards) > 1 and (folder / "model.safetensors.index.json").exists()
+        assert {value.dtype for tensors in shards for value in tensors.values()} == {dtype}
+    again = transformers.AutoModel.from_pretrained(folder)
+    assert again.dtype == dtype
+    found = again.state_dict()
+    assert found.keys() == wanted.keys() and all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+def test_w12_another_type_where_it_is_asked_for(released: Path, tmp_path: Path) -> None:
+    command = ("convert", str(released), "--to", "huggingface", "--out", str(tmp_path / "half"))
+    done = run(*command, "--precision", "float16")
+    assert done.returncode == 0
+    before, after = (load_file(folder / "model.safetensors") for folder in (released, tmp_path / "half"))
+    assert all(torch.equal(after[name], value.half()) for name, value in before.items())
+    assert json.loads((tmp_path / "half" / "config.json").read_text())["torch_dtype"] == "float16"
+    done = run("convert", str(released), "--to", "atento", "--out", str(tmp_path / "x"), "--precision", "float8")
+    known = "float32, bfloat16, float16, float64"
+    assert done.returncode == 2 and f"`--precision` must be one of {known}: got 'float8'" in done.stderr
+    done = run("convert", str(released), "--to", "atento", "--out", str(tmp_path / "x"), "--max-shard-size", "big")
+    assert done.returncode == 2 and "`max_shard_size` must be a size above 0 such as 5GB" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
 class Evil:
     """What a hostile file does when it is unpickled."""
 

@@ -23,6 +23,13 @@ def convert(
         str, typer.Option("--to", help="atento or huggingface.", autocompletion=words("atento", "huggingface"))
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write; must not exist, or be empty.")],
+    precision: Annotated[
+        str | None,
+        typer.Option(help="float32, bfloat16, float16 or float64 for every tensor; the types of the file by default."),
+    ] = None,
+    max_shard_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="Largest weight file, such as 5GB or 200MB; more is written in shards.")
+    ] = "5GB",
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Weights that the file lacks begin anew.")
     ] = False,
@@ -35,7 +42,15 @@ def convert(
     from atento.convert.layouts import convert as run
 
     output_folder(out, new=True)
-    ledger = run(model, out, to, allow_missing=allow_missing, allow_unused=allow_unused)
+    ledger = run(
+        model,
+        out,
+        to,
+        precision=precision,
+        max_shard_size=max_shard_size,
+        allow_missing=allow_missing,
+        allow_unused=allow_unused,
+    )
     typer.echo(f"wrote {out}{f': {ledger}' if ledger else ''}", err=True)
     if as_json:
         typer.echo(json.dumps({"wrote": str(out), "layout": to, "weights": ledger}, ensure_ascii=False))

@@ -10,28 +10,43 @@ from atento.convert.unpickle import older_files
 from atento.errors import ModelError, UsageError
 from atento.model import load
 from atento.tasks.locate import locate
+from atento.tasks.weight_files import MAX_SHARD_SIZE, TYPES
 
 LAYOUTS = ("atento", "huggingface")
 
 
-def convert(model: str | Path, out: Path, to: str, *, allow_missing: bool = False, allow_unused: bool = False) -> str:
+def convert(
+    model: str | Path,
+    out: Path,
+    to: str,
+    *,
+    precision: str | None = None,
+    max_shard_size: int | str = MAX_SHARD_SIZE,
+    allow_missing: bool = False,
+    allow_unused: bool = False,
+) -> str:
     """Write the model to `out`; returns what became of its weights.
 
+    Every tensor keeps the type of the file, unless `precision` names one for all: "float32", "bfloat16", "float16" or
+    "float64". Weights of more than `max_shard_size` bytes (or "5GB") stand in several files.
+
     Raises:
-        UsageError: no such layout, or something stands at `out`. ModelError: weights missing or left over, or a file
-            that holds more than weights. CapabilityError: the layout cannot hold the network.
+        UsageError: no such layout or type, or something stands at `out`. ModelError: weights missing or left over, or
+            a file that holds more than weights. CapabilityError: the layout cannot hold the network.
     """
     if to not in LAYOUTS:
         raise UsageError(f"`--to` must be one of {', '.join(LAYOUTS)}: got {to!r}")
+    if precision is not None and precision not in TYPES:
+        raise UsageError(f"`--precision` must be one of {', '.join(TYPES)}: got {precision!r}")
     folder = locate(model, older=True)
     name = folder.name
     held = older_files(folder)
     with tempfile.TemporaryDirectory(prefix="atento-") as space:
         if held and not any(folder.glob("model*.safetensors")):
             folder = _unpacked(folder, Path(space))
-        loaded = load(folder, device="cpu", allow_missing=allow_missing, allow_unused=allow_unused)
+        loaded = load(folder, device="cpu", precision="auto", allow_missing=allow_missing, allow_unused=allow_unused)
         loaded.config["name"] = name
-        loaded.save(out, layout=to)
+        loaded.save(out, layout=to, precision=precision, max_shard_size=max_shard_size)
     return "" if loaded.ledger is None else str(loaded.ledger)
 
 
@@ -42,7 +57,7 @@ def _unpacked(folder: Path, space: Path) -> Path:
     for file in folder.iterdir():
         if (
             file.is_file()
-            and file.suffix in (".json", ".txt", ".model", ".spm")
+            and file.suffix in (".json", ".txt", ".model", ".spm", ".md", ".jinja", "")  # "": a licence
             and not file.name.endswith(".bin.index.json")
         ):
             shutil.copyfile(file, inside / file.name)

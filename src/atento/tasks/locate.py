@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from atento.attention.positions import Learned
@@ -20,6 +18,7 @@ from atento.errors import CheckpointError, ModelError, RecipeError, TokenizerErr
 from atento.networks.families import read_released
 from atento.networks.ledger import Ledger
 from atento.tasks.embedding import sentence_folder
+from atento.tasks.weight_files import read_weights
 from atento.text.tokenizer import Tokenizer
 from atento.training.catalogue import chosen
 from atento.training.checkpoint import load_checkpoint
@@ -72,7 +71,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         if pooling is not None:
             ours |= {"task": "embedding", "embedding": pooling}
         return FoundModel(path, ours, weights, ledger)
-    return FoundModel(path, config, _weights(path / "model.safetensors"))
+    return FoundModel(path, config, read_weights(path))
 
 
 def _task(network: NetworkConfig) -> str:
@@ -103,17 +102,6 @@ def _config(file: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ModelError(f"{file} must hold one JSON object: got {type(config).__name__}")
     return config
-
-
-def _weights(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except FileNotFoundError:
-        raise ModelError(f"{file.parent}: {file.name} is missing") from None
-    except OSError as error:
-        raise ModelError(f"{file} cannot be read: {error.strerror or error}") from None
-    except (ValueError, SafetensorError) as error:
-        raise CheckpointError(f"{file} is damaged: {error}") from None
 
 
 def locate(model: str | Path, *, older: bool = False) -> Path:

@@ -14,14 +14,14 @@ import atento
 from atento.config.schema import Reading, as_written
 from atento.errors import AtentoError, CheckpointError, UsageError
 from atento.networks.families import release
-from atento.networks.families.tensors import SINGLE
 from atento.tasks.embedding import EmbeddingConfig
 from atento.tasks.exporting import GENERATION, KEPT, generation_files, read_config, sentence_files, tokenizer_files
 from atento.tasks.locate import decoding_config, network_config
+from atento.tasks.weight_files import MAX_SHARD_SIZE, type_name, weight_files, widest
 from atento.text.tokenizer import Tokenizer
 from atento.training.manifest import directory as open_directory
 from atento.training.manifest import is_plain_name, write_file, write_manifest
-from atento.training.tensorfile import flatten, safetensors_pieces
+from atento.training.tensorfile import flatten
 
 CARD = "README.md"
 _LICENCE = re.compile(r"(LICEN[CS]E|NOTICE|COPYING|USE_POLICY)([._-].*)?", re.IGNORECASE)
@@ -39,6 +39,7 @@ def save_model(
     *,
     layout: str = "atento",
     source: Path | None = None,
+    max_shard_size: int | str = MAX_SHARD_SIZE,
 ) -> Path:
     """Write a model as `load` reads it, and in the Hugging Face layout as stock transformers reads it.
 
@@ -49,6 +50,7 @@ def save_model(
         tokenizer: the model's, None where it has none.
         layout: "atento" or "huggingface".
         source: the folder that the model was read from: its card and licence are kept.
+        max_shard_size: above it the weights stand in several files, as in `weight_files`.
 
     Raises:
         UsageError: something stands there already. CapabilityError: the layout cannot hold this model; says why.
@@ -59,7 +61,7 @@ def save_model(
         files = _stock_files(directory, config, tokenizer, files, source) | files
     elif tokenizer is not None:
         files |= tokenizer.files()
-    return write_model(directory, config, weights, files, layout=layout)
+    return write_model(directory, config, weights, files, layout=layout, max_shard_size=max_shard_size)
 
 
 def _stock_files(
@@ -107,11 +109,13 @@ def write_model(
     files: Mapping[str, bytes],
     *,
     layout: str = "atento",
+    max_shard_size: int | str = MAX_SHARD_SIZE,
 ) -> Path:
     """A model folder, written beside its place and renamed into it. `config` is ours whatever the layout.
 
     Args:
         files: further files by name (`folder/name` for one in a folder); a card among them is kept and added to.
+        max_shard_size: above it the weights stand in several files, as in `weight_files`.
 
     Raises:
         UsageError: something stands there already. CapabilityError: the layout cannot hold this network.
@@ -121,9 +125,10 @@ def write_model(
     if layout == "huggingface":
         released, weights = release(network_config(config, directory), weights)
         kept = {"atento": {name: config[name] for name in KEPT if name in config}}
-        config = released | kept | {"torch_dtype": str(next(iter(weights.values())).dtype).removeprefix("torch.")}
+        config = released | kept | {"torch_dtype": type_name(widest(weights.values()))}
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} exists already; give another folder")
+    parts = weight_files(weights, max_shard_size)
     partial = directory.with_name(f".{directory.name}-{os.getpid()}")
     contents = {
         **files,
@@ -136,7 +141,7 @@ def write_model(
             (partial / folder).mkdir()
         with open_directory(partial) as fd:
             entries = [write_file(fd, name, [content]) for name, content in contents.items()]
-            entries.append(write_file(fd, SINGLE, flatten(safetensors_pieces(SINGLE, weights))))
+            entries += [write_file(fd, name, flatten(pieces)) for name, pieces in parts.items()]
         write_manifest(partial, entries=entries)
         if directory.exists():
             directory.rmdir()

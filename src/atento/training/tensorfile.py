@@ -32,6 +32,7 @@ _DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+_ALIGNMENT = 64  # bytes; PyTorch's allocator on a processor
 _ORDER = {dtype: rank for rank, dtype in enumerate(_DTYPES)}
 
 
@@ -96,7 +97,7 @@ def read_safetensors(path: Path, directory_fd: int, name: str) -> dict[str, Tens
             raise CheckpointError(
                 f"checkpoint {path}: {name} has a header of {length} bytes, more than {_HEADER_LIMIT}"
             )
-        tensors: dict[str, Tensor] = load_file(path / name)
+        tensors = {key: _aligned(tensor) for key, tensor in load_file(path / name).items()}
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise CheckpointError(
             f"checkpoint {path}: {name} is not a safetensors file that can be read: {error}"
@@ -105,6 +106,14 @@ def read_safetensors(path: Path, directory_fd: int, name: str) -> dict[str, Tens
         if not _is_finite(tensor):
             raise CheckpointError(f"checkpoint {path}: {name}: tensor {key!r} is not finite")
     return tensors
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """The tensor at an address such as PyTorch gives; the library maps files, where a tensor stands at any byte.
+
+    Some processors round products of unaligned tensors otherwise, and results must be those from before saving (F5).
+    """
+    return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()
 
 
 def _is_finite(tensor: Tensor) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from atento.config.network import NetworkConfig
-from atento.errors import CheckpointError, ModelError, RecipeError, nearest
+from atento.errors import ModelError, RecipeError, nearest
 from atento.networks.families.bart import BART, MARIAN
 from atento.networks.families.bert import BERT, ROBERTA, XLM_ROBERTA
 from atento.networks.families.family import Family, check_numbers
@@ -16,7 +16,7 @@ from atento.networks.families.gpt import GPT1, GPT2
 from atento.networks.families.llama import LLAMA
 from atento.networks.families.rows import Row
 from atento.networks.families.t5 import MT5, T5
-from atento.networks.families.tensors import TensorFiles
+from atento.networks.families.tensors import TensorFiles, check_finite
 from atento.networks.families.tying import Tying
 from atento.networks.ledger import Ledger
 from atento.precision import side_by_side
@@ -100,6 +100,7 @@ def _take(
     weights: dict[str, Tensor] = {}
     ledger = Ledger()
     there: list[Row] = []
+    zeros: list[str] = []
     for row in rows:
         before = "" if row.head else prefix
         names = tuple(tying.places.get(name, before + name) for name in row.theirs)
@@ -107,12 +108,14 @@ def _take(
             ledger.loaded[row.ours] = names
             there.append(row)
         elif row.optional:  # a bias that some files leave out is zero
-            weights[row.ours] = torch.zeros(config.vocab_size)
+            zeros.append(row.ours)
         else:
             ledger.new.append(row.ours)
     with side_by_side(min(_AT_ONCE, torch.get_num_threads()), 1) as pool:  # turning round takes longer than reading
         tensors = pool.map(lambda row: _read(files, row, ledger.loaded[row.ours]), there)
         weights |= {row.ours: tensor for row, tensor in zip(there, tensors)}
+    dtype = next((tensor.dtype for tensor in weights.values()), torch.float32)
+    weights |= {name: torch.zeros(config.vocab_size, dtype=dtype) for name in zeros}
     return weights, ledger
 
 
@@ -126,6 +129,5 @@ def _read(files: TensorFiles, row: Row, names: tuple[str, ...]) -> Tensor:
         kind = str(tensor.dtype).removeprefix("torch.")
         raise ModelError(f"{files.folder}: tensor {', '.join(names)} is of {kind}: quantised weights are not read here")
     tensor = tensor.flatten() if row.flat else tensor
-    if tensor.numel() and not all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor)):  # NaN goes through
-        raise CheckpointError(f"{files.folder}: tensor {', '.join(names)} is not finite")
+    check_finite(files.folder, ", ".join(names), tensor)
     return tensor

@@ -163,6 +163,14 @@ class TensorFiles:
         return whole
 
 
+def check_finite(folder: Path, name: str, tensor: Tensor) -> None:
+    """Raises CheckpointError: a floating-point tensor that holds NaN or infinity."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return
+    if not all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor)):  # NaN goes through
+        raise CheckpointError(f"{folder}: tensor {name} is not finite: it holds NaN or infinity")
+
+
 def _header(path: Path) -> dict[str, Place]:
     """What a safetensors file says it holds, checked against its size.
 
