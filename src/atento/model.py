@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.attention.positions import ALiBi, Sinusoidal
 from atento.config.decoding import DecodingConfig, DecodingOptions
 from atento.config.network import network_to_dict
 from atento.errors import CapabilityError, TokenizerError, UsageError
@@ -24,7 +23,6 @@ from atento.networks import (
     Network,
     RecurrentLM,
     RecurrentSeq2Seq,
-    build_network,
     parameter_count,
 )
 from atento.networks.fast import fast_steps, why_not_fast
@@ -33,7 +31,7 @@ from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
 from atento.tasks.embedding import EmbeddingOptions, cosine, embed
 from atento.tasks.generation import go_on, stream
-from atento.tasks.locate import check_weights, decoding_config, network_config, read_model
+from atento.tasks.locate import decoding_config, network_config, read_model, read_network, read_tokenizer
 from atento.tasks.options import check_texts, decoding_for, embedding_for, listed
 from atento.tasks.saving import save_model
 from atento.tasks.scoring import TokenScores, score_texts
@@ -41,7 +39,7 @@ from atento.tasks.translation import stream_translation, translate
 from atento.tasks.weight_files import MAX_SHARD_SIZE, in_types, type_name, widest
 from atento.tasks.word_models import WordModel, embed_words, read_word_model, trained_word_model
 from atento.tasks.writing import Utility, WrittenText
-from atento.text import Tokenizer, has_tokenizer
+from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
 from atento.training.memory import keep_freed_memory
 
@@ -84,34 +82,17 @@ def load(
     found = read_model(model, allow_missing=allow_missing, allow_unused=allow_unused)
     config = network_config(found.config, found.path)
     decoding_config(found.config, found.path)  # wrong there is found here, not at the first text
-    tokenizer = Tokenizer.load(found.path) if has_tokenizer(found.path) else None
-    if tokenizer is not None and config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
-        raise TokenizerError(f"{found.path}: the tokenizer is not the one the model was trained with")
-    if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
-        raise TokenizerError(
-            f"{found.path}: the tokenizer has {tokenizer.vocab_size} pieces and the model {config.vocab_size}"
-        )
+    tokenizer = read_tokenizer(found, config)
     if tokenizer is not None and found.ledger is not None:  # their configurations name not all of these
         unk, mask = tokenizer.specials.get("unk"), tokenizer.specials.get("mask")
         config = replace(config, unk_id=config.unk_id if unk is None else unk, mask_id=mask)
-    stored = {name: value.dtype for name, value in found.weights.items()}
     if dtype is None:
         dtype = widest(found.weights.values())
         precision = type_name(dtype)
-    anew = bool(found.ledger and found.ledger.new)
-    with torch.device("cpu" if anew else "meta"):
-        network = build_network(config)
-    if anew:
-        found = replace(found, weights=network.state_dict() | found.weights)
-    check_weights(network, found)
-    network.load_state_dict(found.weights, assign=True)
-    for module in network.modules():  # buffers that are computed, not stored
-        if isinstance(module, ALiBi | Sinusoidal):
-            module.reset_buffers()
-    network = network.to(device=resolve_device(device), dtype=dtype).eval().requires_grad_(False)
+    network = read_network(found, config).to(device=resolve_device(device), dtype=dtype).eval().requires_grad_(False)
     words = trained_word_model(network, tokenizer)
     made = Model(network, tokenizer, found.config, found.path, found.ledger, words, precision)
-    made.stored = stored
+    made.stored = {name: value.dtype for name, value in found.weights.items()}
     return made
 
 

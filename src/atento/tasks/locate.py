@@ -10,15 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atento.attention.positions import Learned
+from atento.attention.positions import ALiBi, Learned, Sinusoidal
 from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.schema import Reading, as_written
 from atento.errors import CheckpointError, ModelError, RecipeError, TokenizerError, UsageError
+from atento.networks import Network, build_network
 from atento.networks.families import read_released
 from atento.networks.ledger import Ledger
 from atento.tasks.embedding import sentence_folder
 from atento.tasks.weight_files import read_weights
+from atento.text import has_tokenizer
 from atento.text.tokenizer import Tokenizer
 from atento.training.catalogue import chosen
 from atento.training.checkpoint import load_checkpoint
@@ -231,6 +233,41 @@ def check_weights(network: nn.Module, found: FoundModel) -> None:
                 f"{found.path}: {called} has shape {tuple(found.weights[name].shape)}, "
                 f"config.json says {tuple(value.shape)}"
             )
+
+
+def read_tokenizer(found: FoundModel, config: NetworkConfig) -> Tokenizer | None:
+    """The tokenizer of a model's folder; None where it has none.
+
+    Raises:
+        TokenizerError: it is not the model's own, or has more pieces than the model.
+    """
+    tokenizer = Tokenizer.load(found.path) if has_tokenizer(found.path) else None
+    if tokenizer is not None and config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
+        raise TokenizerError(f"{found.path}: the tokenizer is not the one the model was trained with")
+    if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
+        raise TokenizerError(
+            f"{found.path}: the tokenizer has {tokenizer.vocab_size} pieces and the model {config.vocab_size}"
+        )
+    return tokenizer
+
+
+def read_network(found: FoundModel, config: NetworkConfig) -> Network:
+    """The network of that configuration with the weights that were found; those that are missing begin anew.
+
+    Raises:
+        ModelError: the weights are not those of the network.
+    """
+    anew = bool(found.ledger and found.ledger.new)
+    with torch.device("cpu" if anew else "meta"):
+        network = build_network(config)
+    if anew:
+        found = replace(found, weights=network.state_dict() | found.weights)
+    check_weights(network, found)
+    network.load_state_dict(found.weights, assign=True)
+    for module in network.modules():  # buffers that are computed, not stored
+        if isinstance(module, ALiBi | Sinusoidal):
+            module.reset_buffers()
+    return network
 
 
 def initial_model(init: str, home: Path) -> FoundModel:
