@@ -179,7 +179,7 @@ def pieces_averaged(patch: Patch) -> None:
 
 
 def steps_begin_at_position_0(patch: Patch) -> None:
-    wrapped(patch, Sinusoidal, "vectors", lambda right, self, length, offset=0, ids=None: right(self, length, 0, ids))
+    wrapped(patch, Sinusoidal, "vectors", lambda right, self, length, offset=0, *rest: right(self, length, 0, *rest))
 
 
 def learned_offset_ignored(patch: Patch) -> None:
@@ -194,7 +194,7 @@ def past_the_table_the_last_row(patch: Patch) -> None:
 
 
 def another_base(patch: Patch) -> None:
-    wrapped(patch, Sinusoidal, "_rows", lambda right, self, positions: right(self, positions) * 0.99)
+    wrapped(patch, Sinusoidal, "_rows", lambda right, *arguments: right(*arguments) * 0.99)
 
 
 # Blocks and networks -------------------------------------------------------------------------------------------------
