@@ -24,6 +24,7 @@ from atento.networks.elmo import LayerMix, ProjectedLSTM
 from atento.networks.inputs import InputLayer
 from atento.networks.layers import FeedForward, Residual
 from atento.notes import listing_attention
+from atento.tasks import position_report
 from planting import Fault, Patch, assert_seen, everywhere, wrapped
 
 # The five that went unseen ------------------------------------------------------------------------------------------
@@ -193,6 +194,13 @@ def past_the_table_the_last_row(patch: Patch) -> None:
     patch.setattr(Learned, "vectors", vectors)
 
 
+def padding_counted_as_tokens(patch: Patch) -> None:
+    def places(right: Any, batch: Any) -> Any:
+        return right(replace(batch, source_padding_mask=torch.ones_like(batch.source_padding_mask)))
+
+    wrapped(patch, position_report, "_places", places)
+
+
 def another_base(patch: Patch) -> None:
     wrapped(patch, Sinusoidal, "_rows", lambda right, *arguments: right(*arguments) * 0.99)
 
@@ -312,6 +320,7 @@ FAULTS: list[tuple[Fault, str]] = [
     (steps_begin_at_position_0, "H12"),
     (learned_offset_ignored, "B2"),
     (past_the_table_the_last_row, "B2"),
+    (padding_counted_as_tokens, "B3"),
     (another_base, "C4"),
     (stream_counted_twice, "C1"),
     (pre_norm_forgotten, "C1"),

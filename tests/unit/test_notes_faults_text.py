@@ -11,6 +11,7 @@ import pytest
 import torch
 from sacrebleu.metrics.bleu import BLEU
 
+from atento.data import packing
 from atento.data.text_batches import Masked, NextToken
 from atento.decoding import beam, filters, greedy, mask_predict, mbr, risk, seeds
 from atento.metrics import overlap, text
@@ -40,6 +41,16 @@ def loss_is_a_mean(patch: Patch) -> None:
         return tuple(one / int((labels >= 0).sum()) for one in right(network, hidden, labels, smoothing))
 
     wrapped(patch, objectives, "_at_labels", loss)
+
+
+def packed_texts_see_each_other(patch: Patch) -> None:
+    wrapped(
+        patch, packing, "packed", lambda right, *arguments, **named: right(*arguments, **named | {"isolated": False})
+    )
+    everywhere(patch, PACKED, packing.packed)
+
+
+PACKED = packing.packed
 
 
 def one_token_in_five(patch: Patch) -> None:
@@ -323,6 +334,7 @@ def sentinels_first(patch: Patch) -> None:
 FAULTS: list[tuple[Fault, str]] = [
     (labels_not_shifted, "E1"),
     (loss_is_a_mean, "E1"),
+    (packed_texts_see_each_other, "E1"),
     (loss_is_a_mean, "E8"),
     (one_token_in_five, "E2"),
     (every_choice_hidden, "E2"),

@@ -72,7 +72,7 @@ def runs(incomplete: str) -> Offers:
 
 def runs_words(ctx: typer.Context, incomplete: str) -> Offers:
     """What `atento runs` does, then runs; or a folder of runs, of which the shell knows."""
-    return runs(incomplete) if ctx.params.get("words") else ["show", "compare", "plot"]
+    return runs(incomplete) if ctx.params.get("words") else ["show", "compare", "plot", "positions"]
 
 
 def metrics(incomplete: str) -> Offers:

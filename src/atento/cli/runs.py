@@ -31,7 +31,7 @@ def runs(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FOLDER | show RUN | compare RUN RUN ... | plot RUN ...",
+            metavar="FOLDER | show RUN | compare RUN RUN ... | plot RUN ... | positions RUN",
             help="Default: the folder runs.",
             autocompletion=runs_words,
         ),
@@ -42,7 +42,8 @@ def runs(
     """List the runs in a folder, show one, compare several, or plot their curves.
 
     show: task, sizes, the checkpoint in use, scores, time and curves. compare: what differs in their recipes, and their
-    scores side by side. plot: loss, validation score and learning rate in one picture (needs matplotlib).
+    scores side by side. plot: loss, validation score and learning rate in one picture (needs matplotlib). positions:
+    how often training reached each position of a learned table, and what it left there.
     """
     from atento.errors import UsageError
 
@@ -57,6 +58,10 @@ def runs(
         if len(given) < 2:
             raise UsageError(f"`atento runs compare` takes two or more run folders: got {len(given)}")
         _compare([Path(one) for one in given], as_json)
+    elif verb == "positions":
+        if len(given) != 1:
+            raise UsageError("`atento runs positions` takes one run folder")
+        _positions(Path(given[0]), as_json)
     elif verb == "plot":
         if not given or out is None:
             raise UsageError("`atento runs plot` takes run folders and --out FILE.svg, .png or .html")
@@ -106,6 +111,14 @@ def _show(folder: Path, as_json: bool) -> None:
     typer.echo(str(record.folder))
     for name, text in lines:
         typer.echo(f"  {name:<{width}}{text}")
+
+
+def _positions(folder: Path, as_json: bool) -> None:
+    """The learned tables of positions of a run."""
+    from atento.tasks.position_report import position_report
+
+    for table in position_report(folder):
+        typer.echo(json.dumps(table.to_dict()) if as_json else str(table))
 
 
 def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:

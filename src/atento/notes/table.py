@@ -109,7 +109,7 @@ ROWS: dict[str, Row] = {
         Row("D4", "from subwords back to words", tokens.back_to_words),
         Row("D5", "special tokens", tokens.special_tokens),
         Row("D6", "batches of tokens", tokens.padded_batches),
-        Row("E1", "causal language modelling", objectives.next_token, "texts packed into one row"),
+        Row("E1", "causal language modelling", objectives.next_token),
         Row("E2", "what a masked language model is asked", objectives.masking_rates, "whole words"),
         Row("E3", "the loss of a masked language model", objectives.masked_tokens),
         Row("E8", "maximum likelihood with teacher forcing", training.maximum_likelihood),

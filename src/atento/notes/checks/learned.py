@@ -1,6 +1,10 @@
 """Rows B2 and B3: the learned table of positions, and what training leaves of its late rows."""
 
+import io
+from contextlib import redirect_stderr
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +18,8 @@ from atento.notes.checks.attention import EXACT, apart
 from atento.notes.checks.tiny import Adam, some_ids, tiny_network
 from atento.notes.finding import AtLeast, AtMost, Finding, compare, grid
 from atento.tasks.locate import FoundModel, lengthened
+from atento.tasks.position_report import position_report
+from atento.tasks.run import train
 
 ROWS, STEPS, LONGEST = 32, 40, 24  # of the table; of training; tokens of the longest text
 
@@ -111,8 +117,50 @@ def copying_loss(network: EncoderDecoder, ids: Tensor) -> None:
     torch.autograd.backward(F.cross_entropy(logits.flatten(0, 1), ids.flatten()))
 
 
+RECIPE = """
+task: translation
+data: {train: {source: train.en, target: train.pt}}
+tokenizer: {kind: word, vocab_size: 60}
+network: {preset: transformer-tiny, d_model: 8, d_ff: 16, n_heads: 2, n_layers: 1, max_len: 12, positions: learned}
+training: {epochs: 2, batch_tokens: 60, warmup: 1, weight_decay: 0, precision: float32, checkpoint_every: 1000}
+metrics: []
+"""
+WORDS = (4, 2, 5, 1, 3, 2, 7, 1, 1, 3, 2, 4, 1, 2, 3, 6, 1, 2, 2, 1)  # of each text of that run
+
+
+def report_of_a_run() -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `position_report` says of the sources of a real run, and the same counted from its texts."""
+    with TemporaryDirectory() as name, redirect_stderr(io.StringIO()):
+        folder = Path(name)
+        lines = [" ".join("abcdefg"[(n + k) % 7] for k in range(count)) + "\n" for n, count in enumerate(WORDS)]
+        for side in ("en", "pt"):
+            (folder / f"train.{side}").write_text("".join(lines), encoding="utf-8")
+        (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+        train(folder / "recipe.yaml", out=folder / "run", device="cpu")
+        source, _ = position_report(folder / "run")
+    assert source.moved is not None
+    tokens = [2 * sum(count + 1 > place for count in WORDS) for place in range(12)]  # words and </s>, two epochs
+    return (
+        {
+            "tokens": source.tokens,
+            "every update reaches position 0": source.updates[0] == source.step,
+            "reached": [count > 0 for count in source.updates],
+            "moved": [moved > 0 for moved in source.moved],
+            "fewer updates ahead": source.updates == sorted(source.updates, reverse=True),
+        },
+        {
+            "tokens": tokens,
+            "every update reaches position 0": True,
+            "reached": [count > 0 for count in tokens],
+            "moved": [count > 0 for count in tokens],
+            "fewer updates ahead": True,
+        },
+    )
+
+
 def late_rows() -> Finding:
-    """B3: rows of late positions are trained little: few texts are so long; those of none are as they began."""
+    """B3: rows of late positions are trained little: few texts are so long; those of none are as they began. `atento
+    runs positions RUN` reports it of any run."""
     with torch.random.fork_rng(devices=[]):  # the same network and texts for both ways of training
         updates, moved = trained_table(adam=False)
     by_adam = trained_table(adam=True)[1]
@@ -122,6 +170,7 @@ def late_rows() -> Finding:
     names = ("position", "updates", "moved by", "by Adam")
     table = [range(0, ROWS, 3), updates[::3], moved[::3].tolist(), by_adam[::3].tolist()]
     lines = [f"{name:<9}{line}" for name, line in zip(names, grid(table, 2).splitlines())]
+    reported, counted = report_of_a_run()
     late_by_adam = float(by_adam[LONGEST - third : LONGEST].sum() / by_adam.sum())
     return compare(
         {
@@ -130,6 +179,7 @@ def late_rows() -> Finding:
             "of them moved": int((moved[never] > 0).sum() + (by_adam[never] > 0).sum()),
             f"share of all movement, rows 0 to {third - 1}": early,
             f"share, rows {LONGEST - third} to {LONGEST - 1}": late,
+            "a run's own report": reported,
         },
         {
             "updates never fewer at an earlier place": True,
@@ -137,6 +187,7 @@ def late_rows() -> Finding:
             "of them moved": 0,
             f"share of all movement, rows 0 to {third - 1}": AtLeast(0.45),
             f"share, rows {LONGEST - third} to {LONGEST - 1}": AtMost(0.25),
+            "a run's own report": counted,
         },
         remark=f"{STEPS} updates on texts of 2 to {LONGEST} tokens, mostly short. Adam, which divides by the size of a "
         f"row's own gradients, evens it out: {late_by_adam:.0%} for those last rows",

@@ -13,6 +13,7 @@ from atento.config import presets
 from atento.config.elmo import CBOWConfig, ELMoConfig
 from atento.config.network import HeadConfig, NetworkConfig
 from atento.data.batches import Ragged
+from atento.data.packing import packed
 from atento.data.text_batches import Masked, NextToken, TextBatch
 from atento.data.windows import Windows
 from atento.data.word_batches import WordBatch
@@ -27,24 +28,35 @@ PAD, UNKNOWN, BEGIN, END, MASK, WORD = range(6)  # the first word's id is 5
 
 
 def next_token() -> Finding:
-    """E1: each token is guessed from those before it; the loss is -Σ log p(w_t+1 | w_1 ... w_t) over real tokens."""
+    """E1: each token is guessed from those before it; the loss is -Σ log p(w_t+1 | w_1 ... w_t) over real tokens; texts
+    that share a row do not see each other."""
     sizes: dict[str, Any] = {"d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 2, "vocab_size": 11, "dropout": 0.0}
     network = Decoder(NetworkConfig("decoder", **sizes)).double()
     texts = [[BEGIN, 7, 5, 9, 6, END], [BEGIN, 8, 10, END]]
     batch = NextToken(PAD).lay_out(Ragged(texts), np.array([0, 1]), 0)
     with torch.no_grad():
         loss, _ = causal_loss(network, batch, 0.0, None)
+        rows, layout = packed(texts, 9, pad_id=PAD, isolated=True)  # the nine tokens fill a row
+        together, _ = causal_loss(network, layout.lay_out(rows, np.array([0]), 0), 0.0, None)
         by_hand = 0.0
         for text in texts:  # each by itself, each prefix by itself
             for end in range(1, len(text)):
                 logits = network(torch.tensor([text[:end]])).logits[0, -1]
                 by_hand -= float(logits.log_softmax(dim=0)[text[end]])
     return compare(
-        {"read": batch.ids, "to be guessed": batch.labels, "loss away": abs(float(loss) - by_hand)},
+        {
+            "read": batch.ids,
+            "to be guessed": batch.labels,
+            "loss away": abs(float(loss) - by_hand),
+            "rows of both texts": len(rows),
+            "packed, away": abs(float(together) - by_hand),
+        },
         {
             "read": [[BEGIN, 7, 5, 9, 6], [BEGIN, 8, 10, PAD, PAD]],
             "to be guessed": [[7, 5, 9, 6, END], [8, 10, END, -1, -1]],
             "loss away": EXACT,
+            "rows of both texts": 1,
+            "packed, away": EXACT,
         },
     )
 
