@@ -73,7 +73,7 @@ def test_models_and_runs_are_offered_and_what_is_none_is_not(server: ForkServer,
     for command in ("translate", "embed", "evaluate", "attend", "convert"):
         assert offers(server, place, f"atento {command} ") == ["model", "runs/one"], command
     assert offers(server, place, "atento average ") == ["runs/one"]
-    assert offers(server, place, "atento runs ") == ["show", "compare", "plot"]
+    assert offers(server, place, "atento runs ") == ["show", "compare", "plot", "positions"]
     assert offers(server, place, "atento runs compare runs/one ") == ["runs/one"]
     assert offers(server, place, "atento translate runs/") == ["runs/one"]
     assert offers(server, place, f"atento translate {place}/m") == [f"{place}/model"]
