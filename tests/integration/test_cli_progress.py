@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -75,6 +76,23 @@ def test_a_terminal_that_waits_is_told_so(server: ForkServer, here: Path) -> Non
     assert (done.status, done.stdout.count("\n"), done.stderr) == (0, 1, said)
     done = typed(server, ["tokenizer", "encode", "run/tokenizer"], here, b"a\n\x04")
     assert (done.status, done.stdout.count("\n"), done.stderr) == (0, 1, said)
+
+
+def test_who_types_is_answered_line_by_line(server: ForkServer, here: Path) -> None:
+    """Without --stream too; from a pipe a thousand lines are translated together."""
+    ours, theirs = pty.openpty()
+    running = server.start("translate", "run", cwd=here, stdin=Path(os.ttyname(theirs)))
+    for number in (1, 2):
+        os.write(ours, b"A cat.\n")
+        deadline = time.monotonic() + 30
+        while running.stdout.read_text(encoding="utf-8").count("\n") < number:
+            assert time.monotonic() < deadline, running.stderr.read_text(encoding="utf-8")
+            time.sleep(0.02)
+    os.write(ours, b"\x04")
+    done = running.end()
+    os.close(ours)
+    os.close(theirs)
+    assert done.status == 0 and done.stdout.count("\n") == 2 and len(set(done.stdout.splitlines())) == 1
 
 
 def test_nothing_is_said_of_waiting_for_a_pipe(server: ForkServer, here: Path) -> None:

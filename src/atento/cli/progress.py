@@ -68,9 +68,9 @@ def batches_shown(what: str) -> Iterator[None]:
         yield
 
 
-def tell_waiting(file: str) -> None:
+def tell_waiting(*files: str | None) -> None:
     """Say so where a command is about to read what is typed at a terminal, and seems to hang."""
-    if file == "-" and sys.stdin.isatty():
+    if "-" in files and sys.stdin.isatty():
         typer.echo("reading what you type, a line each; Ctrl-D ends it, and FILE reads a file instead", err=True)
 
 

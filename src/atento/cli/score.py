@@ -42,7 +42,7 @@ def score(
     names = [hypotheses, *references, *([] if against is None else [against])]
     if names.count("-") > 1:
         raise UsageError("standard input can be read once: only one of the files may be `-`")
-    tell_waiting(hypotheses)
+    tell_waiting(*names)
     texts = [read_lines(name) for name in names]
     for name, text in zip(names[1:], texts[1:]):
         if len(text) != len(texts[0]):

@@ -56,6 +56,8 @@ def train(
         raise UsageError("standard input can be read once: only one of the files may be `-`")
     target = output_folder(out, new=True)
 
+    tell_waiting(*files)
+
     def lines() -> Iterator[str]:
         for name in files:
             yield from read_lines(name)
@@ -158,6 +160,7 @@ def info(
         "fingerprint": tokenizer.fingerprint,
     }
     if file is not None:
+        tell_waiting(file)
         lines = read_lines(file)
         unk = tokenizer.specials.get("unk")
         rows = [ids for _, ids in _encoded(tokenizer, lines)]

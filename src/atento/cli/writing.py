@@ -189,15 +189,16 @@ def _write_windows(loaded: "Model", lines: Iterator[str], asked: _Asked) -> None
     from atento.errors import AtentoError, counted
 
     done, pieces, end, progress = 0, 0, False, Progress(asked.command, bar=False)
+    most = 1 if sys.stdin.isatty() else WINDOW  # who types waits for an answer
     while not end:
         window: list[str] = []
         failure: AtentoError | None = None
         try:
-            for line in itertools.islice(lines, WINDOW):
+            for line in itertools.islice(lines, most):
                 window.append(line)  # kept where a later line is bad
         except AtentoError as error:
             failure = error
-        end = len(window) < WINDOW
+        end = len(window) < most
         if window or not (done or failure):  # once for no line too: what is asked for may not be possible
             outputs = _outputs(loaded, window, asked, pieces)
             _show(outputs, asked)
