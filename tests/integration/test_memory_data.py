@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -103,6 +104,8 @@ def test_memory_replaces_the_data_of_a_shipped_recipe(capsys: pytest.CaptureFixt
 
 def test_what_is_wrong_with_records_is_told_with_their_place() -> None:
     two, one = ("source", "target"), ("text",)
+    made = list(records_in((np.array(["a", "b"]), np.array(["c", "d"])), two, "data"))
+    assert made == [(0, "a", "c"), (1, "b", "d")] and {type(text) for _, *texts in made for text in texts} == {str}
     wrong = {
         "data[1]: give pairs (source, target), dicts": ([("a", "b"), ("a",)], two),
         "data[0]: give pairs (source, target), dicts": (["a b"], two),
@@ -152,7 +155,16 @@ def test_evaluate_takes_records_files_and_columns(trained: Path, tmp_path: Path)
     want = {"bleu": bleu(outputs, references).value, "chrf": chrf(outputs, references).value}
     tsv(tmp_path / "valid.tsv", VALID)
     named = [{"source": source, "target": target} for source, target in VALID]
-    for data in (VALID, named, (sources, references), zip(sources, references), "valid.tsv", [tmp_path / "valid.tsv"]):
+    arrays = (np.array(sources), np.array(references))
+    for data in (
+        VALID,
+        named,
+        (sources, references),
+        arrays,
+        zip(sources, references),
+        "valid.tsv",
+        [tmp_path / "valid.tsv"],
+    ):
         scores = atento.evaluate(model, data, metrics=["bleu", "chrf"])
         assert {name: score.value for name, score in scores.items()} == want
     by_name = atento.evaluate(trained, VALID, metrics=["chrf"], device="cpu", precision="float64", threads=1)

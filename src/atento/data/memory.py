@@ -96,4 +96,4 @@ def _texts(record: object, fields: tuple[str, ...]) -> list[str]:
     else:
         size = f" of {len(record)}" if isinstance(record, tuple | list) else ""
         raise ValueError(f"give {_SHAPES[fields]}: got {type(record).__name__}{size}")
-    return [text_of(named, field) for field in fields]
+    return [str(text_of(named, field)) for field in fields]  # plain, where an array holds texts of its own kind
