@@ -72,12 +72,20 @@ def test_a_run_from_memory_goes_on_with_the_same_records_only(
         atento.train(RECIPE, {"training.steps": 12}, data=changed, out="parts", threads=1)
     with pytest.raises(UsageError, match=r"parts is a run of another recipe: .*data.valid"):
         atento.train(RECIPE, {"training.steps": 12}, data=PAIRS, out="parts", threads=1)
-    parts = atento.train(RECIPE, {"training.steps": 12}, data=DATA, out="parts", threads=1)
+    parts = atento.train("parts", {"training.steps": 12}, data=DATA, threads=1)
     assert tensors(last(parts.folder) / "model.safetensors") == tensors(last(whole.folder) / "model.safetensors")
     # from the command line the records are not there, and that is what it says
-    done = server.run("train", "parts/recipe.yaml", "--out", "parts", cwd=tmp_path)
-    assert done.status == 2 and "this recipe reads data['train'] from memory, not from a file" in done.stderr
-    assert "atento.train(..., data={'train': ...})" in done.stderr and "Traceback" not in done.stderr
+    for words in (["parts"], ["parts/recipe.yaml", "--out", "other"]):
+        done = server.run("train", *words, cwd=tmp_path)
+        assert done.status == 2 and "this recipe reads data['train'] from memory, not from a file" in done.stderr
+        assert "atento.train(..., data={'train': ...})" in done.stderr and "Traceback" not in done.stderr
+    with pytest.raises(UsageError, match=r"this recipe reads data\['valid'\] from memory"):
+        atento.train("parts", data={"train": PAIRS}, threads=1)
+
+
+def test_two_keys_are_a_recipe() -> None:
+    run = atento.train({"task": "translation", "training": {"steps": 1}}, data=PAIRS[:20], threads=1)
+    assert run.folder == Path("runs/run") and run.step == 1
 
 
 @pytest.mark.parametrize("task", ["language-modeling", "masked-language-modeling"])
