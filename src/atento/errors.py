@@ -1,4 +1,4 @@
-"""The project's exceptions, each one clear sentence with its exit status; and the parts that messages share."""
+"""The project's exceptions and warnings, each one clear sentence; and the parts that messages share."""
 
 from difflib import get_close_matches
 
@@ -7,6 +7,10 @@ class AtentoError(Exception):
     """Something failed while running; the message says what, the rule and the value got. Exit status 1."""
 
     exit_status = 1
+
+
+class AtentoWarning(UserWarning):
+    """Something a user should know while the work goes on; the command line shows it as one line."""
 
 
 class UsageError(AtentoError):

@@ -31,6 +31,7 @@ from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
 from atento.tasks.embedding import EmbeddingOptions, cosine, embed
 from atento.tasks.generation import go_on, stream
+from atento.tasks.lengths import trained_length
 from atento.tasks.locate import decoding_config, network_config, read_model, read_network, read_tokenizer
 from atento.tasks.options import check_texts, decoding_for, embedding_for, listed
 from atento.tasks.saving import save_model
@@ -44,6 +45,7 @@ from atento.text import split_sentences as sentences_of
 from atento.training.memory import keep_freed_memory
 
 if TYPE_CHECKING:
+    from atento.decoding.trace import Trace
     from atento.inspection import AttentionRecord
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64, "int8": torch.float32}
@@ -155,6 +157,18 @@ class Model:
         """How this model decodes unless told otherwise: as its recipe said."""
         return decoding_config(self.config, self.path or Path())
 
+    @property
+    def trained_length(self) -> int | None:
+        """The most tokens of a text that the model was trained on, special ones with it; None where nothing says it.
+
+        Longer texts are not cut: each call counts them in one `LongTextWarning`.
+        """
+        return trained_length(self.config, self.network.config)
+
+    def token_name(self, token: int) -> str:
+        """How a token that the model writes is called: for `Trace(name=model.token_name)`."""
+        return self._tokenizer().target.tokens([token])[0]
+
     @overload
     def translate(  # type: ignore[overload-overlap]
         self, text: str, *, n_best: None = None, split_sentences: bool = False, **options: Unpack[DecodingOptions]
@@ -202,13 +216,20 @@ class Model:
         return _texts(self.translations, text, n_best, options)
 
     def translations(
-        self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
+        self,
+        texts: Sequence[str],
+        *,
+        n_best: int | None = None,
+        row: int = 0,
+        trace: Trace | None = None,
+        **options: Unpack[DecodingOptions],
     ) -> list[list[WrittenText]]:
         """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores.
 
-        `row` is the number of the first text, where these are part of more: what is drawn hangs on it.
+        `row` is the number of the first text, where these are part of more: what is drawn hangs on it. `trace` is told
+        how the one text that it is given with was searched (`token_name` names its tokens).
         """
-        return self._seq2seq("translation", texts, n_best, row, options)
+        return self._seq2seq("translation", texts, n_best, row, trace, options)
 
     @overload
     def summarize(self, text: str, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> str: ...  # type: ignore[overload-overlap]
@@ -228,10 +249,16 @@ class Model:
         return _texts(self.summaries, text, n_best, options)
 
     def summaries(
-        self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
+        self,
+        texts: Sequence[str],
+        *,
+        n_best: int | None = None,
+        row: int = 0,
+        trace: Trace | None = None,
+        **options: Unpack[DecodingOptions],
     ) -> list[list[WrittenText]]:
-        """As `summarize`, with each output's hypothesis; `row` as in `translations`."""
-        return self._seq2seq("summarization", texts, n_best, row, options)
+        """As `summarize`, with each output's hypothesis; `row` and `trace` as in `translations`."""
+        return self._seq2seq("summarization", texts, n_best, row, trace, options)
 
     @overload
     def generate(self, prompt: str, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> str: ...  # type: ignore[overload-overlap]
@@ -249,13 +276,22 @@ class Model:
     def generate(
         self, prompt: str | Sequence[str], *, n_best: int | None = None, **options: Unpack[DecodingOptions]
     ) -> Any:
-        """Go on from a prompt or prompts, which are not repeated; options as in `translate`."""
+        """Go on from a prompt or prompts, which are not repeated; options as in `translate`.
+
+        Greedy, and at most 128 tokens, unless the recipe or an option says otherwise.
+        """
         return _texts(self.generations, prompt, n_best, options)
 
     def generations(
-        self, prompts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
+        self,
+        prompts: Sequence[str],
+        *,
+        n_best: int | None = None,
+        row: int = 0,
+        trace: Trace | None = None,
+        **options: Unpack[DecodingOptions],
     ) -> list[list[WrittenText]]:
-        """As `generate`, with each output's hypothesis; `row` as in `translations`."""
+        """As `generate`, with each output's hypothesis; `row` and `trace` as in `translations`."""
         network, decoding = self._language_model(), self._decoding(prompts, n_best, options)
         return go_on(
             network,
@@ -266,6 +302,8 @@ class Model:
             steps=self.steps,
             utility=_utility(options.get("mbr", decoding.mbr)),
             first=row,
+            trained=self.trained_length,
+            trace=trace,
         )
 
     def stream(
@@ -278,16 +316,16 @@ class Model:
         `task` says what is wanted: a model that does not do it refuses. What is drawn is what the others draw for text
         number `row` of a list.
         """
-        decoding = self._decoding([prompt], 1, {"beam": 1, **options})
+        check_texts([prompt])
+        decoding = decoding_for(replace(self.decoding, beam=1, n_best=1), 1, options)
+        shared: dict[str, Any] = {"steps": self.steps, "row": row, "trained": self.trained_length}
         if isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq) and task != "language-modeling":
             network = self._writer(task or self.config.get("task"))
-            return stream_translation(network, self._tokenizer(), prompt, decoding, steps=self.steps, row=row)
+            return stream_translation(network, self._tokenizer(), prompt, decoding, **shared)
         if task not in (None, "language-modeling"):
             raise CapabilityError(f"this model does {self.config.get('task')}, not {task}")
         template = self.config.get("template")
-        return stream(
-            self._language_model(), self._tokenizer(), prompt, decoding, template=template, steps=self.steps, row=row
-        )
+        return stream(self._language_model(), self._tokenizer(), prompt, decoding, template=template, **shared)
 
     @overload
     def score(self, source: str, target: str) -> TokenScores: ...  # type: ignore[overload-overlap]
@@ -308,16 +346,37 @@ class Model:
         if len(sources) != len(targets):
             raise UsageError(f"as many sources as targets: got {len(sources)} and {len(targets)}")
         found = score_texts(
-            network, self._tokenizer(), sources, targets, template=self.config.get("template"), steps=self.steps
+            network,
+            self._tokenizer(),
+            sources,
+            targets,
+            template=self.config.get("template"),
+            steps=self.steps,
+            trained=self.trained_length,
         )
         return found[0] if isinstance(source, str) else found
 
     def _seq2seq(
-        self, task: str, texts: Sequence[str], n_best: int | None, row: int, options: DecodingOptions
+        self,
+        task: str,
+        texts: Sequence[str],
+        n_best: int | None,
+        row: int,
+        trace: Trace | None,
+        options: DecodingOptions,
     ) -> list[list[WrittenText]]:
         network, decoding = self._writer(task), self._decoding(texts, n_best, options)
-        utility = _utility(options.get("mbr", decoding.mbr))
-        return translate(network, self._tokenizer(), texts, decoding, steps=self.steps, utility=utility, first=row)
+        return translate(
+            network,
+            self._tokenizer(),
+            texts,
+            decoding,
+            steps=self.steps,
+            utility=_utility(options.get("mbr", decoding.mbr)),
+            first=row,
+            trained=self.trained_length,
+            trace=trace,
+        )
 
     def _writer(self, task: str | None) -> EncoderDecoder | RecurrentSeq2Seq:
         if self.config.get("task") not in (task, "text-to-text"):  # T5's prefix says what is to be done
@@ -350,7 +409,15 @@ class Model:
             vectors = embed_words(self.words, texts, config, batch_tokens)
         else:
             template = self.config.get("template")
-            vectors = embed(self.network, self._tokenizer(), texts, config, batch_tokens, template=template)
+            vectors = embed(
+                self.network,
+                self._tokenizer(),
+                texts,
+                config,
+                batch_tokens,
+                template=template,
+                trained=self.trained_length,
+            )
         return vectors[0] if isinstance(text, str) else vectors
 
     def similarity(self, first: str, second: str, **options: Unpack[EmbeddingOptions]) -> float:

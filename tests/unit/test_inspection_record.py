@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -250,7 +251,12 @@ def test_other_endings_wrong_maps_and_lost_folders_are_refused(tmp_path: Any) ->
     with pytest.raises(UsageError, match=r"must end in \.html, \.json, \.png, \.svg: got '.*r\.pdf'"):
         record.save(tmp_path / "r.pdf")
     with pytest.raises(UsageError, match="`layer` must be from 0 to 1"):
-        record.save(tmp_path / "r.json", layer=7)
+        record.save(tmp_path / "r.svg", layer=7)
+    choices: tuple[dict[str, Any], ...] = ({"layer": 0}, {"head": 1}, {"kind": "cross"}, {"words": True})
+    for choice in choices:  # W16: they were not heeded
+        said = f"r.json holds every kind, layer and head, token by token: `{next(iter(choice))}` is for .html, .svg"
+        with pytest.raises(UsageError, match=re.escape(said)):
+            record.save(tmp_path / "r.json", **choice)
     with pytest.raises(AtentoError, match=r"could not write '.*r\.svg': No such file or directory"):
         record.save(tmp_path / "nowhere" / "r.svg")
     assert list(tmp_path.iterdir()) == []

@@ -1,13 +1,13 @@
 """How much may be written for an input, and what is said where a network has no places for it."""
 
-import logging
+import warnings
 
 import pytest
 import torch
 
 from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig, PositionConfig
-from atento.errors import UsageError
+from atento.errors import AtentoWarning, UsageError
 from atento.networks import build_network
 from atento.tasks.writing import most_tokens, write_all
 from atento.training.memory import check_memory
@@ -34,13 +34,13 @@ def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for() -> None:
         most_tokens(13, 0, DecodingConfig(), LEARNED, goes_on=True)
 
 
-def test_outputs_that_end_for_want_of_places_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_outputs_that_end_for_want_of_places_are_counted() -> None:
     torch.manual_seed(0)
     network = build_network(LEARNED).eval()
 
     def written(**options: int) -> str:
-        caplog.clear()
-        with caplog.at_level(logging.WARNING):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", AtentoWarning)
             decoding = DecodingConfig(beam=1, **options)  # type: ignore[arg-type]
             write_all(
                 network.steps(),  # type: ignore[union-attr]
@@ -51,7 +51,7 @@ def test_outputs_that_end_for_want_of_places_are_counted(caplog: pytest.LogCaptu
                 device=torch.device("cpu"),
                 goes_on=True,
             )
-        return caplog.text
+        return "\n".join(str(one.message) for one in caught)
 
     assert written(max_new_tokens=7) == ""
     said = "the network has places for 12 tokens: 1 of 2 outputs end after 7 or more, not 9"

@@ -1,7 +1,7 @@
 """`atento attend`: attention maps of any layer and head, as one file."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,17 +19,17 @@ def register(app: typer.Typer) -> None:
 
 def attend(
     model: ModelArgument,
-    text: Annotated[str, typer.Argument(help="The text to read.")],
+    text: Annotated[str, typer.Argument(help="The text to read; - is standard input, one line.")],
     out: Annotated[str, typer.Option(metavar="FILE", help="FILE.html, .svg, .png or .json; replaced if it exists.")],
     target: Annotated[str | None, typer.Option(help="The output to look at; the model's own if not given.")] = None,
-    layer: Annotated[int, typer.Option(help="Layer shown first; from 0, -1 is the last.")] = -1,
+    layer: Annotated[int, typer.Option(help="Layer drawn (page: first); from 0, -1 is the last.")] = -1,
     head: Annotated[
-        str, typer.Option(help="Head shown first: a number, mean or max.", autocompletion=words("mean", "max"))
+        str, typer.Option(help="Head drawn (page: first): a number, mean or max.", autocompletion=words("mean", "max"))
     ] = "mean",
     kind: Annotated[
         str | None, typer.Option(help="encoder, decoder or cross.", autocompletion=words("encoder", "decoder", "cross"))
     ] = None,
-    words: Annotated[bool, typer.Option("--words", help="Merge subwords into words.")] = False,
+    words: Annotated[bool, typer.Option("--words", help="Merge subwords into words; not for .json.")] = False,
     device: Device = "auto",
     precision: Precision = "float32",
     seed: Seed = 1,
@@ -37,13 +37,31 @@ def attend(
     as_json: AsJson = False,
 ) -> None:
     """Draw where a model looks: encoder self-attention, masked decoder self-attention and cross-attention."""
+    from atento.inspection.record import check_view
     from atento.model import load
 
-    output_file(out, ENDINGS)
+    which: Any = int(head) if head.lstrip("-").isdigit() else head
+    view: dict[str, Any] = {"layer": layer, "head": which, "kind": kind, "words": words}
+    check_view(output_file(out, ENDINGS), **view)
+    text = _one_text() if text == "-" else text
     with running(seed, threads):
         record = load(model, device=device, precision=precision).attend(text, target)
-    which = int(head) if head.lstrip("-").isdigit() else head
-    record.save(out, layer=layer, head=which, kind=kind, words=words)  # type: ignore[arg-type]  # checked there
+    record.save(out, **view)
     typer.echo(f"wrote {out}", err=True)
     if as_json:
         typer.echo(json.dumps({"wrote": out, "tokens": record.tokens, "source_tokens": record.source_tokens}))
+
+
+def _one_text() -> str:
+    """The one line of standard input that is not blank.
+
+    Raises:
+        DataError: none or several.
+    """
+    from atento.data.sources import read_lines
+    from atento.errors import DataError, counted
+
+    lines = [line for line in read_lines("-") if line.strip()]
+    if len(lines) != 1:
+        raise DataError(f"standard input must hold one text on one line: got {counted(len(lines), 'line')} with text")
+    return lines[0]

@@ -17,14 +17,20 @@ def register(app: typer.Typer) -> None:
 
 def average(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=runs)],
-    last: Annotated[int, typer.Option(min=1, help="How many of the last checkpoints.")] = 5,
+    last: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many of the last checkpoints; 5, or as many as there are, if not given."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Average the weights of the last checkpoints; prints the folder, which is a model like any other."""
     from atento.errors import counted
     from atento.training.average import average_run
 
-    averaged = average_run(Path(run), last)
+    averaged = average_run(Path(run), last or 5)
+    if last is not None and len(averaged.names) < last:
+        has = counted(len(averaged.names), "checkpoint")
+        typer.echo(f"warning: {run} has {has} to average, and --last asks for {last:,}", err=True)
     typer.echo(f"averaged {counted(len(averaged.names), 'checkpoint')}: {', '.join(averaged.names)}", err=True)
     if averaged.passed_over:
         off = ", ".join(averaged.passed_over)

@@ -50,7 +50,10 @@ _FLAGS: dict[str, tuple[Any, Any]] = {
     "no_repeat_ngrams": (Annotated[int | None, typer.Option(min=0, help="No n-gram of this length twice.")], None),
     "min_new_tokens": (Annotated[int | None, typer.Option(min=0, help="At least so many.")], None),
     "max_new_tokens": (
-        Annotated[int | None, typer.Option(min=1, help="At most so many; 2 x source + 16 if not given.")],
+        Annotated[
+            int | None,
+            typer.Option(min=1, help="At most so many; if not given 2 x source + 16, or 128 after a prompt."),
+        ],
         None,
     ),
     "stop": (Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this; may be repeated.")], None),
@@ -107,6 +110,7 @@ def _chosen(flags: dict[str, Any]) -> dict[str, Any]:
     for name in ("candidates", "candidates_from"):
         if name in options and "mbr" not in options:
             raise UsageError(f"--{name.replace('_', '-')} is for --mbr")
+    _refuse_unused(options, greedy, sample)
     if greedy:
         options["greedy"] = True
     if sample:
@@ -114,3 +118,19 @@ def _chosen(flags: dict[str, Any]) -> dict[str, Any]:
     if stop:
         options["stop"] = list(stop)
     return options
+
+
+def _refuse_unused(options: dict[str, Any], greedy: bool, sample: bool) -> None:
+    """Raises UsageError: a flag that has no effect in the strategy that the flags beside it ask for."""
+    from atento.config.decoding import FILTERS, DecodingConfig
+    from atento.config.effects import unused_options
+    from atento.errors import UsageError
+
+    named = {name: options[name] for name in ("beam", "mbr", "candidates_from", *FILTERS) if name in options}
+    named |= {"beam": 1} if greedy else {}
+    drawn = sample or any(name in named for name in FILTERS)
+    if not (greedy or drawn or "beam" in named or "mbr" in named):  # the model's own strategy: it is looked at there
+        return
+    strategy = DecodingConfig(**named | {"sample": drawn})
+    for name, why in unused_options(strategy, {*options, *(["sample"] if sample else [])}):
+        raise UsageError(f"--{name.replace('_', '-')} has no effect: {why}")

@@ -2,14 +2,13 @@
 
 import json
 import sys
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from atento.cli.completion import words
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, running
 from atento.cli.outputs import output_file
 from atento.cli.progress import batches_shown, tell_waiting
 
@@ -168,11 +167,7 @@ def _vectors(
 
     given = {"layer": layer, "pooling": pooling}
     options: Any = {name: value for name, value in given.items() if value is not None}
-    with running(seed, threads), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         with batches_shown("embed"):
-            vectors = loaded.embed(texts, **options)
-    for warning in caught:
-        progress(f"warning: {warning.message}")
-    return vectors
+            return loaded.embed(texts, **options)

@@ -62,13 +62,14 @@ def check_order(model: str, *files: str) -> None:
 
 @contextmanager
 def running(seed: int, threads: int | None) -> Iterator[None]:
-    """Seeded, with that many threads."""
+    """Seeded, with that many threads; warnings as lines on standard error."""
     import torch
 
+    from atento.cli.warned import warnings_told
     from atento.precision import threads as thread_scope
 
     torch.manual_seed(seed)
-    with thread_scope(threads):
+    with thread_scope(threads), warnings_told():
         yield
 
 

@@ -5,15 +5,18 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atento.cli.decoding import with_decoding
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
+from atento.cli.outputs import output_file
 from atento.cli.progress import Progress, batches_shown, tell_waiting
 
 if TYPE_CHECKING:
+    from atento.decoding.trace import Trace
     from atento.model import Model
     from atento.tasks.writing import WrittenText
 
@@ -25,6 +28,15 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="A broken line becomes
 Stream = Annotated[
     bool, typer.Option("--stream", help="Show each output while it is written, each line as soon as it comes.")
 ]
+TracePage = Annotated[
+    str | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE.html",
+        help="Also write a page of the search; of several lines FILE-1.html, FILE-2.html ... (16 at most).",
+    ),
+]
+TRACED = 16  # lines that --trace takes: each is a page of some hundred kilobytes
 WINDOW = 1024  # lines of standard input that are written together, so that an endless one needs no endless memory
 
 
@@ -43,6 +55,7 @@ def translate(
     file: File = "-",
     split_sentences: SplitSentences = False,
     stream: Stream = False,
+    trace: TracePage = None,
     skip_bad: SkipBad = False,
     device: Device = "auto",
     precision: Precision = "float32",
@@ -51,7 +64,9 @@ def translate(
     as_json: AsJson = False,
 ) -> None:
     """Translate; line N of the output answers line N of the input, and an empty line stays empty."""
-    asked = _Asked(model, "translation", "translations", stream, split_sentences, as_json, decoding | {"seed": seed})
+    asked = _Asked(
+        model, "translation", "translations", stream, split_sentences, as_json, trace, decoding | {"seed": seed}
+    )
     _run(asked, file, skip_bad, device, precision, threads)
 
 
@@ -60,6 +75,7 @@ def summarize(
     decoding: dict[str, Any],
     file: File = "-",
     stream: Stream = False,
+    trace: TracePage = None,
     skip_bad: SkipBad = False,
     device: Device = "auto",
     precision: Precision = "float32",
@@ -68,7 +84,7 @@ def summarize(
     as_json: AsJson = False,
 ) -> None:
     """Summarise one text a line; an empty line stays empty."""
-    asked = _Asked(model, "summarization", "summaries", stream, False, as_json, decoding | {"seed": seed})
+    asked = _Asked(model, "summarization", "summaries", stream, False, as_json, trace, decoding | {"seed": seed})
     _run(asked, file, skip_bad, device, precision, threads)
 
 
@@ -77,6 +93,7 @@ def generate(
     decoding: dict[str, Any],
     file: File = "-",
     stream: Stream = False,
+    trace: TracePage = None,
     skip_bad: SkipBad = False,
     device: Device = "auto",
     precision: Precision = "float32",
@@ -85,7 +102,7 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Go on from a prompt a line, which is not repeated; an empty line is the empty prompt."""
-    asked = _Asked(model, "language-modeling", "outputs", stream, False, as_json, decoding | {"seed": seed})
+    asked = _Asked(model, "language-modeling", "outputs", stream, False, as_json, trace, decoding | {"seed": seed})
     _run(asked, file, skip_bad, device, precision, threads)
 
 
@@ -99,6 +116,7 @@ class _Asked:
     stream: bool
     split_sentences: bool
     as_json: bool
+    trace: str | None
     options: dict[str, Any]
 
     @property
@@ -117,6 +135,7 @@ def _run(asked: _Asked, file: str, skip_bad: bool, device: str, precision: str, 
     if asked.split_sentences and "n_best" in asked.options:
         raise UsageError("--n-best and --split-sentences exclude each other")
     check_order(asked.model, file)
+    _check_trace(asked)
     bad: list[str] | None = [] if skip_bad else None
     lines = _lines(file, bad)
     with running(asked.options["seed"], threads):
@@ -124,6 +143,8 @@ def _run(asked: _Asked, file: str, skip_bad: bool, device: str, precision: str, 
         tell_waiting(file)
         if asked.stream:
             _stream(loaded, lines, asked)
+        elif asked.trace is not None:
+            _write_traced(loaded, list(itertools.islice(lines, TRACED + 1)), asked, Path(asked.trace))
         elif file == "-":
             _write_windows(loaded, lines, asked)
         else:
@@ -208,17 +229,54 @@ def _write_windows(loaded: "Model", lines: Iterator[str], asked: _Asked) -> None
             raise failure
 
 
+def _check_trace(asked: _Asked) -> None:
+    """Raises UsageError: --trace beside what it does not show, or a file that cannot be written."""
+    from atento.errors import UsageError
+
+    if asked.trace is None:
+        return
+    if asked.stream or asked.split_sentences:
+        raise UsageError(f"--trace and {'--stream' if asked.stream else '--split-sentences'} exclude each other")
+    output_file(asked.trace, (".html",), "--trace")
+
+
+def _write_traced(loaded: "Model", lines: Sequence[str], asked: _Asked, file: Path) -> None:
+    """Each line's output, and a page of how it was searched; a line of nothing has none."""
+    from atento.decoding.trace import Trace
+    from atento.errors import AtentoError, UsageError
+    from atento.inspection.decoding_page import decoding_page
+
+    if len(lines) > TRACED:
+        raise UsageError(f"--trace takes at most {TRACED} lines, a page each: got more")
+    for number, line in enumerate(lines):
+        path = file if len(lines) == 1 else file.with_stem(f"{file.stem}-{number + 1}")
+        trace = Trace(name=loaded.token_name)
+        _show(_outputs(loaded, [line], asked, number, trace), asked)
+        if not trace.runs:
+            continue
+        try:
+            page = decoding_page(trace, title=line)
+        except UsageError as error:  # too many steps, which is known only now
+            raise AtentoError(f"line {number + 1} has no page: {error}") from None
+        output_file(path, option="--trace").write_text(page, encoding="utf-8", newline="\n")
+        progress(f"wrote {path}")
+
+
 def _outputs(
-    loaded: "Model", lines: Sequence[str], asked: _Asked, first: int = 0
+    loaded: "Model", lines: Sequence[str], asked: _Asked, first: int = 0, trace: "Trace | None" = None
 ) -> list[tuple[str, list[list["WrittenText"]]]]:
-    """Each line with the outputs, best first, of each of its pieces; `first` pieces have gone before."""
+    """Each line with the outputs, best first, of each of its pieces.
+
+    `first` pieces have gone before; `trace` is told of the search for the one line that it is given with.
+    """
     write: dict[str, Any] = {
         "translations": loaded.translations,
         "summaries": loaded.summaries,
         "outputs": loaded.generations,
     }
     pieces = [_parts(line, asked) for line in lines]
-    found = iter(write[asked.name]([piece for line in pieces for piece in line], row=first, **asked.options))
+    flat = [piece for line in pieces for piece in line]
+    found = iter(write[asked.name](flat, row=first, trace=trace, **asked.options))
     return [(line, [next(found) for _ in parts]) for line, parts in zip(lines, pieces)]
 
 

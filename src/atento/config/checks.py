@@ -7,6 +7,7 @@ from typing import get_args
 
 from atento.config import schema
 from atento.config.decoding import UTILITIES
+from atento.config.effects import unused_options
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.schema import Reading
 from atento.config.tasks import RULES, with_defaults
@@ -214,7 +215,7 @@ def _defaults(task: str) -> dict[str, object]:
 
 def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     """The rules, each beside its sentence; `written` holds the keys that are not defaults."""
-    training, decoding = recipe.training, recipe.decoding
+    training = recipe.training
     values, default = schema.flatten(recipe), _defaults(recipe.task)
 
     def said(key: str, why: str) -> Iterator[str]:
@@ -245,8 +246,6 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         yield from said("data.pack", f"it is for task language-modeling: got {recipe.task}")
     if recipe.data.truncate != "none" and RULES[recipe.task].data != "pairs":
         yield from said("data.truncate", f"task {recipe.task} goes on with a long text in a further example")
-    if decoding.beam == 1:
-        yield from said("decoding.length_penalty", "a beam of 1 compares no lengths")
     if RULES[recipe.task].data != "pairs":
         yield from said("training.subword_dropout", f"task {recipe.task} reads the same subwords every time")
     if recipe.task in ("bidirectional-language-modeling", "cbow"):
@@ -256,6 +255,10 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     if recipe.task not in ("translation", "summarization", "language-modeling"):
         for key in [key for key in written if key.startswith("decoding.")]:
             yield from said(key, f"task {recipe.task} writes nothing")
+    else:
+        given = {key.split(".")[1] for key in written if key.startswith("decoding.")}
+        for name, why in unused_options(recipe.decoding, given):
+            yield from said(f"decoding.{name}", why)
     if recipe.init is not None:
         for key, place in written.items():
             brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")

@@ -26,7 +26,7 @@ class DecodingConfig:
     """
     length_penalty: float = 1.0
     """A hypothesis is ranked by log-probability / length ** this. [-50 to 50] Above 1 favours long outputs, 0 short
-    ones.
+    ones, below 0 the shortest. It ranks outputs and never lengthens a search.
     """
     n_best: int = 1
     """How many outputs are given for each text. [at least 1; at most `beam` in a search, `candidates` with `mbr`]"""
@@ -67,7 +67,9 @@ class DecodingConfig:
     min_new_tokens: int = 0
     """Fewest tokens before an output may end. [0 or more]"""
     max_new_tokens: int | None = None
-    """Most tokens of an output. [at least 1; null: 2 × source + 16]"""
+    """Most tokens of an output. [at least 1; null: 2 × source + 16 where a source is read, 128 where a language
+    model goes on]
+    """
     stop: tuple[str, ...] = ()
     """Texts that end an output when they are written; they are left out of it."""
     seed: int = 1
@@ -110,7 +112,10 @@ class DecodingConfig:
                 f"`decoding.n_best` must not exceed `candidates`: got {self.n_best} and {self.candidates}"
             )
         if self.mbr is None and not self.samples and self.n_best > self.beam:
-            raise RecipeError(f"`decoding.n_best` must not exceed `beam`: got {self.n_best} and {self.beam}")
+            raise RecipeError(
+                f"`decoding.n_best` must not exceed `beam`: got {self.n_best} and {self.beam}; "
+                "a wider beam gives as many, and so does `sample`"
+            )
 
     @property
     def samples(self) -> bool:

@@ -37,7 +37,7 @@ RULES: dict[str, TaskRules] = {
         "texts",
         ("decoder", "recurrent-lm"),
         "guess each token from those before it",
-        defaults=_PLAIN | {"network": {"architecture": "decoder"}},
+        defaults=_PLAIN | {"network": {"architecture": "decoder"}, "decoding": {"beam": 1}},
     ),
     "masked-language-modeling": TaskRules(
         "texts",

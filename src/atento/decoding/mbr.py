@@ -39,7 +39,8 @@ def mbr(steps: Steps, begin: Begin, first: Tensor, strategy: MBR, request: Reque
             outputs are those that it would give alone; every other one, and the evidence, with a seed made from it.
 
     Returns:
-        A list a row of at most `n_best` different hypotheses, least risk first. Their `score` is the expected utility,
+        A list a row of at most `n_best` hypotheses of different texts (of different ids, without `strategy.text`),
+        least risk first. Their `score` is the expected utility,
         1 - risk, in 0-1, an estimate where the method leaves it at that; `log_prob` and `token_scores` are what the
         strategy that wrote them gave.
 
@@ -55,7 +56,7 @@ def mbr(steps: Steps, begin: Begin, first: Tensor, strategy: MBR, request: Reque
     for row, pool in enumerate(pools):
         choice, pool = _choice(pool, None if others is None else others[row], strategy, request.seeds[row])
         ranked = [replace(pool[place], score=float(choice.expected[place])) for place in choice.order]
-        results.append(_different(ranked)[: strategy.n_best])
+        results.append(_different(ranked, strategy.text)[: strategy.n_best])
         if request.trace is not None and choice.matrix is not None:
             request.trace.note("risk", choice.matrix)
     return results
@@ -108,11 +109,11 @@ def stream(seed: int, side: int, number: int) -> int:
     return seed if side == number == 0 else row_seed(seed, 2 * number + side)
 
 
-def _different(pool: list[Hypothesis]) -> list[Hypothesis]:
-    """Each output once, where it stands first."""
-    seen: dict[tuple[int, ...], Hypothesis] = {}
+def _different(pool: list[Hypothesis], text: Callable[[list[int]], str] | None = None) -> list[Hypothesis]:
+    """Each output once, where it stands first: outputs of the same ids are one, with `text` those of the same text."""
+    seen: dict[tuple[int, ...] | str, Hypothesis] = {}
     for one in pool:
-        seen.setdefault(tuple(one.ids), one)
+        seen.setdefault(tuple(one.ids) if text is None else text(one.ids), one)
     return list(seen.values())
 
 

@@ -98,7 +98,7 @@ class MBR:
             probability, the same output counted once.
         self_comparison: whether a candidate is also held against itself, where it is its own evidence.
         text: ids -> text; None: the ids themselves stand for words of one letter.
-        n_best: how many different outputs to give, of least risk first.
+        n_best: how many outputs of different texts to give, of least risk first.
         method: "full", every candidate against every piece of evidence; or a quicker way to nearly the same choice,
             for hundreds: "aggregated", "coarse" or "pruned" (`atento.decoding.risk.minimum_bayes_risk_choice`).
         keep: how many candidates "coarse" and "pruned" hold against all the evidence at least.

@@ -218,11 +218,13 @@ class AttentionRecord:
     ) -> None:
         """Write a page (.html), every number (.json) or one map (.svg, .png), as the ending says.
 
-        The page holds every layer and head and opens on the map named; `words` merges subwords. A PNG needs
-        matplotlib. Raises UsageError for another ending or a map that is not there, MissingPartError without
-        matplotlib, AtentoError where the file cannot be written.
+        The page holds every layer and head and opens on the map named; `words` merges subwords. JSON holds every layer
+        and head token by token, so nothing may be chosen there. A PNG needs matplotlib. Raises UsageError for another
+        ending, a map that is not there or a choice for JSON, MissingPartError without matplotlib, AtentoError where the
+        file cannot be written.
         """
         path = Path(path)
+        check_view(path, layer=layer, head=head, kind=kind, words=words)
         if path.suffix.lower() not in _WRITERS:
             raise UsageError(f"the file must end in {', '.join(_WRITERS)}: got {str(path)!r}")
         self.weights(layer, head, kind)  # refuse a wrong layer before any work
@@ -231,6 +233,16 @@ class AttentionRecord:
             path.write_bytes(content)
         except OSError as error:
             raise AtentoError(f"could not write {str(path)!r}: {error.strerror}") from error
+
+
+def check_view(path: Path, *, layer: int, head: Head, kind: str | None, words: bool) -> None:
+    """Raise UsageError if a map is chosen for a .json file, which holds all of them token by token."""
+    chosen = {"layer": layer != -1, "head": head != "mean", "kind": kind is not None, "words": words}
+    names = [name for name, given in chosen.items() if given]
+    if path.suffix.lower() == ".json" and names:
+        raise UsageError(
+            f"{path.name} holds every kind, layer and head, token by token: `{names[0]}` is for .html, .svg and .png"
+        )
 
 
 def _index(name: str, value: object, count: int, others: str = "") -> int:

@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from atento.errors import CapabilityError, ModelError, UsageError, counted, nearest
+from atento.errors import AtentoWarning, CapabilityError, ModelError, UsageError, counted, nearest
 from atento.networks import Decoder, Encoder, EncoderDecoder, Network
 from atento.networks.heads import first_token, mean_token
 from atento.tasks.grouping import by_length
+from atento.tasks.lengths import warn_of_length
 from atento.tasks.marks import marks_of
 from atento.text.lengths import pad_batch, truncate
 from atento.text.tokenizer import Tokenizer
@@ -75,11 +76,13 @@ def embed(
     batch_tokens: int = 4096,
     *,
     template: str | None = None,
+    trained: int | None = None,
 ) -> NDArray[np.float32]:
     """texts -> vectors (N,D), float32. Texts of like length share a batch; none depends on its neighbours.
 
     `template` names the special tokens around a text; None: the tokenizer's own.
     A text longer than `config.max_len` (or the network's learned positions) is cut, with one warning that counts them.
+    One longer than the `trained` tokens that the model was trained on is read whole, and counted in one warning.
 
     Raises:
         UsageError: no such layer or pooling.
@@ -94,8 +97,9 @@ def embed(
         kept, _, lost = truncate(ids, None, room)
         rows.append(marks.apply(kept)[0])
         cut += lost > 0
+    warn_of_length([len(row) for row in rows], trained, "vectors")
     if cut:
-        warnings.warn(f"{cut} of {counted(len(rows), 'text')} cut to {longest} tokens", stacklevel=3)
+        warnings.warn(f"{cut} of {counted(len(rows), 'text')} cut to {longest} tokens", AtentoWarning, stacklevel=3)
     device = next(network.parameters()).device
     vectors = np.zeros((len(rows), network.config.d_model), dtype=np.float32)
     for batch in by_length([len(row) for row in rows], batch_tokens):

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from atento.config.decoding import DecodingConfig
+from atento.decoding.trace import Trace
 from atento.networks import Decoder, RecurrentLM
 from atento.tasks.writing import Utility, WrittenText, stream_one, write_all
 from atento.text.tokenizer import Tokenizer
@@ -27,10 +28,12 @@ def go_on(
     steps: Any = None,
     utility: Utility | None = None,
     first: int = 0,
+    trained: int | None = None,
+    trace: Trace | None = None,
 ) -> list[list[WrittenText]]:
     """What follows each prompt, the prompt itself left out; best first where there are several.
 
-    `steps` is the step function to use instead of the network's own; `utility` and `first` as in `write_all`.
+    `steps` is the step function to use instead of the network's own; the others as in `write_all`.
     """
     return write_all(
         network if steps is None else steps,
@@ -43,6 +46,8 @@ def go_on(
         goes_on=True,
         utility=utility,
         first=first,
+        trained=trained,
+        trace=trace,
     )
 
 
@@ -55,6 +60,7 @@ def stream(
     template: str | None = None,
     steps: Any = None,
     row: int = 0,
+    trained: int | None = None,
 ) -> Iterator[str]:
     """What `go_on` gives for prompt number `row`, as pieces of text that join to it (`writing.stream_one`)."""
     return stream_one(
@@ -67,4 +73,5 @@ def stream(
         marks=tokenizer.added(template=template),
         goes_on=True,
         row=row,
+        trained=trained,
     )

@@ -203,11 +203,14 @@ def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
 def decoding_config(config: Mapping[str, Any], path: Path) -> DecodingConfig:
     """How a `config.json` says to decode; keys of other versions are passed over.
 
+    Where it says nothing, a language model decodes greedily, and what reads a source with a beam of 4.
+
     Raises:
         ModelError: a value that cannot be right.
     """
     given = config.get("decoding", {})
     if isinstance(given, dict):
+        given = {"beam": 1} | given if config.get("task") == "language-modeling" else given
         given = {name: given[name] for name in DecodingConfig.__dataclass_fields__ if name in given}
     try:
         made: DecodingConfig = Reading().fit(as_written(given, str(path / "config.json")), DecodingConfig, "decoding")

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from atento.config.decoding import FILTERS, DecodingConfig, DecodingOptions
+from atento.config.effects import unused_options
 from atento.config.schema import Reading, as_written
 from atento.errors import UsageError, nearest
 from atento.tasks.embedding import EmbeddingConfig, EmbeddingOptions
@@ -34,19 +35,21 @@ def check_texts(texts: Iterable[object]) -> None:
 def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOptions) -> DecodingConfig:
     """The model's usual decoding, changed by the options of a call.
 
-    A filter (`temperature`, `top_k`, ...) asks for sampling, even at a value that filters nothing. A beam narrower than
-    the usual `n_best` lowers that.
+    A filter (`temperature`, `top_k`, ...) asks for sampling, even at a value that filters nothing. A strategy that the
+    call names takes the place of the usual one: a beam (or `sample=False`) of sampling and `mbr`, sampling of `mbr`. A
+    beam narrower than the usual `n_best` lowers that.
 
     Raises:
-        UsageError: an option that does not exist (names the nearest), or one that excludes `greedy`.
+        UsageError: an option that does not exist (names the nearest), one that excludes another, or one that has no
+            effect in the strategy (`beam` beside `sample`, a `length_penalty` beside `greedy`).
         RecipeError: a value of the wrong type or out of range.
     """
     changes: dict[str, Any] = dict(options)
     _check_names(changes, [*DecodingOptions.__annotations__], "decoding", also="n_best")
     if changes.pop("greedy", False):
         changes = _greedy(changes)
-    elif any(name in changes for name in FILTERS):
-        changes = {"sample": True} | changes
+    else:
+        changes = _named_strategy(changes)
     beam = changes.get("beam", usual.beam)
     if callable(changes.get("mbr")):
         changes["mbr"] = "a function"
@@ -55,6 +58,8 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
     elif isinstance(beam, int) and 0 < beam < usual.n_best:
         changes["n_best"] = beam
     decoding: DecodingConfig = Reading().fit(as_written(changes, "options"), DecodingConfig, "decoding", usual)
+    for name, why in unused_options(decoding, options):
+        raise UsageError(f"`{name}` has no effect: {why}")
     return decoding
 
 
@@ -77,6 +82,20 @@ def _greedy(changes: dict[str, Any]) -> dict[str, Any]:
         if changes.get(name, value) != value:
             raise UsageError(f"`greedy` and `{name}` exclude each other: got `{name}` {changes[name]!r}")
     return neutral | changes
+
+
+def _named_strategy(changes: dict[str, Any]) -> dict[str, Any]:
+    """The options of a call, with those that undo another strategy of the recipe."""
+    filters = [name for name in FILTERS if name in changes]
+    if filters and changes.get("sample") is False:
+        raise UsageError(f"`sample` and `{filters[0]}` exclude each other: got `sample` False")
+    if filters:
+        changes = {"sample": True} | changes
+    if changes.get("mbr") is None and changes.get("sample"):
+        return {"mbr": None} | changes
+    if changes.get("mbr") is None and ("beam" in changes or "sample" in changes):
+        return {"mbr": None, "sample": False} | {name: getattr(_PLAIN, name) for name in FILTERS} | changes
+    return changes
 
 
 def _check_names(options: Mapping[str, Any], known: list[str], what: str, also: str = "") -> None:

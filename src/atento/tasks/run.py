@@ -330,6 +330,7 @@ def model_config(recipe: Recipe, network: dict[str, Any], template: str | None =
         "name": recipe.name,
         "network": network,
         "decoding": asdict(recipe.decoding),
+        "max_len": recipe.data.max_len,
     }
     return config if template is None else config | {"template": template}
 

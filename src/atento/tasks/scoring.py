@@ -12,6 +12,7 @@ from atento.decoding.forced import forced_scores
 from atento.networks import Decoder, EncoderDecoder, RecurrentLM, RecurrentSeq2Seq
 from atento.tasks.generation import prompt_ids
 from atento.tasks.grouping import by_length
+from atento.tasks.lengths import warn_of_length
 from atento.tasks.marks import marks_of
 from atento.text.tokenizer import Tokenizer
 
@@ -38,10 +39,12 @@ def score_texts(
     *,
     template: str | None = None,
     steps: Any = None,
+    trained: int | None = None,
 ) -> list[TokenScores]:
     """The scores of each target, its source (or prompt, with the marks of `template`) being given.
 
-    `steps` is the step function to use instead of the network's own.
+    `steps` is the step function to use instead of the network's own. Sources and targets longer than `trained` tokens,
+    of a language model together, are counted in one warning.
     """
     if isinstance(network, Decoder | RecurrentLM):
         writer, inputs = tokenizer, prompt_ids(network, tokenizer, sources, template)
@@ -50,6 +53,10 @@ def score_texts(
         marks = marks_of(network.config, tokenizer)
         inputs = [marks.apply(ids)[0] for ids in tokenizer.encode_batch(list(sources))]
     outputs = writer.encode_batch(list(targets))
+    together = isinstance(network, Decoder | RecurrentLM)
+    ends = [len(target) + 1 for target in outputs]
+    read = [n + m - 1 if together else max(n, m) for n, m in zip(map(len, inputs), ends)]
+    warn_of_length(read, trained, "scores")
     device, pad_id = next(network.parameters()).device, network.config.pad_id
     results: list[TokenScores] = [TokenScores([], [], 0.0)] * len(inputs)
     rows_of, lengths = Ragged(inputs), [len(one) + len(other) for one, other in zip(inputs, outputs)]

@@ -5,6 +5,7 @@ from typing import Any
 
 from atento.config.decoding import DecodingConfig
 from atento.decoding import Hypothesis
+from atento.decoding.trace import Trace
 from atento.networks import Seq2Seq
 from atento.tasks.marks import marks_of
 from atento.tasks.writing import Utility, WrittenText, stream_one, write_all
@@ -20,11 +21,12 @@ def translate(
     steps: Any = None,
     utility: Utility | None = None,
     first: int = 0,
+    trained: int | None = None,
+    trace: Trace | None = None,
 ) -> list[list[WrittenText]]:
     """The n best translations of each text, best first; a blank text has one empty translation.
 
-    `steps` is the step function to use instead of the network's own: its fast twin, say; `utility` and `first` as in
-    `write_all`.
+    `steps` is the step function to use instead of the network's own: its fast twin, say; the others as in `write_all`.
     """
     marks = marks_of(network.config, tokenizer)
     inputs = [marks.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
@@ -38,13 +40,22 @@ def translate(
         marks=marks.added(False),
         utility=utility,
         first=first,
+        trained=trained,
+        trace=trace,
     )
     blank = [WrittenText("", Hypothesis([], 0.0, 0.0, []))]
     return [outputs or blank for outputs in found]
 
 
 def stream_translation(
-    network: Seq2Seq, tokenizer: Tokenizer, text: str, config: DecodingConfig, *, steps: Any = None, row: int = 0
+    network: Seq2Seq,
+    tokenizer: Tokenizer,
+    text: str,
+    config: DecodingConfig,
+    *,
+    steps: Any = None,
+    row: int = 0,
+    trained: int | None = None,
 ) -> Iterator[str]:
     """The translation of text number `row` as pieces that join to it (`writing.stream_one`); a blank one has none."""
     ids = tokenizer.encode(text)
@@ -60,4 +71,5 @@ def stream_translation(
         device=next(network.parameters()).device,
         marks=marks.added(False),
         row=row,
+        trained=trained,
     )

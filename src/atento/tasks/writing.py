@@ -1,9 +1,9 @@
 """Outputs written for many inputs: batches of like length, each input its own seed, whatever strategy is asked for."""
 
-import logging
 import reprlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,14 +16,17 @@ from atento.decoding.rules import NoRepeatNGrams, RepetitionPenalty, StopStrings
 from atento.decoding.seeds import row_seed
 from atento.decoding.strategies import Strategy
 from atento.decoding.stream import stream
-from atento.errors import UsageError
+from atento.decoding.trace import Trace
+from atento.errors import AtentoWarning, UsageError
 from atento.tasks.grouping import by_length
+from atento.tasks.lengths import warn_of_length
 from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
 
-log = logging.getLogger(__name__)
 ToText = Callable[[list[int]], str]
 Utility = Callable[[list[str], list[str]], Any]  # candidates, evidence -> (N,M) in 0-1
+WIDER = 2  # times that the width of a beam is doubled to find `n_best` different texts
+GOING_ON = 128  # tokens that follow a prompt at most, unless told otherwise: a paragraph
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,10 @@ def strategy_of(config: DecodingConfig, text: ToText | None = None, utility: Uti
         n = config.candidates
         writers: Any = Sample(**drawn, n=n)
         if config.candidates_from == "beam":
-            writers = Beam(n, length_penalty=config.length_penalty, n_best=n)
+            writers = Beam(n, config.length_penalty, n, config.stopping)
         elif config.candidates_from == "both" and n > 1:
             half = n // 2
-            writers = (Sample(**drawn, n=n - half), Beam(half, length_penalty=config.length_penalty, n_best=half))
+            writers = (Sample(**drawn, n=n - half), Beam(half, config.length_penalty, half, config.stopping))
         return MBR(utility or config.mbr, writers, text=text, n_best=config.n_best)
     if config.samples:
         return Sample(**drawn, n=config.n_best)
@@ -80,8 +83,13 @@ def write_all(
     goes_on: bool = False,
     utility: Utility | None = None,
     first: int = 0,
+    trained: int | None = None,
+    trace: Trace | None = None,
 ) -> list[list[WrittenText]]:
     """The outputs for each input, best first; an empty input gets none.
+
+    The `n_best` outputs of a beam or of minimum Bayes risk differ in their texts (`_filled_up` says what is done where
+    a beam found too few); samples are what was drawn, in the order drawn.
 
     Inputs are sorted by length and decoded `decoding.batch_tokens` padded tokens at a time, outputs written for each
     counted, so memory is bounded and none waits for a much longer one. The result does not depend on who shares a
@@ -94,35 +102,95 @@ def write_all(
         goes_on: inputs are prompts, which stand before the output and share its places.
         first: the number of the first input, where these are part of more.
         utility: a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names.
+        trained: tokens of the longest text that the model was trained on; longer inputs are counted in a warning.
+        trace: is told of the search; for one input.
 
     Raises:
-        UsageError: a prompt that fills all the places a network has.
+        UsageError: a prompt that fills all the places a network has; a trace of several inputs.
     """
-    strategy, rules = strategy_of(decoding, text, utility), rules_of(decoding)
-    stop = StopStrings(text, decoding.stop) if decoding.stop else None
-    _warn_of_places([len(ids) for ids in inputs], decoding, config, goes_on=goes_on)
+    if trace is not None and len(inputs) != 1:
+        raise UsageError(f"a trace is of one text: got {len(inputs)}")
+    lengths = [len(ids) for ids in inputs]
+    warn_of_length(lengths, trained)
+    _warn_of_places(lengths, decoding, config, goes_on=goes_on)
+    writer = _Writer(steps, config, inputs, decoding, text, device, marks, goes_on, first, trace)
+    strategy = strategy_of(decoding, text, utility)
+    beam = strategy if isinstance(strategy, Beam) and decoding.n_best > 1 else None
+    if beam is not None:  # all that it finds: some may be one text in other pieces
+        strategy = beam = replace(beam, n_best=beam.width)
     results: list[list[WrittenText]] = [[] for _ in inputs]
-    for rows in by_length([len(ids) for ids in inputs], decoding.batch_tokens // decoding.rows):
-        lengths = torch.tensor([len(inputs[row]) for row in rows])
-        ids = torch.full((len(rows), int(lengths.max())), config.pad_id)
-        for place, row in enumerate(rows):
-            ids[place, : len(inputs[row])] = torch.tensor(list(inputs[row]))
-        real = torch.arange(ids.shape[1]) < lengths[:, None]
-        found = generate(
-            steps,
-            ids.to(device),
-            strategy,
-            max_new_tokens=[most_tokens(len(inputs[row]), marks, decoding, config, goes_on=goes_on) for row in rows],
-            min_new_tokens=decoding.min_new_tokens,
-            padding_mask=real.to(device),
-            rules=rules,
-            stop=stop,
-            seed=[row_seed(decoding.seed, first + row) for row in rows],
-        )
-        for row, hypotheses in zip(rows, found):
-            texts = [text(h.ids) for h in hypotheses]
-            results[row] = [WrittenText(stop.cut(t) if stop else t, h) for t, h in zip(texts, hypotheses)]
+    for rows in by_length(lengths, decoding.batch_tokens // decoding.rows):
+        for row, found in zip(rows, writer.write(rows, strategy)):
+            results[row] = found if beam is None else _distinct(found, decoding.n_best)
+    if beam is not None:
+        _fill_up(results, writer, beam)
     return results
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """What all batches of one call share; the fields are the arguments of `write_all`."""
+
+    steps: Any
+    config: NetworkConfig
+    inputs: Sequence[Sequence[int]]
+    decoding: DecodingConfig
+    text: ToText
+    device: torch.device
+    marks: int
+    goes_on: bool
+    first: int
+    trace: Trace | None
+
+    def write(self, rows: list[int], strategy: Strategy) -> list[list[WrittenText]]:
+        """The outputs for the inputs of those numbers, as one batch."""
+        decoding, inputs = self.decoding, [list(self.inputs[row]) for row in rows]
+        stop = StopStrings(self.text, decoding.stop) if decoding.stop else None
+        lengths = torch.tensor([len(ids) for ids in inputs])
+        ids = torch.full((len(rows), int(lengths.max())), self.config.pad_id)
+        for place, one in enumerate(inputs):
+            ids[place, : len(one)] = torch.tensor(one)
+        real = torch.arange(ids.shape[1]) < lengths[:, None]
+        most = [most_tokens(len(one), self.marks, decoding, self.config, goes_on=self.goes_on) for one in inputs]
+        found = generate(
+            self.steps,
+            ids.to(self.device),
+            strategy,
+            max_new_tokens=most,
+            min_new_tokens=decoding.min_new_tokens,
+            padding_mask=real.to(self.device),
+            rules=rules_of(decoding),
+            stop=stop,
+            trace=self.trace,
+            seed=[row_seed(decoding.seed, self.first + row) for row in rows],
+        )
+        return [[self._read(one, stop) for one in hypotheses] for hypotheses in found]
+
+    def _read(self, one: Hypothesis, stop: StopStrings | None) -> WrittenText:
+        text = self.text(one.ids)
+        return WrittenText(text if stop is None else stop.cut(text), one)
+
+
+def _distinct(found: Iterable[WrittenText], count: int) -> list[WrittenText]:
+    """The first `count` different texts: other pieces that spell the same are left out."""
+    first: dict[str, WrittenText] = {}
+    for one in found:
+        first.setdefault(one.text, one)
+    return list(first.values())[:count]
+
+
+def _fill_up(results: list[list[WrittenText]], writer: _Writer, strategy: Beam) -> None:
+    """Inputs whose beam found fewer than `n_best` different texts are searched again, twice and four times as wide.
+
+    What the asked width found stays first, so that the best output does not hang on `n_best`; new texts follow.
+    """
+    decoding = writer.decoding
+    for _ in range(WIDER):
+        strategy = replace(strategy, width=2 * strategy.width, n_best=2 * strategy.width)
+        short = [len(ids) if len(one) < decoding.n_best else 0 for ids, one in zip(writer.inputs, results)]
+        for rows in by_length(short, decoding.batch_tokens // strategy.width):
+            for row, more in zip(rows, writer.write(rows, strategy)):
+                results[row] = _distinct([*results[row], *more], decoding.n_best)
 
 
 def stream_one(
@@ -136,6 +204,7 @@ def stream_one(
     marks: int = 0,
     goes_on: bool = False,
     row: int = 0,
+    trained: int | None = None,
 ) -> Iterator[str]:
     """What `write_all` writes for its input number `row`, as pieces of text that join to it; `stop` strings are never
     shown.
@@ -145,6 +214,7 @@ def stream_one(
     """
     if decoding.mbr is not None or decoding.n_best > 1 or (decoding.beam > 1 and not decoding.samples):
         raise UsageError("a stream is one output of greedy search or sampling: no beam, no `mbr`, no `n_best`")
+    warn_of_length([len(ids)], trained)
     strategy = strategy_of(decoding)
     assert isinstance(strategy, Greedy | Sample)
     tokens = stream(
@@ -161,8 +231,11 @@ def stream_one(
 
 
 def most_tokens(length: int, marks: int, decoding: DecodingConfig, config: NetworkConfig, *, goes_on: bool) -> int:
-    """How many tokens may be written for an input of that length; learned positions end somewhere."""
-    usual = max(2 * (length - marks) + 16, decoding.min_new_tokens)
+    """How many tokens may be written for an input of that length; learned positions end somewhere.
+
+    Where nothing is asked for: 2 x source + 16, or, where an output goes on from a prompt, 128 however long that is.
+    """
+    usual = max(GOING_ON if goes_on else 2 * (length - marks) + 16, decoding.min_new_tokens)
     most = usual if decoding.max_new_tokens is None else decoding.max_new_tokens
     room = _room(length, config, goes_on=goes_on)
     if room is None:
@@ -185,7 +258,9 @@ def _warn_of_places(lengths: Sequence[int], decoding: DecodingConfig, config: Ne
     rooms = [_room(length, config, goes_on=goes_on) for length in lengths if length]
     short = [room for room in rooms if room is not None and room < asked]
     if short and min(short) > 0:  # else it is refused
-        log.warning(
+        warnings.warn(
             f"the network has places for {config.max_len} tokens: {len(short)} of {len(rooms)} outputs end after "
-            f"{min(short)} or more, not {asked}"
+            f"{min(short)} or more, not {asked}",
+            AtentoWarning,
+            stacklevel=3,
         )

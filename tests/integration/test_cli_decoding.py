@@ -1,0 +1,119 @@
+"""Writing through the command line: long lines counted, searches traced, options without effect, standard input."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import atento
+from atento.inspection.decoding_page import decoding_page
+from conftest import ForkServer, refused
+
+pytestmark = pytest.mark.integration
+
+LONG = "zq" * 400  # more than the 256 tokens of `data.max_len`
+
+
+def test_w15_long_lines_are_counted_before_the_work_once_over_all_windows(server: ForkServer, here: Path) -> None:
+    assert json.loads(next((here / "run").glob("checkpoints/*/config.json")).read_text())["max_len"] == 256
+    flags = ["translate", "run", "--greedy", "--max-new-tokens", "2"]
+    said = "longer than the 256 tokens that the model was trained on (the longest has"
+    one = server.run(*flags, cwd=here, stdin=f"{LONG}\nA cat.\n\n{LONG}\n")
+    assert one.status == 0 and len(one.stdout.split("\n")) == 5
+    assert one.stderr.startswith("warning: 2 texts of 3 are " + said) and one.stderr.count("\n") == 1
+    (here / "long.txt").write_text(f"A cat.\n{LONG}\n", encoding="utf-8")
+    done = server.run(*flags, "long.txt", "--stream", cwd=here)
+    assert done.stderr.startswith("warning: 1 text of 1 is " + said) and done.stderr.count("\n") == 1
+    short = "A cat.\n" * 1024
+    many = server.run(*flags, cwd=here, stdin=f"{LONG}\n{short}{LONG}\n{short}{LONG}{LONG}\n")
+    first, last = many.stderr.splitlines()
+    assert first.startswith("warning: 1 text of 1,024 is " + said)
+    assert last.startswith("warning: in all 3 texts of the input were longer than the 256 tokens")
+    sentences = server.run(*flags, "--split-sentences", cwd=here, stdin="A cat sleeps. " * 200 + "\n")
+    assert sentences.status == 0 and sentences.stderr == ""
+    (here / "pairs.tsv").write_text(f"{LONG}\tum gato\n", encoding="utf-8")
+    scored = server.run("evaluate", "run", "pairs.tsv", "--greedy", cwd=here)
+    assert scored.status == 0 and "warning: 1 text of 1 is " + said in scored.stderr
+    vectors = server.run("embed", "run", "long.txt", cwd=here)
+    assert "warning: 1 text of 2 is " + said in vectors.stderr and "such vectors may be wrong" in vectors.stderr
+
+
+def test_translate_trace_writes_a_page_of_each_line(server: ForkServer, here: Path) -> None:
+    model = atento.load(here / "run")
+    one = server.run("translate", "run", "--trace", "page.html", "--beam", "3", cwd=here, stdin="A cat.\n")
+    assert one.status == 0 and one.stdout == f"{model.translate('A cat.', beam=3)}\n"
+    assert one.stderr == "wrote page.html\n"
+    from atento.decoding.trace import Trace
+
+    trace = Trace(name=model.token_name)
+    found = model.translations(["A cat."], beam=3, trace=trace)
+    assert (here / "page.html").read_text(encoding="utf-8") == decoding_page(trace, title="A cat.")
+    assert trace.runs[0].found[0][0].ids == found[0][0].hypothesis.ids and trace.runs[0].strategy == "beam"
+    some = server.run("translate", "run", "--trace", "page.html", "--greedy", cwd=here, stdin="A cat.\n\nA dog.\n")
+    assert some.stderr.splitlines() == ["wrote page-1.html", "wrote page-3.html"] and some.stdout.count("\n") == 3
+    assert "A dog." in (here / "page-3.html").read_text(encoding="utf-8") and not (here / "page-2.html").exists()
+    several = server.run(
+        "translate", "run", "--trace", "n.html", "--n-best", "2", "--beam", "3", "--json", cwd=here, stdin="A cat.\n"
+    )
+    assert several.status == 0 and len(json.loads(several.stdout)["translations"]) == 2 and (here / "n.html").exists()
+
+
+def test_translate_trace_refuses(server: ForkServer, here: Path) -> None:
+    base = ["translate", "run", "--trace"]
+    refused(
+        server.run(*base, "no/page.html", cwd=here, stdin="a\n"), "--trace no/page.html cannot be written: there is"
+    )
+    refused(server.run(*base, "page.png", cwd=here, stdin="a\n"), "--trace must end in .html: got 'page.png'")
+    refused(server.run(*base, "p.html", "--stream", cwd=here), "--trace and --stream exclude each other")
+    refused(server.run(*base, "p.html", "--split-sentences", cwd=here), "--trace and --split-sentences exclude each")
+    refused(server.run(*base, "p.html", cwd=here, stdin="a\n" * 17), "--trace takes at most 16 lines, a page each")
+    assert not list(here.glob("p*.html"))
+
+
+def test_flags_without_effect_are_refused(server: ForkServer, here: Path) -> None:
+    run = ["translate", "run"]
+    refused(
+        server.run(*run, "--greedy", "--length-penalty", "2", cwd=here),
+        "--length-penalty has no effect: a beam of 1 compares no lengths",
+    )
+    refused(  # the recipe's own beam is 1
+        server.run(*run, "--length-penalty", "2", cwd=here, stdin="a\n"), "`length_penalty` has no effect: a beam of 1"
+    )
+    refused(
+        server.run("evaluate", "run", "valid.tsv", "--greedy", "--length-penalty", "2", cwd=here),
+        "`length_penalty` has no effect: a beam of 1",
+    )
+
+
+def test_w16_attend_reads_standard_input_and_heeds_or_refuses_what_is_chosen(server: ForkServer, here: Path) -> None:
+    given = server.run("attend", "run", "A cat.", "--target", "um gato", "--out", "a.json", cwd=here)
+    piped = server.run("attend", "run", "-", "--target", "um gato", "--out", "b.json", cwd=here, stdin="A cat.\n\n")
+    assert given.status == piped.status == 0, piped.stderr
+    assert (here / "a.json").read_bytes() == (here / "b.json").read_bytes()
+    record = json.loads((here / "a.json").read_text(encoding="utf-8"))
+    wanted = atento.load(here / "run").attend("A cat.", "um gato")
+    assert record["source_tokens"] == wanted.source_tokens and len(record["source_tokens"]) > 2
+    np.testing.assert_allclose(record["kinds"]["cross"][0], wanted.kinds["cross"][0], atol=1e-6)
+    refused(
+        server.run("attend", "run", "-", "--out", "x.html", cwd=here), "must hold one text on one line: got 0 lines"
+    )
+    refused(server.run("attend", "run", "-", "--out", "x.html", cwd=here, stdin="a\nb\n"), "got 2 lines with text")
+    for flag in (["--kind", "encoder"], ["--layer", "0"], ["--head", "1"], ["--words"]):
+        done = server.run("attend", "run", "a", "--out", "x.json", *flag, cwd=here)
+        refused(done, f"x.json holds every kind, layer and head, token by token: `{flag[0][2:]}` is for .html")
+    assert not list(here.glob("x.*"))
+
+
+def test_average_says_where_there_are_fewer_checkpoints(server: ForkServer, here: Path) -> None:
+    (here / "run").unlink()
+    shutil.copytree(here.parent / "trained", here / "run")
+    more = server.run("average", "run", "--last", "99", cwd=here)
+    count = len(list((here / "run" / "checkpoints").glob("step-*")))
+    assert more.status == 0 and count > 1
+    assert f"warning: run has {count} checkpoints to average, and --last asks for 99\n" in more.stderr
+    assert f"averaged {count} checkpoints: " in more.stderr
+    one = server.run("average", "run", "--last", "1", cwd=here)
+    assert one.stderr.startswith("averaged 1 checkpoint: step-") and "warning" not in one.stderr
+    assert "warning" not in server.run("average", "run", cwd=here).stderr  # nobody asked for five

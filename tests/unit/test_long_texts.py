@@ -1,0 +1,129 @@
+"""Texts longer than a model was trained on are counted in one warning before the work on them begins (W15, R5)."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.presets import preset
+from atento.config.recipe import TokenizerConfig
+from atento.decoding import Beam, generate
+from atento.decoding.trace import Trace
+from atento.errors import UsageError
+from atento.model import Model
+from atento.networks import build_network
+from atento.tasks.lengths import LongTextWarning, trained_length
+from atento.text.tokenizer import Tokenizer
+from atento.text.training import train_tokenizer
+
+NETWORK = NetworkConfig(d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_tokenizer(TokenizerConfig(kind="character"), ["abcdefgh ij."])
+
+
+def made(tokenizer: Tokenizer, task: str, trained: int | None = 12, **changes: Any) -> Model:
+    torch.manual_seed(0)
+    config = replace(NETWORK, vocab_size=tokenizer.vocab_size, **changes)
+    about: dict[str, Any] = {"task": task, "decoding": {"beam": 2, "max_new_tokens": 3}}
+    about |= {} if trained is None else {"max_len": trained}
+    return Model(build_network(config).eval(), tokenizer, about, None)
+
+
+def warned(work: Callable[[], object]) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        work()
+    assert all(issubclass(one.category, LongTextWarning) for one in caught), [str(one.message) for one in caught]
+    return [str(one.message) for one in caught]
+
+
+def test_w15_the_trained_length_is_that_of_the_recipe_else_of_the_released_network() -> None:
+    assert trained_length({"max_len": 64}, NETWORK) == 64
+    assert trained_length({}, NETWORK) is None  # sinusoids have no end, and 512 is nobody's choice
+    assert trained_length({}, replace(NETWORK, max_len=40, positions=PositionConfig("learned"))) == 40
+    assert trained_length({}, preset("llama3-8b")) == 8192
+    assert trained_length({"max_len": True}, NETWORK) is None
+
+
+def test_w15_every_use_warns_once_with_counts(tokenizer: Tokenizer) -> None:
+    translator, writer = made(tokenizer, "translation"), made(tokenizer, "language-modeling", architecture="decoder")
+    reader = made(tokenizer, "masked-language-modeling", architecture="encoder")
+    # of a source EOS is a token; 12 fit
+    for model, use in ((translator, translator.translate), (replaced(translator, "summarization"), None)):
+        use = use or model.summarize
+        assert warned(lambda use=use: use(["a" * 11, "", "bc"])) == []
+        assert warned(lambda use=use: use(["a" * 12, "bc", "", "a" * 20])) == [
+            "2 texts of 3 are longer than the 12 tokens that the model was trained on (the longest has 21): such "
+            "outputs may be wrong, and take long"
+        ]
+    told = "1 text of 1 is longer than the 12 tokens that the model was trained on (the longest has {}): such {} may be"
+    (said,) = warned(lambda: writer.generate("a" * 14))
+    assert said.startswith(told.format(14, "outputs"))
+    (said,) = warned(lambda: list(translator.stream("a" * 14)))
+    assert said.startswith(told.format(15, "outputs"))
+    (said,) = warned(lambda: list(writer.stream("a" * 14)))
+    assert said.startswith(told.format(14, "outputs"))
+    (said,) = warned(lambda: reader.embed(["a" * 14]))
+    assert said.startswith(told.format(14, "vectors"))
+    (said,) = warned(lambda: translator.score("a", "b" * 14))
+    assert said.startswith(told.format(15, "scores"))
+    (said,) = warned(lambda: writer.score("a" * 7, "b" * 7))
+    assert said.startswith(told.format(14, "scores"))
+    assert warned(lambda: (translator.score("a", "b" * 11), writer.score("a" * 5, "b" * 6))) == []
+
+
+def replaced(model: Model, task: str) -> Model:
+    return Model(model.network, model.tokenizer, model.config | {"task": task}, None)
+
+
+def test_w15_what_learned_positions_cannot_hold_is_refused_as_before(tokenizer: Tokenizer) -> None:
+    model = made(tokenizer, "translation", None, max_len=12, positions=PositionConfig("learned"))
+    with (
+        pytest.raises(UsageError, match="learned positions holds 12: got a text of 21 tokens"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        model.translate("a" * 20)
+
+
+def test_w15_it_is_said_before_the_work(tokenizer: Tokenizer) -> None:
+    """A user who interrupts a line of forty thousand words has been told why it takes so long."""
+    model = made(tokenizer, "translation")
+    model.network.encode = lambda *_, **__: pytest.fail("the network was run first")  # type: ignore[union-attr, method-assign, assignment]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LongTextWarning)
+        with pytest.raises(LongTextWarning, match="the longest has 40,001"):
+            model.translate("a" * 40_000)
+
+
+def test_r5_a_length_penalty_ranks_outputs_and_lengthens_no_search() -> None:
+    """What took long was the length of the line: its limit is 2 x source + 16 steps, at any penalty."""
+    torch.manual_seed(0)
+    network = build_network(replace(NETWORK, vocab_size=30)).eval()
+    ids = torch.randint(4, 30, (1, 12))
+    steps, found = {}, {}
+    for penalty in (-50.0, -3.0, 0.0, 1.0, 50.0):
+        trace = Trace(top=1)
+        found[penalty] = generate(
+            network, ids, Beam(4, length_penalty=penalty, n_best=4), max_new_tokens=40, trace=trace
+        )
+        steps[penalty] = len(trace.runs[0].steps)
+    assert len(set(steps.values())) == 1
+    assert len({frozenset(tuple(one.ids) for one in outputs[0]) for outputs in found.values()}) == 1
+    for penalty, outputs in found.items():
+        ended = [one for one in outputs[0] if one.finished]
+        ranks = [one.log_prob / (len(one.ids) + 1) ** penalty for one in ended]
+        assert ranks == sorted(ranks, reverse=True)
+
+
+def test_r5_a_long_odd_line_is_counted(tokenizer: Tokenizer) -> None:
+    model = made(tokenizer, "translation")
+    (said,) = warned(lambda: model.translate("🏏蟡§¶" * 100, length_penalty=-3.0))
+    assert "1 text of 1 is longer than the 12 tokens" in said
