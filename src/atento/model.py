@@ -159,15 +159,8 @@ class Model:
 
     @property
     def trained_length(self) -> int | None:
-        """The most tokens of a text that the model was trained on, special ones with it; None where nothing says it.
-
-        Longer texts are not cut: each call counts them in one `LongTextWarning`.
-        """
+        """The most tokens of a text it was trained on, if known; longer ones are counted in a `LongTextWarning`."""
         return trained_length(self.config, self.network.config)
-
-    def token_name(self, token: int) -> str:
-        """How a token that the model writes is called: for `Trace(name=model.token_name)`."""
-        return self._tokenizer().target.tokens([token])[0]
 
     @overload
     def translate(  # type: ignore[overload-overlap]
@@ -216,20 +209,13 @@ class Model:
         return _texts(self.translations, text, n_best, options)
 
     def translations(
-        self,
-        texts: Sequence[str],
-        *,
-        n_best: int | None = None,
-        row: int = 0,
-        trace: Trace | None = None,
-        **options: Unpack[DecodingOptions],
+        self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
     ) -> list[list[WrittenText]]:
         """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores.
 
-        `row` is the number of the first text, where these are part of more: what is drawn hangs on it. `trace` is told
-        how the one text that it is given with was searched (`token_name` names its tokens).
+        `row` is the number of the first text, where these are part of more: what is drawn hangs on it.
         """
-        return self._seq2seq("translation", texts, n_best, row, trace, options)
+        return self._written("translation", texts, n_best, row, options)
 
     @overload
     def summarize(self, text: str, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> str: ...  # type: ignore[overload-overlap]
@@ -249,16 +235,10 @@ class Model:
         return _texts(self.summaries, text, n_best, options)
 
     def summaries(
-        self,
-        texts: Sequence[str],
-        *,
-        n_best: int | None = None,
-        row: int = 0,
-        trace: Trace | None = None,
-        **options: Unpack[DecodingOptions],
+        self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
     ) -> list[list[WrittenText]]:
-        """As `summarize`, with each output's hypothesis; `row` and `trace` as in `translations`."""
-        return self._seq2seq("summarization", texts, n_best, row, trace, options)
+        """As `summarize`, with each output's hypothesis; `row` as in `translations`."""
+        return self._written("summarization", texts, n_best, row, options)
 
     @overload
     def generate(self, prompt: str, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> str: ...  # type: ignore[overload-overlap]
@@ -276,35 +256,14 @@ class Model:
     def generate(
         self, prompt: str | Sequence[str], *, n_best: int | None = None, **options: Unpack[DecodingOptions]
     ) -> Any:
-        """Go on from a prompt or prompts, which are not repeated; options as in `translate`.
-
-        Greedy, and at most 128 tokens, unless the recipe or an option says otherwise.
-        """
+        """Go on from a prompt or prompts, not repeated; options as in `translate`, greedy search if none is given."""
         return _texts(self.generations, prompt, n_best, options)
 
     def generations(
-        self,
-        prompts: Sequence[str],
-        *,
-        n_best: int | None = None,
-        row: int = 0,
-        trace: Trace | None = None,
-        **options: Unpack[DecodingOptions],
+        self, prompts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
     ) -> list[list[WrittenText]]:
-        """As `generate`, with each output's hypothesis; `row` and `trace` as in `translations`."""
-        network, decoding = self._language_model(), self._decoding(prompts, n_best, options)
-        return go_on(
-            network,
-            self._tokenizer(),
-            prompts,
-            decoding,
-            template=self.config.get("template"),
-            steps=self.steps,
-            utility=_utility(options.get("mbr", decoding.mbr)),
-            first=row,
-            trained=self.trained_length,
-            trace=trace,
-        )
+        """As `generate`, with each output's hypothesis; `row` as in `translations`."""
+        return self._written("language-modeling", prompts, n_best, row, options)
 
     def stream(
         self, prompt: str, *, task: str | None = None, row: int = 0, **options: Unpack[DecodingOptions]
@@ -324,8 +283,8 @@ class Model:
             return stream_translation(network, self._tokenizer(), prompt, decoding, **shared)
         if task not in (None, "language-modeling"):
             raise CapabilityError(f"this model does {self.config.get('task')}, not {task}")
-        template = self.config.get("template")
-        return stream(self._language_model(), self._tokenizer(), prompt, decoding, template=template, **shared)
+        shared["template"] = self.config.get("template")
+        return stream(self._language_model(), self._tokenizer(), prompt, decoding, **shared)
 
     @overload
     def score(self, source: str, target: str) -> TokenScores: ...  # type: ignore[overload-overlap]
@@ -345,38 +304,29 @@ class Model:
         sources, targets = listed(source), listed(target)
         if len(sources) != len(targets):
             raise UsageError(f"as many sources as targets: got {len(sources)} and {len(targets)}")
-        found = score_texts(
-            network,
-            self._tokenizer(),
-            sources,
-            targets,
-            template=self.config.get("template"),
-            steps=self.steps,
-            trained=self.trained_length,
-        )
+        shared: dict[str, Any] = {"template": self.config.get("template"), "trained": self.trained_length}
+        found = score_texts(network, self._tokenizer(), sources, targets, steps=self.steps, **shared)
         return found[0] if isinstance(source, str) else found
 
-    def _seq2seq(
+    def _written(
         self,
         task: str,
         texts: Sequence[str],
         n_best: int | None,
         row: int,
-        trace: Trace | None,
         options: DecodingOptions,
+        trace: Trace | None = None,
     ) -> list[list[WrittenText]]:
-        network, decoding = self._writer(task), self._decoding(texts, n_best, options)
-        return translate(
-            network,
-            self._tokenizer(),
-            texts,
-            decoding,
-            steps=self.steps,
-            utility=_utility(options.get("mbr", decoding.mbr)),
-            first=row,
-            trained=self.trained_length,
-            trace=trace,
-        )
+        """The outputs of one task; `trace` is told of the search for one text."""
+        network = self._language_model() if task == "language-modeling" else self._writer(task)
+        check_texts(texts)
+        decoding = decoding_for(self.decoding, n_best, options)
+        utility = _utility(options.get("mbr", decoding.mbr))
+        shared: dict[str, Any] = {"utility": utility, "first": row, "trained": self.trained_length, "trace": trace}
+        if isinstance(network, Decoder | RecurrentLM):
+            shared["template"] = self.config.get("template")
+            return go_on(network, self._tokenizer(), texts, decoding, steps=self.steps, **shared)
+        return translate(network, self._tokenizer(), texts, decoding, steps=self.steps, **shared)
 
     def _writer(self, task: str | None) -> EncoderDecoder | RecurrentSeq2Seq:
         if self.config.get("task") not in (task, "text-to-text"):  # T5's prefix says what is to be done
@@ -391,10 +341,6 @@ class Model:
             raise CapabilityError(f"this network ({kind}) does not go on from a text: it does {task}")
         return self.network
 
-    def _decoding(self, texts: Sequence[str], n_best: int | None, options: DecodingOptions) -> DecodingConfig:
-        check_texts(texts)
-        return decoding_for(self.decoding, n_best, options)
-
     def embed(
         self, text: str | Sequence[str], *, batch_tokens: int = 4096, **options: Unpack[EmbeddingOptions]
     ) -> NDArray[np.float32]:
@@ -408,16 +354,8 @@ class Model:
         if self.words is not None:
             vectors = embed_words(self.words, texts, config, batch_tokens)
         else:
-            template = self.config.get("template")
-            vectors = embed(
-                self.network,
-                self._tokenizer(),
-                texts,
-                config,
-                batch_tokens,
-                template=template,
-                trained=self.trained_length,
-            )
+            shared: dict[str, Any] = {"template": self.config.get("template"), "trained": self.trained_length}
+            vectors = embed(self.network, self._tokenizer(), texts, config, batch_tokens, **shared)
         return vectors[0] if isinstance(text, str) else vectors
 
     def similarity(self, first: str, second: str, **options: Unpack[EmbeddingOptions]) -> float:

@@ -16,7 +16,6 @@ from atento.cli.outputs import output_file
 from atento.cli.progress import Progress, batches_shown, tell_waiting
 
 if TYPE_CHECKING:
-    from atento.decoding.trace import Trace
     from atento.model import Model
     from atento.tasks.writing import WrittenText
 
@@ -242,16 +241,16 @@ def _check_trace(asked: _Asked) -> None:
 
 def _write_traced(loaded: "Model", lines: Sequence[str], asked: _Asked, file: Path) -> None:
     """Each line's output, and a page of how it was searched; a line of nothing has none."""
-    from atento.decoding.trace import Trace
     from atento.errors import AtentoError, UsageError
     from atento.inspection.decoding_page import decoding_page
+    from atento.tasks.tracing import traced
 
     if len(lines) > TRACED:
         raise UsageError(f"--trace takes at most {TRACED} lines, a page each: got more")
     for number, line in enumerate(lines):
         path = file if len(lines) == 1 else file.with_stem(f"{file.stem}-{number + 1}")
-        trace = Trace(name=loaded.token_name)
-        _show(_outputs(loaded, [line], asked, number, trace), asked)
+        outputs, trace = traced(loaded, line, task=asked.task, row=number, **asked.options)
+        _show([(line, [outputs])], asked)
         if not trace.runs:
             continue
         try:
@@ -263,12 +262,9 @@ def _write_traced(loaded: "Model", lines: Sequence[str], asked: _Asked, file: Pa
 
 
 def _outputs(
-    loaded: "Model", lines: Sequence[str], asked: _Asked, first: int = 0, trace: "Trace | None" = None
+    loaded: "Model", lines: Sequence[str], asked: _Asked, first: int = 0
 ) -> list[tuple[str, list[list["WrittenText"]]]]:
-    """Each line with the outputs, best first, of each of its pieces.
-
-    `first` pieces have gone before; `trace` is told of the search for the one line that it is given with.
-    """
+    """Each line with the outputs, best first, of each of its pieces; `first` pieces have gone before."""
     write: dict[str, Any] = {
         "translations": loaded.translations,
         "summaries": loaded.summaries,
@@ -276,7 +272,7 @@ def _outputs(
     }
     pieces = [_parts(line, asked) for line in lines]
     flat = [piece for line in pieces for piece in line]
-    found = iter(write[asked.name](flat, row=first, trace=trace, **asked.options))
+    found = iter(write[asked.name](flat, row=first, **asked.options))
     return [(line, [next(found) for _ in parts]) for line, parts in zip(lines, pieces)]
 
 
