@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -33,7 +33,7 @@ from atento.tasks.embedding import EmbeddingOptions, cosine, embed
 from atento.tasks.generation import go_on, stream
 from atento.tasks.lengths import trained_length
 from atento.tasks.locate import decoding_config, network_config, read_model, read_network, read_tokenizer
-from atento.tasks.options import check_texts, decoding_for, embedding_for, listed
+from atento.tasks.options import check_texts, decoding_for, embedding_for, listed, texts_of
 from atento.tasks.saving import save_model
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.translation import stream_translation, translate
@@ -206,7 +206,7 @@ class Model:
             outputs = iter(self.translate([one for part in sentences for one in part], **options))
             joined = [" ".join(next(outputs) for _ in part) for part in sentences]
             return joined[0] if isinstance(text, str) else joined
-        return _texts(self.translations, text, n_best, options)
+        return texts_of(self.translations, text, n_best, options)
 
     def translations(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
@@ -232,7 +232,7 @@ class Model:
         self, text: str | Sequence[str], *, n_best: int | None = None, **options: Unpack[DecodingOptions]
     ) -> Any:
         """Summarise a text or texts; as `translate`."""
-        return _texts(self.summaries, text, n_best, options)
+        return texts_of(self.summaries, text, n_best, options)
 
     def summaries(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
@@ -257,7 +257,7 @@ class Model:
         self, prompt: str | Sequence[str], *, n_best: int | None = None, **options: Unpack[DecodingOptions]
     ) -> Any:
         """Go on from a prompt or prompts, not repeated; options as in `translate`, greedy search if none is given."""
-        return _texts(self.generations, prompt, n_best, options)
+        return texts_of(self.generations, prompt, n_best, options)
 
     def generations(
         self, prompts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
@@ -424,15 +424,6 @@ def _check_int8(network: Network, precision: str | None) -> None:
     reason = why_not_fast(network) if precision == "int8" else None
     if reason is not None:
         raise CapabilityError(f"int8 is for Transformers that write, not for {reason}")
-
-
-def _texts(
-    write: Callable[..., list[list[WrittenText]]], given: object, n_best: int | None, options: DecodingOptions
-) -> Any:
-    """str in, str out; list in, list out; with `n_best`, lists of that many."""
-    outputs = write(listed(given), n_best=n_best, **options)
-    texts = [[one.text for one in found] if n_best is not None else found[0].text for found in outputs]
-    return texts[0] if isinstance(given, str) else texts
 
 
 def _utility(given: object) -> Utility | None:

@@ -1,6 +1,6 @@
 """What one call of a model gives, checked: its texts, and the options that change the usual decoding or embedding."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from atento.config.decoding import FILTERS, DecodingConfig, DecodingOptions
@@ -8,6 +8,7 @@ from atento.config.effects import unused_options
 from atento.config.schema import Reading, as_written
 from atento.errors import UsageError, nearest
 from atento.tasks.embedding import EmbeddingConfig, EmbeddingOptions
+from atento.tasks.writing import WrittenText
 
 _PLAIN = DecodingConfig()  # its filters leave the distribution as it is
 
@@ -30,6 +31,15 @@ def check_texts(texts: Iterable[object]) -> None:
     for text in texts:
         if not isinstance(text, str):
             raise UsageError(f"a text must be a str: got {type(text).__name__}")
+
+
+def texts_of(
+    write: Callable[..., list[list[WrittenText]]], given: object, n_best: int | None, options: DecodingOptions
+) -> Any:
+    """What `write` gives for a text or texts: str in, str out; list in, list out; with `n_best`, lists of that many."""
+    outputs = write(listed(given), n_best=n_best, **options)
+    texts = [[one.text for one in found] if n_best is not None else found[0].text for found in outputs]
+    return texts[0] if isinstance(given, str) else texts
 
 
 def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOptions) -> DecodingConfig:
