@@ -65,6 +65,8 @@ def peek(
     from atento.tasks.table import TASKS
 
     loaded = load_recipe(recipe, overrides or [])
+    for warning in loaded.warnings:
+        progress(f"warning: {warning}")
     data = read_data(loaded.recipe, loaded.folder, progress)
     tokenizer = tokenizer_for(loaded.recipe, loaded.home, data.train.texts(), progress)
     network = network_for(loaded.recipe, tokenizer)
