@@ -171,7 +171,6 @@ def test_c16_a_pointer_in_place_of_a_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pad_token_id": 50256}, "`pad_token_id` must be below `vocab_size` [0-9]+: got 50256"),
         ({"model_type": "brt"}, "model_type 'brt' is not known here; did you mean 'bert'"),
         ({"model_type": None}, "unknown network keys|is not Atento's own"),
         ({"hidden_act": "gleu"}, "activation 'gleu' is not known here"),
@@ -198,6 +197,51 @@ def test_c16_a_configuration_that_is_wrong_or_not_built_is_named(
     configure(bert, **changes)
     with pytest.raises(AtentoError, match=message):
         atento.load(bert)
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "given", "ours", "stands"),
+    [
+        (presets.bert_base(), "eos_token_id", 50256, "eos_id", 10),
+        (presets.bert_base(), "bos_token_id", 11, "bos_id", 10),
+        (presets.bert_base(), "pad_token_id", 30000, "pad_id", 0),
+        (presets.gpt2(), "eos_token_id", 50256, "eos_id", 10),
+        (presets.gpt2(), "eos_token_id", [50256, 7], "eos_id", 7),
+        (presets.gpt2(), "pad_token_id", 50257, "pad_id", 2),
+        (presets.roberta_base(), "eos_token_id", 50000, "eos_id", 2),
+    ],
+)
+def test_c16_w23_a_special_id_beyond_the_vocabulary_is_a_warning(
+    config: NetworkConfig,
+    key: str,
+    given: object,
+    ours: str,
+    stands: int,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ids = IDS | {"pad_id": 1} if config.family == "roberta" else IDS
+    folder = written(tmp_path / "model", replace(tiny(config), **ids))
+    (folder / "MANIFEST.json").unlink()
+    whole = atento.load(folder)
+    assert not caplog.records
+    configure(folder, **{key: given})
+    network = atento.load(folder).network
+    assert getattr(network.config, ours) == stands
+    [message] = [record.getMessage() for record in caplog.records]
+    assert f"`{key}` is {given if isinstance(given, int) else 50256}, beyond the vocabulary of 11" in message
+    assert message.endswith(f"no token has that id; {stands} stands for it")
+    states = network.state_dict()
+    assert all(torch.equal(states[name], value) for name, value in whole.network.state_dict().items())
+
+
+def test_c16_w23_robertas_padding_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
+    """Positions hang on it, and `transformers` refuses it too."""
+    folder = written(tmp_path / "model", replace(tiny(presets.roberta_base()), pad_id=1))
+    (folder / "MANIFEST.json").unlink()
+    configure(folder, pad_token_id=50000)
+    with pytest.raises(ModelError, match="positions begin behind `pad_token_id`, which must be below `vocab_size`"):
+        atento.load(folder)
 
 
 def test_c16_older_weights_are_pointed_to_the_converter(bert: Path) -> None:

@@ -34,6 +34,8 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
     )
     roberta = model_type != "bert"
     pad = first_id(data.get("pad_token_id"), 1 if roberta else 0)
+    if roberta and data.get("pad_token_id") == []:  # no token has the id that was given
+        raise ModelError(f"{model_type}: positions begin behind `pad_token_id`, which must be below `vocab_size`")
     shift = pad + 1 if roberta else 0  # RoBERTa's positions begin behind the id of padding
     vocab_size = data["vocab_size"]
     bos = first_id(data.get("bos_token_id"), 0 if roberta else min(101, vocab_size - 1))

@@ -1,5 +1,6 @@
 """What a family of released models is: its configuration read both ways, its weight table, its class names."""
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ _ACTIVATIONS = {
 _THEIRS = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu_new", "silu": "silu"}
 
 
+_log = logging.getLogger(__name__)
 _SIZES = (
     *("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"),
     *("max_position_embeddings", "type_vocab_size", "n_embd", "n_layer", "n_head", "n_positions"),
@@ -30,7 +32,13 @@ _SIZES = (
 )
 _SIZES_OR_NONE = ("n_inner", "num_key_value_heads", "num_decoder_layers", "head_dim")
 _RATES = ("dropout", "pdrop", "dropout_prob", "dropout_rate")
-_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+_IDS = {  # theirs -> ours
+    "pad_token_id": "pad_id",
+    "bos_token_id": "bos_id",
+    "eos_token_id": "eos_id",
+    "unk_token_id": "unk_id",
+    "decoder_start_token_id": "start_id",
+}
 _SMALL = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "rope_theta")
 
 
@@ -68,7 +76,6 @@ class Family:
 
 def check_numbers(data: Mapping[str, Any]) -> None:
     """Raises ModelError: a size, a rate or an epsilon of their configuration is not the number it must be."""
-    known = data.get("vocab_size")
     for key, value in data.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if key in _SIZES or (key in _SIZES_OR_NONE and value is not None):
@@ -78,8 +85,31 @@ def check_numbers(data: Mapping[str, Any]) -> None:
             raise ModelError(f"`{key}` must be a number above 0: got {value!r}")
         elif key.endswith(_RATES) and value is not None and not (number and 0 <= value <= 1):
             raise ModelError(f"`{key}` must be a number from 0 to 1: got {value!r}")
-        elif key in _IDS and isinstance(value, int) and isinstance(known, int) and value >= known:
-            raise ModelError(f"`{key}` must be below `vocab_size` {known}: got {value}")
+
+
+def known_ids(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    """Their configuration without special ids that no token has, and those ids: at or beyond `vocab_size`."""
+    size = data.get("vocab_size")
+    kept, beyond = dict(data), {}
+    for key in _IDS.keys() & data.keys():
+        given = data[key] if isinstance(data[key], list) else [data[key]]
+        lost = [one for one in given if isinstance(one, int) and isinstance(size, int) and one >= size]
+        if lost:
+            kept[key], beyond[key] = [one for one in given if one not in lost], lost[0]
+    return kept, beyond
+
+
+def warn_of_ids(beyond: Mapping[str, int], config: NetworkConfig, place: str) -> None:
+    """Say which special ids of a configuration no token has, and what stands for them."""
+    for key, value in sorted(beyond.items()):
+        _log.warning(
+            "%s: `%s` is %d, beyond the vocabulary of %d: no token has that id; %d stands for it",
+            place,
+            key,
+            value,
+            config.vocab_size,
+            getattr(config, _IDS[key]),
+        )
 
 
 def activation_of(name: object, model_type: str) -> Any:

@@ -11,7 +11,7 @@ from atento.config.network import NetworkConfig
 from atento.errors import ModelError, RecipeError, nearest
 from atento.networks.families.bart import BART, MARIAN
 from atento.networks.families.bert import BERT, ROBERTA, XLM_ROBERTA
-from atento.networks.families.family import Family, check_numbers
+from atento.networks.families.family import Family, check_numbers, known_ids, warn_of_ids
 from atento.networks.families.gpt import GPT1, GPT2
 from atento.networks.families.llama import LLAMA
 from atento.networks.families.rows import Row
@@ -62,7 +62,8 @@ def read_released(
         try:
             check_numbers(data)
             tying = family.tying(data, theirs, prefix, files.equal)
-            config = family.read(data, plain, tying)
+            known, beyond = known_ids(data)
+            config = family.read(known, plain, tying)
         except KeyError as error:
             raise ModelError(f"{folder / 'config.json'}: {error.args[0]!r} is missing") from None
         except (TypeError, ValueError, AttributeError, RecipeError, ModelError) as error:
@@ -82,6 +83,7 @@ def read_released(
         raise ModelError(
             f"{folder}: {len(ledger.unused)} weights have no place in this network: {', '.join(ledger.unused[:5])}"
         )
+    warn_of_ids(beyond, config, str(folder / "config.json"))
     return config, weights, ledger
 
 
