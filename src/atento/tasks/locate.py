@@ -140,10 +140,12 @@ def _of_run(run: Path) -> Path:
 def _fetched(name: str, older: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
+        GatedRepoError,
         HfHubHTTPError,
         HFValidationError,
         LocalEntryNotFoundError,
         OfflineModeIsEnabled,
+        RepositoryNotFoundError,
     )
 
     patterns = [
@@ -158,16 +160,24 @@ def _fetched(name: str, older: bool) -> Path:
         "LICENSE*",
         "NOTICE*",
     ]  # the hub's own hashes stand in for the manifest
+    cause: Exception
     try:
         folder = Path(snapshot_download(name, allow_patterns=patterns))
         if older and not any(folder.glob("*.safetensors")):
             folder = Path(snapshot_download(name, allow_patterns=[*patterns, "pytorch_model*.bin"]))
         return folder
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, HFValidationError, OSError) as error:
-        raise UsageError(
-            f"{name} is no local folder, and as a hub name it could not be fetched ({type(error).__name__}); "
-            "give the path of a local folder"
-        ) from error
+    except GatedRepoError as error:
+        reason, cause = "its owner has to grant you access on the hub (then `hf auth login`)", error
+    except RepositoryNotFoundError as error:
+        reason, cause = "the hub has no model of that name that you may read", error
+    except HFValidationError as error:
+        reason, cause = "it cannot be a hub name (owner/name) either", error
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+        reason, cause = "it is not in the hub's cache, and the hub cannot be reached: you are offline", error
+    except (HfHubHTTPError, OSError) as error:
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        reason, cause = f"it could not be fetched from the hub ({what[:200]})", error
+    raise UsageError(f"{name} is no local folder, and {reason}; give the path of a local folder") from cause
 
 
 def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from atento.config.network import NetworkConfig
-from atento.errors import ModelError, RecipeError, nearest
+from atento.errors import ModelError, RecipeError, counted, nearest
 from atento.networks.families.bart import BART, MARIAN
 from atento.networks.families.bert import BERT, ROBERTA, XLM_ROBERTA
 from atento.networks.families.family import Family, check_numbers, known_ids, warn_of_ids
@@ -81,7 +81,8 @@ def read_released(
         raise ModelError(f"{folder}: missing weights{of} ({len(lacking)}): {', '.join(lacking[:5])}")
     if ledger.unused and not allow_unused:
         raise ModelError(
-            f"{folder}: {len(ledger.unused)} weights have no place in this network: {', '.join(ledger.unused[:5])}"
+            f"{folder}: {counted(len(ledger.unused), 'weight has', 'weights have')} no place in this network: "
+            f"{', '.join(ledger.unused[:5])}"
         )
     warn_of_ids(beyond, config, str(folder / "config.json"))
     return config, weights, ledger

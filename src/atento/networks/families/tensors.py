@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atento.errors import CheckpointError, ModelError
+from atento.errors import CheckpointError, ModelError, counted
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 _HEADER_LIMIT = 100 << 20  # bytes; the format's own
@@ -83,7 +83,9 @@ class TensorFiles:
             held = _header(path.parent / name)
             missing = [tensor for tensor in files[name] if tensor not in held]
             if missing:
-                raise CheckpointError(f"{path.parent / name} lacks {len(missing)} tensors of the index: {missing[:3]}")
+                raise CheckpointError(
+                    f"{path.parent / name} lacks {counted(len(missing), 'tensor')} of the index: {missing[:3]}"
+                )
             self.places |= {tensor: held[tensor] for tensor in files[name]}
 
     def __enter__(self) -> "TensorFiles":

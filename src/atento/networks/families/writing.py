@@ -36,7 +36,7 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
         known = ", ".join(FAMILIES)
         raise CapabilityError(
             f"only networks of a released family have the Hugging Face layout, as a preset makes them ({known}): "
-            f"got family {config.family!r}"
+            f"this one is of {f'the family {config.family!r}' if config.family else 'no released family'}"
         )
     family = FAMILIES[config.family]
     try:
