@@ -10,6 +10,7 @@ from atento.convert.unpickle import older_files
 from atento.errors import ModelError, UsageError
 from atento.model import load
 from atento.tasks.locate import locate
+from atento.tasks.saving import is_carried
 from atento.tasks.weight_files import MAX_SHARD_SIZE, TYPES
 
 LAYOUTS = ("atento", "huggingface")
@@ -55,11 +56,8 @@ def _unpacked(folder: Path, space: Path) -> Path:
     inside = space / folder.name
     inside.mkdir()
     for file in folder.iterdir():
-        if (
-            file.is_file()
-            and file.suffix in (".json", ".txt", ".model", ".spm", ".md", ".jinja", "")  # "": a licence
-            and not file.name.endswith(".bin.index.json")
-        ):
+        read = file.suffix in (".json", ".txt", ".model", ".spm") and not file.name.endswith(".bin.index.json")
+        if file.is_file() and (read or is_carried(file.name)):
             shutil.copyfile(file, inside / file.name)
     command = [sys.executable, "-m", "atento.convert.unpickle", str(folder), str(inside)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -85,6 +85,11 @@ def _stock_files(
     return files
 
 
+def is_carried(name: str) -> bool:
+    """Whether a file of that name is kept as it is, whatever the layout: card, licence, chat template, decoding."""
+    return name == CARD or name in _CARRIED or _LICENCE.fullmatch(name) is not None
+
+
 def carried_files(source: Path | None) -> dict[str, bytes]:
     """What another project's folder says for people and for other tools: card, licence, chat template, decoding."""
     if source is None or (source / "state.json").exists():
@@ -94,8 +99,8 @@ def carried_files(source: Path | None) -> dict[str, bytes]:
     for place in places:
         try:
             for file in sorted(place.iterdir()):
-                known = file.name == CARD or file.name in _CARRIED or _LICENCE.fullmatch(file.name)
-                if known and is_plain_name(file.name) and file.is_file() and file.stat().st_size <= _MAX_BYTES:
+                kept = is_carried(file.name) and is_plain_name(file.name)
+                if kept and file.is_file() and file.stat().st_size <= _MAX_BYTES:
                     found.setdefault(file.name, file.read_bytes())
         except OSError:  # the folder is gone: the weights in memory are written all the same
             continue

@@ -114,7 +114,7 @@ def _label(directory: Path, config: Mapping[str, Any]) -> tuple[str, str | None]
     path = directory / "config.json"
     if path.is_file():
         model_type = as_object(as_text(read_file(path), path), path).get("model_type")
-        if isinstance(model_type, str):
+        if isinstance(model_type, str) and model_type != "atento":  # our layout holds any family's files
             return model_type, MODEL_TYPES.get(model_type)
     return "", None
 

@@ -1,0 +1,152 @@
+"""Released models as transformers saves them, tokenizer and all: random weights, a small trained vocabulary."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import tokenizers
+import torch
+import transformers as hf
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from atento.world import write
+
+TEXTS = [text for pair in write("train", 120) for text in (pair.source, pair.target)]
+FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+_SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 50,
+}
+_SEQ2SEQ = {
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 48,
+    "forced_eos_token_id": None,
+}
+_T5 = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
+_GPT = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 48}
+
+
+def _wordpiece() -> Any:
+    backend = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    front = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=500, special_tokens=front, show_progress=False)
+    backend.train_from_iterator(TEXTS, trainer)
+    return hf.BertTokenizerFast(vocab=backend.get_vocab(), do_lower_case=True)
+
+
+def _byte_level(front: list[str]) -> dict[str, Any]:
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=front, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(TEXTS, trainer)
+    data = json.loads(backend.to_str())["model"]
+    return {"vocab": data["vocab"], "merges": [tuple(merge) for merge in data["merges"]]}
+
+
+def _spm(folder: Path, name: str, **settings: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS),
+        model_prefix=str(folder / name),
+        vocab_size=500,
+        hard_vocab_limit=False,
+        num_threads=1,
+        minloglevel=2,
+        **settings,
+    )
+    (folder / f"{name}.vocab").unlink()
+    return folder / f"{name}.model"
+
+
+def _bert(folder: Path) -> Any:
+    _wordpiece().save_pretrained(folder)
+    return hf.BertForMaskedLM(hf.BertConfig(vocab_size=500, **_SMALL))
+
+
+def _roberta(folder: Path) -> Any:
+    hf.RobertaTokenizerFast(**_byte_level(FAIRSEQ)).save_pretrained(folder)
+    return hf.RobertaForMaskedLM(hf.RobertaConfig(vocab_size=500, type_vocab_size=1, **_SMALL))
+
+
+def _gpt2(folder: Path) -> Any:
+    peer = hf.GPT2TokenizerFast(**_byte_level(["<|endoftext|>"]))
+    peer.save_pretrained(folder)
+    ids = {"bos_token_id": peer.bos_token_id, "eos_token_id": peer.eos_token_id}
+    return hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=500, **_GPT, **ids))
+
+
+def _llama(folder: Path) -> Any:
+    identity = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+    model = _spm(folder, "tokenizer", model_type="bpe", byte_fallback=True, **identity)
+    settings = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "bos_token": "<s>", "eos_token": "</s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"unk_token": "<unk>"}))
+    size = sentencepiece.SentencePieceProcessor(model_file=str(model)).get_piece_size()
+    config = hf.LlamaConfig(vocab_size=size, num_key_value_heads=1, bos_token_id=1, eos_token_id=2, **_SMALL)
+    return hf.LlamaForCausalLM(config)
+
+
+def _t5(folder: Path) -> Any:
+    model = _spm(folder, "spiece", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "T5Tokenizer", "extra_ids": 5}))
+    size = sentencepiece.SentencePieceProcessor(model_file=str(model)).get_piece_size() + 5
+    return hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=size, **_T5))
+
+
+def _bart(folder: Path) -> Any:
+    hf.BartTokenizerFast(**_byte_level(FAIRSEQ)).save_pretrained(folder)
+    return hf.BartForConditionalGeneration(hf.BartConfig(vocab_size=500, **_SEQ2SEQ))
+
+
+def _marian(folder: Path) -> Any:
+    pieces = ["</s>", "<unk>"]
+    for side in ("source", "target"):
+        model = _spm(folder, side)
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        pieces += [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+        model.rename(folder / f"{side}.spm")
+    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys([*pieces, "<pad>"]))}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+    ids = {"eos_token_id": 0, "bos_token_id": 0}
+    pad = {"pad_token_id": vocabulary["<pad>"], "decoder_start_token_id": vocabulary["<pad>"]}
+    return hf.MarianMTModel(hf.MarianConfig(vocab_size=len(vocabulary), scale_embedding=True, **_SEQ2SEQ, **ids, **pad))
+
+
+RELEASED: dict[str, Callable[[Path], Any]] = {
+    "bert": _bert,
+    "roberta": _roberta,
+    "gpt2": _gpt2,
+    "llama": _llama,
+    "t5": _t5,
+    "bart": _bart,
+    "marian": _marian,
+}
+
+
+@torch.no_grad()
+def write_released(name: str, folder: Path, seed: int = 0) -> Path:
+    """The folder of that family, with a card and a licence of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(seed)
+    network = RELEASED[name](folder)
+    for parameter in network.parameters():
+        if parameter.dim() > 1:
+            parameter.normal_(std=0.5)
+    network.save_pretrained(folder)
+    (folder / "README.md").write_text("---\nlicense: mit\nlanguage: pt\n---\n\n# Theirs\n\nMade of nothing.\n")
+    (folder / "LICENSE").write_text("MIT License\n")
+    return folder
