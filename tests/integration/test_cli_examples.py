@@ -61,6 +61,12 @@ def room(here: Path) -> Path:
     return here
 
 
+def test_arguments_are_named_in_messages_as_in_help() -> None:
+    """Typer would show `hypotheses` in one and HYPOTHESES in the other."""
+    arguments = [one for command in COMMANDS.values() for one in command.params if one.param_type_name == "argument"]
+    assert arguments and [one.name for one in arguments if not one.metavar] == []
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_of_a_command_works(server: ForkServer, room: Path, name: str) -> None:
     found = examples(COMMANDS[name])

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def attend(
     model: ModelArgument,
-    text: Annotated[str, typer.Argument(help="The text to read; - is standard input, one line.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to read; - is standard input, one line.")],
     out: Annotated[str, typer.Option(metavar="FILE", help="FILE.html, .svg, .png or .json; replaced if it exists.")],
     target: Annotated[str | None, typer.Option(help="The output to look at; the model's own if not given.")] = None,
     layer: Annotated[int, typer.Option(help="Layer drawn (page: first); from 0, -1 is the last.")] = -1,

@@ -89,6 +89,7 @@ def fetch(
     what: Annotated[
         str,
         typer.Argument(
+            metavar="WHAT",
             help="libreoffice-help, or catalogues (of the programs installed here).",
             autocompletion=completion.words("libreoffice-help", "catalogues"),
         ),

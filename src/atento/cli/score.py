@@ -20,10 +20,18 @@ def register(app: typer.Typer) -> None:
 def score(
     metric: Annotated[
         str,
-        typer.Argument(help="bleu, chrf, ter, rouge, token-f1, f1-bleu-rouge or exact-match.", autocompletion=metrics),
+        typer.Argument(
+            metavar="METRIC",
+            help="bleu, chrf, ter, rouge, token-f1, f1-bleu-rouge or exact-match.",
+            autocompletion=metrics,
+        ),
     ],
-    hypotheses: Annotated[str, typer.Argument(help="The system's output, one sentence a line; - is standard input.")],
-    references: Annotated[list[str], typer.Argument(help="One or more files of references, a reference set each.")],
+    hypotheses: Annotated[
+        str, typer.Argument(metavar="HYPOTHESES", help="The system's output, one sentence a line; - is standard input.")
+    ],
+    references: Annotated[
+        list[str], typer.Argument(metavar="REFERENCES", help="One or more files of references, a reference set each.")
+    ],
     interval: Annotated[bool, typer.Option("--interval", help="Print the 95 % bootstrap interval too.")] = False,
     against: Annotated[
         str | None, typer.Option(metavar="OTHER", help="Another system's output: a paired bootstrap test.")
