@@ -83,9 +83,11 @@ def test_a_run_from_memory_goes_on_with_the_same_records_only(
         atento.train("parts", data={"train": PAIRS}, threads=1)
 
 
-def test_two_keys_are_a_recipe() -> None:
-    run = atento.train({"task": "translation", "training": {"steps": 1}}, data=PAIRS[:20], threads=1)
-    assert run.folder == Path("runs/run") and run.step == 1
+def test_a_task_and_data_are_a_recipe() -> None:
+    loaded = load_recipe({"task": "translation"}, memory=["train"])
+    assert loaded.recipe.data.train[0].memory == "train" and loaded.recipe.name == "run"
+    assert loaded.origins["task"] == "recipe" and loaded.home == Path.cwd()
+    assert atento.train(RECIPE, {"training.steps": 1}, data=PAIRS[:20], threads=1).folder == Path("runs/run")
 
 
 @pytest.mark.parametrize("task", ["language-modeling", "masked-language-modeling"])
