@@ -52,7 +52,7 @@ def evaluate(
     data: Paths | SourceConfig | Records,
     task: str | None = None,
     *,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
     skip_bad: bool = False,
     say: Callable[[str], None] | None = None,
     device: str | None = None,
@@ -67,7 +67,7 @@ def evaluate(
         data: a file with two columns or two parallel files, by their paths; or records in memory: pairs (source,
             target), dicts with these keys, or the tuple (sources, references) of two lists.
         task: the model's own if not given (a text-to-text model's: translation).
-        metrics: the usual ones of the task if not given.
+        metrics: their names, as a list or with commas between them; the usual ones of the task if not given.
         skip_bad: leave out broken records.
         say: is told what was left out (pairs with an empty side, broken records); a Python warning if not given.
         device, precision: for a model that is loaded here. threads: of the processor, for this call.
@@ -77,7 +77,8 @@ def evaluate(
         CapabilityError: no such task here. DataError: names file and line, or the record.
         UsageError: an option that has no meaning here.
     """
-    given = None if metrics is None else {name: metric_named(name) for name in metrics}
+    asked = metrics.split(",") if isinstance(metrics, str) else metrics
+    given = None if asked is None else {name: metric_named(name) for name in asked}
     if task is not None:
         _known(task)
     if "n_best" in decoding:

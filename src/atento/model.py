@@ -367,6 +367,7 @@ class Model:
 
         `target` is the output to look at; the model's own translation when None.
         """
+        check_texts([text] if target is None else [text, target])
         return attention_record(self, text, target)
 
     def save(

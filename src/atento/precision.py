@@ -53,9 +53,15 @@ def resolve_device(device: str) -> str:
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """`count` processor threads within, the former number after; None changes nothing."""
+    """`count` processor threads within, the former number after; None changes nothing.
+
+    Raises:
+        UsageError: fewer than one.
+    """
     import torch
 
+    if count is not None and (not isinstance(count, int) or count < 1):
+        raise UsageError(f"`threads` must be an integer of at least 1: got {count!r}")
     before = torch.get_num_threads()
     if count is not None:
         torch.set_num_threads(count)

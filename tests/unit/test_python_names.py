@@ -1,7 +1,9 @@
 """What Python shows of the library: its names, models that move, reprs of one short line."""
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +58,23 @@ assert Model is atento.Model and callable(load) and callable(train) and callable
 def test_load_says_what_it_takes(wrong: object) -> None:
     with pytest.raises(UsageError, match="`model` must be a folder, a file or a hub name: got"):
         atento.load(wrong)  # type: ignore[arg-type]
+
+
+def test_wrong_arguments_are_sentences(model: Model) -> None:
+    """Each was a raw error of Python's or PyTorch's."""
+    pairs = [("a", "b")]
+    calls: dict[str, Callable[[], object]] = {
+        "a text must be a str: got int": lambda: model.attend(3),  # type: ignore[arg-type]
+        "a text must be a str: got list": lambda: model.attend(["a"]),  # type: ignore[arg-type]
+        "a recipe is a file, a name or a mapping: got int": lambda: atento.train(3),  # type: ignore[arg-type]
+        "`overrides` must be a mapping or a list of key=value: got 5": lambda: atento.train("x", 5),  # type: ignore
+        "`overrides` must be a mapping or a list of key=value: got 'a=3'": lambda: atento.train("x", "a=3"),
+        "`threads` must be an integer of at least 1: got 0": lambda: atento.evaluate(model, pairs, threads=0),
+        "unknown metric 'blue'; did you mean 'bleu'": lambda: atento.evaluate(model, pairs, metrics="chrf,blue"),
+    }
+    for said, call in calls.items():
+        with pytest.raises(UsageError, match=re.escape(said)):
+            call()
 
 
 def test_a_model_moves_and_changes_its_precision(model: Model) -> None:

@@ -10,6 +10,7 @@ from atento.config import checks, layers, replaced, schema, tasks
 from atento.config.dumping import dump_recipe, recipe_difference, recipe_schema, recipe_values
 from atento.config.recipe import Recipe
 from atento.config.yaml12 import Written
+from atento.errors import RecipeError
 
 __all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "recipe_difference", "recipe_schema", "recipe_values"]
 
@@ -60,6 +61,8 @@ def load_recipe(
     Raises:
         RecipeError: anything that cannot be right; one sentence with file, line and column, the key and the rule.
     """
+    if not isinstance(path_or_name, str | Path | Mapping):
+        raise RecipeError(f"a recipe is a file, a name or a mapping: got {type(path_or_name).__name__}")
     if isinstance(path_or_name, Mapping):
         file, tree, homes = layers.read_mapping(path_or_name)
     else:

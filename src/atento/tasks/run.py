@@ -100,6 +100,8 @@ def train(
     Raises:
         RecipeError, DataError, UsageError: before long work. TrainingStopped: by a signal, checkpoint saved.
     """
+    if isinstance(overrides, str) or not isinstance(overrides, Mapping | Sequence):
+        raise UsageError(f"`overrides` must be a mapping or a list of key=value: got {overrides!r:.60}")
     given = dict(overrides) if isinstance(overrides, Mapping) else list(overrides)
     for key, value in (("training.precision", precision), ("training.seed", seed)):
         if value is not None and isinstance(given, dict):
