@@ -101,3 +101,36 @@ def test_without_anybody_listening_the_log_goes_on(monkeypatch: pytest.MonkeyPat
             reporter.close()
             assert log.getvalue().count("one\n") == 1 and "validation nll" in log.getvalue()
         os.dup2(os.open(os.devnull, os.O_WRONLY), broken.fileno())
+
+
+class Clock:
+    """A clock that the test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_first_line_comes_early_whatever_log_every_is(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """A recipe of 2,000 steps of 3 s each: told within 20 s, with the time left and a warning from two hours on."""
+    import atento.training.progress as module
+
+    for seconds, warned in ((3.0, False), (5.0, True)):
+        clock = Clock()
+        monkeypatch.setattr(module.time, "monotonic", clock.monotonic)
+        reporter = Reporter(2000, bar=False)
+        for step in range(1, 11):
+            clock.now += seconds + 4.0 * (step == 1)  # the first takes longer, and does not count
+            reporter.step(step)
+            said = capsys.readouterr().err
+            if said:
+                break
+        assert clock.now <= 20 and said.startswith(f"step {step} of 2000: {seconds:.2g} s a step, about ")
+        left = module.duration(seconds * (2000 - step))
+        assert f"about {left} left\n" in said
+        assert ("warning: about" in said) == warned and ("fewer `training.steps`" in said) == warned
+        clock.now += 100
+        reporter.step(step + 1)
+        assert capsys.readouterr().err == ""  # once

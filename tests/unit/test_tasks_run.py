@@ -59,6 +59,19 @@ def test_what_it_gives_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert again.already_finished and (again.step, again.best, again.best_step) == (3, run.best, run.best_step)
 
 
+def test_sizes_that_the_recipe_leaves_open_fit_the_data_and_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    """A recipe of task and data alone, on 40 pairs: no network of 48 million parameters, and the same one next time."""
+    Path("least.yaml").write_text("task: translation\ndata: {train: {world: train, count: 40}}\n", encoding="utf-8")
+    train("least.yaml", {"training.steps": 2}, out="run", threads=1)
+    said = capsys.readouterr().err
+    assert "characters of training text: a small network, 128 wide and 2 layers deep, a vocabulary of 2,000 (" in said
+    assert int(said.split("least: ")[1].split()[0].replace(",", "")) < 1_500_000
+    assert "d_model: 128" in Path("run/recipe.yaml").read_text(encoding="utf-8")
+    train("least.yaml", {"training.steps": 3}, out="run", threads=1)
+    assert "fitted to" not in capsys.readouterr().err
+    assert train("run", {"training.steps": 4}, threads=1).step == 4
+
+
 def test_test_scores_are_given_back_the_second_time_too() -> None:
     test = {"data.test.0.world": "combinations", "data.test.0.count": 3}
     run = train("tiny.yaml", test, out="run", threads=1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from atento.config import checks, layers, replaced, schema, tasks
+from atento.config import checks, fitting, layers, replaced, schema, tasks
 from atento.config.dumping import dump_recipe, recipe_difference, recipe_schema, recipe_values
 from atento.config.recipe import Recipe
 from atento.config.yaml12 import Written
@@ -28,7 +28,8 @@ class LoadedRecipe:
         home: the folder of the recipe file; the current directory for a shipped recipe and for standard input.
         path: the recipe file, or None for a shipped recipe and for standard input.
         origins: dotted key -> `my.yaml:3:5`, `command line`, `ATENTO_TRAINING__SEED`, `preset transformer-tiny`,
-            `task language-modeling`, `file name` or `default`, for every value of the recipe in its order.
+            `task language-modeling`, `file name`, `default`, or, where training fits a size to the data,
+            `fitting.FITTED`; for every value of the recipe in its order.
         warnings: one sentence for every option that was written and has no effect or can hardly be meant, and for data
             that was left out.
     """
@@ -84,11 +85,12 @@ def load_recipe(
     checks.check(recipe, reading)
 
     home = homes.get(reading.origins.get("data.folder", "").rsplit(":", 2)[0], file.home)
+    origins = {key: reading.origins.get(key, "default") for key in schema.flatten(recipe)}
     return LoadedRecipe(
         recipe=recipe,
         folder=home / (recipe.data.folder or ""),
         home=file.home,
         path=file.path,
-        origins={key: reading.origins.get(key, "default") for key in schema.flatten(recipe)},
+        origins=origins | dict.fromkeys(fitting.to_fit(recipe, origins), fitting.FITTED),
         warnings=warnings + checks.doubtful(recipe, reading),
     )

@@ -213,7 +213,9 @@ class NetworkConfig:
     vocab_size: int = 0
     """Size of the embedding table. [0: the tokenizer's]"""
     d_model: int = 512
-    """Width of the vectors between layers. [1 to 262,144; a multiple of `n_heads`]"""
+    """Width of the vectors between layers. [1 to 262,144; a multiple of `n_heads`] Where no size of the network, preset
+    or architecture is written, width, depth and heads fit the amount of data.
+    """
     d_ff: int = 2048
     """Width inside the feed-forward sublayers. [1 to 262,144] 4 × `d_model` is usual."""
     n_heads: int = 8

@@ -110,7 +110,8 @@ class TokenizerConfig:
     """
     vocab_size: int = 8000
     """How many pieces the tokenizer learns. [at least 1] Some 2,000 for tens of thousands of short sentences, 8,000 to
-    32,000 for more: too many and each is seen too rarely.
+    32,000 for more: too many and each is seen too rarely. Where neither it nor a network is written, it fits the
+    amount of data.
     """
     shared: bool = True
     """One vocabulary for source and target. Set it to false for languages of different scripts."""
@@ -131,7 +132,9 @@ class TrainingConfig:
     """How long, how fast and how safely to train. Batches are counted in real target tokens an update."""
 
     steps: int = 2000
-    """How many times the weights are updated. [at least 1] Raise it while the validation score still rises."""
+    """How many times the weights are updated. [at least 1] Raise it while the validation score still rises. Where
+    neither it nor `epochs` is written, it fits the amount of data.
+    """
     epochs: float | None = None
     """How often to go through the training data, instead of `steps`. [above 0; null: `steps` holds]"""
     batch_tokens: int = 4096

@@ -1,16 +1,11 @@
 """A run from its recipe: the folder, what makes it the same run, and going on exactly where it stopped."""
 
-import json
 import os
-import platform
 import reprlib
-import shlex
 import shutil
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -18,12 +13,13 @@ from typing import Any
 import torch
 
 import atento
+from atento.config.fitting import FITTED, fitted
 from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import Recipe
 from atento.config.tasks import RULES
 from atento.data.memory import Records, by_split
-from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
+from atento.errors import CheckpointError, TokenizerError, UsageError, counted
 from atento.networks import Network, build_network, parameter_count
 from atento.precision import resolve_device
 from atento.precision import threads as thread_scope
@@ -31,20 +27,18 @@ from atento.tasks.identity import has_begun, identity_of, located, write_whole
 from atento.tasks.language_modeling import template_for
 from atento.tasks.locate import FoundModel, check_weights, fine_tuned, initial_model, lengthened, read_model
 from atento.tasks.prepare import Data, network_for, read_data, tokenizer_for
+from atento.tasks.run_folder import end_event, open_folder, scores_on_test, write_environment
 from atento.tasks.table import TASKS
 from atento.text.tokenizer import Tokenizer
 from atento.training.average import average_run
 from atento.training.catalogue import clean, newest
-from atento.training.journal import Journal, read_journal
+from atento.training.journal import Journal
 from atento.training.lock import RunLock
 from atento.training.loop import Progress, Run, complete_save, fit, restore
 from atento.training.memory import check_memory, keep_freed_memory, keep_programs
 from atento.training.progress import Reporter
 from atento.training.record import signed
 from atento.training.step import Stepper
-
-# What stands in a folder before `run.json` makes it a run: left by a command that was refused or killed early.
-BEFORE_THE_RUN = (".lock", "train.log", "recipe.yaml", ".recipe.yaml-", ".run.json-")
 
 
 @dataclass(frozen=True)
@@ -117,7 +111,7 @@ def train(
     folder = Path(default if out is None else out)
     if folder.name in ("", ".."):  # a folder is moved aside by its name
         folder = folder.resolve()
-    aside = _open_folder(folder, force)
+    aside = open_folder(folder, force)
     with RunLock(folder), thread_scope(threads), ExitStack() as files:
         log = files.enter_context((folder / "train.log").open("a", encoding="utf-8", newline="\n"))
         reporter = Reporter(0, log=log, bar=False)
@@ -125,32 +119,6 @@ def train(
             reporter.line(line)
         keep_programs()
         return _train(loaded, memory, folder, device, threads, reporter, files)
-
-
-def _open_folder(folder: Path, force: bool) -> Path | None:
-    """Make sure of a folder for the run; where the old one was moved to, if it was."""
-    aside = None
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"the run folder {folder} is a file; give another with --out")
-    if force and folder.exists() and any(folder.iterdir()):
-        with RunLock(folder):  # refused while another process trains there
-            pass
-        try:
-            aside = next(p for n in range(1, 10_000) if not (p := folder.with_name(f"{folder.name}.old-{n}")).exists())
-            folder.rename(aside)
-        except OSError as error:
-            raise UsageError(f"{folder} cannot be moved to {folder.name}.old-1: {error.strerror}") from None
-    if folder.exists() and not (folder / "run.json").exists():
-        strange = [path.name for path in folder.iterdir() if not path.name.startswith(BEFORE_THE_RUN)]
-        if strange:
-            raise UsageError(
-                f"{folder} holds files and is not a run; give another folder with --out, or --force to move it aside"
-            )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"the run folder {folder} cannot be made: {error.strerror}") from None
-    return aside
 
 
 def _check_network(recipe: Recipe, config: NetworkConfig, device: str) -> None:
@@ -180,6 +148,8 @@ def _train(
     for warning in loaded.warnings:
         say(f"warning: {warning}")
     data = read_data(recipe, loaded.folder, say, memory)
+    loaded = _fitted(loaded, data, folder, say)
+    recipe = loaded.recipe
     identity = identity_of(loaded, data, folder, device, threads, say)
     torch.set_num_threads(int(identity["threads"]))
     for part in ("checkpoints", "averaged"):
@@ -210,10 +180,10 @@ def _train(
     )
     if _go_on(run):
         if run.progress.finished and not _extends(run, steps):
-            end = _end_event(folder)
+            end = end_event(folder)
             if end is not None:
                 say(f"already finished: {folder}, step {run.progress.step}")
-                return _result(run, _test_scores(end), already=True)
+                return _result(run, scores_on_test(end), already=True)
             say(f"going on with {folder} behind its last step, {run.progress.step}")
             run.journal.cut(run.progress.step)
             complete_save(run)
@@ -224,12 +194,13 @@ def _train(
     else:
         say(
             f"{recipe.name}: {parameter_count(network):,} parameters, {len(batches):,} {RULES[recipe.task].data}, "
-            f"{counted(batches.updates_per_epoch, 'update')} an epoch, {counted(steps, 'step')}; {device}, "
-            f"{identity['precision']}, {counted(int(str(identity['threads'])), 'thread')}; run folder {folder}"
+            f"{counted(batches.updates_per_epoch, 'update')} an epoch of about {recipe.training.batch_tokens:,} "
+            f"tokens, {counted(steps, 'step')}; {device}, {identity['precision']}, "
+            f"{counted(int(str(identity['threads'])), 'thread')}; run folder {folder}"
         )
         run.journal.cut(0)
     write_whole(folder / "recipe.yaml", dump_recipe(located(loaded)))
-    _environment(folder, parameters=parameter_count(network), examples=len(batches), steps=steps)
+    write_environment(folder, parameters=parameter_count(network), examples=len(batches), steps=steps)
     run.reporter = Reporter(steps, run.progress.step, reporter.log)
     try:
         fit(run)
@@ -237,6 +208,19 @@ def _train(
         run.reporter.close()
         run.reporter = reporter
     return _finish(run, recipe, data, tokenizer)
+
+
+def _fitted(loaded: LoadedRecipe, data: Data, folder: Path, say: Callable[[str], None]) -> LoadedRecipe:
+    """The recipe with the sizes that it leaves open chosen by the amount of training text."""
+    keys = [key for key, origin in loaded.origins.items() if origin == FITTED]
+    if not keys:
+        return loaded
+    lengths = {name: sum(map(len, texts)) for name, texts in data.train.columns.items()}
+    targets = lengths.get("target", lengths.get("text", 0))
+    recipe, sentence = fitted(loaded.recipe, keys, sum(lengths.values()), targets)
+    if not has_begun(folder):
+        say(sentence)
+    return replace(loaded, recipe=recipe)
 
 
 def _network(recipe: Recipe, config: NetworkConfig, start: FoundModel | None) -> Network:
@@ -271,20 +255,6 @@ def _go_on(run: Run) -> bool:
             f"every checkpoint of {run.folder} is damaged ({', '.join(damaged)}); --force begins anew beside it"
         )
     return False
-
-
-def _end_event(folder: Path) -> dict[str, Any] | None:
-    """The event that says that averaging and testing are done too; a run may be killed before that."""
-    try:
-        events = read_journal(folder / "metrics.jsonl")
-    except DataError:
-        return None  # a damaged journal says nothing; what comes last is done again
-    return events[-1] if events and events[-1]["event"] == "end" else None
-
-
-def _test_scores(end: Mapping[str, Any]) -> dict[str, float] | None:
-    scores = {name.removeprefix("test_"): value for name, value in end.items() if name.startswith("test_")}
-    return scores or None
 
 
 def _extends(run: Run, steps: int) -> bool:
@@ -378,17 +348,3 @@ def _result(run: Run, test: dict[str, float] | None, already: bool = False) -> T
     best = None if progress.best is None else signed(run.score_name, progress.best)
     task = str(run.model_config["task"])
     return TrainedRun(run.folder, progress.step, best, progress.best_step, test, task, already)
-
-
-def _environment(folder: Path, **sizes: int) -> None:
-    """Versions, command, machine and sizes of the last start, for whoever reads the run later."""
-    facts = {
-        "atento": atento.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "command": shlex.join(sys.argv),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        **sizes,
-    }
-    write_whole(folder / "env.json", json.dumps(facts, indent=2) + "\n")

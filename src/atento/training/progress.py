@@ -8,6 +8,9 @@ from typing import IO, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+PACE_AFTER = 10.0  # seconds without a word, after which the first line comes
+LONG = 7200.0  # seconds of training that are worth a warning
+
 
 class Reporter:
     """Reports a run on standard error, and line by line in the run's log file."""
@@ -17,6 +20,8 @@ class Reporter:
         self.log = log
         self.total, self.started, self.first = total, time.monotonic(), done
         self.progress: Progress | None = None
+        self._warm: tuple[int, float] | None = None  # when the first step was done, which takes longer than the others
+        self._paced = False
         if self.console.is_terminal if bar is None else bar:
             columns = (
                 TextColumn("step"),
@@ -49,10 +54,31 @@ class Reporter:
         """One more step done."""
         if self.progress is not None:
             self.progress.update(self.task, completed=step)
+        now = time.monotonic()
+        self._warm = self._warm or (step, now)
+        if not self._paced and now - self.started >= PACE_AFTER:
+            self._pace(step, tell=True)
+
+    def _pace(self, step: int, tell: bool) -> None:
+        """Once, early: how long the run will take, if nothing else has told it, and a warning where that is long."""
+        self._paced = True
+        begun, since = self._warm or (step, self.started)
+        per_step = (time.monotonic() - (since if step > begun else self.started)) / max(1, step - begun)
+        left = per_step * (self.total - step)
+        if tell and self.progress is None:
+            self.line(f"step {step} of {self.total}: {per_step:.2g} s a step, about {duration(left)} left")
+        if left > LONG:
+            self.line(
+                f"warning: about {duration(left)} of training are ahead; a smaller `network`, fewer `training.steps` "
+                "or less `training.batch_tokens` shorten it"
+            )
 
     def event(self, event: dict[str, Any]) -> None:
         """A train event moves the bar's words, or is a line where there is no bar; a valid event always stays."""
         text = describe(event)
+        measured = self._warm is not None and int(event["step"]) > self._warm[0]
+        if event["event"] == "train" and measured and not self._paced:
+            self._pace(int(event["step"]), tell=False)
         if event["event"] == "train" and self.progress is not None:
             self.progress.update(self.task, description=text)
             self._write(text)

@@ -1,0 +1,148 @@
+"""Sizes that fit the data, where a recipe names none: width, depth, vocabulary, steps. No torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from atento.config.elmo import CharacterConfig
+from atento.config.recipe import Recipe
+
+FITTED = "fitted to the data when training begins"  # the origin of such a value
+_SIZES = ("d_model", "d_ff", "n_heads", "n_kv_heads", "d_head", "n_layers", "n_decoder_layers", "norm")
+_OF_ELMO = ("elmo.d_cell", "elmo.characters.filters", "elmo.characters.n_highway")
+_STEPS = (1_000, 100_000)  # fewest and most
+_CHARACTERS = {"word": 6.0, "character": 1.0, "byte": 1.0}  # a token
+_OF_SUBWORDS = 3.5
+_HIDDEN = 0.15  # share of the tokens that a masked language model guesses
+
+
+@dataclass(frozen=True)
+class Size:
+    """What fits training text of up to `characters` characters; each task takes what it has."""
+
+    characters: float
+    name: str
+    network: Mapping[str, Any]
+    word_vector: int
+    elmo: Mapping[str, Any]
+    pieces: int
+    words: int
+    epochs: int
+
+
+# Small networks and vocabularies for little data: Sennrich & Zhang 2019 find so for translation.
+SIZES = (
+    Size(
+        3e6,
+        "small",
+        {"d_model": 128, "d_ff": 512, "n_heads": 4, "n_layers": 2},
+        64,
+        {"d_model": 64, "d_cell": 128, "filters": ((1, 16), (2, 32), (3, 64)), "n_highway": 1},
+        2_000,
+        4_000,
+        40,
+    ),
+    Size(
+        6e7,
+        "medium",
+        {"d_model": 256, "d_ff": 1024, "n_heads": 4, "n_layers": 3},
+        128,
+        {"d_model": 128, "d_cell": 512, "filters": ((1, 32), (2, 32), (3, 64), (4, 128)), "n_highway": 1},
+        8_000,
+        20_000,
+        20,
+    ),
+    Size(
+        float("inf"),
+        "base",
+        {"d_model": 512, "d_ff": 2048, "n_heads": 8, "n_layers": 6},
+        300,
+        {"d_model": 256, "d_cell": 1024, "filters": ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256)), "n_highway": 2},
+        16_000,
+        50_000,
+        10,
+    ),
+)
+
+
+def to_fit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
+    """The dotted keys that training fits to the data: those of which nothing was written.
+
+    The network is fitted whole or not at all: where any size of it, its arrangement or a preset is named, it is taken
+    as it is. So is everything where training starts from a model (`init`).
+    """
+    if recipe.init is not None:
+        return []
+
+    def left_open(*keys: str) -> bool:
+        parts = [where for key, where in origins.items() if f"{key}.".startswith(tuple(f"{one}." for one in keys))]
+        return all(where == "default" or where.startswith("task ") for where in parts)
+
+    keys = []
+    placed = any(
+        key.startswith("network.") and key.endswith((".layers", ".heads")) and where != "default"
+        for key, where in origins.items()
+    )
+    network = ("architecture", "family", "recurrent", "elmo", *_SIZES)
+    if not placed and left_open(*(f"network.{name}" for name in network)):
+        sizes = ("d_model", "d_ff", "n_heads", "n_layers", "norm", *_OF_ELMO)
+        keys += [f"network.{name}" for name in sizes if f"network.{name}" in origins]
+        if recipe.tokenizer.path is None and left_open("tokenizer.vocab_size"):
+            keys.append("tokenizer.vocab_size")
+    if left_open("training.steps", "training.epochs"):
+        keys.append("training.steps")
+    return keys
+
+
+def fitted(recipe: Recipe, keys: list[str], characters: int, targets: int) -> tuple[Recipe, str]:
+    """The recipe with these keys chosen by the amount of training text, and a sentence that says what was chosen.
+
+    Args:
+        keys: those of `to_fit`.
+        characters: of all the training text. targets: of the side that is learned to be written.
+    """
+    size = next(one for one in SIZES if characters <= one.characters)
+    said = []
+    if "network.d_model" in keys:
+        recipe = replace(recipe, network=replace(recipe.network, **_network(recipe, size)))
+        network = recipe.network
+        wide = f"a {size.name} network, {network.d_model} wide"
+        said.append(wide if network.architecture == "cbow" else f"{wide} and {network.n_layers} layers deep")
+    if "tokenizer.vocab_size" in keys and recipe.tokenizer.kind not in ("character", "byte"):
+        pieces = size.words if recipe.tokenizer.kind == "word" else size.pieces
+        recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, vocab_size=pieces))
+        said.append(f"a vocabulary of {pieces:,}")
+    if "training.steps" in keys:
+        recipe = replace(recipe, training=replace(recipe.training, steps=_steps(recipe, size, targets)))
+        said.append(f"{recipe.training.steps:,} steps")
+    names = {"network": "`network`", "tokenizer": "`tokenizer.vocab_size`", "training": "`training.steps`"}
+    parts = {key.partition(".")[0] for key in keys}
+    named = [name for part, name in names.items() if part in parts]
+    last = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else "".join(named)
+    return (
+        recipe,
+        f"fitted to {characters:,} characters of training text: {', '.join(said)} (write {last} to choose otherwise)",
+    )
+
+
+def _network(recipe: Recipe, size: Size) -> dict[str, Any]:
+    network = recipe.network
+    if network.architecture == "cbow":
+        return {"d_model": size.word_vector, "n_heads": 4}  # which word vectors have no use for
+    if network.elmo is None:
+        return {**size.network, "norm": "pre"}
+    parts = dict(size.elmo)
+    characters = replace(
+        network.elmo.characters or CharacterConfig(), filters=parts["filters"], n_highway=parts["n_highway"]
+    )
+    given = None if network.elmo.characters is None else characters
+    elmo = replace(network.elmo, d_cell=parts["d_cell"], characters=given)
+    return {"d_model": parts["d_model"], "n_layers": 2, "n_heads": 4, "elmo": elmo}
+
+
+def _steps(recipe: Recipe, size: Size, targets: int) -> int:
+    """As many updates as go through the data `size.epochs` times, in hundreds, within limits."""
+    tokens = targets / _CHARACTERS.get(recipe.tokenizer.kind, _OF_SUBWORDS)
+    tokens *= _HIDDEN if recipe.task == "masked-language-modeling" else 1
+    wanted = round(size.epochs * tokens / recipe.training.batch_tokens, -2)
+    return int(min(max(wanted, _STEPS[0]), _STEPS[1]))

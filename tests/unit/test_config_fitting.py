@@ -1,0 +1,82 @@
+"""Sizes that fit the data where a recipe names none: which are left open, what is chosen, what stays as it is."""
+
+from pathlib import Path
+
+import pytest
+
+from atento.config.fitting import FITTED, SIZES, fitted, to_fit
+from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe
+
+MINIMAL = "task: {task}\ndata: {{train: {{world: train}}}}\n"
+NETWORK = {"network.d_model", "network.d_ff", "network.n_heads", "network.n_layers", "network.norm"}
+
+
+def load(tmp_path: Path, *overrides: str, task: str = "translation") -> LoadedRecipe:
+    (tmp_path / "my.yaml").write_text(MINIMAL.format(task=task), encoding="utf-8")
+    return load_recipe(tmp_path / "my.yaml", overrides, environment={})
+
+
+def keys(loaded: LoadedRecipe) -> set[str]:
+    return {key for key, origin in loaded.origins.items() if origin == FITTED}
+
+
+STEPS, VOCABULARY = "training.steps", "tokenizer.vocab_size"
+OPEN = [
+    ([], NETWORK | {STEPS, VOCABULARY}),
+    (["network.dropout=0.3", "network.positions=rotary"], NETWORK | {STEPS, VOCABULARY}),  # not sizes
+    (["training.steps=5"], NETWORK | {VOCABULARY}),
+    (["training.epochs=5"], NETWORK | {VOCABULARY}),
+    (["tokenizer.vocab_size=9"], NETWORK | {STEPS}),
+    (["tokenizer.path=x"], NETWORK | {STEPS}),
+    (["network=transformer-base"], {STEPS}),
+    (["network.n_layers=3"], {STEPS}),
+    (["network.architecture=recurrent-seq2seq"], {STEPS}),
+    (["network.positions={kind: shaw, layers: [4]}"], {STEPS}),  # there must be a layer 4
+    (["init=some/model"], set()),
+]
+
+
+@pytest.mark.parametrize(("overrides", "wanted"), OPEN, ids=[" ".join(row[0]) for row in OPEN])
+def test_what_is_written_is_never_fitted(tmp_path: Path, overrides: list[str], wanted: set[str]) -> None:
+    assert keys(load(tmp_path, *overrides)) == wanted
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "translation",
+        "summarization",
+        "language-modeling",
+        "masked-language-modeling",
+        "bidirectional-language-modeling",
+        "cbow",
+    ],
+)
+def test_every_task_gets_more_with_more_data_and_a_recipe_that_holds(tmp_path: Path, task: str) -> None:
+    """The resolved recipe reads back equal, with nothing left open and no warning."""
+    loaded = load(tmp_path, task=task)
+    widths, steps = [], []
+    for characters in (100_000, 10_000_000, 1_000_000_000):
+        recipe, said = fitted(loaded.recipe, list(keys(loaded)), characters, characters // 2)
+        (tmp_path / "run.yaml").write_text(dump_recipe(recipe), encoding="utf-8")
+        back = load_recipe(tmp_path / "run.yaml", environment={})
+        assert back.recipe == recipe and keys(back) == set() and back.warnings == []
+        assert f"{recipe.network.d_model} wide" in said and f"{recipe.training.steps:,} steps" in said
+        assert "(write `network`, `tokenizer.vocab_size` or `training.steps` to choose otherwise)" in said
+        widths.append((recipe.network.d_model, recipe.tokenizer.vocab_size))
+        steps.append(recipe.training.steps)
+    assert widths == sorted(widths) and len(set(widths)) == 3 and steps == sorted(steps) and steps[0] == 1000
+
+
+def test_steps_go_through_the_data_so_many_times(tmp_path: Path) -> None:
+    """7 million characters of target text are some 2 million subwords: 20 times, 4,096 an update."""
+    recipe, _ = fitted(load(tmp_path).recipe, [STEPS], 14_000_000, 7_000_000)
+    assert recipe.training.steps == pytest.approx(20 * 2_000_000 / 4096, abs=100)
+    assert recipe.network == load(tmp_path).recipe.network  # nothing but what was asked for
+    bytewise, _ = fitted(load(tmp_path, "tokenizer.kind=byte").recipe, [STEPS], 14_000_000, 7_000_000)
+    assert bytewise.training.steps == pytest.approx(20 * 7_000_000 / 4096, abs=100)
+
+
+def test_what_could_not_be_known_is_not_fitted(tmp_path: Path) -> None:
+    assert to_fit(load(tmp_path).recipe, load(tmp_path, "network.d_model=64").origins) == [STEPS]
+    assert [size.characters for size in SIZES] == sorted(size.characters for size in SIZES)
