@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from atento.config.fitting import FITTED, SIZES, fitted, to_fit
+from atento.config.fitting import FITTED, fitted
 from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe
 
 MINIMAL = "task: {task}\ndata: {{train: {{world: train}}}}\n"
@@ -75,8 +75,3 @@ def test_steps_go_through_the_data_so_many_times(tmp_path: Path) -> None:
     assert recipe.network == load(tmp_path).recipe.network  # nothing but what was asked for
     bytewise, _ = fitted(load(tmp_path, "tokenizer.kind=byte").recipe, [STEPS], 14_000_000, 7_000_000)
     assert bytewise.training.steps == pytest.approx(20 * 7_000_000 / 4096, abs=100)
-
-
-def test_what_could_not_be_known_is_not_fitted(tmp_path: Path) -> None:
-    assert to_fit(load(tmp_path).recipe, load(tmp_path, "network.d_model=64").origins) == [STEPS]
-    assert [size.characters for size in SIZES] == sorted(size.characters for size in SIZES)

@@ -179,7 +179,8 @@ def test_tilde_goes_back_to_the_default(write: Write) -> None:
     loaded = load(text, write, "~training.steps", "~network.n_layers", "~training.seed")
     assert (loaded.recipe.training.steps, loaded.recipe.training.seed) == (2000, 1)
     assert loaded.recipe.network.n_layers == preset("transformer-tiny").n_layers
-    assert loaded.origins["training.steps"] == "default"
+    assert loaded.origins["training.steps"] == "fitted to the data when training begins"
+    assert loaded.origins["training.seed"] == "default"
 
 
 def test_a_preset_replaced_keeps_the_changes_and_a_text_does_not(write: Write) -> None:
