@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from atento.training.journal import read_journal
-from conftest import ForkServer, write_tsv
+from conftest import ForkServer, refused, write_tsv
 from runs import differences, events, last, tensors
 
 pytestmark = pytest.mark.integration
@@ -158,6 +158,44 @@ def test_a_recipe_with_a_tokenizer_and_a_first_model_is_usable_again_too(
         assert done.status == 0 and "warning" not in done.stderr, done.stderr
         assert differences(out, away / f"again-{number}") == []
         assert "already finished" in server.run(*TINY, *more, "--out", out, cwd=place).stderr
+
+
+def test_a_run_begins_at_a_checkpoint_of_another(server: ForkServer, place: Path, run: Path) -> None:
+    """`--from RUN@STEP`: unchanged, it is the other run bit for bit; with another rate it is not."""
+    done = server.run(*TINY, "--out", "same", "--from", "run@4", cwd=place)
+    assert done.status == 0 and "begins at step 4 of run\n" in done.stderr, done.stderr
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert tensors(last(place / "same") / name) == tensors(last(run) / name)
+    assert [one for one in events(run, "train") if one["step"] > 4] == events(place / "same", "train")
+    assert [one["step"] for one in events(place / "same", "checkpoint")] == [4, 8]
+    again = [*TINY, "--out", "same", "training.steps=10"]
+    assert "going on with same from step 8" in server.run(*again, "--from", "run@4", cwd=place).stderr
+    assert "already finished: same, step 10" in server.run(*again, cwd=place).stderr
+    refused(server.run(*again, "--from", "run@8", cwd=place), "same is a run that did not begin at that checkpoint")
+    done = server.run(
+        *TINY, "training.learning_rate=1e-3", "training.steps=9", "--from", "run@last", "--out", "b", cwd=place
+    )
+    assert done.status == 0 and [one["step"] for one in events(place / "b", "train")] == [9]
+
+
+def test_a_run_killed_after_it_began_at_another_goes_on_alone(server: ForkServer, place: Path, run: Path) -> None:
+    at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL, "call": 2}
+    command = [*TINY, "--out", "new", "--from", "run@4"]
+    assert server.run(*command, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
+    shutil.rmtree(run)
+    assert "going on with new from step 4" in server.run("train", "new", "--threads", "1", cwd=place).stderr
+
+
+def test_what_no_run_can_begin_at(server: ForkServer, place: Path, run: Path) -> None:
+    for given, said in (
+        ("run", "--from must be RUN@STEP, such as runs/mine@500, runs/mine@best or @last: got 'run'"),
+        ("none@4", "--from none@4: none is not a run"),
+        ("run@5", "--from run@5: there is no such checkpoint; there are those of steps: 4, 8"),
+        ("run@8", "--from run@8: `training.steps` must be above 8: got 8"),
+    ):
+        refused(server.run(*TINY, "--out", "new", "--from", given, cwd=place), said)
+    done = server.run(*TINY, "network.d_ff=64", "network.dropout=0", "--out", "new", "--from", "run@4", cwd=place)
+    refused(done, "--from run@4: its network is not the recipe's: network.d_ff: 32 -> 64")
 
 
 def test_r9_force_moves_the_old_folder_aside(server: ForkServer, place: Path, run: Path) -> None:

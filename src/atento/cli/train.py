@@ -32,6 +32,10 @@ def train(
         ),
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME if not given.")] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="RUN@STEP", help="Begin at a checkpoint of another run: a step, best or last."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Move a folder that stands in the way aside.")] = False,
     device: Device = "auto",
     precision: TrainingPrecision = None,
@@ -55,6 +59,7 @@ def train(
         precision=precision,
         seed=seed,
         threads=threads,
+        from_checkpoint=from_,
     )
     if as_json:
         typer.echo(json.dumps(asdict(done) | {"folder": str(done.folder)}, ensure_ascii=False))

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,19 +45,28 @@ def located(loaded: LoadedRecipe) -> Recipe:
 
 
 def identity_of(
-    loaded: LoadedRecipe, data: Data, folder: Path, device: str, threads: int | None, say: Callable[[str], None]
+    loaded: LoadedRecipe,
+    data: Data,
+    folder: Path,
+    device: str,
+    threads: int | None,
+    say: Callable[[str], None],
+    begins: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What a run is: kept in `run.json` when it begins, compared when it goes on.
 
     A folder in which nothing was trained yet (a command was refused, or killed early) is free for another recipe.
+    `begins` is the checkpoint of another run that this one begins at.
 
     Raises:
-        UsageError: the folder holds a run of another recipe or data; names the difference.
+        UsageError: the folder holds a run of another recipe, data or beginning; names the difference.
     """
     path, recipe = folder / "run.json", located(loaded)
     if path.exists():
         kept = _read(path)
         refusal = _difference(kept, recipe, data, folder)
+        if refusal is None and begins is not None and kept.get("from") != begins:
+            refusal = f"{folder} is a run that did not begin at that checkpoint (--from). Use another --out or --force"
         if refusal is None:
             return kept | _warned(kept, device, threads, say)
         if has_begun(folder):
@@ -71,7 +80,7 @@ def identity_of(
         "threads": threads or torch.get_num_threads(),
         "device": device,
         "deterministic_from": torch.__version__,
-    }
+    } | ({} if begins is None else {"from": dict(begins)})
     write_whole(folder / "recipe.yaml", dump_recipe(recipe))
     write_whole(path, json.dumps(identity, indent=2) + "\n")
     return identity

@@ -23,6 +23,7 @@ from atento.errors import CheckpointError, TokenizerError, UsageError, counted
 from atento.networks import Network, build_network, parameter_count
 from atento.precision import resolve_device
 from atento.precision import threads as thread_scope
+from atento.tasks.branch import BranchPoint, begin_at, branch_point, check_network
 from atento.tasks.identity import has_begun, identity_of, located, write_whole
 from atento.tasks.language_modeling import template_for
 from atento.tasks.locate import FoundModel, check_weights, fine_tuned, initial_model, lengthened, read_model
@@ -78,6 +79,7 @@ def train(
     precision: str | None = None,
     seed: int | None = None,
     threads: int | None = None,
+    from_checkpoint: str | None = None,
 ) -> TrainedRun:
     """Train what the recipe says, into a run folder; an unfinished run is continued exactly.
 
@@ -90,6 +92,7 @@ def train(
             lists; texts are str, or dicts with the key "text". A run goes on only with the same records.
         out: the run folder; `runs/NAME` by default. force: move a folder of another run aside.
         device, precision, seed, threads: win over the recipe.
+        from_checkpoint: "RUN@STEP": a new run begins at that checkpoint of another one.
 
     Raises:
         RecipeError, DataError, UsageError: before long work. TrainingStopped: by a signal, checkpoint saved.
@@ -105,6 +108,7 @@ def train(
     memory = by_split(data)
     loaded = load_recipe(recipe, given, memory=memory)
     device = resolve_device(device)
+    begins = None if from_checkpoint is None else branch_point(from_checkpoint)
     default: str | Path = Path("runs") / loaded.recipe.name
     if isinstance(recipe, str | Path) and loaded.path is not None and Path(recipe).is_dir():
         default = recipe  # a run, which goes on
@@ -118,7 +122,7 @@ def train(
         for line in [f"moved the old folder to {aside}"] if aside else []:
             reporter.line(line)
         keep_programs()
-        return _train(loaded, memory, folder, device, threads, reporter, files)
+        return _train(loaded, memory, begins, folder, device, threads, reporter, files)
 
 
 def _check_network(recipe: Recipe, config: NetworkConfig, device: str) -> None:
@@ -136,6 +140,7 @@ def _check_network(recipe: Recipe, config: NetworkConfig, device: str) -> None:
 def _train(
     loaded: LoadedRecipe,
     memory: Mapping[str, Records],
+    begins: BranchPoint | None,
     folder: Path,
     device: str,
     threads: int | None,
@@ -150,12 +155,13 @@ def _train(
     data = read_data(recipe, loaded.folder, say, memory)
     loaded = _fitted(loaded, data, folder, say)
     recipe = loaded.recipe
-    identity = identity_of(loaded, data, folder, device, threads, say)
+    identity = identity_of(loaded, data, folder, device, threads, say, None if begins is None else begins.to_dict())
     torch.set_num_threads(int(identity["threads"]))
     for part in ("checkpoints", "averaged"):
         clean(folder / part)
     start = None if recipe.init is None else _start(folder, recipe.init, loaded.home)
-    tokenizer = _tokenizer(recipe, loaded.home, folder, data, start, say)
+    ready = start.path if start is not None else begins.path if begins is not None else None
+    tokenizer = _tokenizer(recipe, loaded.home, folder, data, ready, say)
     config = network_for(recipe, tokenizer) if start is None else fine_tuned(start, recipe.network, tokenizer)
     _check_network(recipe, config, device)
     batches = task.batches(recipe, config, tokenizer, data.train, say)
@@ -199,6 +205,10 @@ def _train(
             f"{counted(int(str(identity['threads'])), 'thread')}; run folder {folder}"
         )
         run.journal.cut(0)
+        if begins is not None:
+            check_network(begins, config)
+            begin_at(run, begins)
+            say(f"begins at step {begins.step} of {begins.said.rpartition('@')[0]}")
     write_whole(folder / "recipe.yaml", dump_recipe(located(loaded)))
     write_environment(folder, parameters=parameter_count(network), examples=len(batches), steps=steps)
     run.reporter = Reporter(steps, run.progress.step, reporter.log)
@@ -270,9 +280,9 @@ def _start(folder: Path, init: str, home: Path) -> FoundModel:
 
 
 def _tokenizer(
-    recipe: Recipe, home: Path, folder: Path, data: Data, start: FoundModel | None, say: Callable[[str], None]
+    recipe: Recipe, home: Path, folder: Path, data: Data, ready: Path | None, say: Callable[[str], None]
 ) -> Tokenizer:
-    """The run's own tokenizer; made once (or taken from the model it starts from), kept in the run folder."""
+    """The run's own tokenizer; made once (or taken from the model it starts from, `ready`), kept in the run folder."""
     kept = folder / "tokenizer"
     if kept.exists():
         tokenizer = Tokenizer.load(kept)
@@ -284,7 +294,8 @@ def _tokenizer(
                 f"{folder} was trained with another tokenizer: {given} has changed. Use --out or --force"
             )
         shutil.rmtree(kept)
-    tokenizer = tokenizer_for(recipe, home, data.train.texts(), say) if start is None else Tokenizer.load(start.path)
+    made = ready is None or (recipe.tokenizer.path is not None and recipe.init is None)
+    tokenizer = tokenizer_for(recipe, home, data.train.texts(), say) if made else Tokenizer.load(ready or folder)
     for left in folder.glob(".tokenizer-*"):  # by a command that was killed
         shutil.rmtree(left, ignore_errors=True)
     partial = folder / f".tokenizer-{os.getpid()}"
