@@ -198,17 +198,7 @@ def _train(
         run.journal.cut(run.progress.step)
         complete_save(run)
     else:
-        say(
-            f"{recipe.name}: {parameter_count(network):,} parameters, {len(batches):,} {RULES[recipe.task].data}, "
-            f"{counted(batches.updates_per_epoch, 'update')} an epoch of about {recipe.training.batch_tokens:,} "
-            f"tokens, {counted(steps, 'step')}; {device}, {identity['precision']}, "
-            f"{counted(int(str(identity['threads'])), 'thread')}; run folder {folder}"
-        )
-        run.journal.cut(0)
-        if begins is not None:
-            check_network(begins, config)
-            begin_at(run, begins)
-            say(f"begins at step {begins.step} of {begins.said.rpartition('@')[0]}")
+        _begin(run, recipe, config, begins)
     write_whole(folder / "recipe.yaml", dump_recipe(located(loaded)))
     write_environment(folder, parameters=parameter_count(network), examples=len(batches), steps=steps)
     run.reporter = Reporter(steps, run.progress.step, reporter.log)
@@ -218,6 +208,22 @@ def _train(
         run.reporter.close()
         run.reporter = reporter
     return _finish(run, recipe, data, tokenizer)
+
+
+def _begin(run: Run, recipe: Recipe, config: NetworkConfig, begins: BranchPoint | None) -> None:
+    """Say what will be done; a run that begins at a checkpoint of another one is brought there."""
+    batches, told = run.batches, run.identity
+    run.reporter.line(
+        f"{recipe.name}: {parameter_count(run.stepper.network):,} parameters, {len(batches):,} "
+        f"{RULES[recipe.task].data}, {counted(batches.updates_per_epoch, 'update')} an epoch of about "
+        f"{recipe.training.batch_tokens:,} tokens, {counted(run.steps, 'step')}; {told['device']}, "
+        f"{told['precision']}, {counted(int(told['threads']), 'thread')}; run folder {run.folder}"
+    )
+    run.journal.cut(0)
+    if begins is not None:
+        check_network(begins, config)
+        begin_at(run, begins)
+        run.reporter.line(f"begins at step {begins.step} of {begins.said.rpartition('@')[0]}")
 
 
 def _fitted(loaded: LoadedRecipe, data: Data, folder: Path, say: Callable[[str], None]) -> LoadedRecipe:
