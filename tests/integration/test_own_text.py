@@ -71,3 +71,15 @@ def test_r1_word_vectors_of_too_little_text(server: ForkServer, here: Path) -> N
     }.items():
         done = server.run("train", "micro-world-cbow", *small, *extra, "--out", name, cwd=here)
         assert done.status == 0, (name, done.stderr)
+
+
+def test_validation_text_that_cannot_be_scored_is_found_before_training(server: ForkServer, here: Path) -> None:
+    (here / "words.txt").write_text("um\ndois\n", encoding="utf-8")
+    given = ["data.train={world: train, count: 300}", "training.validate_every=1"]
+    for split in ("valid", "test"):
+        command = ["train", "micro-world-cbow", *given, f"data.{split}={{file: words.txt}}", "--out", split]
+        done = server.run(*command, cwd=here)
+        assert done.status == 2 and "step 1" not in done.stderr
+        assert done.stderr.splitlines()[-1] == (
+            f"error: data.{split}: no sentence has two words, so there is no context to learn from"
+        )

@@ -128,7 +128,7 @@ def _told(say: Callable[[str], None], texts: int, pieces: int, recipe: Recipe) -
 
 def _batches(recipe: Recipe, pieces: list[list[int]], layout: Layout) -> TextBatches:
     if not pieces:
-        raise DataError("no training text is left: all are blank")
+        raise DataError("no text is left: all are blank")
     return TextBatches(Ragged(pieces), layout, budget=recipe.training.batch_tokens, seed=recipe.training.seed)
 
 

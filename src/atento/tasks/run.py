@@ -165,6 +165,7 @@ def _train(
     config = network_for(recipe, tokenizer) if start is None else fine_tuned(start, recipe.network, tokenizer)
     _check_network(recipe, config, device)
     batches = task.batches(recipe, config, tokenizer, data.train, say)
+    task.check_held_out(recipe, config, tokenizer, data)
     steps = recipe.training.steps
     if recipe.training.epochs is not None:
         steps = max(1, round(recipe.training.epochs * batches.updates_per_epoch))

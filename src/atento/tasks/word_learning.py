@@ -26,7 +26,7 @@ def bidirectional_batches(
     room = recipe.data.max_len
     sentences = [words[at : at + room] for words in whole for at in range(0, len(words), room)]
     if not sentences:
-        raise DataError("no training text is left: all are blank")
+        raise DataError("no text is left: all are blank")
     if len(sentences) > len(whole):
         say(f"{len(whole)} texts in {len(sentences)} examples: some are longer than {room} words")
     ids = [[tokenizer.bos_id, *_ids(tokenizer, words), tokenizer.eos_id] for words in sentences]
@@ -58,6 +58,14 @@ def window_batches(
     return WindowBatches(windows, budget=recipe.training.batch_tokens)
 
 
+def held_out_windows(
+    recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, split: Examples, say: Callable[[str], None]
+) -> WindowBatches:
+    """As `window_batches`, of however little text; says nothing."""
+    windows = _windows(recipe, network, tokenizer, split)
+    return WindowBatches(windows, budget=recipe.training.batch_tokens)
+
+
 def validate_bidirectional(network: Network, tokenizer: Tokenizer, split: Examples, recipe: Recipe) -> dict[str, float]:
     """loss and nll, nats a guess of either direction, and their perplexity."""
     batches = bidirectional_batches(recipe, network.config, tokenizer, split, silent)
@@ -67,8 +75,7 @@ def validate_bidirectional(network: Network, tokenizer: Tokenizer, split: Exampl
 
 def validate_windows(network: Network, tokenizer: Tokenizer, split: Examples, recipe: Recipe) -> dict[str, float]:
     """loss and nll a guess; with negative samples no log-probabilities of words, so there is no perplexity."""
-    windows = _windows(recipe, network.config, tokenizer, split)
-    batches = WindowBatches(windows, budget=recipe.training.batch_tokens)
+    batches = held_out_windows(recipe, network.config, tokenizer, split, silent)
     every = (part for update in range(batches.updates_per_epoch) for part in batches.parts(update))
     mean = mean_loss(network, every, window_loss)
     return {"loss": mean, "nll": mean}
