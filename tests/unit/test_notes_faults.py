@@ -9,17 +9,28 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from atento.attention import decompose, entmax, masks, relative, scored
+from atento.attention import decompose, entmax, masks, positions, relative, scored
 from atento.attention.entmax import Entmax
 from atento.attention.masks import bidirectional
 from atento.attention.multihead import MultiHeadAttention
-from atento.attention.positions import Learned, Sinusoidal
+from atento.attention.observe import Observation
+from atento.attention.positions import Learned, Rotary, Sinusoidal
 from atento.attention.relative import Gated, RelativeMatrix, Shaw
 from atento.config import presets
 from atento.data import windows
 from atento.decoding import beam
 from atento.inspection import heads
-from atento.networks import ELMo, EncoderDecoder, cbow, decoder, layers, position_ablation, recurrent, recurrent_seq2seq
+from atento.networks import (
+    ELMo,
+    EncoderDecoder,
+    cbow,
+    decoder,
+    describe,
+    layers,
+    position_ablation,
+    recurrent,
+    recurrent_seq2seq,
+)
 from atento.networks.elmo import LayerMix, ProjectedLSTM
 from atento.networks.inputs import InputLayer
 from atento.networks.layers import FeedForward, Residual
@@ -102,6 +113,41 @@ def queries_and_keys_exchanged(patch: Patch) -> None:
     wrapped(patch, MultiHeadAttention, "load_head_weights", load)
 
 
+def another_layer_is_shown(patch: Patch) -> None:
+    def weights(right: Any, self: Any, where: Any) -> Any:
+        return right(self, (where[0], 0))
+
+    wrapped(patch, Observation, "__getitem__", weights)
+
+
+def heads_shown_in_reverse(patch: Patch) -> None:
+    wrapped(patch, Observation, "__getitem__", lambda right, self, where: right(self, where).flip(1))
+
+
+def listing_multiplies_twice(patch: Patch) -> None:
+    right = listing_attention.attention
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        context, weights = right(q, k, v)
+        return weights[:, : len(context)] @ context if len(context) <= weights.shape[1] else context, weights
+
+    everywhere(patch, right, attention)
+
+
+def eight_tokens_of_the_past(patch: Patch) -> None:
+    right = masks.causal
+    patch.setattr(decoder, "causal", lambda: right() & masks.window(8, 0))
+
+
+def boxes_in_reverse(patch: Patch) -> None:
+    right = describe.describe
+
+    def turned(part: Any) -> Any:
+        return replace(part, parts=tuple(turned(one) for one in reversed(part.parts)))
+
+    everywhere(patch, right, lambda network: [turned(part) for part in right(network)])
+
+
 def looks_one_further_ahead(patch: Patch) -> None:
     right = masks.lookahead
     everywhere(patch, right, lambda k: right(k + 1))
@@ -165,6 +211,20 @@ def schemes_in_every_head(patch: Patch) -> None:
         return every.to(like).view(-1, 1, 1)
 
     patch.setattr(Gated, "_factor", factor)
+
+
+def sines_beside_sines(patch: Patch) -> None:
+    right = positions.sinusoids
+    everywhere(patch, right, lambda places, width, *rest, **named: right(places, width, *rest, interleaved=False))
+
+
+def turned_by_the_square(patch: Patch) -> None:
+    """Rotations that grow with the square of the place depend on more than the distance."""
+    wrapped(patch, Rotary, "at", lambda right, self, places, *rest: right(self, places**2, *rest))
+
+
+def embedding_doubled(patch: Patch) -> None:
+    wrapped(patch, layers.TokenEmbedding, "forward", lambda right, self, ids: 2 * right(self, ids))
 
 
 def schemes_stay(patch: Patch) -> None:
@@ -304,6 +364,16 @@ FAULTS: list[tuple[Fault, str]] = [
     (scaled_dot_score, "A5"),
     (context_is_the_mean, "A10"),
     (queries_and_keys_exchanged, "A8"),
+    (another_layer_is_shown, "A11"),
+    (heads_shown_in_reverse, "A11"),
+    (listing_multiplies_twice, "K2"),
+    (eight_tokens_of_the_past, "C17"),
+    (boxes_in_reverse, "J9"),
+    (boxes_in_reverse, "J3"),
+    (sines_beside_sines, "B11"),
+    (turned_by_the_square, "B8"),
+    (embedding_doubled, "C17b"),
+    (prefix_one_too_short, "C18"),
     (looks_one_further_ahead, "A16"),
     (window_one_too_wide, "A16"),
     (documents_see_each_other, "A16"),

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -65,7 +66,9 @@ def _place(name: str) -> tuple[str, int, str]:
 def _row(row: Row) -> list[str]:
     told = inspect.cleandoc(row.check.__doc__ or "").replace("\n", " ")
     told = told.partition(": ")[2] if told.startswith(f"{row.id}:") else told.partition(", ")[2]
-    told = told[0].upper() + told[1:] if told.split()[0].isalpha() else told  # a formula begins as it does
+    if re.match("(a|[a-z]{2,})[ ,;-]", told):  # words; a formula or a name begins as it does
+        told = told[0].upper() + told[1:]
+    told = told.replace("<", "\\<")
     lines = [f"### {row.id}\n", f"**{row.title[0].upper()}{row.title[1:]}.** {told}\n"]
     for number, one in errata_of(row.id).items():
         lines.append(f"- Error {number}. The notes: {one.notes}. Right: {one.right}.")

@@ -1,11 +1,13 @@
 """Rows A1-A16 that are built: attention as the notes write it, held against plain loops and formulas."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from atento.attention import attend, attention_weights, observe
+from atento.attention.ablation import attentions
 from atento.attention.masks import bidirectional, causal, documents, lookahead, predicate, window
 from atento.attention.multihead import MultiHeadAttention
 from atento.config.network import PositionConfig
@@ -210,19 +212,53 @@ def cross() -> Finding:
 
 def three_uses() -> Finding:
     """A11: encoder self-attention, masked decoder self-attention and cross-attention, of any layer and head."""
-    network = tiny_network()
+    network, source = tiny_network(), some_ids(1, 6)
+    encoded = network.encode(source)[0].detach()
+    read: dict[tuple[str, int], Tensor] = {}
+
+    def keep(part: Any, inputs: tuple[Tensor, ...]) -> None:
+        read[part.kind, part.layer] = inputs[0][0].detach()
+
+    parts = attentions(network)
+    hooks = [part.register_forward_pre_hook(keep) for part in parts.values()]
     with observe(network) as seen:
-        network(some_ids(1, 6), some_ids(1, 5))
-    shapes, uneven = {}, 0.0
+        network(source, some_ids(1, 5))
+    for hook in hooks:
+        hook.remove()
+    shapes, away = {}, 0.0
     for kind in ("encoder", "decoder", "cross"):
         layers = torch.cat([seen[kind, layer] for layer in range(seen.n_layers[kind])])  # (layers,H,T,S)
         shapes[kind] = list(layers.shape)
-        uneven = max(uneven, apart(layers.sum(dim=-1), torch.ones(())))
+        for layer, weights in enumerate(layers):
+            x = read[kind, layer]
+            right = weights_by_head(parts[kind, layer], x, encoded if kind == "cross" else x, kind == "decoder")
+            away = max(away, apart(weights.double(), right))
     return compare(
-        {**shapes, "row sums away from 1": uneven},
-        {"encoder": [2, 3, 6, 6], "decoder": [2, 3, 5, 5], "cross": [2, 3, 5, 6], "row sums away from 1": AtMost(1e-5)},
-        remark="layers, heads, queries, keys",
+        {**shapes, "away from the softmax of each head": away},
+        {
+            "encoder": [2, 3, 6, 6],
+            "decoder": [2, 3, 5, 5],
+            "cross": [2, 3, 5, 6],
+            "away from the softmax of each head": AtMost(1e-5),
+        },
+        remark="layers, heads, queries, keys; each against what its own layer read, head by head",
     )
+
+
+@torch.no_grad()
+def weights_by_head(part: MultiHeadAttention, x: Tensor, memory: Tensor, past_only: bool) -> Tensor:
+    """softmax(Q Kᵀ / √d_k) of each head, one after the other: x (T,D), memory (S,D) -> (H,T,S)."""
+    weights, biases = part.head_weights(), part.input.bias.unflatten(0, (3, part.n_heads, part.d_head))
+    found = []
+    for head in range(part.n_heads):
+        q, k = (
+            y @ weights[role][head] + biases[n, head] for n, (role, y) in enumerate((("query", x), ("key", memory)))
+        )
+        scores = q @ k.T / math.sqrt(part.d_head)
+        if past_only:
+            scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -math.inf)
+        found.append(scores.exp() / scores.exp().sum(dim=1, keepdim=True))
+    return torch.stack(found)
 
 
 def vectorised() -> Finding:
