@@ -9,6 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from atento.cli.notes import register
+from atento.errors import UsageError
 from atento.notes.drawing import arrow, colour, heat, labelled, links, shaded, sheet, wave
 from atento.notes.finding import AtLeast, AtMost, agrees, compare, grid, plain, shown
 from atento.notes.table import ROWS, run
@@ -168,4 +169,5 @@ def test_out_without_a_figure_is_said(app, tmp_path):
 def test_out_that_cannot_be_a_folder_ends_before_any_row(app, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     result = CliRunner().invoke(app, ["notes", "J1", "--out", str(tmp_path / "file")])
-    assert isinstance(result.exception, FileExistsError) and result.stdout == ""
+    assert isinstance(result.exception, UsageError) and result.stdout == ""
+    assert "is a file, and a folder is needed" in str(result.exception)

@@ -26,7 +26,7 @@ from atento.notes.errata import ERRATA, errata_of, errors_told
 from atento.notes.finding import Finding, Row
 from atento.notes.table import CREDIT, ROWS, rows_named, run
 from atento.precision import threads
-from atento.tasks import locate
+from atento.tasks import weight_files
 from atento.text import Tokenizer
 from atento.training import objectives
 
@@ -195,12 +195,12 @@ def not_shifted(patch):
 
 
 def saved_in_half_precision(patch):
-    real = locate.save
+    real = weight_files.safetensors_pieces
 
-    def save(tensors, *arguments):
-        return real({name: value.bfloat16().float() for name, value in tensors.items()}, *arguments)
+    def pieces(file, tensors):
+        return real(file, {name: value.bfloat16().float() for name, value in tensors.items()})
 
-    patch.setattr(locate, "save", save)
+    patch.setattr(weight_files, "safetensors_pieces", pieces)
 
 
 def eos_kept(patch):
