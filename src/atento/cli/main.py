@@ -37,7 +37,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Attention models for language: from a text file to a translator.",
+    help="Attention models for language: train them on your own text, decode, measure, look inside.",
     epilog="Example:  atento demo",
 )
 for module in (
