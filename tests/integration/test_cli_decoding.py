@@ -97,7 +97,12 @@ def test_w16_attend_reads_standard_input_and_heeds_or_refuses_what_is_chosen(ser
     refused(
         server.run("attend", "run", "-", "--out", "x.html", cwd=here), "must hold one text on one line: got 0 lines"
     )
-    refused(server.run("attend", "run", "-", "--out", "x.html", cwd=here, stdin="a\nb\n"), "got 2 lines with text")
+    refused(server.run("attend", "run", "-", "--out", "x.svg", cwd=here, stdin="a\nb\n"), "got 2 lines with text")
+    several = server.run("attend", "run", "-", "--out", "two.html", cwd=here, stdin="A cat.\nA dog.\n")
+    assert several.status == 0, several.stderr
+    page = (here / "two.html").read_text(encoding="utf-8")
+    data = json.loads(page.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+    assert [one["title"][:6] for one in data["sentences"]] == ["A cat.", "A dog."]
     for flag in (["--kind", "encoder"], ["--layer", "0"], ["--head", "1"], ["--words"]):
         done = server.run("attend", "run", "a", "--out", "x.json", *flag, cwd=here)
         refused(done, f"x.json holds every kind, layer and head, token by token: `{flag[0][2:]}` is for .html")

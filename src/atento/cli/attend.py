@@ -1,6 +1,7 @@
 """`atento attend`: attention maps of any layer and head, as one file."""
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 def attend(
     model: ModelArgument,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to read; - is standard input, one line.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to read; - is standard input, a text a line.")],
     out: Annotated[str, typer.Option(metavar="FILE", help="FILE.html, .svg, .png or .json; replaced if it exists.")],
     target: Annotated[str | None, typer.Option(help="The output to look at; the model's own if not given.")] = None,
     layer: Annotated[int, typer.Option(help="Layer drawn (page: first); from 0, -1 is the last.")] = -1,
@@ -37,31 +38,40 @@ def attend(
     as_json: AsJson = False,
 ) -> None:
     """Draw where a model looks: encoder self-attention, masked decoder self-attention and cross-attention."""
+    from atento.inspection.page import attention_page
     from atento.inspection.record import check_view
     from atento.model import load
 
     which: Any = int(head) if head.lstrip("-").isdigit() else head
     view: dict[str, Any] = {"layer": layer, "head": which, "kind": kind, "words": words}
     check_view(output_file(out, ENDINGS), **view)
-    text = _one_text() if text == "-" else text
+    texts = _texts(out, target) if text == "-" else [text]
     with running(seed, threads):
-        record = load(model, device=device, precision=precision).attend(text, target)
-    record.save(out, **view)
+        loaded = load(model, device=device, precision=precision)
+        records = [loaded.attend(text, target) for text in texts]
+    if len(records) == 1:
+        records[0].save(out, **view)
+    else:
+        Path(out).write_text(attention_page(records, **view), encoding="utf-8")
     typer.echo(f"wrote {out}", err=True)
     if as_json:
-        typer.echo(json.dumps({"wrote": out, "tokens": record.tokens, "source_tokens": record.source_tokens}))
+        for record in records:
+            typer.echo(json.dumps({"wrote": out, "tokens": record.tokens, "source_tokens": record.source_tokens}))
 
 
-def _one_text() -> str:
-    """The one line of standard input that is not blank.
+def _texts(out: str, target: str | None) -> list[str]:
+    """The lines of standard input that are not blank: one, or several for a page.
 
     Raises:
-        DataError: none or several.
+        DataError: none, or several for a file that holds one text.
     """
     from atento.data.sources import read_lines
     from atento.errors import DataError, counted
 
     lines = [line for line in read_lines("-") if line.strip()]
-    if len(lines) != 1:
-        raise DataError(f"standard input must hold one text on one line: got {counted(len(lines), 'line')} with text")
-    return lines[0]
+    if not lines or (len(lines) > 1 and (target is not None or Path(out).suffix.lower() != ".html")):
+        only = "" if not lines else "; a page (.html) takes several, without --target"
+        raise DataError(
+            f"standard input must hold one text on one line: got {counted(len(lines), 'line')} with text{only}"
+        )
+    return lines
