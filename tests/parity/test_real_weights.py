@@ -68,6 +68,20 @@ def test_c16_written_and_read_by_transformers(model: Model, tmp_path: Path) -> N
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
+def test_w3_the_exported_folder_is_a_sentence_transformers_folder(model: Model, tmp_path: Path) -> None:
+    """Pooling, length 1 and the cut at 256 tokens, read by `SentenceTransformer`; its card and licence go along."""
+    from sentence_transformers import SentenceTransformer
+
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    few = texts()[-12:]
+    found = SentenceTransformer(str(folder), device="cpu").encode(few, convert_to_numpy=True)
+    with pytest.warns(UserWarning, match="1 of 12 texts cut to 256 tokens"):
+        wanted = model.embed(few)
+    assert float(np.abs(found - wanted).max()) <= 1e-5
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "license: apache-2.0" in card.partition("\n---\n")[0] and "SentenceTransformer('.')" in card
+
+
 def test_m14_real_weights_transplanted(model: Model) -> None:
     """As a language model under a bidirectional mask it still computes what BERT does."""
     from atento.attention.masks import bidirectional
