@@ -143,7 +143,8 @@ def test_tables_of_scores_and_runs_are_escaped() -> None:
     odd = type(score)("<b>", 12.345, {"<i>": 1.0}, "a<script>&", [[1.0]], sum)
     table = odd._repr_html_()
     assert "<script>" not in table and "<i>" not in table and "&lt;script&gt;&amp;" in table and "12.35" in table
+    assert "<td>12,345</td>" in type(score)("TER", 1.0, {"length": 12345.0}, "", [[1.0]], sum)._repr_html_()
     assert "BLEU" in score._repr_html_() and "100" in score._repr_html_()
     run = TrainedRun(Path("runs/<x>"), 24, 34.21, 16, {"bleu": 30.5, "<k>": 1.0}, "translation")
     table = run._repr_html_()
-    assert "runs/&lt;x&gt;" in table and "34.21 at step 16" in table and "30.5" in table and "<k>" not in table
+    assert "runs/&lt;x&gt;" in table and "34.21 at step 16" in table and "30.50" in table and "<k>" not in table

@@ -62,15 +62,20 @@ class Score:
         return f"{self.name} {self.value:.2f} {self.settings}"
 
     def __repr__(self) -> str:
-        return f"Score({self.name} {self.value:.4g}, {len(self.segments):,} segments)"
+        return f"Score({self.name} {_number(self.value)}, {len(self.segments):,} segments)"
 
     def _repr_html_(self) -> str:
         """A table for notebooks: the value, its parts and its settings."""
-        rows = [(self.name, f"{self.value:.4g}")]
-        rows += [(name, f"{value:.4g}") for name, value in self.parts.items()]
+        rows = [(self.name, _number(self.value))]
+        rows += [(name, _number(value)) for name, value in self.parts.items()]
         rows.append(("settings", self.settings))
         cells = (f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in rows)
         return f"<table>{''.join(cells)}</table>"
+
+
+def _number(value: float) -> str:
+    """Four digits, and counts (of words, say) whole."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tuple[list[float], ...]]:

@@ -55,15 +55,15 @@ class TrainedRun:
     already_finished: bool = False
 
     def __repr__(self) -> str:
-        best = "" if self.best is None else f", best {self.best:.4g} at step {self.best_step}"
+        best = "" if self.best is None else f", best {self.best:.2f} at step {self.best_step}"
         return f"TrainedRun({reprlib.repr(str(self.folder))}, step {self.step}{best})"
 
     def _repr_html_(self) -> str:
         """A table for notebooks: folder, task, last step, best validation score, test scores."""
         rows = [("run", str(self.folder)), ("task", self.task), ("last step", f"{self.step:,}")]
         if self.best is not None:
-            rows.append(("best validation score", f"{self.best:.4g} at step {self.best_step:,}"))
-        rows += [(f"test {name}", f"{value:.4g}") for name, value in (self.test or {}).items()]
+            rows.append(("best validation score", f"{self.best:.2f} at step {self.best_step:,}"))
+        rows += [(f"test {name}", f"{value:.2f}") for name, value in (self.test or {}).items()]
         cells = (f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in rows)
         return f"<table>{''.join(cells)}</table>"
 
