@@ -59,7 +59,7 @@ def train(
         precision=precision,
         seed=seed,
         threads=threads,
-        from_checkpoint=from_,
+        from_=from_,
     )
     if as_json:
         typer.echo(json.dumps(asdict(done) | {"folder": str(done.folder)}, ensure_ascii=False))

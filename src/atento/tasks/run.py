@@ -79,7 +79,7 @@ def train(
     precision: str | None = None,
     seed: int | None = None,
     threads: int | None = None,
-    from_checkpoint: str | None = None,
+    from_: str | None = None,
 ) -> TrainedRun:
     """Train what the recipe says, into a run folder; an unfinished run is continued exactly.
 
@@ -92,7 +92,7 @@ def train(
             lists; texts are str, or dicts with the key "text". A run goes on only with the same records.
         out: the run folder; `runs/NAME` by default. force: move a folder of another run aside.
         device, precision, seed, threads: win over the recipe.
-        from_checkpoint: "RUN@STEP": a new run begins at that checkpoint of another one.
+        from_: "RUN@STEP": a new run begins at that checkpoint of another one.
 
     Raises:
         RecipeError, DataError, UsageError: before long work. TrainingStopped: by a signal, checkpoint saved.
@@ -108,7 +108,7 @@ def train(
     memory = by_split(data)
     loaded = load_recipe(recipe, given, memory=memory)
     device = resolve_device(device)
-    begins = None if from_checkpoint is None else branch_point(from_checkpoint)
+    begins = None if from_ is None else branch_point(from_)
     default: str | Path = Path("runs") / loaded.recipe.name
     if isinstance(recipe, str | Path) and loaded.path is not None and Path(recipe).is_dir():
         default = recipe  # a run, which goes on
