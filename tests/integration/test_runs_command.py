@@ -53,6 +53,8 @@ def test_w7_show_names_the_checkpoint_in_use_and_not_the_last_validation(server:
     assert f"the best checkpoint, step {best}, nll {valid[best]:.2f} ({locate(run)})" in shown
     assert f"nll {valid[best]:.2f} at step {best}, of 16 validations" in shown
     assert f"nll {end['test_nll']:.2f}" in shown.split("test ")[1].splitlines()[0]
+    assert "validation nll" in shown and "encoder-decoder, 16 wide, 1 + 1 layers, 11,392 parameters" in shown
+    assert "360 pieces, bpe" in shown and record["vocabulary"] == 360
     assert "16 of 16, finished in " in shown and "translation, recipe tiny" in shown
 
 

@@ -10,6 +10,7 @@ import typer
 from atento.cli.completion import runs_words
 from atento.cli.options import AsJson
 from atento.cli.outputs import output_file
+from atento.errors import counted
 
 if TYPE_CHECKING:
     from atento.inspection.curves import Panel
@@ -131,9 +132,10 @@ def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
     time = "" if record.seconds is None else f" in {duration(record.seconds)}"
     yield "steps", f"{record.step:,}{of}, {'finished' if record.finished else 'unfinished'}{time}"
     yield "network", _network(record)
-    tokenizer = recipe.tokenizer
-    size = f"{tokenizer.kind}, {tokenizer.vocab_size:,} asked for"
-    yield "tokenizer", size if tokenizer.path is None else tokenizer.path
+    vocabulary = record.network.get("vocab_size")
+    if isinstance(vocabulary, int):
+        path = recipe.init or recipe.tokenizer.path
+        yield "vocabulary", f"{vocabulary:,} pieces, {recipe.tokenizer.kind if path is None else f'that of {path}'}"
     if used is None:
         yield "in use", "no checkpoint yet"
     else:
@@ -144,13 +146,10 @@ def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
         yield "best", f"{record.metric} {_number(best.value)} at step {best.step:,}, of {count} validations"
     if record.test:
         yield "test", ", ".join(f"{name} {_number(value)}" for name, value in record.test.items() if name != "loss")
-    for label, name, kind in (
-        ("training loss", "loss", "train"),
-        ("validation nll", "nll", "valid"),
-        (f"validation {record.metric}", record.metric, "valid"),
-    ):
+    curves = {"training loss": ("loss", "train"), "validation nll": ("nll", "valid")}
+    for label, (name, kind) in (curves | {f"validation {record.metric}": (record.metric, "valid")}).items():
         values = [value for _, value in record.curve(name, kind)]
-        if values and (label != "validation nll" or record.metric != "nll"):
+        if values:
             yield label, f"{_number(values[0])} {sparkline(values)} {_number(values[-1])}"
     yield "checkpoints", ", ".join(record.checkpoints) or "none"
     if record.damaged:
@@ -158,17 +157,16 @@ def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
 
 
 def _network(record: "RunRecord") -> str:
-    """Arrangement and sizes; of a model that training started from only the name is known here."""
-    network, recipe = record.recipe.network, record.recipe
+    """Arrangement and sizes: those of the checkpoint in use, else the recipe's."""
+    sizes = {**vars(record.recipe.network), **record.network}
+    kind, depth = sizes["architecture"], sizes["n_layers"]
     count = record.facts.get("parameters")
-    parameters = f", {count:,} parameters" if isinstance(count, int) else ""
-    if recipe.init is not None:
-        return f"that of {recipe.init}{parameters}"
-    if network.architecture in ("cbow", "elmo"):
-        return f"{network.architecture}, {network.d_model} wide{parameters}"
-    both = network.architecture in ("encoder-decoder", "recurrent-seq2seq")
-    layers = f"{network.n_layers} + {network.decoder_layers}" if both else f"{network.n_layers}"
-    return f"{network.architecture}, {network.d_model} wide, {layers} layers{parameters}"
+    told = [kind, f"{sizes['d_model']} wide"]
+    if kind in ("encoder-decoder", "recurrent-seq2seq"):
+        told.append(f"{depth} + {sizes['n_decoder_layers'] or depth} layers")
+    elif kind != "cbow":
+        told.append(counted(depth, "layer"))
+    return ", ".join([*told, *([f"{count:,} parameters"] if isinstance(count, int) else [])])
 
 
 def _compare(folders: Sequence[Path], as_json: bool) -> None:

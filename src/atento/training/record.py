@@ -45,6 +45,7 @@ class RunRecord:
     Attributes:
         recipe: as resolved when the run last started.
         events: those of `metrics.jsonl`, oldest first.
+        network: that of the checkpoint in use, as its `config.json` has it; empty while there is none.
         in_use: None while there is no checkpoint that verifies.
         checkpoints, damaged: names of folders, oldest first.
         facts: of the last start: versions, command, machine; parameters, steps, examples.
@@ -54,6 +55,7 @@ class RunRecord:
     folder: Path
     recipe: Recipe
     events: list[dict[str, Any]]
+    network: Mapping[str, Any]
     in_use: InUse | None
     checkpoints: list[str]
     damaged: list[str]
@@ -129,6 +131,7 @@ class RunRecord:
             "steps": self.steps,
             "finished": self.finished,
             "seconds": self.seconds,
+            "vocabulary": self.network.get("vocab_size"),
             "parameters": self.facts.get("parameters"),
             "metric": self.metric,
             "best": None if best is None else best._asdict(),
@@ -161,10 +164,11 @@ def read_run(folder: Path) -> RunRecord:
     events = read_journal(journal) if journal.exists() else []
     metric = recipe.metrics[0] if recipe.metrics else "nll"
     choice = chosen(folder)
-    used = None
+    used, network = None, {}
     if choice is not None:
         manifest = read_manifest(choice.path)
         score = read_json(choice.path, manifest, STATE).get("score")
+        network = read_json(choice.path, manifest, "config.json").get("network", {})
         used = InUse(choice.word, choice.path, manifest.step, None if score is None else signed(metric, float(score)))
     every = found(folder / "checkpoints")
     names = sorted(path.name for path in (folder / "checkpoints").glob("step-*.bad*"))
@@ -172,6 +176,7 @@ def read_run(folder: Path) -> RunRecord:
         folder=folder,
         recipe=recipe,
         events=events,
+        network=network,
         in_use=used,
         checkpoints=[item.path.name for item in reversed(every)],
         damaged=names,
