@@ -12,6 +12,7 @@ from atento.config.network import NetworkConfig
 from atento.errors import UsageError
 from atento.networks import EncoderDecoder
 from atento.notes import (
+    RougeScorer,
     attention,
     beam_search,
     corpus_bleu,
@@ -252,3 +253,33 @@ def test_bleu_equals_nltk(pairs, two_orders):
     assert corpus_bleu(references, hypotheses, weights) == pytest.approx(theirs, rel=1e-12, abs=1e-300)
     one = nltk.sentence_bleu(references[0], hypotheses[0], weights=weights)
     assert sentence_bleu(references[0], hypotheses[0], weights) == pytest.approx(one, rel=1e-12, abs=1e-300)
+
+
+def test_rouge_scorer_of_the_notes_pairs_k5():
+    """Spec section 3 and error 3; a score is read by name, as theirs is."""
+    scorer = RougeScorer(["rouge1", "rouge2"])
+    second = scorer.score("another test sentence", "a different test sentence")
+    assert list(second) == ["rouge1", "rouge2"]
+    assert second["rouge1"] == pytest.approx((0.5, 2 / 3, 4 / 7)) and second["rouge2"].fmeasure == pytest.approx(0.4)
+    assert RougeScorer(["rouge1"]).score("é", "é")["rouge1"].recall == 1.0
+    with pytest.raises(UsageError, match="unknown ROUGE measure 'rouge3'"):
+        RougeScorer(["rouge3"])
+    with pytest.raises(UsageError, match="`targets` must hold at least one reference: got none"):
+        scorer.score_multi([], "a")
+
+
+@pytest.mark.parity
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.sampled_from(["running", "runs", "cat", "cats", "the"]), max_size=8), st.booleans(), st.data())
+def test_rouge_scorer_equals_rouge_score(words, stemmed, data):
+    """The same call on the package that the notes use, with a stemmer and without, of one reference and of several."""
+    theirs = pytest.importorskip("rouge_score.rouge_scorer")
+    pytest.importorskip("nltk")
+    other = st.lists(st.sampled_from(["running", "runs", "cat", "cats", "the"]), max_size=8).map(" ".join)
+    targets, prediction = data.draw(st.lists(other, min_size=1, max_size=3)), " ".join(words)
+    kinds = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
+    ours, reference = RougeScorer(kinds, use_stemmer=stemmed), theirs.RougeScorer(kinds, use_stemmer=stemmed)
+    for name, one in reference.score(targets[0], prediction).items():
+        assert ours.score(targets[0], prediction)[name] == pytest.approx(tuple(one), abs=1e-12)
+    for name, one in reference.score_multi(targets, prediction).items():
+        assert ours.score_multi(targets, prediction)[name].fmeasure == pytest.approx(one.fmeasure, abs=1e-12)
