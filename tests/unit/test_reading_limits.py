@@ -14,7 +14,7 @@ from atento.config.recipe import SourceConfig
 from atento.data.source_lines import scan
 from atento.data.texts import read_texts
 from atento.errors import DataError
-from atento.text.limits import RATIO, WINDOW, free_memory, limited
+from atento.limits import RATIO, WINDOW, free_memory, limited
 
 MIB = 1 << 20
 LINE = b"o gato pulou " * 100 + b"\n"

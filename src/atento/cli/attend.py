@@ -9,6 +9,7 @@ import typer
 from atento.cli.completion import words
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, running
 from atento.cli.outputs import output_file
+from atento.cli.progress import tell_waiting
 
 ENDINGS = (".html", ".svg", ".png", ".json")
 
@@ -68,6 +69,7 @@ def _texts(out: str, target: str | None) -> list[str]:
     from atento.data.sources import read_lines
     from atento.errors import DataError, counted
 
+    tell_waiting("-")
     lines = [line for line in read_lines("-") if line.strip()]
     if not lines or (len(lines) > 1 and (target is not None or Path(out).suffix.lower() != ".html")):
         only = "" if not lines else "; a page (.html) takes several, without --target"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from atento.errors import DataError
-from atento.text.limits import limited
+from atento.limits import limited
 
 LINE_LIMIT = 16 * 1024 * 1024  # bytes; one broken file must not fill the memory
 _BOM = b"\xef\xbb\xbf"
@@ -105,7 +105,7 @@ def read_lines(path: str | Path, *, bad: list[str] | None = None) -> list[str]:
 
 @contextmanager
 def open_binary(path: Path, name: str) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, unpacking `.gz` on the way, under the limits of `atento.text.limits`.
+    """Open a regular file for reading, unpacking `.gz` on the way, under the limits of `atento.limits`.
 
     Raises:
         DataError: missing, a directory, a pipe or a device, not readable, or named `.gz` without being gzip. While

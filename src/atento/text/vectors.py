@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.errors import AtentoError, DataError, UsageError, nearest
-from atento.text.limits import limited
+from atento.limits import limited
 
 _WORD_LIMIT = 1 << 16  # bytes of one word
 _LINE_LIMIT = 1 << 24  # bytes of one line of text
