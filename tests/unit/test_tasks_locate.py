@@ -135,6 +135,24 @@ def test_a_model_folder_is_written_whole(tmp_path: Path) -> None:
         read_model(folder)
 
 
+def test_w3_a_file_in_a_folder_belongs_to_the_model_too(tmp_path: Path) -> None:
+    """sentence-transformers keeps its pooling in a folder: written, verified, and nothing beside it."""
+    files = {"1_Pooling/config.json": b"{}"}
+    folder = write_model(tmp_path / "model", CONFIG, WEIGHTS, files)
+    assert read_model(folder).config == CONFIG
+    (folder / "1_Pooling" / "config.json").write_bytes(b"[]")
+    with pytest.raises(CheckpointError, match=r"1_Pooling/config.json was altered"):
+        read_model(folder)
+    (folder / "1_Pooling" / "config.json").write_bytes(b"{}")
+    (folder / "1_Pooling" / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"1_Pooling/notes.txt does not belong to it"):
+        read_model(folder)
+    (folder / "1_Pooling" / "notes.txt").unlink()
+    (folder / "2_Normalize").mkdir()
+    with pytest.raises(CheckpointError, match=r"2_Normalize does not belong to it"):
+        read_model(folder)
+
+
 def test_what_fails_while_writing_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     for target in (
