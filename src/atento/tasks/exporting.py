@@ -91,7 +91,7 @@ def generation_files(
 
 
 def _decoding(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bool) -> dict[str, Any]:
-    """How to decode, in their words; least risk and stop strings have none, and are left out."""
+    """How to decode, in their words; least risk, a shrinking beam and stop strings have none, and are left out."""
     data: dict[str, Any] = {"do_sample": decoding.samples, "num_beams": 1}
     if decoding.samples:
         data |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
