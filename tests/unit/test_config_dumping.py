@@ -177,6 +177,7 @@ def test_schema_allows_the_short_forms() -> None:
     schema = recipe_schema()
     data = schema["$defs"]["DataConfig"]["properties"]
     assert {"$ref": "#/$defs/SourceConfig"} in data["train"]["anyOf"]
+    assert any(part.get("type") == "string" for part in data["train"]["anyOf"])
     assert {"type": "string"} in schema["properties"]["metrics"]["anyOf"]
     assert any(part.get("type") == "string" for part in schema["properties"]["tokenizer"]["anyOf"])
     assert any("transformer-tiny" in part.get("enum", ()) for part in schema["properties"]["network"]["anyOf"])

@@ -52,6 +52,15 @@ def test_what_was_given_in_the_same_place_or_above_stays() -> None:
     assert few.recipe.data.held_out == 30 and "up to 30 training records" in few.warnings[0]
 
 
+def test_a_path_alone_is_a_text_file() -> None:
+    short, whole = (load_recipe("micro-world-lm", [given], environment={}) for given in ("data.train=book.txt", BOOK))
+    assert short.recipe == whole.recipe and short.warnings == whole.warnings
+    both = load_recipe("micro-world-lm", ["data.train=[a.txt, {file: b.txt}]"], environment={})
+    assert [source.file for source in both.recipe.data.train] == ["a.txt", "b.txt"] and both.recipe.data.valid == ()
+    with pytest.raises(RecipeError, match=r"data.train.0 is one file with columns, so `source` is missing"):
+        load_recipe("micro-world-en-pt", ["data.train=pairs.tsv"], environment={})
+
+
 def test_a_recipe_that_extends_and_the_environment_count_as_given_later(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: micro-world-lm\ndata: {train: {file: book.txt}}\n", encoding="utf-8")
     extended = load_recipe(tmp_path / "mine.yaml", environment={})

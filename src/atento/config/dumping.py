@@ -43,6 +43,8 @@ def recipe_schema() -> dict[str, Any]:
         kinds = definitions.get(target, {}).get("properties", {}).get("kind")
         if target == "TokenizerConfig":
             return [{"type": "string", "description": "the folder of a trained tokenizer"}]
+        if target == "SourceConfig":
+            return [{"type": "string", "description": "the path of a text file"}]
         if target in named or kinds is None:
             return [named[target]] if target in named else []
         return [{word: kinds[word] for word in ("enum", "const") if word in kinds} or {"type": "string"}]
@@ -54,11 +56,11 @@ def recipe_schema() -> dict[str, Any]:
             for arm in arms:
                 short += short_form(arm)
                 if arm.get("type") == "array" and "prefixItems" not in arm:
-                    items = short_form(arm["items"])
+                    items, whole = short_form(arm["items"]), arm["items"]
                     if items:
-                        arm["items"] = {"anyOf": [*items, arm["items"]]}
-                    elif arm is part:
-                        short.append(arm["items"])
+                        arm["items"] = {"anyOf": [*items, whole]}
+                    if arm is part:  # one value stands for the list of it
+                        short += [*items, whole]
             if short:
                 default = {"default": part.pop("default")} if "default" in part else {}
                 definition["properties"][key] = {"anyOf": [*short, *arms], **default}

@@ -75,7 +75,8 @@ def _kinds(sources: Written) -> set[str]:
 def _maps(sources: Written) -> list[dict[str, Any]]:
     """The keys of each source of a split."""
     every = sources.value if isinstance(sources.value, list) else [sources]
-    return [source.value for source in every if isinstance(source.value, dict) and source.value]
+    maps = ({"file": source} if isinstance(source.value, str) else source.value for source in every)
+    return [source for source in maps if isinstance(source, dict) and source]
 
 
 def _given(source: dict[str, Any], key: str) -> bool:

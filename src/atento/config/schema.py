@@ -12,12 +12,12 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from atento.config import presets
 from atento.config.network import NetworkConfig
-from atento.config.recipe import TokenizerConfig
+from atento.config.recipe import SourceConfig, TokenizerConfig
 from atento.config.yaml12 import Written
 from atento.errors import RecipeError, nearest
 
 # A text where a section is expected stands for this one key of it; any other section takes `kind`.
-STANDS_FOR: dict[Any, str] = {TokenizerConfig: "path", NetworkConfig: "preset"}
+STANDS_FOR: dict[Any, str] = {TokenizerConfig: "path", NetworkConfig: "preset", SourceConfig: "file"}
 # Keys a section takes besides its fields.
 _OWN = {"vocab_size": 0}  # a released network's vocabulary is that of a tokenizer which is not the recipe's
 EXTRA_KEYS: dict[Any, tuple[str, ...]] = {NetworkConfig: ("preset",)}
