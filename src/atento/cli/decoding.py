@@ -42,7 +42,13 @@ _FLAGS: dict[str, tuple[Any, Any]] = {
         ],
         None,
     ),
-    "n_best": (Annotated[int | None, typer.Option(min=1, help="So many outputs a line, TAB between them.")], None),
+    "n_best": (
+        Annotated[
+            int | None,
+            typer.Option(min=1, help="So many outputs a line, TAB between them; no text twice but of --sample."),
+        ],
+        None,
+    ),
     "repetition_penalty": (
         Annotated[float | None, typer.Option(help="Above 1: what was written is made less likely.")],
         None,

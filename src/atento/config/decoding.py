@@ -29,7 +29,9 @@ class DecodingConfig:
     ones, below 0 the shortest. It ranks outputs and never lengthens a search.
     """
     n_best: int = 1
-    """How many outputs are given for each text. [at least 1; at most `beam` in a search, `candidates` with `mbr`]"""
+    """How many outputs are given for each text: different texts in a search or with `mbr`, draws as they come with
+    `sample`. [at least 1; at most `beam` in a search, `candidates` with `mbr`]
+    """
     stopping: Literal["fixed", "shrinking"] = "fixed"
     """When beam search ends: `fixed` keeps the beam's width until as many hypotheses have ended, `shrinking` takes a
     place off the beam for each.
