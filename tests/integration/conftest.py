@@ -15,6 +15,8 @@ import pytest
 
 from atento.world import write
 
+CHROMIUM = Path("/usr/bin/chromium")
+SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "COLUMNS": "200", "TERM": "xterm"}
 
@@ -213,3 +215,17 @@ def refused(done: Done, *said: str, status: int = 2) -> None:
     assert done.stderr.splitlines()[-1].startswith("error: ") and done.stderr.count("error: ") == 1
     for text in said:
         assert text in done.stderr, done.stderr
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, for pages as a reader sees them."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs Chromium and playwright: playwright is missing"
+    )
+    if not CHROMIUM.exists():
+        pytest.skip(f"needs Chromium at {CHROMIUM}")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=str(CHROMIUM), args=SWITCHES)
+        yield opened
+        opened.close()

@@ -17,21 +17,6 @@ from atento.inspection.page import attention_page
 from atento.networks import build_network, presets
 
 pytestmark = pytest.mark.integration
-CHROMIUM = Path("/usr/bin/chromium")
-SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="needs Chromium and playwright: playwright is missing"
-    )
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs Chromium at {CHROMIUM}")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=str(CHROMIUM), args=SWITCHES)
-        yield opened
-        opened.close()
 
 
 def weights(rows: int, columns: int, seed: int, causal: bool = False) -> list[np.ndarray]:

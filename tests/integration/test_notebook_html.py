@@ -1,6 +1,5 @@
 """What a notebook shows of records, traces, scores and runs: in a real browser, sandboxed, offline, escaped."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,7 @@ from atento.metrics.score import Score
 from atento.tasks.run import TrainedRun
 
 pytestmark = pytest.mark.integration
-CHROMIUM = Path("/usr/bin/chromium")
-SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 ATTACK = '"></iframe><script>top.hit = 1</script><img src="http://example.org/x" onerror="top.hit = 1">'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="needs Chromium and playwright: playwright is missing"
-    )
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs Chromium at {CHROMIUM}")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=str(CHROMIUM), args=SWITCHES)
-        yield opened
-        opened.close()
 
 
 class Notebook:

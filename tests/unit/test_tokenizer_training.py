@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from atento.config.recipe import TokenizerConfig
-from atento.errors import DataError, TokenizerError
+from atento.errors import DataError, RecipeError, TokenizerError
 from atento.text import Tokenizer, train_tokenizer
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
@@ -141,8 +141,9 @@ def test_odd_texts_train_without_a_crash(kind: str, text: str, size: int) -> Non
 
 
 def test_wrong_use_is_refused() -> None:
-    with pytest.raises(TokenizerError, match=r"^`vocab_size` must lie in 1 \.\.\. 1000000: got 0$"):
-        train("bpe", 0, ["a"])
+    for size in (0, 1_000_001):
+        with pytest.raises(RecipeError, match=rf"^`tokenizer.vocab_size` must lie in 1 to 1,000,000: got {size}$"):
+            train("bpe", size, ["a"])
     with pytest.raises(TokenizerError, match=r"^unknown kind of tokenizer 'unigramm'; did you mean 'unigram'"):
         train("unigramm", 300, ["a"])
     with pytest.raises(TokenizerError, match=r"^training text must be lines, one string each: got a single string$"):

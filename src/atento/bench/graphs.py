@@ -59,7 +59,7 @@ def measure_graphs(
                 work = works[row["sentences"], row["beam"]]
                 steps = row["tokens_per_second"] / len(work.lengths)
                 read = bytes_a_step(SIZES[size], work, precision)
-                row |= {"mib_a_step": round(read / 2**20, 1), "read_gb_s": round(read * steps / 1e9, 1)}
+                row |= {"mib_a_step": round(read / 2**20, 1), "read_gb_s": round(read * steps / 1e9, 3)}
                 row["of_copy"] = round(read * steps / copied, 3)
             yield row
 

@@ -87,7 +87,7 @@ def _open_streams() -> None:
 
 
 def main() -> None:
-    """Run the command line; the entry point of the `atento` script."""
+    """Run the command line (`atento.cli.start` is the entry point of the script)."""
     _open_streams()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends at once with status 130; training has its own answer
     debug = "--debug" in sys.argv

@@ -10,6 +10,7 @@ from atento.errors import RecipeError
 
 Column = int | str
 LARGEST_RATE = 10  # of learning; nothing is learned from about 0.1 on
+MAX_VOCABULARY = 1_000_000  # as `atento.text.training` has it, which knows no recipes
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ class TokenizerConfig:
     whole words (word vectors, ELMo); character and byte need no training.
     """
     vocab_size: int = 8000
-    """How many pieces the tokenizer learns. [at least 1] Some 2,000 for tens of thousands of short sentences, 8,000 to
-    32,000 for more: too many and each is seen too rarely. Where neither it nor a network is written, it fits the
+    """How many pieces the tokenizer learns. [1 to 1,000,000] Some 2,000 for tens of thousands of short sentences, 8,000
+    to 32,000 for more: too many and each is seen too rarely. Where neither it nor a network is written, it fits the
     amount of data.
     """
     shared: bool = True
@@ -123,8 +124,8 @@ class TokenizerConfig:
     """Learn and read lower-case text alone. What is written is then lower-case too. Accents are kept."""
 
     def __post_init__(self) -> None:
-        if self.vocab_size < 1:
-            raise RecipeError(f"`tokenizer.vocab_size` must be at least 1: got {self.vocab_size}")
+        if not 1 <= self.vocab_size <= MAX_VOCABULARY:
+            raise RecipeError(f"`tokenizer.vocab_size` must lie in 1 to {MAX_VOCABULARY:,}: got {self.vocab_size}")
 
 
 @dataclass(frozen=True)
