@@ -51,6 +51,18 @@ def test_it_starts_with_the_models_weights_tokenizer_and_sizes(server: ForkServe
     assert tokenizer == (tuning / "model" / "tokenizer.json").read_bytes()
 
 
+def test_card_and_licence_of_the_model_go_with_what_is_trained_from_it(server: ForkServer, tuning: Path) -> None:
+    (tuning / "model" / "MANIFEST.json").unlink()  # the folder is another's, with words of its own
+    (tuning / "model" / "README.md").write_text("# Theirs\n\nOnly for reading.\n", encoding="utf-8")
+    (tuning / "model" / "LICENSE").write_text("Their terms.\n", encoding="utf-8")
+    assert server.run(*TUNE, "training.steps=2", "--out", "tuned", cwd=tuning).status == 0
+    assert server.run(*TUNE, "training.steps=4", "--out", "tuned", cwd=tuning).status == 0  # the checkpoint's are kept
+    out = atento.load(tuning / "tuned").save(tuning / "saved")
+    assert (out / "LICENSE").read_text(encoding="utf-8") == "Their terms.\n"
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("# Theirs\n\nOnly for reading.\n") and "Trained with Atento" in card
+
+
 def test_it_goes_on_without_the_model_it_started_from(server: ForkServer, tuning: Path) -> None:
     """Killed, and the model gone or another: once there is a checkpoint, the run is its own."""
     assert server.run(*TUNE, "--out", "whole", cwd=tuning).status == 0

@@ -29,6 +29,7 @@ from atento.tasks.language_modeling import template_for
 from atento.tasks.locate import FoundModel, check_weights, fine_tuned, initial_model, lengthened, read_model
 from atento.tasks.prepare import Data, network_for, read_data, tokenizer_for
 from atento.tasks.run_folder import end_event, open_folder, scores_on_test, write_environment
+from atento.tasks.saving import terms
 from atento.tasks.table import TASKS
 from atento.text.tokenizer import Tokenizer
 from atento.training.average import average_run
@@ -180,7 +181,7 @@ def _train(
         validate=None if valid is None else lambda: task.validate(network, tokenizer, valid, recipe),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
         model_config=model_config(recipe, network_to_dict(config), template_for(recipe.task, tokenizer)),
-        model_files=tokenizer.files(),
+        model_files=tokenizer.files() | terms(None if start is None else start.path),
         identity={**identity, "tokenizer": tokenizer.fingerprint},
         journal=files.enter_context(Journal(folder / "metrics.jsonl")),
         reporter=reporter,

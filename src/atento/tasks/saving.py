@@ -90,9 +90,14 @@ def is_carried(name: str) -> bool:
     return name == CARD or name in _CARRIED or _LICENCE.fullmatch(name) is not None
 
 
+def terms(source: Path | None) -> dict[str, bytes]:
+    """Card and licence of a model, by file name: they hold for a model that is trained from it, too."""
+    return {name: text for name, text in carried_files(source).items() if name not in _CARRIED}
+
+
 def carried_files(source: Path | None) -> dict[str, bytes]:
-    """What another project's folder says for people and for other tools: card, licence, chat template, decoding."""
-    if source is None or (source / "state.json").exists():
+    """What a model folder says for people and for other tools: card, licence, chat template, decoding."""
+    if source is None:
         return {}
     places = [source, *([source.parent] if (source.parent / "modules.json").exists() else [])]
     found: dict[str, bytes] = {}

@@ -73,7 +73,7 @@ class Run:
     validate: Validate | None
     score_name: str  # which validation score decides what is best
     model_config: Mapping[str, Any]  # config.json
-    model_files: Mapping[str, bytes]  # the tokenizer's files
+    model_files: Mapping[str, bytes]  # the tokenizer's, and card and licence of the model that training starts from
     identity: Mapping[str, Any]  # what must be the same for a run to go on, and what makes it bit-exact
     journal: Journal
     reporter: Reporter
