@@ -362,5 +362,5 @@ def test_the_command_prints_the_page_and_writes_the_folder(tmp_path: Path, capsy
 
 def test_a_folder_that_cannot_be_made_is_found_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(UsageError, match="cannot be written: .* is a file, and a folder is needed"):
+    with pytest.raises(UsageError, match=r"cannot be written: .* is a file, and a folder is needed"):
         bench("positions", names_only=False, run_all=False, seconds=30.0, out=tmp_path / "file" / "folder")
