@@ -295,7 +295,8 @@ def test_r4_a_damaged_checkpoint_falls_back_to_the_one_before(
 ) -> None:
     flip(run / "checkpoints" / "step-00000008" / name)
     used = server.run("translate", "run", "--beam", "1", cwd=place, stdin="A cat.\n")
-    assert used.status == 0 and name in used.stderr and "passed over" in used.stderr
+    assert used.status == 0 and name in used.stderr and "passed over for another checkpoint" in used.stderr
+    assert used.stderr.startswith("warning: ")
     done = server.run(*TINY, "--out", "run", cwd=place)
     assert done.status == 0 and "going on with run from step 4" in done.stderr and name in done.stderr
     assert differences(run, ended) == []
@@ -511,3 +512,20 @@ def test_n1_another_process_with_another_hash_seed_makes_the_same_run(
     assert differences(place / "run-1", ended) == []
     write_tsv(place / "valid.tsv", "valid", 5)
     assert "other data" in server.run(*TINY, "--out", "run-1", cwd=place).stderr
+
+
+def test_force_moves_nothing_before_the_data_are_found_right_nor_what_the_recipe_needs(
+    server: ForkServer, here: Path
+) -> None:
+    """A typed-wrong file once moved a good run aside first, and `--out . --force` the folder with recipe and texts."""
+    (here / "run").unlink()
+    shutil.copytree(here.parent / "trained", here / "run")
+    before = sorted(path.name for path in here.iterdir())
+    done = server.run("train", "tiny.yaml", "data.train.0.file=no.tsv", "--out", "run", "--force", cwd=here)
+    refused(done, "no such file")
+    assert sorted(path.name for path in here.iterdir()) == before and (here / "run" / "checkpoints").is_dir()
+    for out in (".", "..", str(here)):
+        refused(server.run("train", "tiny.yaml", "--out", out, "--force", cwd=here), "--force does not move")
+    elsewhere = server.run("train", here / "tiny.yaml", "--out", here, "--force", cwd=here / "run")
+    refused(elsewhere, "--force does not move")
+    assert sorted(path.name for path in here.iterdir()) == before

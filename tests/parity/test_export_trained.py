@@ -6,6 +6,7 @@ and large, so that outputs differ from text to text; recipe, network and tokeniz
 
 import json
 import warnings
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,26 @@ def test_w3_generate_and_text_generation_go_on_as_we_do(name: str, tmp_path: Pat
     shown = [one[0]["generated_text"].strip() for one in pipe(texts, return_full_text=False, **greedy)]
     assert shown == [text.strip() for text in model.generate(texts, beam=1, max_new_tokens=9)]
     assert len(set(shown)) > 4
+
+
+@pytest.mark.parametrize("name", OF[CAUSAL])
+def test_stock_generate_ends_where_ours_does_if_nobody_says_where(name: str, tmp_path: Path) -> None:
+    """A language model trained here goes on by 128 tokens at most; the export once said as many as it has positions."""
+    model = made(name, tmp_path, beam=1, max_new_tokens=None)
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    settings = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+    places = None if name.startswith("llama") else model.network.config.max_len  # learned positions come to an end
+    assert settings["max_new_tokens"] == min(128, places or 128) and "max_length" not in settings
+
+
+@pytest.mark.parametrize("name", OF[PAIRS])
+def test_a_decoder_as_deep_as_the_encoder_is_exported_however_it_is_said(name: str, tmp_path: Path) -> None:
+    model = made(name, tmp_path)
+    depth = model.network.config.n_layers
+    said = replace(model.network.config, n_decoder_layers=depth)
+    model.network.config = said
+    peer = transformers.AutoModelForSeq2SeqLM.from_pretrained(model.save(tmp_path / "out", layout="huggingface"))
+    assert getattr(peer.config, "decoder_layers", getattr(peer.config, "num_decoder_layers", None)) == depth
 
 
 @pytest.mark.parametrize("name", OF[MASKED])

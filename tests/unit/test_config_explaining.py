@@ -100,6 +100,7 @@ def test_a_list_is_walked_with_or_without_its_place() -> None:
     [
         ("training.stpes", "did you mean 'steps'"),
         ("nothing", "unknown key 'nothing'"),
+        ("learning_rate", "did you mean training.learning_rate?"),
         ("training.steps.x", "it has no keys"),
     ],
 )

@@ -1,6 +1,7 @@
 """`atento`: the application, its commands, and how any failure ends: one sentence and an exit status."""
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -89,6 +90,7 @@ def _open_streams() -> None:
 def main() -> None:
     """Run the command line (`atento.cli.start` is the entry point of the script)."""
     _open_streams()
+    logging.basicConfig(format="warning: %(message)s")  # what the package logs reads as every other warning
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends at once with status 130; training has its own answer
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]

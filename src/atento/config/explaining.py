@@ -77,7 +77,15 @@ def explain(key: str) -> KeyHelp:
         known = [] if cls is None else [*schema.keys_of(cls), *(k for c, k in _OTHER if c is cls)]
         if cls is None or name not in known:
             where = f" in {path}" if path else ""
-            raise RecipeError(f"unknown key {name!r}{where}{nearest(name, known) if known else ': it has no keys'}")
+            meant = [one.key for _, keys in sections() for one in keys if not path and one.key.endswith(f".{name}")]
+            tail = (
+                f"; did you mean {' or '.join(meant)}?"
+                if meant
+                else nearest(name, known)
+                if known
+                else ": it has no keys"
+            )
+            raise RecipeError(f"unknown key {name!r}{where}{tail}")
         path = schema.dotted(path, name)
         made = _help(cls, name, path)
         hint = schema.keys_of(cls).get(name)

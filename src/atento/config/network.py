@@ -301,14 +301,14 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        for name in ("d_model", "d_ff", "n_layers", "max_len"):
+            if getattr(self, name) < 1:
+                raise RecipeError(f"`{name}` must be at least 1: got {getattr(self, name)}")
         if self.n_heads < 1 or (self.d_head is None and self.d_model % self.n_heads):
             raise RecipeError(f"`n_heads` must divide `d_model`: got {self.n_heads} and {self.d_model}")
         if self.d_head is not None and self.d_head < 1:
             raise RecipeError(f"`d_head` must be at least 1: got {self.d_head}")
         self._check_parts()
-        for name in ("d_model", "d_ff", "n_layers", "max_len"):
-            if getattr(self, name) < 1:
-                raise RecipeError(f"`{name}` must be at least 1: got {getattr(self, name)}")
         if not self.norm_eps > 0:
             raise RecipeError(f"`norm_eps` must be above 0: got {self.norm_eps}")
         if max(self.d_model, self.d_ff) > _WIDEST:

@@ -191,8 +191,8 @@ class TrainingConfig:
     weights.
     """
     average: int = 0
-    """How many of the last checkpoints are averaged at the end; the average is used where it scores better. [0 or more;
-    0: none] 4 or 5 often gain some tenths of BLEU; needs `keep` to be as large.
+    """How many of the last checkpoints are averaged at the end; as many are kept, and the average is used where it
+    scores better. [0 or more; 0: none] 4 or 5 often gain some tenths of BLEU.
     """
     early_stop: int = 0
     """Stop after so many validations without a better score. [0 or more; 0: never]"""

@@ -8,7 +8,7 @@ function caption() {
     : joined ? `${joined} of ${many(heads, "head")}` : `head ${state.head}`;
   const name = view.name[0].toUpperCase() + view.name.slice(1);
   if (state.view === "overview") return `${name}, every layer and head: choose one. Rows read columns.`;
-  const reading = view.writes ? "Each row is a target word being written; it reads the columns."
+  const reading = view.writes ? `Each row is a target ${state.merge ? "word" : "token"} being written; it reads the columns.`
     : "Each row reads the columns.";
   return `${name}, layer ${state.layer}, ${head}${view.mask ? ` (mask: ${view.mask})` : ""}. ${reading}`;
 }

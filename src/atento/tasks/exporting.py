@@ -13,6 +13,7 @@ from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError
 from atento.tasks.embedding import EmbeddingConfig
 from atento.tasks.marks import WITH_SOURCE, marks_of
+from atento.tasks.writing import GOING_ON
 from atento.text.exporting import exported_files
 from atento.text.tokenizer import Tokenizer
 
@@ -103,10 +104,8 @@ def _decoding(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bool) -
         data["no_repeat_ngram_size"] = decoding.no_repeat_ngrams
     if decoding.min_new_tokens:
         data["min_new_tokens"] = decoding.min_new_tokens
-    places = _places(network)
-    if places is not None and not seq2seq:
-        return data | {"max_length": places}  # prompt and output share them
-    return data | {"max_new_tokens": min(decoding.max_new_tokens or _MOST, places or _MOST)}
+    usual = _MOST if seq2seq else GOING_ON
+    return data | {"max_new_tokens": min(decoding.max_new_tokens or usual, _places(network) or usual)}
 
 
 def sentence_files(network: NetworkConfig, embedding: EmbeddingConfig) -> dict[str, bytes]:

@@ -17,7 +17,7 @@ from atento.data.held_out import held_out
 from atento.data.memory import Records, called
 from atento.data.sources import fingerprint, overlap, read_pairs
 from atento.data.texts import read_texts, repeated
-from atento.errors import DataError, RecipeError, UsageError
+from atento.errors import DataError, RecipeError, UsageError, counted
 from atento.tasks.marks import marks_of
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
@@ -177,7 +177,7 @@ def batches_for(
     kept = [i for i, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
     blank = sum(not s or not t for s, t in zip(source, target))
     long = len(source) - len(kept) - blank
-    for count, why in ((blank, "a side has no tokens"), (long, f"longer than {longest} tokens")):
+    for count, why in ((blank, "a side has no tokens"), (long, f"longer than {counted(longest, 'token')}")):
         if count:
             say(f"warning: {count} of {len(source)} training pairs left out: {why}")
     if not kept:

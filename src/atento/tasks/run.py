@@ -116,7 +116,9 @@ def train(
     folder = Path(default if out is None else out)
     if folder.name in ("", ".."):  # a folder is moved aside by its name
         folder = folder.resolve()
-    aside = open_folder(folder, force)
+    if force:  # found wrong before anything is moved
+        read_data(loaded.recipe, loaded.folder, lambda _: None, memory)
+    aside = open_folder(folder, force, _files(loaded))
     with RunLock(folder), thread_scope(threads), ExitStack() as files:
         log = files.enter_context((folder / "train.log").open("a", encoding="utf-8", newline="\n"))
         reporter = Reporter(0, log=log, bar=False)
@@ -124,6 +126,18 @@ def train(
             reporter.line(line)
         keep_programs()
         return _train(loaded, memory, begins, folder, device, threads, reporter, files)
+
+
+def _files(loaded: LoadedRecipe) -> list[Path]:
+    """The recipe's own file and those of its data."""
+    data = loaded.recipe.data
+    names = (
+        name
+        for source in (*data.train, *data.valid, *data.test)
+        for name in ((source.source, source.target) if source.file is None else (source.file,))
+    )
+    own = [] if loaded.path is None else [loaded.path]
+    return own + [loaded.folder / name for name in names if isinstance(name, str)]
 
 
 def _check_network(recipe: Recipe, config: NetworkConfig, device: str) -> None:

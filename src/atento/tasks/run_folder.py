@@ -5,7 +5,7 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,23 @@ from atento.training.lock import RunLock
 BEFORE_THE_RUN = (".lock", "train.log", "recipe.yaml", ".recipe.yaml-", ".run.json-")
 
 
-def open_folder(folder: Path, force: bool) -> Path | None:
-    """Make sure of a folder for the run; where the old one was moved to, if it was."""
+def open_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path | None:
+    """Make sure of a folder for the run; where the old one was moved to, if it was.
+
+    Args:
+        force: move what stands in the way aside.
+        used: the recipe and its data: a folder that holds one of them, or the current directory, is never moved.
+
+    Raises:
+        UsageError: it cannot be made, or holds something else than a run.
+    """
     aside = None
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"the run folder {folder} is a file; give another with --out")
-    if force and folder.exists() and any(folder.iterdir()):
+    if force and folder.exists() and any(not path.name.startswith(BEFORE_THE_RUN) for path in folder.iterdir()):
+        for place in (Path.cwd(), *used):
+            if place.resolve().is_relative_to(folder.resolve()):
+                raise UsageError(f"--force does not move {folder}: {place} is in it. Give another folder with --out")
         with RunLock(folder):  # refused while another process trains there
             pass
         try:

@@ -220,7 +220,7 @@ def _pass_over(path: Path, error: CheckpointError, set_aside: bool, told: set[Pa
     damaged = _is_damaged(error)
     if path not in told:
         told.add(path)
-        _log.warning("%s; it is passed over", error)
+        _log.warning("%s; it is passed over for another checkpoint", error)
     if not (damaged and set_aside):
         return
     number = 0
