@@ -139,12 +139,20 @@ def test_what_is_refused_before_any_work() -> None:
         train("tiny.yaml", {"data.train": [{"file": "train.tsv", "source": 0, "target": 1}]}, out="run")
 
 
-def test_force_can_move_the_folder_one_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
+def test_force_moves_a_run_that_one_stands_in_and_no_other_such_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mine", "run"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
     Path("letter.txt").write_text("Dear", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"--force does not move .*mine: .*mine is in it"):
+        train(tmp_path / "tiny.yaml", out=".", force=True, threads=1)
+    assert Path("letter.txt").exists()
+    monkeypatch.chdir(tmp_path / "run")
+    train(tmp_path / "tiny.yaml", out=".", threads=1)
     train(tmp_path / "tiny.yaml", out=".", force=True, threads=1)
-    assert (tmp_path / "here" / "run.json").exists() and (tmp_path / "here.old-1" / "letter.txt").exists()
+    assert (tmp_path / "run" / "run.json").exists() and (tmp_path / "run.old-1" / "run.json").exists()
 
 
 def test_what_cannot_be_moved_or_written_is_said(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -78,13 +79,27 @@ def with_decoding(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        command(decoding=_chosen({name: given.pop(name) for name in _FLAGS}), **given)
+        from atento.errors import RecipeError, UsageError
+
+        try:
+            command(decoding=_chosen({name: given.pop(name) for name in _FLAGS}), **given)
+        except RecipeError as error:  # of the options that were made from these flags
+            raise UsageError(_by_flag(str(error))) from None
 
     parameters = [*own[:first], *flags, *own[first:]]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     del run.__wrapped__
     return run
+
+
+def _by_flag(message: str) -> str:
+    """The message with the flags in place of the options made from them."""
+
+    def flag(found: re.Match[str]) -> str:
+        return f"--{found[1].replace('_', '-')}" if found[1] in _FLAGS else found[0]
+
+    return re.sub(r"`(?:decoding\.)?(\w+)`", flag, message.removeprefix("options: "))
 
 
 def _chosen(flags: dict[str, Any]) -> dict[str, Any]:

@@ -88,8 +88,11 @@ def curves_page(panels: Sequence[Panel], title: str) -> bytes:
     page = (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<title>{escape(visible(title))}</title>\n'
-        "<style>body { max-width: 60rem; margin: 1rem auto; font-family: sans-serif } svg { width: 100%; height: auto }"
-        f"</style>\n<h1>{escape(visible(title))}</h1>\n{drawing}</html>\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<style>body { max-width: 60rem; margin: 1rem auto; padding: 0 1rem; font-family: sans-serif } "
+        "h1 { font-size: 1.3rem; overflow-wrap: anywhere } div { overflow-x: auto } "
+        "svg { width: 100%; min-width: 40rem; height: auto }"
+        f"</style>\n<h1>{escape(visible(title))}</h1>\n<div>{drawing}</div></html>\n"
     )
     return page.encode("utf-8")
 

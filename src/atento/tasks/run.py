@@ -229,10 +229,11 @@ def _train(
 def _begin(run: Run, recipe: Recipe, config: NetworkConfig, begins: BranchPoint | None) -> None:
     """Say what will be done; a run that begins at a checkpoint of another one is brought there."""
     batches, told = run.batches, run.identity
+    examples = counted(len(batches), RULES[recipe.task].data.removesuffix("s"))
     run.reporter.line(
-        f"{recipe.name}: {parameter_count(run.stepper.network):,} parameters, {len(batches):,} "
-        f"{RULES[recipe.task].data}, {counted(batches.updates_per_epoch, 'update')} an epoch of about "
-        f"{recipe.training.batch_tokens:,} tokens, {counted(run.steps, 'step')}; {told['device']}, "
+        f"{recipe.name}: {parameter_count(run.stepper.network):,} parameters, {examples}, "
+        f"{counted(batches.updates_per_epoch, 'update')} an epoch of about "
+        f"{counted(recipe.training.batch_tokens, 'token')}, {counted(run.steps, 'step')}; {told['device']}, "
         f"{told['precision']}, {counted(int(told['threads']), 'thread')}; run folder {run.folder}"
     )
     run.journal.cut(0)

@@ -26,7 +26,8 @@ def open_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path | 
 
     Args:
         force: move what stands in the way aside.
-        used: the recipe and its data: a folder that holds one of them, or the current directory, is never moved.
+        used: the recipe and its data: a folder that holds one of them is never moved, nor is the current directory
+            where it is no run.
 
     Raises:
         UsageError: it cannot be made, or holds something else than a run.
@@ -35,7 +36,8 @@ def open_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path | 
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"the run folder {folder} is a file; give another with --out")
     if force and folder.exists() and any(not path.name.startswith(BEFORE_THE_RUN) for path in folder.iterdir()):
-        for place in (Path.cwd(), *used):
+        stood_in = [] if (folder / "run.json").exists() else [Path.cwd()]  # one may stand in a run and move it
+        for place in (*stood_in, *used):
             if place.resolve().is_relative_to(folder.resolve()):
                 raise UsageError(f"--force does not move {folder}: {place} is in it. Give another folder with --out")
         with RunLock(folder):  # refused while another process trains there
