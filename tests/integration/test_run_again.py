@@ -528,4 +528,20 @@ def test_force_moves_nothing_before_the_data_are_found_right_nor_what_the_recipe
         refused(server.run("train", "tiny.yaml", "--out", out, "--force", cwd=here), "--force does not move")
     elsewhere = server.run("train", here / "tiny.yaml", "--out", here, "--force", cwd=here / "run")
     refused(elsewhere, "--force does not move")
+    begun = server.run("train", "tiny.yaml", "--from", "run@last", "--out", "run", "--force", cwd=here)
+    refused(begun, "--force does not move")
+    tuned = server.run("train", "tiny.yaml", "init=run", "--out", "run", "--force", cwd=here)
+    refused(tuned, "--force does not move")
     assert sorted(path.name for path in here.iterdir()) == before
+
+
+def test_a_run_is_begun_anew_by_its_own_name(server: ForkServer, here: Path) -> None:
+    """Messages say `--force begins anew`: so it does, though the recipe stands in the folder that is moved."""
+    (here / "run").unlink()
+    shutil.copytree(here.parent / "trained", here / "run")
+    fewer = server.run("train", "run", "training.steps=4", "--threads", "1", cwd=here)
+    refused(fewer, "Use --force to begin anew")
+    anew = server.run("train", "run", "training.steps=4", "--threads", "1", "--force", cwd=here)
+    assert anew.status == 0, anew.stderr
+    assert "moved the old folder to run.old-1" in anew.stderr and last(here / "run").name == "step-00000004"
+    assert last(here / "run.old-1").name == last(here.parent / "trained").name

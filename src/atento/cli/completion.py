@@ -118,7 +118,7 @@ def note_rows() -> Offers:
 def _keys() -> list[tuple[str, str]]:
     from atento.config.explaining import sections
 
-    return [(one.key, one.meaning.partition(". ")[0]) for _, keys in sections() for one in keys]
+    return [(one.key, one.summary) for _, keys in sections() for one in keys]
 
 
 def _values(key: str) -> list[str]:

@@ -1,7 +1,6 @@
 """`atento config`: a recipe checked, or shown as resolved with where each value comes from; torch is never loaded."""
 
 import json
-import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,6 @@ from atento.cli.options import AsJson
 if TYPE_CHECKING:
     from atento.config.explaining import KeyHelp
     from atento.config.loading import LoadedRecipe
-
-_SENTENCE = re.compile(r"(?<!et al)\. ")  # where one ends
 
 config_app = typer.Typer(no_args_is_help=True, help="Check a recipe, show it resolved, or explain its keys.")
 
@@ -116,7 +113,7 @@ def explain(
         typer.echo(_entry(found.pop(0)))
     width = max((len(one.key) for one in found), default=0)
     for one in found:
-        typer.echo(f"{one.key:<{width}}  {_SENTENCE.split(one.meaning, maxsplit=1)[0].rstrip('.')}")
+        typer.echo(f"{one.key:<{width}}  {one.summary}")
 
 
 def _entry(one: "KeyHelp") -> str:

@@ -23,6 +23,7 @@ _OTHER = {
         "A well-known network to start from; the other keys of this section change it.",
     ),
 }
+_SENTENCE = re.compile(r"(?<!et al)\. ")  # where one ends
 _RANGE = re.compile(r" *\[(?!@)([^\[\]]+)\]")
 
 
@@ -45,6 +46,11 @@ class KeyHelp:
     range: str
     meaning: str
     keys: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the meaning, without its full stop."""
+        return _SENTENCE.split(self.meaning, maxsplit=1)[0].rstrip(".")
 
 
 @cache

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from atento.data.order import permutation
-from atento.errors import DataError
+from atento.errors import DataError, counted
 
 _BLOCK = 25  # records next to each other go together: those of a book follow one another
 _SEED = 20
@@ -37,7 +37,7 @@ def held_out(columns: Mapping[str, list[str]], count: int) -> tuple[dict[str, li
     train = [record for record in records if record not in equal]
     if not train:
         raise DataError(
-            f"`data.held_out` {count} leaves nothing to train on of {len(records)} training "
-            f"record{'s' if len(records) > 1 else ''}; give more data, or `data.valid`"
+            f"`data.held_out` {count} leaves nothing to train on of "
+            f"{counted(len(records), 'training record')}; give more data, or `data.valid`"
         )
     return tuple({name: [r[i] for r in part] for i, name in enumerate(columns)} for part in (train, valid))  # type: ignore[return-value]

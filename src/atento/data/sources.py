@@ -13,7 +13,7 @@ from atento.config.recipe import SourceConfig
 from atento.data.memory import Records, called, held, records_in
 from atento.data.source_lines import iter_lines, open_binary, read_lines, scan
 from atento.data.source_records import Column, Found, pairs_in
-from atento.errors import DataError, RecipeError
+from atento.errors import DataError, RecipeError, counted
 
 __all__ = ["Origins", "Parallel", "iter_lines", "overlap", "read_lines", "read_pairs"]
 
@@ -60,10 +60,9 @@ class Parallel:
         """What was left out, counted, a sentence each; nothing to say gives an empty list."""
         name, said = " / ".join(self.origins.names), []
         if self.empty:
-            said.append(f"{name}: {self.empty} pair{'s' if self.empty > 1 else ''} with an empty side left out")
+            said.append(f"{name}: {counted(self.empty, 'pair')} with an empty side left out")
         if self.skipped:
-            number = len(self.skipped)
-            said.append(f"{name}: {number} bad record{'s' if number > 1 else ''} left out, first {self.skipped[0]}")
+            said.append(f"{name}: {counted(len(self.skipped), 'bad record')} left out, first {self.skipped[0]}")
         return said
 
 

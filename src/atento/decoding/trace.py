@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from atento.decoding.hypothesis import Hypothesis
+from atento.errors import counted
 
 # What became of a candidate.
 KEPT = "kept"
@@ -103,7 +104,7 @@ class Run:
     found: list[list[Hypothesis]] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        return f"Run({self.strategy}, {self.count} sentence{'s' * (self.count != 1)}, {len(self.steps)} steps)"
+        return f"Run({self.strategy}, {counted(self.count, 'sentence')}, {counted(len(self.steps), 'step')})"
 
     def of(self, row: int) -> list[Step]:
         """The steps of one sentence."""
@@ -139,8 +140,8 @@ class Trace:
 
     def __repr__(self) -> str:
         names = ", ".join(run.strategy for run in self.runs[:3]) + ", ..." * (len(self.runs) > 3)
-        count = f"{len(self.runs)} run{'s' * (len(self.runs) != 1)}{': ' if names else ''}{names}"
-        return f"Trace({count}; {sum(len(run.steps) for run in self.runs)} steps)"
+        told = f"{counted(len(self.runs), 'run')}{': ' if names else ''}{names}"
+        return f"Trace({told}; {counted(sum(len(run.steps) for run in self.runs), 'step')})"
 
     def _repr_html_(self) -> str:
         """The page of the first sentence, for notebooks: in a sandboxed frame; a sentence where it is too long."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from atento.errors import MissingPartError, UsageError
+from atento.errors import MissingPartError, UsageError, counted
 from atento.inspection.labels import display_width, shorten, visible
 from atento.inspection.words import Matrix
 
@@ -55,7 +55,7 @@ def _map_of(record: "AttentionRecord", layer: int, head: "Head", kind: str | Non
     if words:
         weights = record.word_weights(layer, head, kind).weights
     depth, heads = len(record.layers(kind)), len(record.layers(kind)[layer])
-    which = f"{head} of {heads} head{'s' * (heads != 1)}" if isinstance(head, str) else f"head {head % heads}"
+    which = f"{head} of {counted(heads, 'head')}" if isinstance(head, str) else f"head {head % heads}"
     rows, columns = ([visible(shorten(group.label, _LABEL_COLUMNS)) for group in side] for side in groups)
     caption = f"{kind_name(record, kind)}, layer {layer % depth}, {which}: rows read columns"
     return _Map(weights, rows, columns, visible(record.title) if record.title else "", caption)

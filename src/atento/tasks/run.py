@@ -118,7 +118,7 @@ def train(
         folder = folder.resolve()
     if force:  # found wrong before anything is moved
         read_data(loaded.recipe, loaded.folder, lambda _: None, memory)
-    aside = open_folder(folder, force, _files(loaded))
+    aside = open_folder(folder, force, [*_files(loaded, folder), *([] if begins is None else [begins.path])])
     with RunLock(folder), thread_scope(threads), ExitStack() as files:
         log = files.enter_context((folder / "train.log").open("a", encoding="utf-8", newline="\n"))
         reporter = Reporter(0, log=log, bar=False)
@@ -128,16 +128,17 @@ def train(
         return _train(loaded, memory, begins, folder, device, threads, reporter, files)
 
 
-def _files(loaded: LoadedRecipe) -> list[Path]:
-    """The recipe's own file and those of its data."""
+def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
+    """The recipe's own file, unless it is that of the run in `folder`, those of its data, and its `init`."""
     data = loaded.recipe.data
     names = (
         name
         for source in (*data.train, *data.valid, *data.test)
         for name in ((source.source, source.target) if source.file is None else (source.file,))
     )
-    own = [] if loaded.path is None else [loaded.path]
-    return own + [loaded.folder / name for name in names if isinstance(name, str)]
+    own = [] if loaded.path is None or loaded.path.resolve() == (folder / "recipe.yaml").resolve() else [loaded.path]
+    start = [] if loaded.recipe.init is None else [loaded.home / loaded.recipe.init]
+    return own + start + [loaded.folder / name for name in names if isinstance(name, str)]
 
 
 def _check_network(recipe: Recipe, config: NetworkConfig, device: str) -> None:
