@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from atento.errors import AtentoError
     from atento.evaluation import evaluate
     from atento.model import Model, load
-    from atento.tasks.run import train
+    from atento.runs.train import train
     from atento.text import Tokenizer
 
 _HOMES = {
@@ -18,7 +18,7 @@ _HOMES = {
     "Tokenizer": "atento.text",
     "evaluate": "atento.evaluation",
     "load": "atento.model",
-    "train": "atento.tasks.run",
+    "train": "atento.runs.train",
 }
 
 

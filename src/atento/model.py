@@ -17,6 +17,9 @@ from atento.config.decoding import DecodingConfig, DecodingOptions
 from atento.config.network import network_to_dict
 from atento.errors import CapabilityError, TokenizerError, UsageError
 from atento.metrics.utilities import embedding_utility
+from atento.models.find import decoding_config, network_config, read_model, read_network, read_tokenizer
+from atento.models.weight_files import MAX_SHARD_SIZE, in_types, type_name, widest
+from atento.models.write import save_model
 from atento.networks import (
     Decoder,
     EncoderDecoder,
@@ -25,24 +28,21 @@ from atento.networks import (
     RecurrentSeq2Seq,
     parameter_count,
 )
-from atento.networks.fast import fast_steps, why_not_fast
-from atento.networks.ledger import Ledger
+from atento.networks.families.load_report import LoadReport
+from atento.networks.steps.fast import fast_steps, why_not_fast
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
 from atento.tasks.embedding import EmbeddingOptions, cosine, embed
 from atento.tasks.generation import go_on, stream
 from atento.tasks.lengths import trained_length
-from atento.tasks.locate import decoding_config, network_config, read_model, read_network, read_tokenizer
 from atento.tasks.options import check_texts, decoding_for, embedding_for, listed, texts_of
-from atento.tasks.saving import save_model
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.translation import stream_translation, translate
-from atento.tasks.weight_files import MAX_SHARD_SIZE, in_types, type_name, widest
 from atento.tasks.word_models import WordModel, embed_words, read_word_model, trained_word_model
 from atento.tasks.writing import Utility, WrittenText
 from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
-from atento.training.memory import keep_freed_memory
+from atento.training.allocator import keep_freed_memory
 
 if TYPE_CHECKING:
     from atento.decoding.trace import Trace
@@ -62,7 +62,7 @@ def load(
     """A model in evaluation mode: a run folder (its best checkpoint), a model folder of our layout or Hugging Face's, a
     hub name, a published ELMo folder, or a word2vec file (.bin, .txt, .vec).
 
-    `model.ledger` says what became of the weights of another project's file.
+    `model.load_report` says what became of the weights of another project's file.
 
     Args:
         device: "auto", "cpu", "cuda" ... precision: "float32", or "float64", "bfloat16" or "int8" where
@@ -85,7 +85,7 @@ def load(
     config = network_config(found.config, found.path)
     decoding_config(found.config, found.path)  # wrong there is found here, not at the first text
     tokenizer = read_tokenizer(found, config)
-    if tokenizer is not None and found.ledger is not None:  # their configurations name not all of these
+    if tokenizer is not None and found.load_report is not None:  # their configurations name not all of these
         unk, mask = tokenizer.specials.get("unk"), tokenizer.specials.get("mask")
         config = replace(config, unk_id=config.unk_id if unk is None else unk, mask_id=mask)
     if dtype is None:
@@ -93,7 +93,7 @@ def load(
         precision = type_name(dtype)
     network = read_network(found, config).to(device=resolve_device(device), dtype=dtype).eval().requires_grad_(False)
     words = trained_word_model(network, tokenizer)
-    made = Model(network, tokenizer, found.config, found.path, found.ledger, words, precision)
+    made = Model(network, tokenizer, found.config, found.path, found.load_report, words, precision)
     made.stored = {name: value.dtype for name, value in found.weights.items()}
     return made
 
@@ -107,11 +107,12 @@ class Model:
         tokenizer: Tokenizer | None,
         config: dict[str, Any],
         path: Path | None,
-        ledger: Ledger | None = None,
+        load_report: LoadReport | None = None,
         words: WordModel | None = None,
         precision: str = "float32",
     ) -> None:
-        self.network, self.tokenizer, self.config, self.path, self.ledger = network, tokenizer, config, path, ledger
+        self.network, self.tokenizer, self.config, self.path = network, tokenizer, config, path
+        self.load_report = load_report
         self.words = words  # of a model that reads words, not pieces
         self.precision = precision
         self.stored: dict[str, torch.dtype] = {}  # the types of the weights in the file that they were read from

@@ -28,7 +28,7 @@ def main() -> None:
     import atento.demo
     import atento.evaluation
     import atento.model
-    import atento.tasks.run
+    import atento.runs.train
     import atento.world  # noqa: F401
 
     assert torch.get_num_threads() == 1 and safetensors and sacrebleu
@@ -104,9 +104,9 @@ def record(path: str) -> None:
 
     real = Seq2SeqBatches.parts
 
-    def parts(self: Seq2SeqBatches, update: int, accumulate: int = 1) -> Iterator[Seq2SeqBatch]:
+    def parts(self: Seq2SeqBatches, update: int, micro_batches: int = 1) -> Iterator[Seq2SeqBatch]:
         rows = [part.tolist() for part in self.rows(update)]
-        found = list(real(self, update, accumulate))
+        found = list(real(self, update, micro_batches))
         digest = hashlib.sha256()
         for part in found:
             for tensor in (part.source, part.target_input, part.labels):
@@ -137,37 +137,37 @@ def data_from_the_start() -> None:
 
     real, taken = Seq2SeqBatches.parts, [0]
 
-    def parts(self: Seq2SeqBatches, update: int, accumulate: int = 1) -> Any:
+    def parts(self: Seq2SeqBatches, update: int, micro_batches: int = 1) -> Any:
         taken[0] += 1
-        return real(self, taken[0] - 1, accumulate)
+        return real(self, taken[0] - 1, micro_batches)
 
     Seq2SeqBatches.parts = parts  # type: ignore[method-assign]
 
 
 def moments_forgotten() -> None:
     """An optimiser that starts anew."""
-    from atento.training.step import Stepper
+    from atento.training.step import Updater
 
-    real = Stepper.load_optimizer_tensors
+    real = Updater.load_optimizer_tensors
 
-    def load(self: Stepper, tensors: dict[str, Any]) -> None:
+    def load(self: Updater, tensors: dict[str, Any]) -> None:
         real(self, {name: value * 0 if name.endswith("exp_avg") else value for name, value in tensors.items()})
 
-    Stepper.load_optimizer_tensors = load  # type: ignore[method-assign]
+    Updater.load_optimizer_tensors = load  # type: ignore[method-assign]
 
 
 def weights_not_restored() -> None:
     """In reduced precision: the working copy still holds the first weights when the run goes on."""
-    from atento.training.step import Stepper
+    from atento.training.step import Updater
 
-    real, calls = Stepper.refresh, [0]
+    real, calls = Updater.refresh, [0]
 
-    def refresh(self: Stepper) -> None:
+    def refresh(self: Updater) -> None:
         calls[0] += 1
         if calls[0] > 1:
             real(self)
 
-    Stepper.refresh = refresh  # type: ignore[method-assign]
+    Updater.refresh = refresh  # type: ignore[method-assign]
 
 
 def interval_forgotten() -> None:

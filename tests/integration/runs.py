@@ -6,7 +6,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from atento.training.catalogue import newest
+from atento.storage.catalogue import newest
 from atento.training.journal import read_journal
 
 CLOCK = ("tokens_per_second", "seconds")  # what is measured, not computed

@@ -17,10 +17,10 @@ SCRIPT = '''
 import json, logging, os, pathlib, shutil, sys
 import torch
 from atento.errors import CheckpointError
-from atento.training import checkpoint
-from atento.training.checkpoint import clean, load_checkpoint, newest, save_checkpoint
+from atento.storage import checkpoint
+from atento.storage.checkpoint import clean, load_checkpoint, newest, save_checkpoint
 from atento.training.journal import Journal, read_journal
-from atento.training.lock import RunLock
+from atento.storage.lock import RunLock
 
 warnings = []
 handler = logging.Handler()

@@ -19,8 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from atento.errors import CheckpointError
-from atento.training.checkpoint import clean, load_checkpoint, newest, save_checkpoint
-from atento.training.retention import retain
+from atento.storage.checkpoint import clean, load_checkpoint, newest, save_checkpoint
+from atento.storage.retention import retain
 
 pytestmark = pytest.mark.integration
 
@@ -174,8 +174,8 @@ STRACE = shutil.which("strace")
 CALLS = ["?mkdir,?mkdirat", "flock", "write", "fsync", "?rename,?renameat,?renameat2", "?rmdir,?unlink,?unlinkat"]
 SAVER = """
 import pathlib, sys, torch
-from atento.training.checkpoint import save_checkpoint
-from atento.training.retention import retain
+from atento.storage.checkpoint import save_checkpoint
+from atento.storage.retention import retain
 tensors = {"w": torch.full((50,), 2.0), "b": torch.full((3,), 2.0, dtype=torch.float64)}
 folder = pathlib.Path(sys.argv[1])
 for again in range(2):

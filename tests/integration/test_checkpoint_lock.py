@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from atento.errors import UsageError
-from atento.training.lock import RunLock
+from atento.storage.lock import RunLock
 
 pytestmark = pytest.mark.integration
 DONE, FAILED = 0, 3

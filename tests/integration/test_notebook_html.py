@@ -13,7 +13,7 @@ from atento.inspection import AttentionRecord
 from atento.inspection.record import NOTEBOOK_WEIGHTS
 from atento.metrics import bleu
 from atento.metrics.score import Score
-from atento.tasks.run import TrainedRun
+from atento.runs.train import TrainedRun
 
 pytestmark = pytest.mark.integration
 ATTACK = '"></iframe><script>top.hit = 1</script><img src="http://example.org/x" onerror="top.hit = 1">'

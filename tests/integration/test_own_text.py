@@ -67,7 +67,7 @@ def test_r1_word_vectors_of_too_little_text(server: ForkServer, here: Path) -> N
     for name, extra in {
         "two": ["data.train={world: train, count: 3}"],
         "off": ["data.train={world: train, count: 1}", "network.cbow.subsample=0"],
-        "tiny": ["data.train={world: train, count: 3}", "training.batch_tokens=1", "training.accumulate=2"],
+        "tiny": ["data.train={world: train, count: 3}", "training.batch_tokens=1", "training.micro_batches=2"],
     }.items():
         done = server.run("train", "micro-world-cbow", *small, *extra, "--out", name, cwd=here)
         assert done.status == 0, (name, done.stderr)

@@ -106,7 +106,15 @@ def test_a_refusal_names_three_differences_and_where_the_rest_stands(
     server: ForkServer, place: Path, run: Path
 ) -> None:
     """Another recipe may differ in thirty keys: three are enough to see that it is another."""
-    seven = ["seed=2", "warmup=7", "clip=2", "label_smoothing=0", "batch_tokens=99", "schedule=cosine", "accumulate=2"]
+    seven = [
+        "seed=2",
+        "warmup=7",
+        "clip=2",
+        "label_smoothing=0",
+        "batch_tokens=99",
+        "schedule=cosine",
+        "micro_batches=2",
+    ]
     done = server.run(*TINY, *(f"training.{one}" for one in seven), "--out", "run", cwd=place)
     assert done.status == 2 and done.stderr.count(" -> ") == 3
     assert "; and 4 more (its recipe is run/recipe.yaml). Give another folder" in done.stderr
@@ -340,7 +348,7 @@ def test_a_damaged_journal_does_not_stop_a_run(server: ForkServer, place: Path, 
 
 
 def test_left_overs_of_killed_commands_are_cleared_away(server: ForkServer, place: Path) -> None:
-    at = {"module": "atento.tasks.run", "function": "tokenizer_for", "number": signal.SIGKILL}
+    at = {"module": "atento.runs.train", "function": "tokenizer_for", "number": signal.SIGKILL}
     assert server.run(*TINY, "--out", "run", cwd=place, fault="signal_in_call", **at).status == -9
     (place / "run" / ".tokenizer-12345").mkdir()
     (place / "run" / "checkpoints" / f".tmp-4-{'0' * 32}").mkdir(parents=True)

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file
 
 from atento.errors import CheckpointError, UsageError
-from atento.tasks.locate import locate
-from atento.training.average import average_run
-from atento.training.checkpoint import load_checkpoint
+from atento.models.find import locate
+from atento.storage.average import average_run
+from atento.storage.checkpoint import load_checkpoint
 from conftest import Done, ForkServer
 from runs import events, last, tensors
 
@@ -203,7 +203,7 @@ def test_average_by_hand(server: ForkServer, run: Path, place: Path) -> None:
 
 
 def test_what_stands_between_the_recipes_steps_is_not_averaged(run: Path, place: Path) -> None:
-    from atento.training.checkpoint import save_checkpoint
+    from atento.storage.checkpoint import save_checkpoint
 
     shutil.copytree(run, place / "run")
     kept = load_checkpoint(place / "run" / "checkpoints" / "step-00000024")

@@ -16,7 +16,12 @@ pytestmark = pytest.mark.integration
 
 # Everything that could go wrong on resuming is on: warm-up, dropout, accumulation, drawn subwords, decoding, averaging.
 HARD = (
-    *("training.log_every=1", "training.accumulate=2", "training.subword_dropout=0.1", "network.attention_dropout=0.1"),
+    *(
+        "training.log_every=1",
+        "training.micro_batches=2",
+        "training.subword_dropout=0.1",
+        "network.attention_dropout=0.1",
+    ),
     *("training.checkpoint_every=3", "training.validate_every=10", "training.average=2", "training.steps=44"),
     *("data.test.0.file=test.tsv", "data.test.0.source=0", "data.test.0.target=1"),
 )
@@ -134,9 +139,11 @@ def test_r1_a_run_killed_behind_its_last_step_is_finished_by_the_same_command(
     server: ForkServer, place: Path, whole: dict[str, Path], kill: int
 ) -> None:
     """While it averages (1), scores the average (2), or reads the best model for the test data (3)."""
-    at = [("atento.tasks.run", "average_run"), ("atento.tasks.run", "_score_of"), ("atento.tasks.run", "read_model")][
-        kill - 1
-    ]
+    at = [
+        ("atento.runs.train", "average_run"),
+        ("atento.runs.train", "_score_of"),
+        ("atento.runs.train", "read_model"),
+    ][kill - 1]
     details = {"module": at[0], "function": at[1], "number": signal.SIGKILL}
     command = train("float32", "--out", "run")
     assert server.run(*command, cwd=place, fault="signal_in_call", **details).status == -signal.SIGKILL
@@ -168,10 +175,10 @@ def test_r1_killed_before_the_first_checkpoint(server: ForkServer, place: Path, 
     """While data are read, the run's own files are written, the tokenizer is trained and the first step is made."""
     command = train("float32", "--out", "run")
     for module, function in (
-        ("atento.tasks.run", "read_data"),
-        ("atento.tasks.identity", "dump_recipe"),
+        ("atento.runs.train", "read_data"),
+        ("atento.runs.run_identity", "dump_recipe"),
         ("atento.tasks.prepare", "train_tokenizer"),
-        ("atento.tasks.run", "network_for"),
+        ("atento.runs.train", "network_for"),
         ("atento.training.loop", "learning_rate"),
     ):
         at = {"module": module, "function": function, "number": signal.SIGKILL}
@@ -240,7 +247,7 @@ def test_r7_a_signal_before_every_single_line_of_the_loop(server: ForkServer, pl
     statuses = []
     for line in range(1, 200):
         run = place / f"run-{line}"
-        at = {"module": "atento.tasks.run", "function": "fit", "count": line, "number": signal.SIGTERM}
+        at = {"module": "atento.runs.train", "function": "fit", "count": line, "number": signal.SIGTERM}
         done = server.run(*command, "--out", str(run), cwd=place, fault="signal_at_line", **at)
         statuses.append(done.status)
         if done.status == 75:
@@ -325,7 +332,7 @@ def test_n2_accumulation_changes_nothing_but_rounding(server: ForkServer, place:
 
     quiet = ["network.dropout=0", "training.steps=20", "training.log_every=1", "training.batch_tokens=400"]
     for parts in (1, 2, 4):
-        command = ["train", "tiny.yaml", *quiet, f"training.accumulate={parts}", "--threads", "1"]
+        command = ["train", "tiny.yaml", *quiet, f"training.micro_batches={parts}", "--threads", "1"]
         done = server.run(*command, "--out", f"run-{parts}", cwd=place)
         assert done.status == 0, done.stderr
     one = place / "run-1"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atento.tasks.locate import locate
+from atento.models.find import locate
 from conftest import ForkServer, refused
 from runs import events
 
@@ -67,8 +67,8 @@ def test_w7_an_averaged_checkpoint_in_use_is_called_so(server: ForkServer, place
     assert record["in_use"]["score"] == state(locate(run))["score"] and record["scores"]["chrf"] is not None
     for path in (run / "checkpoints").glob("step-*/state.json"):  # no validated one is left but the average
         shutil.rmtree(path.parent) if state(path.parent)["step"] != 24 else None
-    from atento.training.catalogue import newest
-    from atento.training.checkpoint import load_checkpoint, save_checkpoint
+    from atento.storage.catalogue import newest
+    from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 
     kept = load_checkpoint(run / "checkpoints" / "step-00000024")
     shutil.rmtree(kept.path)

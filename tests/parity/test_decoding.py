@@ -26,7 +26,7 @@ def sources(count: int = 30) -> tuple[Tensor, Tensor]:
 def varied(network: Pair) -> bool:
     """Outputs that differ, several of whose searches end by themselves."""
     source, real = sources()
-    found = generate(network, source, Beam(5, 1.0, 5), max_new_tokens=LIMIT, min_new_tokens=3, padding_mask=real)
+    found = generate(network, source, Beam(5, 1.0, 5), max_new_tokens=LIMIT, min_new_tokens=3, token_mask=real)
     ended = sum(all(h.finished for h in row) for row in found)
     return 3 <= ended < len(found) and len({tuple(row[0].ids) for row in found}) > 7
 
@@ -75,7 +75,7 @@ def test_h1_h12_greedy_writes_the_same_tokens(pairs: list[tuple[Pair, MarianMTMo
     ours, theirs = pairs[which]
     source, real = sources()
     expected, _ = theirs_generate(theirs, 1, 1.0, 1, 0)
-    found = generate(ours, source, Greedy(), max_new_tokens=LIMIT, padding_mask=real)
+    found = generate(ours, source, Greedy(), max_new_tokens=LIMIT, token_mask=real)
     assert [(h.ids, h.finished) for [h] in found] == [until_end(row) for row in expected.tolist()]
 
 
@@ -97,7 +97,7 @@ def test_h6_h8_h9_beam_finds_the_same_n_best(
     tokens, scores = theirs_generate(theirs, width, penalty, width, least)
     assert scores is not None
     found = generate(
-        ours, source, Beam(width, penalty, width), max_new_tokens=LIMIT, min_new_tokens=least, padding_mask=real
+        ours, source, Beam(width, penalty, width), max_new_tokens=LIMIT, min_new_tokens=least, token_mask=real
     )
     compared = 0
     for row, hypotheses in enumerate(found):

@@ -45,7 +45,7 @@ def test_h1_h12_greedy_equals_transformers(name: str, side: str, tmp_path: Path)
         rows = [ids[real] for ids, real in zip(inputs.ids, inputs.real)]
         for row, ids in enumerate(rows):
             left.ids[row, 9 - len(ids) :] = ids
-    found = generate(network, inputs.ids, Greedy(), max_new_tokens=NEW, padding_mask=inputs.real, eos_id=())
+    found = generate(network, inputs.ids, Greedy(), max_new_tokens=NEW, token_mask=inputs.real, eos_id=())
     wanted = other.generate(  # type: ignore[attr-defined]
         left.ids,
         attention_mask=left.real.long(),
@@ -68,7 +68,7 @@ def test_h12_cached_equals_uncached(name: str, tmp_path: Path) -> None:
     """Each token's log-probability under the cache is that of one uncached pass over the whole."""
     network, _ = load(name, tmp_path)
     inputs = Inputs.padded("left", network.config.pad_id)
-    found = generate(network, inputs.ids, Beam(3), max_new_tokens=NEW, padding_mask=inputs.real, eos_id=())
+    found = generate(network, inputs.ids, Beam(3), max_new_tokens=NEW, token_mask=inputs.real, eos_id=())
     for row, (best, *_) in enumerate(found):
         ids = inputs.ids[row][inputs.real[row]]
         with torch.no_grad():
@@ -86,7 +86,7 @@ def test_h12_what_was_written_is_shown_with_its_prompt(tmp_path: Path) -> None:
     network, _ = load("gpt2", tmp_path)
     inputs = Inputs.padded("right", network.config.pad_id)
     with observe(network) as seen:
-        found = generate(network, inputs.ids, Beam(2), max_new_tokens=3, padding_mask=inputs.real, eos_id=())
+        found = generate(network, inputs.ids, Beam(2), max_new_tokens=3, token_mask=inputs.real, eos_id=())
     weights = seen["decoder", -1]
     read = torch.cat([inputs.ids[0], torch.tensor(found[0][0].ids[:-1])])
     with observe(network) as again, torch.no_grad():

@@ -55,7 +55,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
                 other.final_logits_bias.zero_()
         network: Any = atento.load(saved(other, tmp_path_factory.mktemp("pair")), precision="float64").network
         ids, real = sources(network.config.pad_id, "right" if isinstance(network, EncoderDecoder) else "left")
-        found = generate(network, ids, Beam(WIDTH, n_best=WIDTH), max_new_tokens=LIMIT, padding_mask=real, eos_id=EOS)
+        found = generate(network, ids, Beam(WIDTH, n_best=WIDTH), max_new_tokens=LIMIT, token_mask=real, eos_id=EOS)
         whole = sum(all(h.finished for h in row) for row in found)
         if 2 <= whole < ROWS and len({tuple(row[0].ids) for row in found}) >= 4:
             return network, other, ids, real
@@ -100,7 +100,7 @@ def until_end(row: list[int]) -> tuple[list[int], bool]:
 def test_h1_greedy_writes_the_same_tokens(pair: Pair) -> None:
     network, _, ids, real = pair
     tokens, _ = theirs_writes(pair, 1, 1.0, True)
-    found = generate(network, ids, Greedy(), max_new_tokens=LIMIT, padding_mask=real, eos_id=EOS)
+    found = generate(network, ids, Greedy(), max_new_tokens=LIMIT, token_mask=real, eos_id=EOS)
     assert [(h.ids, h.finished) for [h] in found] == [until_end(row) for row in tokens]
 
 
@@ -110,7 +110,7 @@ def test_h6_h7_h8_h9_beam_writes_the_same_n_best(pair: Pair, penalty: float, unt
     network, _, ids, real = pair
     tokens, scores = theirs_writes(pair, WIDTH, penalty, EARLY[until])
     strategy = Beam(WIDTH, penalty, WIDTH, until=until)
-    found = generate(network, ids, strategy, max_new_tokens=LIMIT, padding_mask=real, eos_id=EOS)
+    found = generate(network, ids, strategy, max_new_tokens=LIMIT, token_mask=real, eos_id=EOS)
     compared = 0
     for row, hypotheses in enumerate(found):
         here = slice(row * WIDTH, (row + 1) * WIDTH)
@@ -142,6 +142,6 @@ def test_h6_h7_h8_h9_beam_writes_the_same_n_best_where_every_output_ends(
     network, _, ids, real = pair
     tokens, _ = theirs_writes(pair, WIDTH, penalty, EARLY[until], forced=EOS)
     strategy = Beam(WIDTH, penalty, WIDTH, until=until)
-    found = generate(network, ids, strategy, max_new_tokens=LIMIT, padding_mask=real, eos_id=EOS, rules=[end_at_last])
+    found = generate(network, ids, strategy, max_new_tokens=LIMIT, token_mask=real, eos_id=EOS, rules=[end_at_last])
     expected = [until_end(one) for one in tokens]
     assert [(h.ids, h.finished) for row in found for h in row] == expected and all(ended for _, ended in expected)

@@ -22,9 +22,9 @@ from atento.config.recipe import TokenizerConfig
 from atento.errors import CapabilityError
 from atento.model import Model
 from atento.networks import build_network
+from atento.runs.train import model_config
 from atento.tasks.language_modeling import template_for
 from atento.tasks.prepare import network_for
-from atento.tasks.run import model_config
 from atento.text import Tokenizer, train_tokenizer
 from atento.world import write
 

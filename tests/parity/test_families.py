@@ -29,10 +29,10 @@ def ours_of(network: Any, inputs: Inputs) -> Output:
         if isinstance(network, EncoderDecoder):
             start = torch.full((3, 1), network.config.start_id)
             written = torch.cat([start, inputs.ids[:, :5].flip(1)], dim=1)
-            return network(inputs.ids, written, source_padding_mask=inputs.real)
+            return network(inputs.ids, written, source_token_mask=inputs.real)
         if isinstance(network, Encoder) and network.config.n_segments > 1:
-            return network(inputs.ids, padding_mask=inputs.real, segment_ids=inputs.segments)
-        out: Output = network(inputs.ids, padding_mask=inputs.real)
+            return network(inputs.ids, token_mask=inputs.real, segment_ids=inputs.segments)
+        out: Output = network(inputs.ids, token_mask=inputs.real)
         return out
 
 
@@ -89,7 +89,7 @@ def test_c6_c8_c9_c16_loaded_equals_transformers(name: str, tmp_path: Path) -> N
     """A folder that `transformers` wrote loads, nothing new, nothing unused, and gives its outputs."""
     other = theirs(name)
     model = atento.load(saved(other, tmp_path / "theirs"))
-    assert model.ledger is not None and not model.ledger.new and not model.ledger.unused
+    assert model.load_report is not None and not model.load_report.new and not model.load_report.unused
     for side in SIDES:
         compare(model.network, other, side)
 

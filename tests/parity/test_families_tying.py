@@ -64,8 +64,8 @@ def test_w4_an_output_matrix_of_its_own_is_used(name: str, tmp_path: Path) -> No
     model, other = atento.load(folder), reloaded(folder)
     assert not torch.equal(other.get_output_embeddings().weight, other.get_input_embeddings().weight)
     compare(model.network, other, "right")
-    assert model.ledger is not None and matrix in model.ledger.untied and matrix not in model.ledger.tied
-    assert f"untied ({', '.join(model.ledger.untied)})" in str(model.ledger)
+    assert model.load_report is not None and matrix in model.load_report.untied and matrix not in model.load_report.tied
+    assert f"untied ({', '.join(model.load_report.untied)})" in str(model.load_report)
     again = model.save(tmp_path / "ours", layout="huggingface")
     compare(model.network, reloaded(again), "right")
     compare(atento.load(model.save(tmp_path / "plain")).network, other, "right")
@@ -85,7 +85,7 @@ def test_w4_a_matrix_that_is_repeated_is_tied(name: str, tmp_path: Path) -> None
     model = atento.load(folder)
     compare(model.network, other, "right")
     matrix = OUTPUTS.get(name, ("lm_head.weight", ""))[0]
-    assert " tied (" in str(model.ledger) and model.network.config.tied_embeddings
+    assert " tied (" in str(model.load_report) and model.network.config.tied_embeddings
     places = {parameter.data_ptr() for parameter in other.parameters()}
     if name != "t5 gated":
         assert matrix in other.state_dict() and other.state_dict()[matrix].data_ptr() in places
@@ -103,7 +103,7 @@ def test_w4_a_reader_with_a_table_of_its_own(name: str, tmp_path: Path) -> None:
     rewritten(folder, lambda weights: weights.update({reader: moved(weights[shared])}))
     model, other = atento.load(folder), reloaded(folder)
     compare(model.network, other, "right")
-    assert model.ledger is not None and model.ledger.untied == [reader]
+    assert model.load_report is not None and model.load_report.untied == [reader]
     compare(model.network, reloaded(model.save(tmp_path / "ours", layout="huggingface")), "right")
 
 
@@ -126,7 +126,7 @@ def test_w4_the_second_bias_of_a_head_is_the_one_that_is_read(name: str, tmp_pat
     rewritten(folder, lambda weights: weights.update({f"{start}.decoder.bias": moved(weights[f"{start}.bias"])}))
     model = atento.load(folder)
     compare(model.network, reloaded(folder), "right")
-    assert model.ledger is not None and model.ledger.replaced == [f"{start}.bias"]
+    assert model.load_report is not None and model.load_report.replaced == [f"{start}.bias"]
 
 
 def test_w4_a_configuration_that_says_untied_needs_the_matrix(tmp_path: Path) -> None:

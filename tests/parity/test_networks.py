@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from atento.attention.masks import causal, padding
 from atento.config.network import NetworkConfig
 from atento.networks import EncoderDecoder, build_network
-from atento.networks.block import Block, make_block
+from atento.networks.stack.block import Block, make_block
 from marian import marian_pair
 
 pytestmark = pytest.mark.parity
@@ -111,7 +111,7 @@ def test_c3_c8_stacks_with_gradients_against_nn_transformer(norm: str) -> None:
         src_key_padding_mask=~REAL,
         memory_key_padding_mask=~REAL,
     )
-    memory = ours.encoder(x, padding_mask=REAL)
+    memory = ours.encoder(x, token_mask=REAL)
     out = ours.decoder(y, memory=memory, memory_padding_mask=REAL)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
     upstream = torch.randn_like(out)
@@ -130,7 +130,7 @@ def test_c6_c7_c8_marian(activation: str) -> None:
     real = SOURCE != 1
     with torch.no_grad():
         expected = theirs(input_ids=SOURCE, attention_mask=real.long(), decoder_input_ids=TARGET)
-        out = ours(SOURCE, TARGET, source_padding_mask=real)
+        out = ours(SOURCE, TARGET, source_token_mask=real)
     order = ours.order
     torch.testing.assert_close(
         out.encoded[real], expected.encoder_last_hidden_state[:, :, order][real], rtol=0, atol=2e-5
@@ -146,7 +146,7 @@ def test_c8_marian_gradients_of_the_embedding() -> None:
     labels = TARGET.roll(-1, 1)
     expected = theirs(input_ids=SOURCE, attention_mask=real.long(), decoder_input_ids=TARGET).logits
     nn.functional.cross_entropy(expected.flatten(0, 1), labels.flatten()).backward()
-    out = ours(SOURCE, TARGET, source_padding_mask=real).logits
+    out = ours(SOURCE, TARGET, source_token_mask=real).logits
     nn.functional.cross_entropy(out.flatten(0, 1), labels.flatten()).backward()
     grad = theirs.model.shared.weight.grad
     assert isinstance(ours, EncoderDecoder) and grad is not None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import atento
 from atento.config.elmo import ELMoConfig
 from atento.errors import MissingPartError, ModelError
-from atento.networks.elmo_hdf5 import load_published, published_config
+from atento.networks.recurrent.elmo_hdf5 import load_published, published_config
 from atento.text.characters import character_batch
 from atento.text.vectors import (
     Vectors,
@@ -164,8 +164,8 @@ def test_c14_the_published_layout_gives_the_published_equations(
     assert not network.training and network.output_weight is None
     ids, real = character_batch(SENTENCES)
     with torch.no_grad():
-        found = network.layers(torch.from_numpy(ids), padding_mask=torch.from_numpy(real)).numpy()
-        hidden = network(torch.from_numpy(ids), padding_mask=torch.from_numpy(real)).hidden.numpy()
+        found = network.layers(torch.from_numpy(ids), token_mask=torch.from_numpy(real)).numpy()
+        hidden = network(torch.from_numpy(ids), token_mask=torch.from_numpy(real)).hidden.numpy()
     for row, mask in enumerate(real):
         stored = {name: array.astype(dtype).astype(np.float64) for name, array in arrays.items()}
         expected = layers_of(stored, tree, ids[row, mask])

@@ -9,7 +9,7 @@ import torch
 
 import atento
 from atento.model import Model
-from atento.networks.transplant import to_decoder
+from atento.networks.surgery.transplant import to_decoder
 from atento.world import write
 
 pytestmark = pytest.mark.parity
@@ -51,7 +51,7 @@ def test_g8_near_in_meaning_is_near(model: Model) -> None:
 
 
 def test_c16_every_tensor_is_used(model: Model) -> None:
-    assert model.ledger is not None and not model.ledger.new and not model.ledger.unused
+    assert model.load_report is not None and not model.load_report.new and not model.load_report.unused
     assert model.config["task"] == "embedding" and model.network.config.pooler
 
 
@@ -86,8 +86,8 @@ def test_m14_real_weights_transplanted(model: Model) -> None:
     """As a language model under a bidirectional mask it still computes what BERT does."""
     from atento.attention.masks import bidirectional
 
-    decoder, ledger = to_decoder(model.network)  # type: ignore[arg-type]
-    assert not ledger.new
+    decoder, load_report = to_decoder(model.network)  # type: ignore[arg-type]
+    assert not load_report.new
     ids = torch.randint(1000, 20000, (2, 12), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         found, wanted = decoder(ids, mask=bidirectional()).hidden, model.network(ids).hidden  # type: ignore[operator]

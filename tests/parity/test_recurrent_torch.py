@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention import observe
-from atento.attention.scored import AdditiveScore, BilinearScore
+from atento.attention.additive import AdditiveScore, BilinearScore
 from atento.config.network import NetworkConfig
 from atento.config.recurrent import CellName, RecurrentConfig
-from atento.networks.recurrent import CELLS, RecurrentStack
-from atento.networks.recurrent_lm import RecurrentLM
-from atento.networks.recurrent_seq2seq import RecurrentDecoder, RecurrentSeq2Seq, SourceAttention
+from atento.networks.recurrent.cells import CELLS, RecurrentStack
+from atento.networks.recurrent.language_model import RecurrentLM
+from atento.networks.recurrent.seq2seq import RecurrentDecoder, RecurrentSeq2Seq, SourceAttention
 from atento.training.loss import cross_entropy
 
 pytestmark = pytest.mark.parity
@@ -200,7 +200,7 @@ def test_a5_a10_c12_c13_logits_and_weights_of_a_padded_batch(form: RecurrentConf
     for side in ("left", "right"):
         source, real = padded(ROWS, side)
         with observe(network) as seen:
-            logits = network(source, torch.tensor(targets), source_padding_mask=real).logits.detach()
+            logits = network(source, torch.tensor(targets), source_token_mask=real).logits.detach()
         for row, ids in enumerate(ROWS):
             expected, weights = reference(network, ids, targets[row])
             torch.testing.assert_close(logits[row], expected, rtol=0, atol=1e-10)
@@ -229,6 +229,6 @@ def test_c17b_perplexity_of_a_language_model(name: CellName) -> None:
         for side in ("left", "right"):
             ids, real = padded([text[:-1] for text in texts], side)
             labels, _ = padded([text[1:] for text in texts], side)
-            hidden = network(ids, padding_mask=real, project=False).hidden[real]
+            hidden = network(ids, token_mask=real, project=False).hidden[real]
             _, nll = cross_entropy(hidden, network.projection, labels[real])
             assert math.exp(float(nll) / int(real.sum())) == pytest.approx(math.exp(nats / count), rel=1e-10)

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from atento.attention import attend, attention_weights, blocked
 from atento.attention.dropout import Randomness, pair_dropout
+from atento.attention.key_ranges import count
 from atento.attention.lowering import LoweredMask, lower
 from atento.attention.masks import (
     Mask,
@@ -32,7 +33,6 @@ from atento.attention.masks import (
     window,
 )
 from atento.attention.relative import ALiBi, Gated, Places, Relations, RelativeMatrix, Shaw, T5Bias
-from atento.attention.spans import count
 
 B, H, S, K = 2, 2, 37, 4
 LENGTHS = [S, 21, 45]  # as many queries as keys, fewer (the last ones of a cache), more (the first see what few may)

@@ -17,7 +17,7 @@ from atento.config.network import NetworkConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.errors import UsageError
 from atento.networks import EncoderDecoder, build_network
-from atento.networks.fast import FastSteps
+from atento.networks.steps.fast import FastSteps
 
 CONFIG = NetworkConfig(vocab_size=11, d_model=8, d_ff=16, n_heads=4, n_layers=2, n_decoder_layers=3, dropout=0.0)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
@@ -32,7 +32,7 @@ def network() -> EncoderDecoder:
 
 
 def run(network: EncoderDecoder) -> Tensor:
-    logits = network(SOURCE, TARGET, source_padding_mask=REAL).logits
+    logits = network(SOURCE, TARGET, source_token_mask=REAL).logits
     assert logits is not None
     return logits.detach()
 
@@ -63,7 +63,7 @@ def test_looking_changes_nothing(network: EncoderDecoder) -> None:
 def test_the_weights_are_those_of_the_equation(network: EncoderDecoder) -> None:
     """The first encoder layer's, recomputed here from its matrices."""
     with observe(network) as seen:
-        network.encode(SOURCE, source_padding_mask=REAL)
+        network.encode(SOURCE, source_token_mask=REAL)
     attention = network.encoder.blocks[0].self_attention
     assert isinstance(attention, MultiHeadAttention)
     x = network.source_inputs.positions(network.embedding(SOURCE))
@@ -169,13 +169,11 @@ def test_what_was_not_observed_is_said(network: EncoderDecoder) -> None:
 def test_under_beam_search_the_best_output_of_each_sentence_is_seen(network: EncoderDecoder, width: int) -> None:
     """Beams reorder and sentences of a batch end at different lengths; what is seen is each one's own forced pass."""
     with observe(network) as seen:
-        found = generate(network, SOURCE, Beam(width), max_new_tokens=[7, 3], padding_mask=REAL)
+        found = generate(network, SOURCE, Beam(width), max_new_tokens=[7, 3], token_mask=REAL)
     for row, (best, *_) in enumerate(found):
         read = best.ids if best.finished else best.ids[:-1]
         with observe(network) as alone:
-            network(
-                SOURCE[row : row + 1], torch.tensor([[CONFIG.start_id, *read]]), source_padding_mask=REAL[row][None]
-            )
+            network(SOURCE[row : row + 1], torch.tensor([[CONFIG.start_id, *read]]), source_token_mask=REAL[row][None])
         steps = len(read) + 1
         for kind, layer in (("encoder", 1), ("decoder", 2), ("cross", 0), ("cross", -1)):
             own = seen[kind, layer][row : row + 1]
@@ -192,7 +190,7 @@ def test_w22_of_a_language_model_the_rows_of_the_prompt_come_first(fast: bool) -
     prompts = [[5, 6, 7], [9], []]
     ids = torch.tensor([[*one, *[0] * (3 - len(one))] for one in prompts])
     with observe(model) as seen:
-        found = generate(FastSteps(model) if fast else model, ids, Greedy(), max_new_tokens=5, padding_mask=ids > 0)
+        found = generate(FastSteps(model) if fast else model, ids, Greedy(), max_new_tokens=5, token_mask=ids > 0)
     for row, (prompt, (best,)) in enumerate(zip(prompts, found)):
         begun = prompt or [CONFIG.start_id]
         with observe(model) as alone:
@@ -208,18 +206,18 @@ def test_w22_of_a_language_model_the_rows_of_the_prompt_come_first(fast: bool) -
 def test_w22_rows_of_a_prefix_come_first_too(network: EncoderDecoder) -> None:
     prefix = torch.tensor([[5, 6], [7, 8]])
     with observe(network) as seen:
-        found = generate(network, SOURCE, Greedy(), max_new_tokens=4, eos_id=(), padding_mask=REAL, prefix_ids=prefix)
+        found = generate(network, SOURCE, Greedy(), max_new_tokens=4, eos_id=(), token_mask=REAL, prefix_ids=prefix)
     read = torch.tensor([[CONFIG.start_id, *before.tolist(), *row[0].ids] for before, row in zip(prefix, found)])
     with observe(network) as whole:
-        logits = network(SOURCE, read, source_padding_mask=REAL).logits
+        logits = network(SOURCE, read, source_token_mask=REAL).logits
     assert logits[:, 2:-1].argmax(-1).tolist() == [row[0].ids for row in found]  # rows 2 + t wrote them
     torch.testing.assert_close(seen["cross", -1], whole["cross", -1][:, :, :-1], rtol=0, atol=1e-5)
 
 
 def test_looking_does_not_change_what_a_search_finds(network: EncoderDecoder) -> None:
-    unseen = generate(network, SOURCE, Beam(3, n_best=2), max_new_tokens=6, padding_mask=REAL)
+    unseen = generate(network, SOURCE, Beam(3, n_best=2), max_new_tokens=6, token_mask=REAL)
     with observe(network):
-        seen = generate(network, SOURCE, Beam(3, n_best=2), max_new_tokens=6, padding_mask=REAL)
+        seen = generate(network, SOURCE, Beam(3, n_best=2), max_new_tokens=6, token_mask=REAL)
     assert seen == unseen
 
 
@@ -230,7 +228,7 @@ def test_a_cached_loop_of_ones_own_is_joined_step_by_step(network: EncoderDecode
     with observe(network) as stepped:
         state = network.begin()
         for t in range(TARGET.shape[1]):
-            network(SOURCE, TARGET[:, t : t + 1], source_padding_mask=REAL, state=state)
+            network(SOURCE, TARGET[:, t : t + 1], source_token_mask=REAL, state=state)
     for kind in ("decoder", "cross"):
         torch.testing.assert_close(stepped[kind, -1], whole[kind, -1], rtol=0, atol=1e-5)
 
@@ -263,7 +261,7 @@ def test_weights_are_seen_while_training(network: EncoderDecoder) -> None:
     def gradients(look: bool) -> list[Tensor]:
         network.zero_grad()
         with observe(network, layers=[0]) if look else nullcontext() as seen:
-            logits = network(SOURCE, TARGET, source_padding_mask=REAL).logits
+            logits = network(SOURCE, TARGET, source_token_mask=REAL).logits
             logits.square().sum().backward()
         if look:
             assert seen["encoder", 0].shape == (2, 4, 5, 5) and not seen["encoder", 0].requires_grad

@@ -51,7 +51,7 @@ def network(family: str) -> Any:
             for parameter in made.parameters():
                 parameter.normal_(std=0.8)
         ids, real = padded(PROMPTS, "right", 0)
-        found = generate(made, ids, Beam(3, 0.6, 3), max_new_tokens=7, padding_mask=real)
+        found = generate(made, ids, Beam(3, 0.6, 3), max_new_tokens=7, token_mask=real)
         if varied([one for row in found for one in row]):
             return made
     raise AssertionError("no random network of two hundred writes outputs worth comparing")
@@ -73,8 +73,8 @@ class Uncached:
         if self.writes_on:
             self.first_tokens = lambda ids, real: torch.tensor([row[keep][-1] for row, keep in zip(ids, real)])
 
-    def begin(self, ids: Tensor, padding_mask: Tensor) -> "Histories":
-        rows = [row[keep].tolist() for row, keep in zip(ids, padding_mask)]
+    def begin(self, ids: Tensor, token_mask: Tensor) -> "Histories":
+        rows = [row[keep].tolist() for row, keep in zip(ids, token_mask)]
         return Histories([row[:-1] if self.writes_on else row for row in rows], [[] for _ in rows])
 
     def step(self, tokens: Tensor, state: "Histories") -> tuple[Tensor, "Histories"]:
@@ -117,7 +117,7 @@ def written(
         ids,
         strategy,
         max_new_tokens=[most[row] for row in order],
-        padding_mask=real,
+        token_mask=real,
         seed=[100 + row for row in order],
         required=[REQUIRED[row] for row in order] if required else None,
     )
@@ -193,5 +193,5 @@ def test_m10_in_float32_only_ties_may_fall_otherwise(family: str, strategy: Any)
             ids, real = padded([PROMPTS[row]] * 2, "right", 0)
             both = [one.ids, other.ids]
             ended = [one.finished, other.finished]
-            first, second = forced_scores(exact, ids, both, padding_mask=real, finished=ended)
+            first, second = forced_scores(exact, ids, both, token_mask=real, finished=ended)
             assert sum(first) == pytest.approx(sum(second), abs=1e-4)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from atento.data import batches as batches_module
 from atento.data.batches import Ragged, Seq2SeqBatches, plan, rounded
-from atento.data.order import hashes, permutation
+from atento.data.shuffle import hashes, permutation
 
 PAD, EOS, START = 0, 3, 2
 rows_of_ids = st.lists(st.lists(st.integers(0, 30_000), max_size=12), max_size=20)
@@ -57,7 +57,7 @@ def test_f1_e8_teacher_forcing_laid_out_by_hand() -> None:
     """Source "… </s>"; the decoder reads <s> and the gold target, and is asked for the gold target and </s>."""
     batch = make([[11, 12, 13], [14]], [[21, 22], [23, 24, 25]]).batch(np.array([1, 0]))
     assert batch.source.tolist() == [[14, EOS, PAD, PAD], [11, 12, 13, EOS]]
-    assert batch.source_padding_mask.tolist() == [[True, True, False, False], [True] * 4]
+    assert batch.source_token_mask.tolist() == [[True, True, False, False], [True] * 4]
     assert batch.target_input.tolist() == [[START, 23, 24, 25], [START, 21, 22, PAD]]
     assert batch.labels.tolist() == [[23, 24, 25, EOS], [21, 22, EOS, -1]]
     assert batch.targets == 7
@@ -72,7 +72,7 @@ def test_l5_the_next_input_is_gold_whatever_was_predicted() -> None:
 def test_ids_that_look_like_padding_are_still_real() -> None:
     """Real is a matter of length, not of the id."""
     batch = make([[PAD, 5, PAD], [6]], [[PAD, PAD], [7]]).batch(np.array([0, 1]))
-    assert batch.source_padding_mask.tolist() == [[True] * 4, [True, True, False, False]]
+    assert batch.source_token_mask.tolist() == [[True] * 4, [True, True, False, False]]
     assert batch.labels.tolist() == [[PAD, PAD, EOS], [7, EOS, -1]] and batch.targets == 5
 
 
@@ -112,23 +112,25 @@ def test_windows_and_parts_of_any_size_lose_nothing(
 
 
 @settings(max_examples=60, deadline=None)
-@given(lengths=lengths, accumulate=st.integers(1, 5), update=st.integers(0, 9))
-def test_accumulation_cuts_the_same_rows(lengths: list[tuple[int, int]], accumulate: int, update: int) -> None:
+@given(lengths=lengths, micro_batches=st.integers(1, 5), update=st.integers(0, 9))
+def test_accumulation_cuts_the_same_rows(lengths: list[tuple[int, int]], micro_batches: int, update: int) -> None:
     source = [[100 + index] * s for index, (s, _) in enumerate(lengths)]
     target = [[100 + index] * t for index, (_, t) in enumerate(lengths)]
     batches = make(source, target)
 
-    def content(accumulate: int) -> list[tuple[list[int], list[int]]]:
+    def content(micro_batches: int) -> list[tuple[list[int], list[int]]]:
         found = []
-        for batch in batches.parts(update, accumulate):
+        for batch in batches.parts(update, micro_batches):
             assert batch.source.shape[0] > 0
-            for ids, real, labels in zip(batch.source, batch.source_padding_mask, batch.labels):
+            for ids, real, labels in zip(batch.source, batch.source_token_mask, batch.labels):
                 found.append((ids[real].tolist(), labels[labels >= 0].tolist()))
         return found
 
     whole = content(1)
-    assert content(accumulate) == whole
-    assert sum(batch.targets for batch in batches.parts(update, accumulate)) == sum(len(labels) for _, labels in whole)
+    assert content(micro_batches) == whole
+    assert sum(batch.targets for batch in batches.parts(update, micro_batches)) == sum(
+        len(labels) for _, labels in whole
+    )
 
 
 def order_of(batches: Seq2SeqBatches, update: int) -> list[list[int]]:
@@ -175,7 +177,7 @@ def test_padding_stays_under_five_percent_at_natural_lengths() -> None:
     for update in range(small.updates_per_epoch):
         for batch in small.parts(update):
             computed += batch.source.numel() + batch.labels.numel()
-            real += int(batch.source_padding_mask.sum()) + batch.targets
+            real += int(batch.source_token_mask.sum()) + batch.targets
     assert small.padding() == pytest.approx(1 - real / computed, abs=1e-12)
 
 

@@ -26,13 +26,13 @@ from atento.bench.encoding_sides import (
 )
 from atento.bench.generation import prompt_lengths
 from atento.bench.graphs import bytes_a_step, measure_graphs
-from atento.bench.turns import Side, Turn, best, middle, peak, take_turns
+from atento.bench.processes import Side, Turn, best, middle, peak, take_turns
 from atento.config import presets
 from atento.decoding import Beam, Greedy
 from atento.errors import AtentoError, CapabilityError
 from atento.model import Model
 from atento.networks import EncoderDecoder
-from atento.networks.products import Precision
+from atento.networks.steps.packed_linear import Precision
 from atento.text import Tokenizer
 
 CELLS = [Work((7,) * 3, beam, 9) for beam in (1, 4)]

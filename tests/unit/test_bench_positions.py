@@ -12,14 +12,16 @@ import pytest
 import torch
 
 from atento.bench import REPORTS
-from atento.bench.positions.answers import QUESTIONS, answers
-from atento.bench.positions.cost import LiveMemory, measure_cost
-from atento.bench.positions.laboratory import Job, links, measure, relative_change, run
-from atento.bench.positions.networks import HYBRID, RELATIVE, SCHEMES, Size, reader, stretched, train, translator
-from atento.bench.positions.numbers import Numbers, reached
-from atento.bench.positions.report import grid_svg, report_positions
-from atento.bench.positions.seeds import interval
-from atento.bench.positions.tasks import (
+from atento.cli.bench import bench, show
+from atento.errors import UsageError
+from atento.laboratory.answers import QUESTIONS, answers
+from atento.laboratory.cost import LiveMemory, measure_cost
+from atento.laboratory.laboratory import Job, links, measure, relative_change, run
+from atento.laboratory.networks import HYBRID, RELATIVE, SCHEMES, Size, reader, stretched, train, translator
+from atento.laboratory.numbers import Numbers, reached
+from atento.laboratory.report import grid_svg, report_positions
+from atento.laboratory.seeds import interval
+from atento.laboratory.tasks import (
     ADJECTIVES,
     ECHO_DISTANCES,
     FIRST,
@@ -34,8 +36,6 @@ from atento.bench.positions.tasks import (
     sentences,
     world,
 )
-from atento.cli.bench import bench, show
-from atento.errors import UsageError
 
 TINY = Size(d_model=16, n_heads=2, length=16, batch=4, texts=4, seeds=2, steps=0.001, cost_length=16, long=0)
 

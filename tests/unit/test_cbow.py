@@ -148,7 +148,7 @@ def test_c15_words_are_numbered_by_count_and_rare_ones_taken_out() -> None:
 def test_c15_a_set_of_words_predicts_by_its_mean() -> None:
     network = made(CONFIG)
     ids, real = torch.tensor([[2, 3, 3], [1, 5, 0]]), torch.tensor([[True, True, True], [True, False, False]])
-    output = network(ids, padding_mask=real)
+    output = network(ids, token_mask=real)
     v = network.vectors
     means = torch.stack([(v[2] + v[3] + v[3]) / 3, v[1]])
     assert output.pooled is not None and output.logits is not None
@@ -318,7 +318,7 @@ def test_r1_no_epoch_and_no_update_is_empty_however_little_text_subsampling_leav
     batches = WindowBatches(windows, budget=1)
     assert batches.updates_per_epoch == 6 and len(batches) == 2
     for update in range(60):
-        for accumulate in (1, 3):
-            assert sum(len(part.centre) for part in batches.parts(update, accumulate)) >= 1
+        for micro_batches in (1, 3):
+            assert sum(len(part.centre) for part in batches.parts(update, micro_batches)) >= 1
     plain = Windows([[0, 1, 2], [3, 4, 5]], 6, PLAIN, seed=1)
     assert plain.expected() == 6.0

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from atento.errors import CheckpointError
-from atento.training.catalogue import found, is_in_use
-from atento.training.checkpoint import best, clean, newest, save_checkpoint
+from atento.storage.catalogue import found, is_in_use
+from atento.storage.checkpoint import best, clean, newest, save_checkpoint
 
 
 def save(folder: Path, step: int, score: float | None = None, run_id: str = "r", fill: float | None = None) -> Path:

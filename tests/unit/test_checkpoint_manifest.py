@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from atento.errors import CheckpointError
-from atento.training.checkpoint import load_checkpoint, newest, save_checkpoint
-from atento.training.manifest import is_plain_name, read_manifest, strict_json, verify, write_manifest
+from atento.storage.checkpoint import load_checkpoint, newest, save_checkpoint
+from atento.storage.manifest import is_plain_name, read_manifest, strict_json, verify, write_manifest
 
 
 def save(folder: Path, step: int) -> Path:

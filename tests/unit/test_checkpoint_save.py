@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from safetensors.torch import save as library_bytes
 
 from atento.errors import CheckpointError
-from atento.training.checkpoint import load_checkpoint, newest, save_checkpoint
-from atento.training.manifest import read_manifest, verify, write_manifest
+from atento.storage.checkpoint import load_checkpoint, newest, save_checkpoint
+from atento.storage.manifest import read_manifest, verify, write_manifest
 
 
 def save(folder: Path, step: int, score: float | None = None, run_id: str = "r", fill: float | None = None) -> Path:
@@ -203,7 +203,7 @@ def failing(name: str, code: int, when: Callable[[int], bool], patch: pytest.Mon
 
 
 def no_waiting(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("atento.training.checkpoint._PAUSES", (0.0, 0.0, 0.0))
+    patch.setattr("atento.storage.checkpoint._PAUSES", (0.0, 0.0, 0.0))
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])

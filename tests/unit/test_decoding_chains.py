@@ -44,7 +44,7 @@ class Chain:
         g = torch.Generator().manual_seed(seed)
         return cls(spread * torch.randn(sentences, LONGEST, STATES, vocab_size, generator=g, dtype=torch.float64))
 
-    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> ChainState:
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> ChainState:
         return ChainState(ids[:, 0], torch.zeros(ids.shape[0], dtype=torch.long), 0)
 
     def step(self, tokens: Tensor, state: ChainState) -> tuple[Tensor, ChainState]:
@@ -255,7 +255,7 @@ class Written:
     def __init__(self, vocab_size: int, rules: dict[tuple[int, ...], dict[int, float]]) -> None:
         self.vocab_size, self.rules = vocab_size, rules
 
-    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> "Histories":
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> "Histories":
         return Histories([()] * ids.shape[0])
 
     def step(self, tokens: Tensor, state: "Histories") -> tuple[Tensor, "Histories"]:

@@ -137,8 +137,8 @@ def test_m7_a_real_network_is_searched_and_agrees_with_a_full_beam() -> None:
     source = torch.tensor([[4, 5, 4], [5, 4, 0]])
     real = source > 0
     for penalty in (0.0, 1.0):
-        found = exact_search(network, source, max_new_tokens=4, padding_mask=real, length_penalty=penalty)
-        wide = generate(network, source, Beam(6**4, penalty), max_new_tokens=4, padding_mask=real)
+        found = exact_search(network, source, max_new_tokens=4, token_mask=real, length_penalty=penalty)
+        wide = generate(network, source, Beam(6**4, penalty), max_new_tokens=4, token_mask=real)
         for one, [other] in zip(found, wide):
             assert one.optimal and one.best is not None
             assert one.best.ids == other.ids and one.best.token_scores == pytest.approx(other.token_scores, abs=1e-9)

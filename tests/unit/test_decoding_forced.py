@@ -81,7 +81,7 @@ def ending(family: str) -> Any:
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter.normal_(std=0.7)
-        found = generate(network, IDS, Beam(4, n_best=4), max_new_tokens=6, padding_mask=REAL)
+        found = generate(network, IDS, Beam(4, n_best=4), max_new_tokens=6, token_mask=REAL)
         if len({h.finished for row in found for h in row}) == 2:
             return network
     raise AssertionError("no random network of fifty ends some of its outputs")
@@ -92,12 +92,12 @@ def ending(family: str) -> Any:
 def test_h9_h11_a_beams_scores_are_recomputed(family: str, strategy: Any) -> None:
     """Every output of an n-best list, token by token, on every family; they sum to its log-probability."""
     network = ending(family)
-    found = generate(network, IDS, strategy, max_new_tokens=6, padding_mask=REAL)
+    found = generate(network, IDS, strategy, max_new_tokens=6, token_mask=REAL)
     for rank in range(max(map(len, found))):
         rows = [row for row in range(3) if rank < len(found[row])]
         some = [found[row][rank] for row in rows]
         scores = forced_scores(
-            network, IDS[rows], [h.ids for h in some], padding_mask=REAL[rows], finished=[h.finished for h in some]
+            network, IDS[rows], [h.ids for h in some], token_mask=REAL[rows], finished=[h.finished for h in some]
         )
         for one, forced in zip(some, scores):
             assert forced == pytest.approx(one.token_scores, abs=1e-9)

@@ -136,7 +136,7 @@ def test_g2_an_encoder_with_its_vocabulary_head_fills_a_text() -> None:
         batch[row, : len(text)], real[row, : len(text)] = text, True
 
     def predict(ids: Tensor) -> Tensor:
-        logits: Tensor = network(ids, padding_mask=real).logits
+        logits: Tensor = network(ids, token_mask=real).logits
         return logits
 
     together = mask_predict(predict, batch, MASK, iterations=4, frozen=~real | (batch != MASK))

@@ -16,7 +16,7 @@ STRATEGIES = [Greedy(), Beam(3, 1.0, 3), Beam(4, 0.0, 2, "shrinking")]
 
 def varied(network: EncoderDecoder) -> bool:
     """Outputs of several lengths, some ended and some cut off: otherwise there is little to compare."""
-    found = generate(network, SOURCE, Beam(3, 1.0, 3), max_new_tokens=12, padding_mask=REAL)
+    found = generate(network, SOURCE, Beam(3, 1.0, 3), max_new_tokens=12, token_mask=REAL)
     every = [h for row in found for h in row]
     return len({len(h.ids) for h in every}) > 3 and len({h.finished for h in every}) == 2 and len(found[0][0].ids) > 4
 
@@ -42,12 +42,12 @@ class Uncached:
         self.network = network
         self.start_id, self.eos_id, self.pad_id = CONFIG.start_id, CONFIG.eos_id, CONFIG.pad_id
 
-    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> "Whole":
-        return Whole(ids, padding_mask, torch.zeros(ids.shape[0], 0, dtype=torch.long))
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> "Whole":
+        return Whole(ids, token_mask, torch.zeros(ids.shape[0], 0, dtype=torch.long))
 
     def step(self, tokens: Tensor, state: "Whole") -> tuple[Tensor, "Whole"]:
         target = torch.cat([state.target, tokens.view(len(tokens), -1)], dim=1)
-        out = self.network(state.source, target, source_padding_mask=state.real).logits
+        out = self.network(state.source, target, source_token_mask=state.real).logits
         assert out is not None
         return out[:, -1], Whole(state.source, state.real, target)
 
@@ -71,15 +71,15 @@ def close(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
 def test_h12_cached_search_equals_uncached(
     network: EncoderDecoder, strategy: Greedy | Beam, prefix: Tensor | None
 ) -> None:
-    options = {"max_new_tokens": [9, 4, 12, 7], "padding_mask": REAL, "prefix_ids": prefix, "min_new_tokens": 1}
+    options = {"max_new_tokens": [9, 4, 12, 7], "token_mask": REAL, "prefix_ids": prefix, "min_new_tokens": 1}
     close(generate(network, SOURCE, strategy, **options), generate(Uncached(network), SOURCE, strategy, **options))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
 def test_h6_v9_the_same_alone_in_a_batch_and_in_another_order(network: EncoderDecoder, strategy: Greedy | Beam) -> None:
-    together = generate(network, SOURCE, strategy, max_new_tokens=10, padding_mask=REAL)
+    together = generate(network, SOURCE, strategy, max_new_tokens=10, token_mask=REAL)
     order = torch.tensor([2, 0, 3, 1])
-    moved = generate(network, SOURCE[order], strategy, max_new_tokens=10, padding_mask=REAL[order])
+    moved = generate(network, SOURCE[order], strategy, max_new_tokens=10, token_mask=REAL[order])
     close(moved, [together[row] for row in order.tolist()])
     for row in range(4):
         alone = generate(network, SOURCE[row : row + 1, : int(REAL[row].sum())], strategy, max_new_tokens=10)
@@ -89,10 +89,10 @@ def test_h6_v9_the_same_alone_in_a_batch_and_in_another_order(network: EncoderDe
 @torch.no_grad()
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
 def test_h9_h11_scores_are_those_of_teacher_forcing(network: EncoderDecoder, strategy: Greedy | Beam) -> None:
-    for row, found in enumerate(generate(network, SOURCE, strategy, max_new_tokens=8, padding_mask=REAL)):
+    for row, found in enumerate(generate(network, SOURCE, strategy, max_new_tokens=8, token_mask=REAL)):
         for h in found:
             forced = torch.tensor([[CONFIG.start_id, *h.ids, *([CONFIG.eos_id] if h.finished else [])]])
-            logits = network(SOURCE[row : row + 1], forced[:, :-1], source_padding_mask=REAL[row : row + 1]).logits
+            logits = network(SOURCE[row : row + 1], forced[:, :-1], source_token_mask=REAL[row : row + 1]).logits
             steps = logits.log_softmax(-1)[0].gather(1, forced[0, 1:, None])[:, 0]
             assert h.token_scores == pytest.approx(steps.tolist(), abs=1e-10)
             assert h.log_prob == pytest.approx(float(steps.sum()), abs=1e-9)
@@ -103,6 +103,6 @@ def test_generating_leaves_no_trace_on_the_network(network: EncoderDecoder) -> N
     before = {name: value.clone() for name, value in network.state_dict().items()}
     generate(network, SOURCE[:1], Greedy(), max_new_tokens=300, eos_id=())
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-    network(SOURCE, SOURCE, source_padding_mask=REAL).logits.sum().backward()
+    network(SOURCE, SOURCE, source_token_mask=REAL).logits.sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in network.parameters())
     network.zero_grad(set_to_none=True)

@@ -17,8 +17,8 @@ from atento.decoding.rules import NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.stream import stream
 from atento.errors import AtentoError
 from atento.networks import build_network
-from atento.networks.fast import FastSteps
-from atento.networks.graphs import GraphSteps
+from atento.networks.steps.fast import FastSteps
+from atento.networks.steps.graphs import GraphSteps
 from test_decoding_chains import Chain
 
 CONFIG = NetworkConfig(vocab_size=23, d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)

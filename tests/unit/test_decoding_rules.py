@@ -161,8 +161,8 @@ def test_the_prompt_counts_where_it_is_asked_to() -> None:
 
     source = torch.tensor([[5, 3, 0], [4, 0, 0], [0, 1, 2]])
     real = torch.tensor([[True, True, False], [True, False, False], [False, True, True]])
-    generate(chain(2), source, Greedy(), max_new_tokens=1, padding_mask=real, rules=[spy])
-    generate(chain(2), source, Sample(n=2), max_new_tokens=[1, 0, 1], padding_mask=real, rules=[spy], seed=1)
+    generate(chain(2), source, Greedy(), max_new_tokens=1, token_mask=real, rules=[spy])
+    generate(chain(2), source, Sample(n=2), max_new_tokens=[1, 0, 1], token_mask=real, rules=[spy], seed=1)
     assert seen == [[[5, 3], [4], [1, 2]], [[5, 3], [5, 3], [1, 2], [1, 2]]]
     assert Banned([[EOS]])(torch.zeros(1, 6), standing([[1]], [[EOS]])).tolist() == [[-INF, 0, 0, 0, 0, 0]]
 

@@ -52,7 +52,7 @@ class Constant:
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits
 
-    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> Rows:
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> Rows:
         return Rows(len(ids))
 
     def step(self, tokens: Tensor, state: Rows) -> tuple[Tensor, Rows]:
@@ -196,7 +196,7 @@ def test_h2_h12_a_network_draws_the_same_in_any_batch_order_and_padding(kind: st
             place = slice(9 - len(texts[which]), 9) if left else slice(0, len(texts[which]))
             batch[row, place], real[row, place] = texts[which], True
         found = generate(
-            network, batch, strategy, max_new_tokens=12, padding_mask=real, seed=[seeds[which] for which in order]
+            network, batch, strategy, max_new_tokens=12, token_mask=real, seed=[seeds[which] for which in order]
         )
         return [[(one.ids, one.finished) for one in row] for row in found]
 
@@ -378,11 +378,11 @@ def test_strategies_that_cannot_be_are_refused(bad: dict[str, float], message: s
         ({"min_new_tokens": -1}, "`min_new_tokens` must not be negative: got -1"),
         ({"required": [[[1]]]}, "`required` needs a beam search: got Sample"),
         ({"rules": ["no"]}, "`rules` must be functions of scores and what is written: got 'no'"),
-        ({"padding_mask": torch.ones(3, 2).bool()}, r"`padding_mask` must be boolean, as large as `ids` \(3, 1\)"),
-        ({"padding_mask": torch.ones(3, 1)}, "`padding_mask` must be boolean, .*: got torch.float32"),
+        ({"token_mask": torch.ones(3, 2).bool()}, r"`token_mask` must be boolean, as large as `ids` \(3, 1\)"),
+        ({"token_mask": torch.ones(3, 1)}, "`token_mask` must be boolean, .*: got torch.float32"),
         ({"prefix_ids": torch.ones(2, 1).long()}, r"`prefix_ids` must be of shape \(B,P\), B 3: got \(2, 1\)"),
         ({"prefix_ids": [[1], [1], [1]]}, "`prefix_ids` must be a tensor: got list"),
-        ({"padding_mask": [[True]] * 3}, "`padding_mask` must be a tensor: got list"),
+        ({"token_mask": [[True]] * 3}, "`token_mask` must be a tensor: got list"),
     ],
 )
 def test_requests_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:

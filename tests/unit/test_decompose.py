@@ -9,7 +9,7 @@ from atento.attention.multihead import MultiHeadAttention
 from atento.config.network import NetworkConfig, PositionConfig
 from atento.errors import UsageError
 from atento.networks import EncoderDecoder
-from atento.networks.decompose import score_parts
+from atento.networks.surgery.decompose import score_parts
 
 SOURCE, TARGET = torch.tensor([[5, 6, 7, 8, 9], [4, 9, 5, 7, 6]]), torch.tensor([[2, 5, 6], [2, 8, 4]])
 SCHEMES = {

@@ -15,8 +15,8 @@ from atento.attention.dropout import Randomness
 from atento.config.elmo import CharacterConfig, ELMoConfig
 from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError, DataError, RecipeError
-from atento.networks.character_cnn import CharacterCNN
-from atento.networks.elmo import ELMo, LayerMix, ProjectedLSTM
+from atento.networks.recurrent.character_cnn import CharacterCNN
+from atento.networks.recurrent.elmo import ELMo, LayerMix, ProjectedLSTM
 from atento.text.characters import character_batch, sentence_characters, word_characters
 
 SMALL = CharacterConfig(d_char=3, filters=((1, 2), (2, 3), (4, 2)), n_highway=2, max_characters=8, activation="tanh")
@@ -126,13 +126,13 @@ def test_c14_padding_never_changes_a_state(skip: bool) -> None:
     network = made(replace(CONFIG, elmo=replace(ELMO, skip=skip)))
     ids, real = batch()
     ids = torch.where(real[..., None], ids, torch.randint(0, 262, ids.shape))  # whatever stands there
-    together = network.layers(ids, padding_mask=real)
+    together = network.layers(ids, token_mask=real)
     assert (together[:, ~real] == 0).all()
-    assert (network(ids, padding_mask=real).hidden[~real] == 0).all()
+    assert (network(ids, token_mask=real).hidden[~real] == 0).all()
     for row, words in enumerate(SENTENCES):
         alone = network.layers(torch.from_numpy(sentence_characters(words, max_characters=8))[None])
         torch.testing.assert_close(together[:, row, : len(words) + 2], alone[:, 0], rtol=0, atol=1e-12)
-    turned = network.layers(ids.roll(2, dims=1), padding_mask=real.roll(2, dims=1))
+    turned = network.layers(ids.roll(2, dims=1), token_mask=real.roll(2, dims=1))
     kept = ~real[:, -2:].any(dim=1)  # rows whose two last places were padding
     assert kept.sum() == 1
     torch.testing.assert_close(turned[:, kept, 2:], together[:, kept, :-2], rtol=0, atol=1e-12)
@@ -157,7 +157,7 @@ def test_c14_each_direction_knows_its_own_side_only() -> None:
 def test_c14_layers_are_the_words_twice_then_both_directions() -> None:
     network = made(CONFIG)
     ids, real = batch()
-    layers, both = network.layers(ids, padding_mask=real), network.directions(ids, padding_mask=real)
+    layers, both = network.layers(ids, token_mask=real), network.directions(ids, token_mask=real)
     assert layers.shape == (3, 3, 5, 8) and len(both) == 3
     for layer, (ahead, behind) in zip(layers, both):
         assert torch.equal(layer[..., :4], ahead) and torch.equal(layer[..., 4:], behind)
@@ -196,8 +196,8 @@ def test_e9_the_loss_is_both_directions_sum_over_real_neighbours() -> None:
     network = made(CONFIG).requires_grad_(False)
     ids, real = batch()
     words = torch.randint(0, 7, real.shape, generator=torch.Generator().manual_seed(4))
-    found = network.loss(ids, words, padding_mask=real)
-    ahead, behind = network.directions(ids, padding_mask=real)[-1]
+    found = network.loss(ids, words, token_mask=real)
+    ahead, behind = network.directions(ids, token_mask=real)[-1]
     forward = backward = 0.0
     for row, sentence in enumerate(SENTENCES):
         for t in range(len(sentence) + 1):
@@ -209,7 +209,7 @@ def test_e9_the_loss_is_both_directions_sum_over_real_neighbours() -> None:
     assert float(found.total) == pytest.approx(forward + backward, abs=1e-10)
     assert found.perplexities == pytest.approx((math.exp(forward / 9), math.exp(backward / 9)))
     spoiled = torch.where(real, words, (words + 3) % 7)
-    assert float(network.loss(ids, spoiled, padding_mask=real).total) == float(found.total)
+    assert float(network.loss(ids, spoiled, token_mask=real).total) == float(found.total)
     assert network.loss(ids[:1, :1], words[:1, :1]).targets == 0
 
 
@@ -263,27 +263,27 @@ class _Whole(nn.Module):
         self.network = network
 
     def forward(self, ids: Tensor, words: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = self.network(ids, padding_mask=real).hidden
-        return (hidden**2).sum(), self.network.loss(ids, words, padding_mask=real).total
+        hidden = self.network(ids, token_mask=real).hidden
+        return (hidden**2).sum(), self.network.loss(ids, words, token_mask=real).total
 
 
 def test_c14_dropout_is_a_function_of_its_randomness() -> None:
     network = made(replace(CONFIG, dropout=0.5))
     ids, real = batch()
     words = torch.zeros(real.shape, dtype=torch.int64)
-    still = network.layers(ids, padding_mask=real)
+    still = network.layers(ids, token_mask=real)
     network.train()
-    first = network.layers(ids, padding_mask=real, random=Randomness(1, 2))
-    assert torch.equal(first, network.layers(ids, padding_mask=real, random=Randomness(1, 2)))
-    assert not torch.equal(first, network.layers(ids, padding_mask=real, random=Randomness(1, 3)))
+    first = network.layers(ids, token_mask=real, random=Randomness(1, 2))
+    assert torch.equal(first, network.layers(ids, token_mask=real, random=Randomness(1, 2)))
+    assert not torch.equal(first, network.layers(ids, token_mask=real, random=Randomness(1, 3)))
     assert torch.equal(first[0], still[0]) and not torch.allclose(first[1], still[1])
     losses = []
     for seed in (1, 1, 2):
         random = Randomness(seed)
-        losses.append(network.loss(ids, words, padding_mask=real, random=random).total)
+        losses.append(network.loss(ids, words, token_mask=real, random=random).total)
         assert random.use == 6  # in each direction: the input of both layers, and of the softmax
     assert torch.equal(losses[0], losses[1]) and not torch.equal(losses[0], losses[2])
-    assert torch.equal(network.eval().layers(ids, padding_mask=real, random=Randomness(1, 2)), still)
+    assert torch.equal(network.eval().layers(ids, token_mask=real, random=Randomness(1, 2)), still)
 
 
 def test_c14_the_published_size_and_construction_without_memory() -> None:
@@ -327,8 +327,8 @@ def test_wrong_inputs_are_named() -> None:
         network(torch.ones(2, 3, 50, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"word ids must be \(B,L\): got \(2, 3, 8\)"):
         made(BY_WORDS)(torch.ones(2, 3, 8, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"`padding_mask` must be boolean \(2, 3\): got torch.int64 \(2, 3\)"):
-        network(torch.ones(2, 3, 8, dtype=torch.int64), padding_mask=torch.ones(2, 3, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"`token_mask` must be boolean \(2, 3\): got torch.int64 \(2, 3\)"):
+        network(torch.ones(2, 3, 8, dtype=torch.int64), token_mask=torch.ones(2, 3, dtype=torch.int64))
     with pytest.raises(CapabilityError, match="no output matrix"):
         ELMo(replace(CONFIG, vocab_size=0)).loss(torch.ones(2, 3, 8).long(), torch.ones(2, 3).long())
     with pytest.raises(RecipeError, match=r"`vocab_size` must be at least 1 without `elmo.characters`: got 0"):

@@ -72,11 +72,11 @@ def loss_of(network: nn.Module, seed: int = 0) -> Tensor:
     """The objective of its kind on ten sentences (a target for those that read a source), nats a target."""
     source, real = sentences(seed)
     if isinstance(network, ELMo):
-        found = network.loss(source, source, padding_mask=real)
+        found = network.loss(source, source, token_mask=real)
         return found.total / found.targets
     if isinstance(network, Encoder):
         hidden = real & (torch.arange(6) % 3 == 1)
-        out = network(torch.where(hidden, torch.full_like(source, 4), source), padding_mask=real)
+        out = network(torch.where(hidden, torch.full_like(source, 4), source), token_mask=real)
         loss = F.cross_entropy(out.logits[hidden], source[hidden])
         if "next-sentence" in network.heads:
             loss = loss + F.cross_entropy(network.read("next-sentence", out, real), torch.arange(10) % 2)
@@ -87,7 +87,7 @@ def loss_of(network: nn.Module, seed: int = 0) -> Tensor:
     else:
         target, target_real = sentences(seed + 1)
         read, labels = framed(target, target_real)
-        logits = network(source, read, source_padding_mask=real).logits
+        logits = network(source, read, source_token_mask=real).logits
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1)
 
 
@@ -142,7 +142,7 @@ def test_c16_ten_sentences_are_overfitted(name: str) -> None:
         given = 2
     else:
         wanted, wanted_real = sentences(1)
-        found = generate(network, source, Greedy(), max_new_tokens=8, padding_mask=real)
+        found = generate(network, source, Greedy(), max_new_tokens=8, token_mask=real)
         given = 0
     assert [row[0].ids for row in found] == [ids[keep].tolist()[given:] for ids, keep in zip(wanted, wanted_real)]
     assert all(row[0].finished for row in found)

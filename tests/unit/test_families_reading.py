@@ -1,4 +1,4 @@
-"""Folders of other projects, read strictly: every damage, gap and leftover is named; a ledger of what went where."""
+"""Folders of other projects, read strictly: every damage, gap and leftover is named in the error or the load report."""
 
 import json
 from collections.abc import Callable
@@ -55,12 +55,12 @@ def configure(folder: Path, **changes: object) -> None:
 
 
 def test_c16_the_ledger_names_what_was_loaded(bert: Path) -> None:
-    ledger = atento.load(bert).ledger
-    assert ledger is not None
-    assert ledger.loaded["stack.blocks.1.self_attention.input.weight"] == tuple(
+    load_report = atento.load(bert).load_report
+    assert load_report is not None
+    assert load_report.loaded["stack.blocks.1.self_attention.input.weight"] == tuple(
         f"encoder.layer.1.attention.self.{part}.weight" for part in ("query", "key", "value")
     )
-    assert str(ledger) == f"{len(ledger.loaded)} tensors loaded"
+    assert str(load_report) == f"{len(load_report.loaded)} tensors loaded"
 
 
 def test_c16_missing_weights_are_an_error_unless_allowed(bert: Path) -> None:
@@ -70,7 +70,7 @@ def test_c16_missing_weights_are_an_error_unless_allowed(bert: Path) -> None:
     ):
         atento.load(bert)
     model = atento.load(bert, allow_missing=True)
-    assert model.ledger is not None and model.ledger.new == ["stack.blocks.1.feed_forward.outer.weight"]
+    assert model.load_report is not None and model.load_report.new == ["stack.blocks.1.feed_forward.outer.weight"]
     assert not model.network.state_dict()["stack.blocks.1.feed_forward.outer.weight"].is_meta
 
 
@@ -78,8 +78,12 @@ def test_c16_weights_without_a_place_are_an_error_unless_allowed(bert: Path) -> 
     rewrite(bert, lambda weights: weights.update(strange=torch.ones(2), **{"embeddings.position_ids": torch.arange(3)}))
     with pytest.raises(ModelError, match="1 weight has no place in this network: strange"):
         atento.load(bert)
-    ledger = atento.load(bert, allow_unused=True).ledger
-    assert ledger is not None and ledger.unused == ["strange"] and ledger.computed == ["embeddings.position_ids"]
+    load_report = atento.load(bert, allow_unused=True).load_report
+    assert (
+        load_report is not None
+        and load_report.unused == ["strange"]
+        and load_report.computed == ["embeddings.position_ids"]
+    )
 
 
 def test_c16_shards_and_their_index(bert: Path) -> None:

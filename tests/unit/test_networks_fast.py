@@ -12,9 +12,9 @@ from atento.config.presets import preset
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
 from atento.networks import build_network
-from atento.networks.fast import FastSteps, fast_steps, why_not_fast
-from atento.networks.fast_state import ROOM
-from atento.networks.products import Int8, Packed, Plain
+from atento.networks.steps.fast import FastSteps, fast_steps, why_not_fast
+from atento.networks.steps.fast_state import ROOM
+from atento.networks.steps.packed_linear import Int8, Packed, Plain
 from atento.precision import best_precision
 
 V = 37
@@ -75,7 +75,7 @@ def inputs(lengths: list[int], side: str = "right", seed: int = 1) -> tuple[Tens
 def test_h12_fast_equals_plain_of_encoder_decoders(name: str, strategy: object) -> None:
     network = network_of(ENCODER_DECODERS[name])
     ids, real = inputs([5, 9, 2, 9])
-    arguments = {"max_new_tokens": [12, 7, 40, 20], "padding_mask": real, "seed": 5}
+    arguments = {"max_new_tokens": [12, 7, 40, 20], "token_mask": real, "seed": 5}
     plain = generate(network, ids, strategy, **arguments)  # type: ignore[arg-type]
     fast = generate(FastSteps(network), ids, strategy, **arguments)  # type: ignore[arg-type]
     assert [[h.ids for h in row] for row in fast] == [[h.ids for h in row] for row in plain]
@@ -90,7 +90,7 @@ def test_h12_fast_equals_plain_of_encoder_decoders(name: str, strategy: object) 
 def test_h12_fast_equals_plain_of_decoders(name: str, strategy: object, side: str) -> None:
     network = network_of(DECODERS[name])
     ids, real = inputs([5, 9, 1, 9], side)
-    arguments = {"max_new_tokens": [12, 7, 40, 20], "padding_mask": real, "seed": 5}
+    arguments = {"max_new_tokens": [12, 7, 40, 20], "token_mask": real, "seed": 5}
     plain = generate(network, ids, strategy, **arguments)  # type: ignore[arg-type]
     fast = generate(FastSteps(network), ids, strategy, **arguments)  # type: ignore[arg-type]
     assert [[h.ids for h in row] for row in fast] == [[h.ids for h in row] for row in plain]
@@ -102,7 +102,7 @@ def test_a_prefix_is_read_before_the_first_choice() -> None:
     prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
     for strategy in (Greedy(), Beam(4)):
         found = [
-            generate(steps, ids, strategy, max_new_tokens=9, padding_mask=real, prefix_ids=prefix)
+            generate(steps, ids, strategy, max_new_tokens=9, token_mask=real, prefix_ids=prefix)
             for steps in (network, FastSteps(network))
         ]
         assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
@@ -157,7 +157,7 @@ def test_rows_that_write_nothing_leave_before_the_first_step(strategy: object, p
     network = network_of(ENCODER_DECODERS["t5"], dtype=torch.float32)
     ids, real = inputs([5, 3, 4])
     steps = FastSteps(network, precision)  # type: ignore[arg-type]
-    found = generate(steps, ids, strategy, max_new_tokens=[5, 0, 5], padding_mask=real, seed=1)  # type: ignore[arg-type]
+    found = generate(steps, ids, strategy, max_new_tokens=[5, 0, 5], token_mask=real, seed=1)  # type: ignore[arg-type]
     assert [len(row[0].ids) > 0 for row in found] == [True, False, True]
 
 
@@ -238,7 +238,7 @@ def test_weights_are_shown_under_the_fast_search_too() -> None:
     seen = []
     for steps in (network, FastSteps(network)):
         with observe(network) as record:
-            generate(steps, ids, Beam(3), max_new_tokens=6, padding_mask=real)
+            generate(steps, ids, Beam(3), max_new_tokens=6, token_mask=real)
         seen.append(record["cross", 1])
     assert torch.allclose(seen[0], seen[1], atol=1e-10)
 

@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from atento.config.network import NetworkConfig, PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
-from atento.networks.graphs import ROOM, Fixed, GraphSteps
+from atento.networks.steps.graphs import ROOM, Fixed, GraphSteps
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
 
 ALL = ENCODER_DECODERS | DECODERS
@@ -67,7 +67,7 @@ def _filled(fixed: Fixed, tensors: list[Tensor]) -> Fixed:
 def test_h12_fixed_shapes_write_what_the_plain_steps_write(name: str, strategy: object) -> None:
     network = network_of(ALL[name])
     ids, real = inputs([5, 9, 1, 9], "left" if name in DECODERS else "right")
-    arguments = {"max_new_tokens": [12, 7, 40, 20], "padding_mask": real, "seed": 5}
+    arguments = {"max_new_tokens": [12, 7, 40, 20], "token_mask": real, "seed": 5}
     plain = generate(network, ids, strategy, **arguments)  # type: ignore[arg-type]
     fixed = generate(GraphSteps(network), ids, strategy, **arguments)  # type: ignore[arg-type]
     assert [[h.ids for h in row] for row in fixed] == [[h.ids for h in row] for row in plain]
@@ -82,8 +82,7 @@ def test_h12_a_recorded_step_can_be_replayed_with_other_numbers(name: str) -> No
     ids, real = inputs([5, 9, 1], "left" if name in DECODERS else "right")
     steps = Replayed(network)
     found = [
-        generate(one, ids, Beam(2), max_new_tokens=9, padding_mask=real, eos_id=())[0][0].ids
-        for one in (network, steps)
+        generate(one, ids, Beam(2), max_new_tokens=9, token_mask=real, eos_id=())[0][0].ids for one in (network, steps)
     ]
     assert found[0] == found[1] and steps.recorded == 1
 
@@ -94,9 +93,9 @@ def test_rows_leave_only_when_half_the_batch_is_empty_and_room_grows() -> None:
     ids, real = inputs([5] * 16)
     lengths = [*range(3, 18), 2 * ROOM + 5]
     endless = {"eos_id": ()}  # nothing ends by itself
-    plain = generate(network, ids, Greedy(), max_new_tokens=lengths, padding_mask=real, **endless)  # type: ignore[arg-type]
+    plain = generate(network, ids, Greedy(), max_new_tokens=lengths, token_mask=real, **endless)  # type: ignore[arg-type]
     steps = Replayed(network)
-    fixed = generate(steps, ids, Greedy(), max_new_tokens=lengths, padding_mask=real, **endless)  # type: ignore[arg-type]
+    fixed = generate(steps, ids, Greedy(), max_new_tokens=lengths, token_mask=real, **endless)  # type: ignore[arg-type]
     assert [row[0].ids for row in fixed] == [row[0].ids for row in plain]
     assert [len(row[0].ids) for row in fixed] == lengths
     assert steps.recorded <= 7  # 16, 8, 4, 2, 1 places, and twice more room
@@ -108,7 +107,7 @@ def test_a_prefix_is_read_before_the_first_choice() -> None:
     prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
     for strategy in (Greedy(), Beam(4)):
         found = [
-            generate(steps, ids, strategy, max_new_tokens=9, padding_mask=real, prefix_ids=prefix)
+            generate(steps, ids, strategy, max_new_tokens=9, token_mask=real, prefix_ids=prefix)
             for steps in (network, GraphSteps(network))
         ]
         assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
@@ -141,7 +140,7 @@ def test_int8_is_refused() -> None:
 def test_h12_captured_steps_write_what_the_plain_steps_write(name: str, strategy: object) -> None:
     network: nn.Module = network_of(ALL[name]).to("cuda")
     ids, real = (one.to("cuda") for one in inputs([5, 9, 1, 9], "left" if name in DECODERS else "right"))
-    arguments = {"max_new_tokens": [12, 7, 40, 20], "padding_mask": real, "seed": 5}
+    arguments = {"max_new_tokens": [12, 7, 40, 20], "token_mask": real, "seed": 5}
     plain = generate(network, ids, strategy, **arguments)  # type: ignore[arg-type]
     fixed = generate(GraphSteps(network), ids, strategy, **arguments)  # type: ignore[arg-type]
     assert [[h.ids for h in row] for row in fixed] == [[h.ids for h in row] for row in plain]

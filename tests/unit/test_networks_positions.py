@@ -93,11 +93,11 @@ def stored(network: EncoderDecoder) -> set[str]:
 def test_h12_cached_decoding_equals_uncached(name: str, cuts: list[int]) -> None:
     """One token at a time, or a prefix and more at once; the source padded."""
     network = make(SCHEMES[name])
-    whole = logits(network, SOURCE, TARGET, source_padding_mask=REAL)
+    whole = logits(network, SOURCE, TARGET, source_token_mask=REAL)
     state, start = network.begin(), 0
     for end in cuts:
         source = (SOURCE, REAL) if start == 0 else (None, None)
-        out = network(source[0], TARGET[:, start:end], source_padding_mask=source[1], state=state)
+        out = network(source[0], TARGET[:, start:end], source_token_mask=source[1], state=state)
         assert out.logits is not None and out.state is state and state.length == end
         torch.testing.assert_close(out.logits, whole[:, start:end], rtol=0, atol=1e-12)
         start = end
@@ -134,11 +134,11 @@ def test_grouped_heads_equal_repeated_ones(name: str) -> None:
             for part in ("key", "value"):
                 weights[part] = weights[part].repeat_interleave(2, dim=0)
             other.load_head_weights(weights)
-    expected = logits(whole, SOURCE, TARGET, source_padding_mask=REAL)
-    torch.testing.assert_close(logits(grouped, SOURCE, TARGET, source_padding_mask=REAL), expected, rtol=0, atol=1e-12)
+    expected = logits(whole, SOURCE, TARGET, source_token_mask=REAL)
+    torch.testing.assert_close(logits(grouped, SOURCE, TARGET, source_token_mask=REAL), expected, rtol=0, atol=1e-12)
     state = grouped.begin()
     for t in range(6):
-        out = logits(grouped, SOURCE if t == 0 else None, TARGET[:, t : t + 1], source_padding_mask=REAL, state=state)
+        out = logits(grouped, SOURCE if t == 0 else None, TARGET[:, t : t + 1], source_token_mask=REAL, state=state)
         torch.testing.assert_close(out[:, 0], expected[:, t], rtol=0, atol=1e-12)
 
 
@@ -216,7 +216,7 @@ def test_what_the_schemes_learn_is_stored_under_names_of_their_own() -> None:
 @pytest.mark.parametrize("name", SCHEMES)
 def test_b2_b7_everything_that_can_learn_gets_a_gradient(name: str) -> None:
     network = make(SCHEMES[name]).train()
-    network(SOURCE, TARGET, source_padding_mask=REAL).logits.log_softmax(-1)[..., 3].sum().backward()
+    network(SOURCE, TARGET, source_token_mask=REAL).logits.log_softmax(-1)[..., 3].sum().backward()
     for key, parameter in network.named_parameters():
         assert parameter.grad is not None and bool(parameter.grad.isfinite().all()), key
         assert bool((parameter.grad != 0).any()), key
@@ -226,8 +226,8 @@ def test_b2_b7_everything_that_can_learn_gets_a_gradient(name: str) -> None:
 def test_bfloat16_stays_within_its_rounding(name: str) -> None:
     """Outputs of size about 1, through four layers of eight bits of precision."""
     network = make(SCHEMES[name], torch.float32)
-    exact = network(SOURCE, TARGET, source_padding_mask=REAL).hidden
-    short = network.to(torch.bfloat16)(SOURCE, TARGET, source_padding_mask=REAL).hidden
+    exact = network(SOURCE, TARGET, source_token_mask=REAL).hidden
+    short = network.to(torch.bfloat16)(SOURCE, TARGET, source_token_mask=REAL).hidden
     assert short.dtype == torch.bfloat16
     torch.testing.assert_close(short.float(), exact, rtol=0, atol=0.1)
 
@@ -256,7 +256,7 @@ def test_b8_a_shift_changes_absolute_positions_alone(name: str) -> None:
     torch.testing.assert_close(encoded(network, TEXT, counted), out, rtol=0, atol=1e-12)
     behind = torch.cat([torch.zeros(2, 3, dtype=torch.long), TEXT], dim=1)
     shifted = [encoded(network, TEXT, counted + 1), encoded(network, TEXT, counted + 10)]
-    for moved in (*shifted, encoded(network, behind, padding_mask=behind > 0)[:, 3:]):
+    for moved in (*shifted, encoded(network, behind, token_mask=behind > 0)[:, 3:]):
         change = float((moved - out).abs().max())
         assert change > 1e-2 if name in ABSOLUTE else change < 1e-5  # the cosines of rotations are float32
 

@@ -13,7 +13,7 @@ from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.errors import RecipeError
 from atento.networks import EncoderDecoder
 from atento.training.objectives import seq2seq_loss
-from atento.training.step import Stepper
+from atento.training.step import Updater
 
 SOURCE, TARGET = (
     torch.tensor([[5, 6, 7, 8, 9, 4, 10], [9, 4, 3, 8, 0, 0, 0]]),
@@ -48,7 +48,7 @@ def make(sparse: SparseConfig | None, **changes: Any) -> EncoderDecoder:
 
 
 def logits(network: EncoderDecoder) -> Tensor:
-    found = network(SOURCE, TARGET, source_padding_mask=REAL).logits
+    found = network(SOURCE, TARGET, source_token_mask=REAL).logits
     assert found is not None
     return found
 
@@ -64,7 +64,7 @@ def test_a17_cached_decoding_equals_one_pass(name: str, positions: PositionConfi
     network = make(SPARSE[name], positions=positions)
     whole, state = logits(network), network.begin()
     for t in range(TARGET.shape[1]):
-        step = network(SOURCE, TARGET[:, t : t + 1], source_padding_mask=REAL, state=state).logits
+        step = network(SOURCE, TARGET[:, t : t + 1], source_token_mask=REAL, state=state).logits
         torch.testing.assert_close(step[:, 0], whole[:, t], rtol=0, atol=1e-9)
     assert float((whole - logits(make(None, positions=positions))).abs().max()) > 1e-3  # it does something
 
@@ -94,9 +94,9 @@ def test_a17_what_is_learned_gets_a_gradient_and_the_cost_shrinks_spans() -> Non
 
     def trained(cost: float) -> float:
         network = make(SparseConfig(span=8, ramp=2, span_cost=cost)).float()
-        stepper = Stepper(network, TrainingConfig(learning_rate=0.05), "float32")
+        updater = Updater(network, TrainingConfig(learning_rate=0.05), "float32")
         for number in range(30):
-            stepper.update(batches.parts(number), number + 1, 0.05)
+            updater.update(batches.parts(number), number + 1, 0.05)
         spans = [p for name, p in network.named_parameters() if name.endswith("logit")]
         assert len(spans) == 6 and all(bool((p != 0).all()) for p in spans)  # all began at 0, half of the longest
         return float(torch.cat([8 * torch.sigmoid(p.detach()) for p in spans]).mean())

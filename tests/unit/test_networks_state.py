@@ -25,7 +25,7 @@ def make(norm: str = "pre") -> EncoderDecoder:
 
 
 def uncached(network: EncoderDecoder, source: Tensor, real: Tensor | None, target: Tensor) -> Tensor:
-    out = network(source, target, source_padding_mask=real).logits
+    out = network(source, target, source_token_mask=real).logits
     assert out is not None
     return out.detach()
 
@@ -42,7 +42,7 @@ def test_h12_cached_equals_uncached_however_the_target_is_cut(cuts: list[int], n
     state, parts, start = network.begin(), [], 0
     for end in [*cuts, 6]:
         source = SOURCE if start == 0 else None
-        out = network(source, TARGET[:, start:end], source_padding_mask=real if start == 0 else None, state=state)
+        out = network(source, TARGET[:, start:end], source_token_mask=real if start == 0 else None, state=state)
         assert out.state.length == end and out.logits is not None
         state, start = out.state, end
         parts.append(out.logits)
@@ -113,12 +113,10 @@ def test_a9_keys_and_values_of_the_source_are_made_once() -> None:
 @pytest.mark.parametrize("mask", [causal(), window(2, 0), prefix(1), causal() & window(1, 1)], ids=repr)
 def test_any_mask_that_does_not_look_ahead_may_be_cached(mask: Mask) -> None:
     network = make()
-    whole = network(SOURCE, TARGET, mask=mask, source_padding_mask=REAL).logits
+    whole = network(SOURCE, TARGET, mask=mask, source_token_mask=REAL).logits
     state = network.begin()
     for t in range(6):
-        step = network(
-            SOURCE if t == 0 else None, TARGET[:, t : t + 1], mask=mask, source_padding_mask=REAL, state=state
-        )
+        step = network(SOURCE if t == 0 else None, TARGET[:, t : t + 1], mask=mask, source_token_mask=REAL, state=state)
         torch.testing.assert_close(step.logits[:, 0], whole[:, t], rtol=0, atol=1e-12)
 
 

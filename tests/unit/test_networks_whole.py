@@ -14,8 +14,8 @@ from atento.attention.multihead import MultiHeadAttention
 from atento.config.network import NetworkConfig, PositionConfig
 from atento.errors import RecipeError
 from atento.networks import EncoderDecoder, Output, build_network, parameter_count
-from atento.networks.block import Block, make_block
 from atento.networks.layers import FeedForward, Residual, TokenEmbedding
+from atento.networks.stack.block import Block, make_block
 
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
@@ -79,13 +79,13 @@ def test_a16_the_jacobian_is_the_declared_mask(kind: str, mask: Mask) -> None:
 def test_a18_one_network_reads_either_way_by_its_mask() -> None:
     """A mask given per call equals the family's own bit for bit, as a Mask, a tensor, or a list of one a layer."""
     network = make(torch.float32)
-    both = network.encode(SOURCE, source_padding_mask=REAL)
-    assert torch.equal(network.encode(SOURCE, source_padding_mask=REAL, mask=bidirectional()), both)
-    one_way = network.encode(SOURCE, source_padding_mask=REAL, mask=causal())
+    both = network.encode(SOURCE, source_token_mask=REAL)
+    assert torch.equal(network.encode(SOURCE, source_token_mask=REAL, mask=bidirectional()), both)
+    one_way = network.encode(SOURCE, source_token_mask=REAL, mask=causal())
     assert not torch.allclose(one_way, both)
-    assert torch.equal(network.encode(SOURCE, source_padding_mask=REAL, mask=[causal(), causal()]), one_way)
+    assert torch.equal(network.encode(SOURCE, source_token_mask=REAL, mask=[causal(), causal()]), one_way)
     matrix = torch.ones(5, 5).tril().bool()
-    assert torch.equal(network.encode(SOURCE, source_padding_mask=REAL, mask=matrix), one_way)
+    assert torch.equal(network.encode(SOURCE, source_token_mask=REAL, mask=matrix), one_way)
     mixed = network.encode(SOURCE, mask=[causal(), bidirectional()])
     assert not torch.allclose(mixed, network.encode(SOURCE, mask=[bidirectional(), causal()]))
 
@@ -138,12 +138,12 @@ def test_a9_the_decoder_does_not_change_the_keys_and_values_it_reads() -> None:
     """Cross-attention: shape (T,S); K and V come of the encoder alone; padding of the source gets exactly 0."""
     network = make()
     with observe(network) as first:
-        network(SOURCE, TARGET, source_padding_mask=REAL)
+        network(SOURCE, TARGET, source_token_mask=REAL)
     assert first["cross", 0].shape == (2, 2, 4, 5)
     assert bool((first["cross", 0][1, :, :, 3:] == 0).all()) and bool((first["cross", 1][1, :, :, 3:] == 0).all())
     states = []
     for target in (TARGET, TARGET.flip(1)):
-        states.append(network(SOURCE, target, source_padding_mask=REAL, state=network.begin()).state)
+        states.append(network(SOURCE, target, source_token_mask=REAL, state=network.begin()).state)
     for one, other in zip(states[0].blocks, states[1].blocks):
         assert torch.equal(one.source.keys, other.source.keys) and torch.equal(one.source.values, other.source.values)
         assert not torch.equal(one.own.keys, other.own.keys)
@@ -153,12 +153,12 @@ def test_a9_whatever_stands_in_the_padding_nothing_changes() -> None:
     """Outputs, and exactly zero gradients at padded source positions."""
     network = make()
     noise = torch.where(REAL, SOURCE, torch.full_like(SOURCE, 11))
-    expected = logits(network, SOURCE, TARGET, source_padding_mask=REAL)
-    torch.testing.assert_close(logits(network, noise, TARGET, source_padding_mask=REAL), expected, rtol=0, atol=0)
+    expected = logits(network, SOURCE, TARGET, source_token_mask=REAL)
+    torch.testing.assert_close(logits(network, noise, TARGET, source_token_mask=REAL), expected, rtol=0, atol=0)
     alone = logits(network, SOURCE[1:, :3], TARGET[1:])
     torch.testing.assert_close(expected[1:], alone, rtol=0, atol=1e-12)
-    encoded = network.encode(SOURCE, source_padding_mask=REAL).detach().requires_grad_()
-    network(None, TARGET, encoded=encoded, source_padding_mask=REAL).logits.sum().backward()
+    encoded = network.encode(SOURCE, source_token_mask=REAL).detach().requires_grad_()
+    network(None, TARGET, encoded=encoded, source_token_mask=REAL).logits.sum().backward()
     assert bool((encoded.grad[~REAL] == 0).all()) and bool((encoded.grad[REAL].abs().sum(-1) > 0).all())
 
 
@@ -166,16 +166,16 @@ def test_target_padding_does_not_reach_real_positions() -> None:
     network = make()
     real = torch.tensor([[True] * 4, [True, True, False, False]])
     noise = torch.where(real, TARGET, torch.full_like(TARGET, 12))
-    masked = logits(network, SOURCE, TARGET, target_padding_mask=real)
+    masked = logits(network, SOURCE, TARGET, target_token_mask=real)
     torch.testing.assert_close(
-        logits(network, SOURCE, noise, target_padding_mask=real)[real], masked[real], rtol=0, atol=0
+        logits(network, SOURCE, noise, target_token_mask=real)[real], masked[real], rtol=0, atol=0
     )
 
 
 def test_a_source_of_nothing_but_padding_gives_finite_numbers_and_gradients() -> None:
     network = make(torch.float32)
     real = torch.tensor([[True] * 5, [False] * 5])
-    out = network(SOURCE, TARGET, source_padding_mask=real).logits
+    out = network(SOURCE, TARGET, source_token_mask=real).logits
     out.sum().backward()
     assert bool(out.isfinite().all())
     assert all(bool(p.grad.isfinite().all()) for p in network.parameters() if p.grad is not None)
@@ -184,9 +184,9 @@ def test_a_source_of_nothing_but_padding_gives_finite_numbers_and_gradients() ->
 def test_a12_the_whole_sequence_at_once_equals_token_by_token() -> None:
     """Matrix form against one forward pass for each prefix."""
     network = make()
-    whole = logits(network, SOURCE, TARGET, source_padding_mask=REAL)
+    whole = logits(network, SOURCE, TARGET, source_token_mask=REAL)
     for t in range(1, 5):
-        step = logits(network, SOURCE, TARGET[:, :t], source_padding_mask=REAL)[:, -1]
+        step = logits(network, SOURCE, TARGET[:, :t], source_token_mask=REAL)[:, -1]
         torch.testing.assert_close(step, whole[:, t - 1], rtol=0, atol=1e-12)
 
 
@@ -325,17 +325,17 @@ def test_c7_shifted_right_position_t_predicts_the_next_token_from_those_before()
 
 def test_c8_encoded_may_be_given_instead_of_a_source() -> None:
     network = make()
-    out = network(SOURCE, TARGET, source_padding_mask=REAL)
-    again = network(None, TARGET, encoded=out.encoded, source_padding_mask=REAL)
+    out = network(SOURCE, TARGET, source_token_mask=REAL)
+    again = network(None, TARGET, encoded=out.encoded, source_token_mask=REAL)
     assert torch.equal(out.logits, again.logits) and again.encoded is out.encoded
 
 
 def test_h6_a_row_does_not_depend_on_its_neighbours() -> None:
     """Alone, in a batch, or in another order: the same numbers."""
     network = make()
-    together = logits(network, SOURCE, TARGET, source_padding_mask=REAL)
+    together = logits(network, SOURCE, TARGET, source_token_mask=REAL)
     order = torch.tensor([1, 0])
-    swapped = logits(network, SOURCE[order], TARGET[order], source_padding_mask=REAL[order])
+    swapped = logits(network, SOURCE[order], TARGET[order], source_token_mask=REAL[order])
     torch.testing.assert_close(swapped[order], together, rtol=0, atol=1e-12)
     for row in range(2):
         length = int(REAL[row].sum())
@@ -383,20 +383,20 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"`architecture` cannot be 'encoders'; did you mean 'encoder'\? Known: "):
         replace(CONFIG, architecture="encoders")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the mask padding was made for 5 keys: got 4"):
-        network.encode(SOURCE[:, :4], source_padding_mask=REAL)
+        network.encode(SOURCE[:, :4], source_token_mask=REAL)
 
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_float_mask_is_refused_by_a_network_too(padded: bool) -> None:
     with pytest.raises(TypeError, match=r"a mask must be boolean, True = may attend: got torch\.float32"):
-        make().encode(SOURCE, mask=torch.zeros(5, 5), source_padding_mask=REAL if padded else None)
+        make().encode(SOURCE, mask=torch.zeros(5, 5), source_token_mask=REAL if padded else None)
 
 
 def test_a_mask_of_each_kind_is_joined_with_the_padding() -> None:
     network = make()
     for mask in (causal(), window(1, 1), torch.ones(5, 5).tril().bool()):
         with observe(network) as seen:
-            network.encode(SOURCE, mask=mask, source_padding_mask=REAL)
+            network.encode(SOURCE, mask=mask, source_token_mask=REAL)
         allowed = mask.dense(5) if isinstance(mask, Mask) else mask
         expected = (allowed & padding(REAL).dense(5)).expand(2, 2, 5, 5)
         assert torch.equal(seen["encoder", 0] > 0, expected)

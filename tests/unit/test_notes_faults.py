@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from atento.attention import decompose, entmax, masks, positions, relative, scored
+from atento.attention import additive as scored
+from atento.attention import decompose, entmax, masks, positions, relative
 from atento.attention.entmax import Entmax
 from atento.attention.masks import bidirectional
 from atento.attention.multihead import MultiHeadAttention
@@ -18,24 +19,18 @@ from atento.attention.positions import Learned, Rotary, Sinusoidal
 from atento.attention.relative import Gated, RelativeMatrix, Shaw
 from atento.config import presets
 from atento.data import windows
-from atento.decoding import beam
+from atento.decoding.beam.search import search as beam
 from atento.inspection import heads
-from atento.networks import (
-    ELMo,
-    EncoderDecoder,
-    cbow,
-    decoder,
-    describe,
-    layers,
-    position_ablation,
-    recurrent,
-    recurrent_seq2seq,
-)
-from atento.networks.elmo import LayerMix, ProjectedLSTM
-from atento.networks.inputs import InputLayer
+from atento.networks import ELMo, EncoderDecoder, cbow, describe, layers
 from atento.networks.layers import FeedForward, Residual
+from atento.networks.recurrent.cells import cells as recurrent
+from atento.networks.recurrent.cells import seq2seq as recurrent_seq2seq
+from atento.networks.recurrent.elmo import LayerMix, ProjectedLSTM
+from atento.networks.stack.inputs import InputLayer
+from atento.networks.stack.stack import decoder
+from atento.networks.surgery import position_ablation
 from atento.notes import listing_attention
-from atento.tasks import position_report
+from atento.runs import position_report
 from planting import Fault, Patch, assert_seen, everywhere, wrapped
 
 # The five that went unseen ------------------------------------------------------------------------------------------
@@ -256,7 +251,7 @@ def past_the_table_the_last_row(patch: Patch) -> None:
 
 def padding_counted_as_tokens(patch: Patch) -> None:
     def places(right: Any, batch: Any) -> Any:
-        return right(replace(batch, source_padding_mask=torch.ones_like(batch.source_padding_mask)))
+        return right(replace(batch, source_token_mask=torch.ones_like(batch.source_token_mask)))
 
     wrapped(patch, position_report, "_places", places)
 
@@ -327,7 +322,7 @@ def padding_is_read(patch: Patch) -> None:
 
 
 def context_from_the_front(patch: Patch) -> None:
-    patch.setattr(recurrent_seq2seq, "last_state", lambda encoded, padding_mask, bidirectional: encoded[:, 0])
+    patch.setattr(recurrent_seq2seq, "last_state", lambda encoded, token_mask, bidirectional: encoded[:, 0])
 
 
 def elmo_forgets_more(patch: Patch) -> None:

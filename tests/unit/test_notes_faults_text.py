@@ -13,10 +13,11 @@ from sacrebleu.metrics.bleu import BLEU
 
 from atento.data import packing
 from atento.data.text_batches import Masked, NextToken
-from atento.decoding import beam, filters, greedy, mask_predict, mbr, risk, seeds
+from atento.decoding import filters, greedy, mask_predict, mbr, risk, seeds
+from atento.decoding.beam.search import search as beam
 from atento.metrics import overlap, text
 from atento.networks import ELMo
-from atento.networks.elmo import BidirectionalLoss
+from atento.networks.recurrent.elmo import BidirectionalLoss
 from atento.notes import listing_bleu, listing_rouge
 from atento.text import Tokenizer, lengths, specials, words
 from atento.training import objectives
@@ -31,7 +32,7 @@ rouge: Any = import_module("atento.metrics.rouge")  # the room has a function of
 def labels_not_shifted(patch: Patch) -> None:
     def lay_out(right: Any, self: Any, *arguments: Any) -> Any:
         found = right(self, *arguments)
-        return replace(found, labels=torch.where(found.padding_mask, found.ids, -1))
+        return replace(found, labels=torch.where(found.token_mask, found.ids, -1))
 
     wrapped(patch, NextToken, "lay_out", lay_out)
 
@@ -81,7 +82,7 @@ MASKED_LOSS = objectives.masked_loss
 
 def chosen_tokens_alone_read(patch: Patch) -> None:
     def loss(network: Any, batch: Any, *rest: Any) -> Any:
-        return MASKED_LOSS(network, replace(batch, padding_mask=batch.labels >= 0), *rest)
+        return MASKED_LOSS(network, replace(batch, token_mask=batch.labels >= 0), *rest)
 
     everywhere(patch, objectives.masked_loss, loss)
 

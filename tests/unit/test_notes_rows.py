@@ -7,18 +7,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from atento.attention import ablation, kernels, scored, sparse
+from atento.attention import ablation, kernels, sparse
+from atento.attention import additive as scored
 from atento.attention import relative as attention_relative
 from atento.attention.masks import Mask, bidirectional, causal
 from atento.attention.multihead import KeyValues, MultiHeadAttention
 from atento.attention.positions import Learned, Shaw, Sinusoidal, T5Bias
 from atento.data.batches import Ragged, Seq2SeqBatches
-from atento.decoding import beam, greedy
+from atento.decoding import greedy
+from atento.decoding.beam.search import search as beam
 from atento.errors import UsageError
 from atento.model import Model
-from atento.networks import EncoderDecoder, encoder_decoder, layers, stack
-from atento.networks import decompose as network_decompose
+from atento.models import weight_files
+from atento.networks import EncoderDecoder, layers
 from atento.networks.layers import Residual
+from atento.networks.stack.stack import encoder_decoder, stack
+from atento.networks.surgery import decompose as network_decompose
 from atento.notes import PositionalEncoding, drawing, listing_bleu, listing_search
 from atento.notes.checks import figures
 from atento.notes.checks.trained import trained
@@ -26,7 +30,6 @@ from atento.notes.errata import ERRATA, errata_of, errors_told
 from atento.notes.finding import Finding, Row
 from atento.notes.table import CREDIT, ROWS, rows_named, run
 from atento.precision import threads
-from atento.tasks import weight_files
 from atento.text import Tokenizer
 from atento.training import objectives
 
@@ -189,7 +192,7 @@ def not_shifted(patch):
 
     def batch(self, rows):
         made = real(self, rows)
-        return type(made)(made.source, made.source_padding_mask, made.labels.clamp(min=0), made.labels)
+        return type(made)(made.source, made.source_token_mask, made.labels.clamp(min=0), made.labels)
 
     patch.setattr(Seq2SeqBatches, "batch", batch)
 
@@ -258,7 +261,7 @@ def one_link_more(patch):
 
 def mask_of_the_call_ignored(patch):
     real = stack.Stack._masks
-    patch.setattr(stack.Stack, "_masks", lambda self, x, mask, padding_mask, *rest: real(self, x, None, None, *rest))
+    patch.setattr(stack.Stack, "_masks", lambda self, x, mask, token_mask, *rest: real(self, x, None, None, *rest))
 
 
 def strips_are_squares(patch):

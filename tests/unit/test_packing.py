@@ -50,7 +50,7 @@ def test_no_token_is_lost_and_none_is_learned_twice(rows: Rows, longest: int, is
     assert batch.ids.shape[1] <= longest
     assert layout.targets(made.lengths).sum() == batch.targets == sum(len(text) - 1 for text in texts)
     if longest > 1:
-        assert all(batch.padding_mask[:-1].sum(dim=1) == longest)  # full, but for the last
+        assert all(batch.token_mask[:-1].sum(dim=1) == longest)  # full, but for the last
     every = TextBatches(made, layout, budget=20, seed=3)
     seen = [part for update in range(every.updates_per_epoch) for part in every.parts(update)]
     assert sum(part.targets for part in seen) == batch.targets and all(part.targets for part in seen)

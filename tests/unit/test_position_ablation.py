@@ -6,7 +6,7 @@ import torch
 from atento.config.network import NetworkConfig, PositionConfig
 from atento.errors import UsageError
 from atento.networks import build_network
-from atento.networks.position_ablation import position_effects, scheme_names, without_scheme
+from atento.networks.surgery.position_ablation import position_effects, scheme_names, without_scheme
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 4]])
 SIZES = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "dropout": 0.0, "max_len": 16}

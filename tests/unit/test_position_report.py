@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from atento.cli.runs import register
 from atento.errors import UsageError
-from atento.tasks.position_report import position_report
-from atento.tasks.run import train
+from atento.runs.position_report import position_report
+from atento.runs.train import train
 from runs_of_words import WORDS, write_texts
 
 RECIPE = """

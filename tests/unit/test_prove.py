@@ -30,7 +30,7 @@ from atento.attention.prove import Proof, prove
 from atento.config.network import NetworkConfig
 from atento.errors import UsageError
 from atento.networks import EncoderDecoder, build_network
-from atento.networks.stack import Stack
+from atento.networks.stack.stack import Stack
 
 B, L, H, D = 2, 6, 2, 8
 Norm = Literal["pre", "post"]
@@ -293,15 +293,15 @@ TARGET = torch.tensor([[2, 5, 6, 7], [2, 8, 9, 4]])
 def test_a9_source_padding_of_a_whole_network() -> None:
     """Ids through the embedding: encoder on itself, decoder on itself, decoder on the source."""
     network, real = whole(), padding(REAL)
-    encoder = prove(network, IDS, real, call=lambda ids: network.encode(ids, source_padding_mask=REAL), real=REAL)
+    encoder = prove(network, IDS, real, call=lambda ids: network.encode(ids, source_token_mask=REAL), real=REAL)
     assert encoder.ok and encoder.missing == []
-    decoder = prove(network, TARGET, causal(), call=lambda ids: network(IDS, ids, source_padding_mask=REAL).logits)
+    decoder = prove(network, TARGET, causal(), call=lambda ids: network(IDS, ids, source_token_mask=REAL).logits)
     assert decoder.ok and decoder.may_cache and decoder.missing == []
     source = prove(
         network,
         IDS,
         real,
-        call=lambda ids: network(ids, TARGET, source_padding_mask=REAL).logits,
+        call=lambda ids: network(ids, TARGET, source_token_mask=REAL).logits,
         real=REAL,
         cross=True,
     )
@@ -328,7 +328,7 @@ def test_a_network_that_reads_its_padding_off_the_ids() -> None:
         network,
         IDS,
         padding(REAL),
-        call=lambda ids: network.encode(ids, source_padding_mask=ids != 0),
+        call=lambda ids: network.encode(ids, source_token_mask=ids != 0),
         real=REAL,
     )
     assert proof.ok and proof.missing == [] and proof.draw(1).splitlines()[2:4] == ["■ ■ ■ · ·", "- - - - -"]
@@ -341,7 +341,7 @@ def test_a_source_copied_as_target_is_told_apart() -> None:
         network,
         IDS,
         padding(REAL),
-        call=lambda ids: network(ids, IDS, source_padding_mask=REAL).hidden,
+        call=lambda ids: network(ids, IDS, source_token_mask=REAL).hidden,
         real=REAL,
         cross=True,
         trials=1,

@@ -20,8 +20,8 @@ from atento.inspection import AttentionRecord
 from atento.metrics import bleu, paired_test
 from atento.model import Model
 from atento.networks import build_network
-from atento.networks.ledger import Ledger
-from atento.tasks.run import TrainedRun
+from atento.networks.families.load_report import LoadReport
+from atento.runs.train import TrainedRun
 from atento.text.training import train_tokenizer
 from atento.world import write
 
@@ -130,7 +130,7 @@ def test_reprs_are_one_short_line(model: Model) -> None:
         f"{trace.runs[0]!r}": "Run(beam, 1 sentence, 20 steps)",
         f"{trace.runs[0].steps[3]!r}": "Step(row 0, length 3, 4 live, ",
         f"{trace.runs[0].steps[3].distributions[0]!r}": "Distribution(parent 0, model, 10 of 360 tokens)",
-        f"{Ledger({f'weight{n}': (f'theirs{n}',) for n in range(200)})!r}": "Ledger(200 loaded, 0 new, ",
+        f"{LoadReport({f'weight{n}': (f'theirs{n}',) for n in range(200)})!r}": "LoadReport(200 loaded, 0 new, ",
         f"{TrainedRun(Path('runs') / ('x' * 80), 24, 34.21, 16, None, 'translation')!r}": "TrainedRun('runs/",
     }
     for text, begin in shown.items():

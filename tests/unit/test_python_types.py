@@ -23,10 +23,10 @@ from atento.errors import RecipeError, UsageError
 from atento.evaluation import evaluate
 from atento.inspection import AttentionRecord
 from atento.model import Model, load
+from atento.runs.train import train
+from atento.storage.average import average_run
 from atento.tasks.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.tasks.options import decoding_for
-from atento.tasks.run import train
-from atento.training.average import average_run
 
 WIDER = ("mbr", "stop")  # also a function; also one string or any sequence
 

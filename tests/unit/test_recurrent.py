@@ -20,8 +20,8 @@ from atento.config.recurrent import CellName, RecurrentConfig
 from atento.decoding import Beam, generate
 from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.networks.build import parameter_count
-from atento.networks.recurrent_lm import RecurrentLM
-from atento.networks.recurrent_seq2seq import RecurrentSeq2Seq
+from atento.networks.recurrent.language_model import RecurrentLM
+from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 
 CONFIG = NetworkConfig(
     architecture="recurrent-seq2seq", vocab_size=13, d_model=6, n_heads=1, n_layers=2, dropout=0.0, pad_id=0
@@ -121,8 +121,8 @@ def test_c11_padding_changes_nothing_wherever_it_stands(
     network, real, real_target = seq2seq(form), torch.tensor(source), torch.tensor(target)
     generator = torch.Generator().manual_seed(seed)
     ids, target_ids = torch.randint(0, 13, (2, 3, 6), generator=generator)
-    encoded = network.encode(ids, source_padding_mask=real)
-    logits = network(ids, target_ids, source_padding_mask=real, target_padding_mask=real_target).logits
+    encoded = network.encode(ids, source_token_mask=real)
+    logits = network(ids, target_ids, source_token_mask=real, target_token_mask=real_target).logits
     assert bool((encoded[~real] == 0).all())
     for row in range(3):
         own = ids[row : row + 1, real[row]]
@@ -139,7 +139,7 @@ def test_c11_what_stands_in_padding_is_never_read(form: str) -> None:
     results = []
     for filler in (0, 11):
         ids, target = SOURCE.masked_fill(~REAL, filler), TARGET.masked_fill(~real_target, filler)
-        out = network(ids, target, source_padding_mask=REAL, target_padding_mask=real_target)
+        out = network(ids, target, source_token_mask=REAL, target_token_mask=real_target)
         (gradient,) = torch.autograd.grad(out.logits[real_target].square().sum(), network.embedding.weight)
         results.append((out.encoded, out.logits[real_target], gradient))
     for one, other in zip(*results):
@@ -150,14 +150,14 @@ def test_c11_a_source_of_nothing_gives_nothing() -> None:
     """No state, a context of zeros, and no NaN, with attention and without."""
     empty = torch.zeros_like(REAL)
     for form in ("lstm-none", "lstm-additive", "gru-bilinear"):
-        out = seq2seq(form)(SOURCE, TARGET, source_padding_mask=empty)
+        out = seq2seq(form)(SOURCE, TARGET, source_token_mask=empty)
         assert bool((out.encoded == 0).all()) and bool(out.logits.isfinite().all())
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if "none" not in form])
 def test_a5_padded_source_positions_weigh_exactly_nothing(form: str) -> None:
     with observe(seq2seq(form)) as seen:
-        seq2seq(form)(SOURCE, TARGET, source_padding_mask=REAL)
+        seq2seq(form)(SOURCE, TARGET, source_token_mask=REAL)
     weights = seen["cross", 0]
     assert weights.shape == (3, 1, 6, 5)
     hidden = ~REAL[:, None, None].expand_as(weights)
@@ -176,11 +176,11 @@ def test_a5_padded_source_positions_weigh_exactly_nothing(form: str) -> None:
 )
 def test_c12_steps_equal_the_whole_however_the_target_is_cut(cuts: list[int], form: str, padded: bool) -> None:
     network, real = seq2seq(form), REAL if padded else None
-    whole = network(SOURCE, TARGET, source_padding_mask=real).logits
+    whole = network(SOURCE, TARGET, source_token_mask=real).logits
     state, parts, start = network.begin(), [], 0
     for end in [*cuts, 6]:
         source = SOURCE if start == 0 else None
-        out = network(source, TARGET[:, start:end], source_padding_mask=real if start == 0 else None, state=state)
+        out = network(source, TARGET[:, start:end], source_token_mask=real if start == 0 else None, state=state)
         assert out.state is state and state.length == end
         parts.append(out.logits)
         start = end
@@ -191,8 +191,8 @@ def test_c12_steps_equal_the_whole_however_the_target_is_cut(cuts: list[int], fo
 def test_c12_given_states_serve_as_the_source(form: str) -> None:
     """`encoded` and its padding mask are enough: C is read off it."""
     network = seq2seq(form)
-    whole = network(SOURCE, TARGET, source_padding_mask=REAL)
-    again = network(None, TARGET, encoded=whole.encoded, source_padding_mask=REAL)
+    whole = network(SOURCE, TARGET, source_token_mask=REAL)
+    again = network(None, TARGET, encoded=whole.encoded, source_token_mask=REAL)
     close(again.logits, whole.logits)
     assert network(SOURCE, TARGET, project=False).logits is None
 
@@ -202,18 +202,18 @@ def test_c12_a_padded_target_in_two_pieces(form: str) -> None:
     """The mask of the second piece may cover that piece alone, or all that was seen."""
     network = seq2seq(form)
     real = torch.tensor([[False] * 2 + [True] * 4, [True] * 6, [True] * 3 + [False, True, False]])
-    whole = network(SOURCE, TARGET, source_padding_mask=REAL, target_padding_mask=real).logits
+    whole = network(SOURCE, TARGET, source_token_mask=REAL, target_token_mask=real).logits
     for second in (real, real[:, 3:]):
         state = network.begin()
-        network(SOURCE, TARGET[:, :3], source_padding_mask=REAL, target_padding_mask=real[:, :3], state=state)
-        out = network(None, TARGET[:, 3:], target_padding_mask=second, state=state)
+        network(SOURCE, TARGET[:, :3], source_token_mask=REAL, target_token_mask=real[:, :3], state=state)
+        out = network(None, TARGET[:, 3:], target_token_mask=second, state=state)
         close(out.logits[real[:, 3:]], whole[:, 3:][real[:, 3:]])
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_c12_rows_leave_and_change_places(form: str) -> None:
     network, steps = seq2seq(form), seq2seq(form).steps()
-    expected = network(SOURCE, TARGET, source_padding_mask=REAL).logits.detach()
+    expected = network(SOURCE, TARGET, source_token_mask=REAL).logits.detach()
     state = steps.begin(SOURCE, REAL)
     logits, state = steps.step(TARGET[:, :2], state)
     close(logits, expected[:, 1])
@@ -235,10 +235,10 @@ def test_c12_c17b_a_language_model_cut_in_pieces_or_padded(cell: CellName) -> No
     wide = torch.nn.functional.pad(TARGET, (2, 1), value=7)
     real = torch.zeros_like(wide, dtype=torch.bool)
     real[:, 2:-1] = True
-    close(model(wide, padding_mask=real).logits[:, 2:-1], whole)
+    close(model(wide, token_mask=real).logits[:, 2:-1], whole)
     state = model.begin()
-    model(wide[:, :4], padding_mask=real[:, :4], state=state)
-    close(model(wide[:, 4:], padding_mask=real, state=state).logits[:, :-1], whole[:, 2:])  # a mask of all of it
+    model(wide[:, :4], token_mask=real[:, :4], state=state)
+    close(model(wide[:, 4:], token_mask=real, state=state).logits[:, :-1], whole[:, 2:])  # a mask of all of it
 
 
 # looking
@@ -248,14 +248,14 @@ def test_c12_c17b_a_language_model_cut_in_pieces_or_padded(cell: CellName) -> No
 def test_a10_observed_steps_join_and_rows_are_slices(form: str) -> None:
     network = seq2seq(form)
     with observe(network) as whole:
-        network(SOURCE, TARGET, source_padding_mask=REAL)
+        network(SOURCE, TARGET, source_token_mask=REAL)
     with observe(network) as stepped:
         state = network.begin()
         for t in range(6):
-            network(SOURCE, TARGET[:, t : t + 1], source_padding_mask=REAL, state=state)
+            network(SOURCE, TARGET[:, t : t + 1], source_token_mask=REAL, state=state)
     torch.testing.assert_close(stepped["cross", 0], whole["cross", -1], rtol=0, atol=1e-6)
     with observe(network, rows=[4, 1], layers=[-1], heads=[0]) as some:
-        network(SOURCE, TARGET, source_padding_mask=REAL)
+        network(SOURCE, TARGET, source_token_mask=REAL)
     assert torch.equal(some["cross", 0], whole["cross", 0][:, :, [4, 1]])
     with pytest.raises(UsageError, match="no 'decoder' attention was observed; seen: cross"):
         whole["decoder", 0]
@@ -283,7 +283,7 @@ def test_gradients_are_those_of_finite_differences(form: str) -> None:
     real, real_target = torch.tensor([[False, True, True], [True, True, False]]), target > 0
 
     def logits(*_: Tensor) -> Tensor:
-        out: Tensor = network(source, target, source_padding_mask=real, target_padding_mask=real_target).logits
+        out: Tensor = network(source, target, source_token_mask=real, target_token_mask=real_target).logits
         return out[real_target]
 
     assert torch.autograd.gradcheck(logits, tuple(network.parameters()))
@@ -333,9 +333,9 @@ def test_on_the_meta_device_the_numbers_learned_are_counted() -> None:
 def test_a_copy_in_bfloat16_runs_and_learns(form: str) -> None:
     network = seq2seq(form)
     copy = deepcopy(network).to(torch.bfloat16)
-    out = copy(SOURCE, TARGET, source_padding_mask=REAL)
+    out = copy(SOURCE, TARGET, source_token_mask=REAL)
     assert out.logits.dtype == torch.bfloat16
-    exact = network(SOURCE, TARGET, source_padding_mask=REAL).logits
+    exact = network(SOURCE, TARGET, source_token_mask=REAL).logits
     assert float(((out.logits.double() - exact).norm() / exact.norm()).detach()) < 0.05
     out.logits.sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in copy.parameters())
@@ -366,11 +366,11 @@ def test_dropout_of_an_encoder_decoder_is_reproducible(form: str) -> None:
     network = shaken(RecurrentSeq2Seq(replace(CONFIG, dropout=0.3, recurrent=FORMS[form]))).train()
 
     def logits(seed: int) -> Tensor:
-        found: Tensor = network(SOURCE, TARGET, source_padding_mask=REAL, random=Randomness(seed)).logits
+        found: Tensor = network(SOURCE, TARGET, source_token_mask=REAL, random=Randomness(seed)).logits
         return found
 
     assert torch.equal(logits(1), logits(1)) and not torch.allclose(logits(1), logits(2))
-    assert not torch.allclose(logits(1), network.eval()(SOURCE, TARGET, source_padding_mask=REAL).logits)
+    assert not torch.allclose(logits(1), network.eval()(SOURCE, TARGET, source_token_mask=REAL).logits)
     random = Randomness(1)
     network.train()(SOURCE, TARGET, random=random)
     assert random.use == 3 + 1 + (6 if "additive" in form or "fed" in form else 1)

@@ -13,9 +13,9 @@ from atento.config.recurrent import CellName, RecurrentConfig, ScoreName
 from atento.data.batches import Seq2SeqBatch
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.networks.build import build_network
-from atento.networks.recurrent_lm import RecurrentLM
-from atento.networks.recurrent_seq2seq import RecurrentSeq2Seq
-from atento.training.step import Stepper
+from atento.networks.recurrent.language_model import RecurrentLM
+from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
+from atento.training.step import Updater
 
 CONFIG = NetworkConfig(
     architecture="recurrent-seq2seq", vocab_size=13, d_model=6, n_heads=1, n_layers=2, dropout=0.0, pad_id=0
@@ -66,13 +66,13 @@ class Uncached:
         if isinstance(network, RecurrentLM):
             self.first_tokens = self._last_of_prompt
 
-    def _last_of_prompt(self, ids: Tensor, padding_mask: Tensor) -> Tensor:
-        prompts = [row[keep].tolist() for row, keep in zip(ids, padding_mask)]
+    def _last_of_prompt(self, ids: Tensor, token_mask: Tensor) -> Tensor:
+        prompts = [row[keep].tolist() for row, keep in zip(ids, token_mask)]
         return torch.tensor([prompt[-1] if prompt else self.start_id for prompt in prompts])
 
-    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> History:
-        assert padding_mask is not None
-        rows = [row[keep].tolist() for row, keep in zip(ids, padding_mask)]
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> History:
+        assert token_mask is not None
+        rows = [row[keep].tolist() for row, keep in zip(ids, token_mask)]
         if isinstance(self.network, RecurrentLM):
             rows = [row[:-1] for row in rows]
         return History(rows, torch.zeros(len(ids), 0, dtype=torch.long))
@@ -100,7 +100,7 @@ def worth_searching(make: Any, ids: Tensor, real: Tensor) -> Any:
     """The first of a hundred random networks whose outputs differ enough."""
     for seed in range(100):
         network = shaken(make(), seed, size=1.0)
-        if varied(generate(network, ids, Beam(3, 1.0, 3), max_new_tokens=9, padding_mask=real)):
+        if varied(generate(network, ids, Beam(3, 1.0, 3), max_new_tokens=9, token_mask=real)):
             return network
     raise AssertionError("no network of a hundred ends its outputs at different lengths")
 
@@ -115,11 +115,11 @@ def same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
 def test_h12_cached_search_equals_uncached(form: RecurrentConfig) -> None:
     network = worth_searching(lambda: RecurrentSeq2Seq(replace(CONFIG, recurrent=form)), SOURCE, REAL)
     for strategy in STRATEGIES:
-        options: dict[str, Any] = {"max_new_tokens": [9, 4, 7], "padding_mask": REAL, "min_new_tokens": 1}
+        options: dict[str, Any] = {"max_new_tokens": [9, 4, 7], "token_mask": REAL, "min_new_tokens": 1}
         found = generate(network, SOURCE, strategy, **options)
         same(found, generate(Uncached(network), SOURCE, strategy, **options))
     prefix = torch.tensor([[5, 6], [7, 7], [9, 9]])
-    options = {"max_new_tokens": 5, "padding_mask": REAL, "prefix_ids": prefix}
+    options = {"max_new_tokens": 5, "token_mask": REAL, "prefix_ids": prefix}
     same(
         generate(network, SOURCE, Beam(2, 1.0), **options), generate(Uncached(network), SOURCE, Beam(2, 1.0), **options)
     )
@@ -132,7 +132,7 @@ def test_w21_a_source_of_length_0_is_written_as_one_of_padding_alone(form: Recur
     for strategy in STRATEGIES:
         found = generate(network, nothing, strategy, max_new_tokens=6)
         padded = torch.full((2, 3), 5)
-        same(found, generate(network, padded, strategy, max_new_tokens=6, padding_mask=padded < 0))
+        same(found, generate(network, padded, strategy, max_new_tokens=6, token_mask=padded < 0))
     out = network(nothing, SOURCE[:2])
     assert out.encoded.shape == (2, 0, CONFIG.d_model) and bool(out.logits.isfinite().all())
 
@@ -143,18 +143,18 @@ def test_h12_c17b_a_language_model_goes_on_from_prompts_of_any_length(cell: Cell
     config = replace(LM_CONFIG, recurrent=RecurrentConfig(cell))
     model = worth_searching(lambda: RecurrentLM(config), PROMPT, PROMPT_REAL)
     for strategy in STRATEGIES:
-        options: dict[str, Any] = {"max_new_tokens": [9, 5, 7, 8], "padding_mask": PROMPT_REAL}
+        options: dict[str, Any] = {"max_new_tokens": [9, 5, 7, 8], "token_mask": PROMPT_REAL}
         found = generate(model, PROMPT, strategy, **options)
         same(found, generate(Uncached(model), PROMPT, strategy, **options))
     unpadded = PROMPT[:1]
     same(
         generate(model, unpadded, Greedy(), max_new_tokens=6),
-        generate(model, PROMPT, Greedy(), max_new_tokens=6, padding_mask=PROMPT_REAL)[:1],
+        generate(model, PROMPT, Greedy(), max_new_tokens=6, token_mask=PROMPT_REAL)[:1],
     )
     none = PROMPT[:, :0]
     same(
         generate(model, none, Greedy(), max_new_tokens=6)[:1],
-        generate(model, PROMPT, Greedy(), max_new_tokens=6, padding_mask=PROMPT_REAL)[3:],
+        generate(model, PROMPT, Greedy(), max_new_tokens=6, token_mask=PROMPT_REAL)[3:],
     )
 
 
@@ -190,10 +190,10 @@ def share_reversed(attention: ScoreName, length: int, steps: int) -> float:
     form = RecurrentConfig("gru", attention=attention)
     network: Any = build_network(replace(CONFIG, vocab_size=SYMBOLS, d_model=64, n_layers=1, recurrent=form))
     training = TrainingConfig(learning_rate=4e-3, label_smoothing=0.0, weight_decay=0.0)
-    stepper = Stepper(network, training, "float32")
+    updater = Updater(network, training, "float32")
     for step in range(steps):
         rate = training.learning_rate * min(1.0, (step + 1) / 50, 2 * (1 - step / steps))
-        stepper.update([reversed_pairs(32, 1, length, generator)], step, rate)
+        updater.update([reversed_pairs(32, 1, length, generator)], step, rate)
     network.eval()
     test = reversed_pairs(100, length, length, generator)
     found = generate(network, test.source, Greedy(), max_new_tokens=length + 1)

@@ -26,9 +26,9 @@ from hypothesis.stateful import (
 )
 
 from atento.errors import UsageError
-from atento.training.catalogue import Found, discard, found
-from atento.training.checkpoint import best, clean, newest, save_checkpoint
-from atento.training.retention import retain
+from atento.storage.catalogue import Found, discard, found
+from atento.storage.checkpoint import best, clean, newest, save_checkpoint
+from atento.storage.retention import retain
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # fsync costs nothing there
 LARGE = st.sampled_from([9_999, 10_000, 99_999_999, 100_000_000, 2_000_000_000])

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from atento.attention import attend, attention_weights
+from atento.attention.additive import AdditiveScore, BilinearScore, DotScore, attend_scored
 from atento.attention.lowering import lower
 from atento.attention.masks import Mask, causal, padding
-from atento.attention.scored import AdditiveScore, BilinearScore, DotScore, attend_scored
 
 B, T, S, D = 2, 3, 5, 4
 Part = AdditiveScore | BilinearScore | DotScore

@@ -23,7 +23,7 @@ from atento.data.batches import Ragged, Seq2SeqBatch, Seq2SeqBatches
 from atento.errors import TrainingError
 from atento.networks import EncoderDecoder, build_network
 from atento.training.objectives import seq2seq_loss
-from atento.training.step import Stepper, Sums
+from atento.training.step import Sums, Updater
 
 NETWORK = NetworkConfig(vocab_size=31, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0, norm="pre")
 CONFIG = TrainingConfig(learning_rate=1e-2, warmup=0, weight_decay=0.1, clip=1.0, label_smoothing=0.1, seed=5)
@@ -41,11 +41,11 @@ def data(seed: int = 0) -> Seq2SeqBatches:
     return Seq2SeqBatches(Ragged(source), Ragged(target), budget=60, seed=1, pad_id=0, start_id=2, eos_id=3)
 
 
-def train(stepper: Stepper, steps: int, first: int = 1, accumulate: int = 1) -> list[float]:
+def train(updater: Updater, steps: int, first: int = 1, micro_batches: int = 1) -> list[float]:
     batches = data()
     losses = []
     for step in range(first, first + steps):
-        sums, _ = stepper.update(batches.parts(step - 1, accumulate), step, 1e-2)
+        sums, _ = updater.update(batches.parts(step - 1, micro_batches), step, 1e-2)
         losses.append(sums.loss / sums.targets)
     return losses
 
@@ -64,7 +64,7 @@ def plain_gradients(network: EncoderDecoder, parts: list[Seq2SeqBatch], smoothin
     targets = sum(part.targets for part in parts)
     total = 0.0
     for part in parts:
-        logits = network(part.source, part.target_input, source_padding_mask=part.source_padding_mask).logits
+        logits = network(part.source, part.target_input, source_token_mask=part.source_token_mask).logits
         loss = F.cross_entropy(
             logits.flatten(0, 1), part.labels.flatten(), ignore_index=-1, label_smoothing=smoothing, reduction="sum"
         )
@@ -77,7 +77,7 @@ def plain_gradients(network: EncoderDecoder, parts: list[Seq2SeqBatch], smoothin
 def test_f4_e8_steps_equal_those_of_a_plain_trainer(clip: float) -> None:
     """AdamW on matrices with decay and on vectors without, gradients clipped by their whole norm; float64 1e-9."""
     ours, theirs = make(torch.float64), make(torch.float64)
-    stepper = Stepper(ours, replace(CONFIG, clip=clip), "float32")  # "float32": the weights' own type
+    updater = Updater(ours, replace(CONFIG, clip=clip), "float32")  # "float32": the weights' own type
     matrices = [p for p in theirs.parameters() if p.dim() > 1]
     vectors = [p for p in theirs.parameters() if p.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
@@ -93,35 +93,37 @@ def test_f4_e8_steps_equal_those_of_a_plain_trainer(clip: float) -> None:
         for group in optimizer.param_groups:
             group["lr"] = 1e-2 / step
         optimizer.step()
-        sums, got = stepper.update(parts, step, 1e-2 / step)
+        sums, got = updater.update(parts, step, 1e-2 / step)
         assert got == pytest.approx(float(norm), rel=1e-9)
         assert sums.loss == pytest.approx(total, rel=1e-9) and sums.targets == targets
     for (name, one), other in zip(weights(ours).items(), weights(theirs).values()):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9, msg=name)
 
 
-@pytest.mark.parametrize("accumulate", [2, 4])
-def test_accumulation_equals_the_full_batch(accumulate: int) -> None:
+@pytest.mark.parametrize("micro_batches", [2, 4])
+def test_accumulation_equals_the_full_batch(micro_batches: int) -> None:
     """Twenty updates without dropout: losses are sums divided once, so parts of unequal size weigh as they should."""
     exact = [make(torch.float64) for _ in range(2)]
-    whole = train(Stepper(exact[0], CONFIG, "float32"), 20)
-    parts = train(Stepper(exact[1], CONFIG, "float32"), 20, accumulate=accumulate)
+    whole = train(Updater(exact[0], CONFIG, "float32"), 20)
+    parts = train(Updater(exact[1], CONFIG, "float32"), 20, micro_batches=micro_batches)
     assert parts == pytest.approx(whole, rel=1e-9)
     for one, other in zip(weights(exact[0]).values(), weights(exact[1]).values()):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-7)
     single = [make() for _ in range(2)]
-    whole = train(Stepper(single[0], CONFIG, "float32"), 20)
-    assert train(Stepper(single[1], CONFIG, "float32"), 20, accumulate=accumulate) == pytest.approx(whole, rel=1e-5)
+    whole = train(Updater(single[0], CONFIG, "float32"), 20)
+    assert train(Updater(single[1], CONFIG, "float32"), 20, micro_batches=micro_batches) == pytest.approx(
+        whole, rel=1e-5
+    )
 
 
 def test_f1_the_loss_is_over_real_targets_alone() -> None:
     """Padding of source and target, and whatever stands there, changes neither sum; the plain sum has no smoothing."""
     network = make(torch.float64)
     batch = next(iter(data().parts(0)))
-    assert bool((batch.labels < 0).any()) and not bool(batch.source_padding_mask.all())
+    assert bool((batch.labels < 0).any()) and not bool(batch.source_token_mask.all())
     noisy = replace(
         batch,
-        source=batch.source.masked_fill(~batch.source_padding_mask, 17),
+        source=batch.source.masked_fill(~batch.source_token_mask, 17),
         target_input=batch.target_input.masked_fill(batch.labels < 0, 19),
     )
     loss, nll = seq2seq_loss(network, batch, 0.1, None)
@@ -134,8 +136,8 @@ def test_f1_the_loss_is_over_real_targets_alone() -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_g6_training_learns(precision: str) -> None:
     """Sixty short pairs are learned by heart."""
-    stepper = Stepper(make(), replace(CONFIG, weight_decay=0.0), precision)
-    losses = train(stepper, 120)
+    updater = Updater(make(), replace(CONFIG, weight_decay=0.0), precision)
+    losses = train(updater, 120)
     assert losses[-1] < 0.6 * losses[0]
 
 
@@ -145,7 +147,7 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
     runs = []
     for seed in (5, 5, 6):
         network = make(dropout=0.2, attention_dropout=0.1, activation_dropout=0.1)
-        losses = train(Stepper(network, replace(CONFIG, seed=seed), precision), 5)
+        losses = train(Updater(network, replace(CONFIG, seed=seed), precision), 5)
         runs.append((losses, weights(network)))
     assert runs[0][0] == runs[1][0] and same(runs[0][1], runs[1][1])
     assert runs[0][0] != runs[2][0] and not same(runs[0][1], runs[2][1])
@@ -155,7 +157,7 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
 def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: str) -> None:
     """What `optimizer_tensors` names is all there is to it; what was saved is a copy, not a view."""
     changes = {"dropout": 0.2, "attention_dropout": 0.1}
-    straight = Stepper(make(**changes), CONFIG, precision)
+    straight = Updater(make(**changes), CONFIG, precision)
     first = train(straight, 4)
     kept = weights(straight.network)
     tensors = {name: value.clone() for name, value in straight.optimizer_tensors().items()}
@@ -163,7 +165,7 @@ def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: st
     rest = train(straight, 4, first=5)
 
     torch.manual_seed(123)
-    resumed = Stepper(build_network(replace(NETWORK, **changes)), CONFIG, precision)
+    resumed = Updater(build_network(replace(NETWORK, **changes)), CONFIG, precision)
     resumed.network.load_state_dict(kept)
     resumed.load_optimizer_tensors(tensors)
     resumed.refresh()
@@ -175,11 +177,11 @@ def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: st
 
 
 def test_optimiser_tensors_are_named_after_their_weights() -> None:
-    stepper = Stepper(make(), CONFIG, "float32")
-    assert stepper.optimizer_tensors() == {}
-    train(stepper, 2)
-    found = stepper.optimizer_tensors()
-    for name, parameter in stepper.network.named_parameters():
+    updater = Updater(make(), CONFIG, "float32")
+    assert updater.optimizer_tensors() == {}
+    train(updater, 2)
+    found = updater.optimizer_tensors()
+    for name, parameter in updater.network.named_parameters():
         assert found[f"{name}.exp_avg"].shape == found[f"{name}.exp_avg_sq"].shape == parameter.shape
         assert float(found[f"{name}.step"]) == 2
 
@@ -194,7 +196,7 @@ def test_only_matrices_decay() -> None:
     ended = []
     for decay in (0.0, 0.5):
         network = copy.deepcopy(start)
-        train(Stepper(network, replace(CONFIG, weight_decay=decay), "float32"), 1)
+        train(Updater(network, replace(CONFIG, weight_decay=decay), "float32"), 1)
         ended.append(dict(network.named_parameters()))
     for name, before in start.named_parameters():
         expected = 1e-2 * 0.5 * before if before.dim() > 1 else torch.zeros_like(before)
@@ -204,13 +206,13 @@ def test_only_matrices_decay() -> None:
 def test_the_bfloat16_copy_follows_weights_that_stay_float32() -> None:
     """Steps too small for bfloat16 add up in the weights all the same."""
     network = make()
-    stepper = Stepper(network, CONFIG, "bfloat16")
-    assert stepper.working is not network and stepper.working.training
+    updater = Updater(network, CONFIG, "bfloat16")
+    assert updater.working is not network and updater.working.training
     start = weights(network)
     batches = data()
     for step in range(1, 4):
-        stepper.update(batches.parts(step), step, 1e-6)
-        masters, copies = dict(network.named_parameters()), dict(stepper.working.named_parameters())
+        updater.update(batches.parts(step), step, 1e-6)
+        masters, copies = dict(network.named_parameters()), dict(updater.working.named_parameters())
         assert masters.keys() == copies.keys()
         for name, master in masters.items():
             assert master.dtype == torch.float32 and copies[name].dtype == torch.bfloat16
@@ -218,15 +220,15 @@ def test_the_bfloat16_copy_follows_weights_that_stay_float32() -> None:
             assert master.grad is None and copies[name].grad is None
     moved = [not torch.equal(start[name], value) for name, value in weights(network).items()]
     assert all(moved)
-    assert {value.dtype for value in stepper.optimizer_tensors().values()} == {torch.float32}
+    assert {value.dtype for value in updater.optimizer_tensors().values()} == {torch.float32}
 
 
 def test_bfloat16_gradients_of_several_parts_add_up_in_float32() -> None:
     """Close to the float32 gradient norm, whether in one part or four."""
     batches = data()
-    exact = Stepper(make(), CONFIG, "float32").update(batches.parts(0), 1, 0.0)[1]
-    for accumulate in (1, 4):
-        norm = Stepper(make(), CONFIG, "bfloat16").update(batches.parts(0, accumulate), 1, 0.0)[1]
+    exact = Updater(make(), CONFIG, "float32").update(batches.parts(0), 1, 0.0)[1]
+    for micro_batches in (1, 4):
+        norm = Updater(make(), CONFIG, "bfloat16").update(batches.parts(0, micro_batches), 1, 0.0)[1]
         assert norm == pytest.approx(exact, rel=0.02)
 
 
@@ -235,11 +237,11 @@ def test_bfloat16_gradients_of_several_parts_add_up_in_float32() -> None:
 def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) -> None:
     """Weights and optimiser bit-unchanged, a message that says what to do, and the next good step as if nothing was."""
     network = make()
-    stepper, healthy = Stepper(network, CONFIG, precision), Stepper(make(), CONFIG, precision)
-    train(stepper, 2)
+    updater, healthy = Updater(network, CONFIG, precision), Updater(make(), CONFIG, precision)
+    train(updater, 2)
     train(healthy, 2)
-    before, moments = weights(network), {n: v.clone() for n, v in stepper.optimizer_tensors().items()}
-    part = stepper.working.decoder.blocks[0].feed_forward.inner
+    before, moments = weights(network), {n: v.clone() for n, v in updater.optimizer_tensors().items()}
+    part = updater.working.decoder.blocks[0].feed_forward.inner
     if fault == "loss":
         handle = part.register_forward_hook(lambda module, given, out: out * float("nan"))
     else:
@@ -247,26 +249,26 @@ def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) 
     message = rf"step 3: the {fault} is not finite \(loss .*, gradient norm (nan|inf)\); the weights are unchanged\. "
     advice = r"Lower `training\.learning_rate` or raise `training\.warmup`"
     with pytest.raises(TrainingError, match=message + advice):
-        train(stepper, 1, first=3)
+        train(updater, 1, first=3)
     handle.remove()
-    assert same(weights(network), before) and same(stepper.optimizer_tensors(), moments)
-    assert train(stepper, 2, first=3) == train(healthy, 2, first=3)
+    assert same(weights(network), before) and same(updater.optimizer_tensors(), moments)
+    assert train(updater, 2, first=3) == train(healthy, 2, first=3)
     assert same(weights(network), weights(healthy.network))
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_an_update_that_breaks_off_leaves_no_gradient_behind(precision: str) -> None:
     """Data that fails in the second part: the step done again is as if it were the first."""
-    stepper, healthy = Stepper(make(), CONFIG, precision), Stepper(make(), CONFIG, precision)
+    updater, healthy = Updater(make(), CONFIG, precision), Updater(make(), CONFIG, precision)
 
     def broken() -> Iterator[Seq2SeqBatch]:
         yield next(iter(data().parts(0, 4)))
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-        stepper.update(broken(), 1, 1e-2)
-    assert train(stepper, 2) == train(healthy, 2)
-    assert same(weights(stepper.network), weights(healthy.network))
+        updater.update(broken(), 1, 1e-2)
+    assert train(updater, 2) == train(healthy, 2)
+    assert same(weights(updater.network), weights(healthy.network))
 
 
 @pytest.fixture
@@ -297,26 +299,26 @@ def test_parts_side_by_side_give_the_bits_of_parts_in_turn(
                 under_way[0] -= 1
                 done.append(torch.get_num_threads())
 
-    beside, in_turn = (Stepper(make(dropout=0.3), CONFIG, precision, watched) for _ in range(2))
-    losses = train(beside, 10, accumulate=parts)
+    beside, in_turn = (Updater(make(dropout=0.3), CONFIG, precision, watched) for _ in range(2))
+    losses = train(beside, 10, micro_batches=parts)
     assert most[0] == min(parts, 4) and set(done) == {8 // min(parts, 4)} and torch.get_num_threads() == 8
     one = partial(ThreadPoolExecutor, 1)
     with ThreadPoolExecutor(1) as later:  # a thread that comes later has all threads, not a part's share of them
         assert later.submit(torch.get_num_threads).result() == 8
     monkeypatch.setattr("atento.precision.ThreadPoolExecutor", lambda workers, **given: one(**given))
     most[0] = 0
-    assert train(in_turn, 10, accumulate=parts) == losses and most[0] == 1
+    assert train(in_turn, 10, micro_batches=parts) == losses and most[0] == 1
     assert same(weights(beside.network), weights(in_turn.network))
 
 
 def test_parts_go_in_turn_while_somebody_looks(eight_threads: None) -> None:
     """What is seen stands in the order of the parts, and looking changes no bit."""
     parts = list(data().parts(0, 3))
-    stepper, other = (Stepper(make(), CONFIG, "float32") for _ in range(2))
-    want = [attention_of(stepper.working, part) for part in parts]
-    with observe(stepper.working, layers=[0]) as seen:
-        looked = stepper.update(parts, 1, 1e-2)
-    assert looked == other.update(parts, 1, 1e-2) and same(weights(stepper.network), weights(other.network))
+    updater, other = (Updater(make(), CONFIG, "float32") for _ in range(2))
+    want = [attention_of(updater.working, part) for part in parts]
+    with observe(updater.working, layers=[0]) as seen:
+        looked = updater.update(parts, 1, 1e-2)
+    assert looked == other.update(parts, 1, 1e-2) and same(weights(updater.network), weights(other.network))
     for one, given in zip(seen.weights["cross", 0], want, strict=True):
         torch.testing.assert_close(one, given)
 
@@ -331,7 +333,7 @@ def test_weights_held_still_get_no_gradient() -> None:
     network = make()
     network.decoder.blocks[0].requires_grad_(False)
     before = weights(network)
-    train(Stepper(network, replace(CONFIG, weight_decay=0.0), "bfloat16"), 3, accumulate=2)
+    train(Updater(network, replace(CONFIG, weight_decay=0.0), "bfloat16"), 3, micro_batches=2)
     for name, value in weights(network).items():
         assert torch.equal(value, before[name]) == name.startswith("decoder.blocks.0."), name
 
@@ -349,7 +351,7 @@ def test_a_stepper_draws_anew_at_every_step_and_for_every_part() -> None:
     batch = next(iter(data().parts(0)))
 
     def loss(parts: int, step: int) -> float:
-        return Stepper(make(dropout=0.3), CONFIG, "float32").update([batch] * parts, step, 0.0)[0].loss
+        return Updater(make(dropout=0.3), CONFIG, "float32").update([batch] * parts, step, 0.0)[0].loss
 
     assert loss(1, 1) == loss(1, 1) != loss(1, 2)
     assert loss(2, 1) != 2 * loss(1, 1)

@@ -12,8 +12,7 @@ import torch
 
 from atento.config.network import NetworkConfig, PositionConfig, network_to_dict
 from atento.errors import AtentoError, CheckpointError, ModelError, UsageError
-from atento.networks import EncoderDecoder
-from atento.tasks.locate import (
+from atento.models.find import (
     FoundModel,
     check_weights,
     fine_tuned,
@@ -21,9 +20,10 @@ from atento.tasks.locate import (
     locate,
     read_model,
 )
-from atento.tasks.saving import model_card, write_model
+from atento.models.write import model_card, write_model
+from atento.networks import EncoderDecoder
+from atento.storage.checkpoint import save_checkpoint
 from atento.text import Tokenizer
-from atento.training.checkpoint import save_checkpoint
 
 NETWORK = {"architecture": "encoder-decoder", "d_model": 8, "n_layers": 1, "n_decoder_layers": None, "vocab_size": 9}
 CONFIG: dict[str, Any] = {"model_type": "atento", "task": "translation", "name": "x", "network": NETWORK}
@@ -84,7 +84,7 @@ def test_no_model_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 OFFLINE = """
 import sys
 from atento.errors import AtentoError
-from atento.tasks.locate import read_model
+from atento.models.find import read_model
 for name in sys.argv[1:]:
     try:
         found = read_model(name)

@@ -186,9 +186,9 @@ def test_every_pair_is_seen_once_an_epoch_as_it_was_written(tokenizer: Tokenizer
     for epoch in range(2):
         seen: Counter[tuple[str, str]] = Counter()
         for update in range(made.updates_per_epoch):
-            for part in made.parts(epoch * made.updates_per_epoch + update, accumulate=2):
+            for part in made.parts(epoch * made.updates_per_epoch + update, micro_batches=2):
                 for i in range(len(part.source)):
-                    source = part.source[i][part.source_padding_mask[i]].tolist()
+                    source = part.source[i][part.source_token_mask[i]].tolist()
                     labels = part.labels[i][part.labels[i] >= 0].tolist()
                     read = part.target_input[i][: len(labels)].tolist()
                     assert source[-1] == labels[-1] == tokenizer.eos_id
@@ -203,7 +203,7 @@ def test_drawn_subwords_spell_the_same_and_depend_on_epoch_and_seed_alone(tokeni
     def drawn(update: int, **options: Any) -> list[list[int]]:
         made = batches(tokenizer, pairs, subword_dropout=0.3, **options)
         return [
-            part.source[i][part.source_padding_mask[i]].tolist()
+            part.source[i][part.source_token_mask[i]].tolist()
             for part in made.parts(update)
             for i in range(len(part.source))
         ]

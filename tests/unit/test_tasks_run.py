@@ -15,8 +15,8 @@ from atento.config.recipe import DataConfig, Recipe
 from atento.demo import results, show
 from atento.errors import CapabilityError, DataError, RecipeError, TrainingError, UsageError
 from atento.evaluation import evaluate, source_of
-from atento.tasks.identity import write_whole
-from atento.tasks.run import TrainedRun, model_config, train
+from atento.runs.run_identity import write_whole
+from atento.runs.train import TrainedRun, model_config, train
 from atento.training.journal import read_journal
 from atento.world import write
 

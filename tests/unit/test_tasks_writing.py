@@ -10,7 +10,7 @@ from atento.config.network import NetworkConfig, PositionConfig
 from atento.errors import AtentoWarning, UsageError
 from atento.networks import build_network
 from atento.tasks.writing import most_tokens, write_all
-from atento.training.memory import check_memory
+from atento.training.allocator import check_memory
 
 LEARNED = NetworkConfig(
     architecture="decoder",

@@ -28,7 +28,7 @@ def test_e1_each_token_is_guessed_from_those_before_it() -> None:
     batch = NextToken(PAD).lay_out(Ragged([[BOS, 7, 8, EOS], [BOS, 9, EOS]]), np.array([0, 1]), 0)
     assert batch.ids.tolist() == [[BOS, 7, 8], [BOS, 9, PAD]]
     assert batch.labels.tolist() == [[7, 8, EOS], [9, EOS, -1]]
-    assert batch.padding_mask.tolist() == [[True, True, True], [True, True, False]]
+    assert batch.token_mask.tolist() == [[True, True, True], [True, True, False]]
     assert batch.targets == 5
 
 
@@ -92,11 +92,11 @@ def test_an_epoch_holds_every_text_once_and_can_be_sought(layout: NextToken | Ma
     later = TextBatches(rows, layout, budget=budget, seed=7)
     one, other = list(batches.parts(40)), list(later.parts(40))
     assert all(torch.equal(a.ids, b.ids) and torch.equal(a.labels, b.labels) for a, b in zip(one, other, strict=True))
-    cut = list(batches.parts(40, accumulate=2))
+    cut = list(batches.parts(40, micro_batches=2))
     assert sum(part.targets for part in cut) == sum(part.targets for part in one)
     whole = list(batches.in_order(150))
     assert sum(len(part.ids) for part in whole) == 300
-    assert max(part.padding_mask.sum() for part in whole) <= 150 + 22
+    assert max(part.token_mask.sum() for part in whole) <= 150 + 22
 
 
 @given(st.lists(st.integers(5, 49), max_size=30), st.integers(3, 9))

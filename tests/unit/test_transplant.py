@@ -11,7 +11,7 @@ from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
 from atento.decoding import Greedy, generate
 from atento.errors import CapabilityError
 from atento.networks import Decoder, Encoder, EncoderDecoder, build_network, presets
-from atento.networks.transplant import (
+from atento.networks.surgery.transplant import (
     extended,
     to_decoder,
     to_encoder,
@@ -46,19 +46,19 @@ def bert(**changes: object) -> Encoder:
 
 def hidden(network: Encoder | Decoder, **options: object) -> Tensor:
     with torch.no_grad():
-        return network(IDS, padding_mask=REAL, **options).hidden[REAL]
+        return network(IDS, token_mask=REAL, **options).hidden[REAL]
 
 
 def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way() -> None:
     """Bidirectional hidden vectors are the encoder's; causal ones are the encoder's under a causal mask; it writes."""
     encoder = bert(heads=(HeadConfig("masked-language-model"),))
-    decoder, ledger = to_decoder(encoder)
+    decoder, load_report = to_decoder(encoder)
     torch.testing.assert_close(hidden(decoder, mask=bidirectional()), hidden(encoder), rtol=0, atol=1e-12)
     torch.testing.assert_close(hidden(decoder), hidden(encoder, mask=causal()), rtol=0, atol=1e-12)
     torch.testing.assert_close(hidden(decoder, mask=prefix(3)), hidden(encoder, mask=prefix(3)), rtol=0, atol=1e-12)
     assert torch.equal(decoder.output.bias, encoder.heads["masked-language-model"].output.bias)
-    assert not ledger.new
-    assert sorted(ledger.unused) == [
+    assert not load_report.new
+    assert sorted(load_report.unused) == [
         "heads.masked-language-model.dense.bias",
         "heads.masked-language-model.dense.weight",
         "heads.masked-language-model.norm.bias",
@@ -66,19 +66,19 @@ def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way()
         "pooler.dense.bias",
         "pooler.dense.weight",
     ]
-    found = generate(decoder, IDS, Greedy(), max_new_tokens=4, padding_mask=REAL, eos_id=())
+    found = generate(decoder, IDS, Greedy(), max_new_tokens=4, token_mask=REAL, eos_id=())
     assert [len(row[0].ids) for row in found] == [4, 4]
 
 
 def test_m14_w4_an_output_matrix_of_its_own_goes_along() -> None:
     """An encoder whose head has a matrix beside the embedding: the language model writes with that matrix."""
     encoder = bert(heads=(HeadConfig("masked-language-model"),), tied_embeddings=False)
-    decoder, ledger = to_decoder(encoder)
+    decoder, load_report = to_decoder(encoder)
     head = encoder.heads["masked-language-model"].output
     assert torch.equal(decoder.output.weight, head.weight) and not torch.equal(head.weight, encoder.embedding.weight)
-    assert not ledger.new
-    plain, ledger = to_decoder(bert(tied_embeddings=False))
-    assert plain.config.tied_embeddings and not ledger.new
+    assert not load_report.new
+    plain, load_report = to_decoder(bert(tied_embeddings=False))
+    assert plain.config.tied_embeddings and not load_report.new
 
 
 def test_m14_one_checkpoint_reads_both_ways_or_is_refused_the_cache() -> None:
@@ -93,10 +93,10 @@ def test_m14_two_checkpoints_become_an_encoder_decoder() -> None:
     with torch.no_grad():
         for parameter in writer.parameters():
             parameter.add_(0.1)
-    both, ledger = to_encoder_decoder(reader, writer)
-    assert ledger.new and all(".cross_" in name for name in ledger.new)
+    both, load_report = to_encoder_decoder(reader, writer)
+    assert load_report.new and all(".cross_" in name for name in load_report.new)
     with torch.no_grad():
-        read = both.encode(IDS, source_padding_mask=REAL)[REAL]
+        read = both.encode(IDS, source_token_mask=REAL)[REAL]
     torch.testing.assert_close(read, hidden(reader), rtol=0, atol=1e-12)
     own = both.state_dict()
     for name, value in writer.state_dict().items():
@@ -105,7 +105,7 @@ def test_m14_two_checkpoints_become_an_encoder_decoder() -> None:
     assert torch.equal(both.target_embedding.weight, writer.embedding.weight)
     alone, _ = to_encoder_decoder(reader, reader)
     assert alone.target_embedding is None
-    found = generate(both, IDS, Greedy(), max_new_tokens=3, padding_mask=REAL)
+    found = generate(both, IDS, Greedy(), max_new_tokens=3, token_mask=REAL)
     assert all(len(row[0].ids) <= 3 for row in found)
 
 
@@ -119,23 +119,21 @@ def test_m14_the_reading_half_of_t5_classifies() -> None:
     whole = tiny(presets.t5_small(d_head=4))
     assert isinstance(whole, EncoderDecoder)
     head = HeadConfig("classification", labels=("no", "yes"), pooling="mean")
-    encoder, ledger = to_encoder(whole, [head])
+    encoder, load_report = to_encoder(whole, [head])
     with torch.no_grad():
-        torch.testing.assert_close(
-            hidden(encoder), whole.encode(IDS, source_padding_mask=REAL)[REAL], rtol=0, atol=1e-12
-        )
-        out = encoder(IDS, padding_mask=REAL)
+        torch.testing.assert_close(hidden(encoder), whole.encode(IDS, source_token_mask=REAL)[REAL], rtol=0, atol=1e-12)
+        out = encoder(IDS, token_mask=REAL)
         mean = torch.stack([out.hidden[0].mean(0), out.hidden[1, :3].mean(0)])
         torch.testing.assert_close(out.logits, encoder.heads["classification"](mean), rtol=0, atol=1e-12)
-    assert sorted(ledger.new) == ["heads.classification.out.bias", "heads.classification.out.weight"]
-    assert all(name.startswith("decoder.") for name in ledger.unused)
+    assert sorted(load_report.new) == ["heads.classification.out.bias", "heads.classification.out.weight"]
+    assert all(name.startswith("decoder.") for name in load_report.unused)
 
 
 def test_m14_absolute_to_relative_positions() -> None:
     encoder = bert()
-    changed, ledger = with_positions(encoder, (PositionConfig("t5"), PositionConfig("rotary")))
-    assert ledger.new == ["stack.positions.schemes.0.weight"]
-    assert ledger.unused == ["inputs.positions.schemes.0.weight"]
+    changed, load_report = with_positions(encoder, (PositionConfig("t5"), PositionConfig("rotary")))
+    assert load_report.new == ["stack.positions.schemes.0.weight"]
+    assert load_report.unused == ["inputs.positions.schemes.0.weight"]
     bare, _ = with_positions(encoder, PositionConfig("none"))
     own = encoder.state_dict() | {"inputs.positions.schemes.0.weight": torch.zeros(12, 8).double()}
     encoder.load_state_dict(own)
@@ -147,8 +145,8 @@ def test_m14_absolute_to_relative_positions() -> None:
 def test_m14_vocabulary_extended_then_trimmed_is_the_old_network(tied: bool) -> None:
     """New tokens change no old logit; kept tokens keep theirs under their new ids."""
     network = tiny(presets.gpt2(max_len=12, tied_embeddings=tied, output_bias=True))
-    longer, ledger = extended(network, 30)
-    assert not ledger.new and not ledger.unused and longer.config.vocab_size == 30
+    longer, load_report = extended(network, 30)
+    assert not load_report.new and not load_report.unused and longer.config.vocab_size == 30
     with torch.no_grad():
         before = network(IDS).logits
         after = longer(IDS).logits

@@ -16,7 +16,7 @@ from atento.config.network import HeadConfig
 from atento.errors import CheckpointError, ModelError, UsageError
 from atento.model import Model
 from atento.networks import build_network, presets
-from atento.training.checkpoint import load_checkpoint, save_checkpoint
+from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 
 IDS = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "start_id": 1, "mask_id": 4}
 SIZES: dict[str, Any] = {"vocab_size": 37, "d_model": 12, "d_ff": 20, "n_heads": 2, "n_layers": 2, "max_len": 12} | IDS

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from atento.errors import UsageError
 from atento.world import SPLITS, Pair, lexicon, notes_sentences, write
-from atento.world.draft import held_out
 from atento.world.patterns import HELD_OUT, PATTERNS
+from atento.world.sentence import held_out
 from atento.world.splits import collect
 
 NOUN = {form: noun for noun in lexicon.NOUNS for form in (noun.english, noun.english_plural)}

@@ -6,9 +6,9 @@ import pytest
 
 from atento.errors import UsageError
 from atento.world import inflection, lexicon
-from atento.world.draft import adjectives_for, held_out
 from atento.world.inflection import conjugate
 from atento.world.pairs import Word, contract, spell
+from atento.world.sentence import adjectives_for, held_out
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from atento.attention.spans import Reach, Span, common, either, longer, shared
+from atento.attention.key_ranges import Reach, Span, common, either, longer, shared
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 

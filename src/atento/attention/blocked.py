@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from atento.attention.algebra import additive
-from atento.attention.diagonals import Diagonals
+from atento.attention.distance_bias import Diagonals
 from atento.attention.dropout import fresh, pair_dropout
 from atento.attention.equation import Asked, normalise, widened
+from atento.attention.key_ranges import Span, count
 from atento.attention.lowering import LoweredMask, nothing_allowed, take
 from atento.attention.relative import Relations
-from atento.attention.spans import Span, count
 
 _STRIP = 1 << 20  # scores computed at once on a processor: some megabytes, which stay in its cache
 _WIDER = 64  # times as many on a GPU, which wants much to do at once

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from atento.attention.algebra import Mask, additive
-from atento.attention.spans import Span
+from atento.attention.key_ranges import Span
 
 
 def boolean(mask: Tensor) -> Tensor:

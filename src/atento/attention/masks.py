@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from atento.attention.algebra import Mask, Rule, fit
-from atento.attention.spans import Span, band, either, within
+from atento.attention.key_ranges import Span, band, either, within
 
 __all__ = [
     "Mask",

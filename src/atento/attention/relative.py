@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from atento.attention.spans import Span
+from atento.attention.key_ranges import Span
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from atento.bench.generation import measure_generation
 from atento.bench.graphs import measure_graphs
 from atento.bench.mbr import measure_mbr
 from atento.bench.observation import measure_observation
-from atento.bench.positions.laboratory import measure_positions
-from atento.bench.positions.report import Report, report_positions
 from atento.bench.recurrence import measure_recurrence
 from atento.bench.training import measure_training
+from atento.laboratory.laboratory import measure_positions
+from atento.laboratory.report import Report, report_positions
 
 BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
     "training": measure_training,

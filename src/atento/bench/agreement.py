@@ -16,8 +16,8 @@ from atento.errors import CapabilityError
 from atento.metrics import METRICS
 from atento.model import load
 from atento.networks import EncoderDecoder
-from atento.networks.fast import FastSteps
-from atento.networks.products import Precision
+from atento.networks.steps.fast import FastSteps
+from atento.networks.steps.packed_linear import Precision
 from atento.tasks.grouping import by_length
 from atento.text.lengths import pad_batch
 
@@ -96,7 +96,7 @@ def search(steps: Steps, rows: Rows, strategy: Greedy | Beam) -> list[list[int]]
             torch.from_numpy(ids),
             strategy,
             max_new_tokens=[2 * len(rows[row]) + 14 for row in batch],
-            padding_mask=torch.from_numpy(real),
+            token_mask=torch.from_numpy(real),
         )
         for row, (hypothesis, *_) in zip(batch, outputs):
             found[row] = [*hypothesis.ids, *([steps.eos_id] if hypothesis.finished else [])]

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from atento.bench.attention_layers import KERNELS, PEERS, SETTINGS, Case, Inputs, chosen, contenders, results
 from atento.precision import best_precision
-from atento.training.memory import keep_freed_memory
+from atento.training.allocator import keep_freed_memory
 
 LENGTHS = (128, 512, 2048, 4096, 8192, 16384, 65536)
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.03}  # of the norm, between any two contenders

@@ -14,11 +14,11 @@ from typing import Any
 
 from atento.bench.ctranslate2_side import Conversion, CTranslate2
 from atento.bench.decoding_sides import Ours, Transformers, Work, write_weights
-from atento.bench.turns import Contender, Side, Turn, about, best, middle, peak, take_turns
+from atento.bench.processes import Contender, Side, Turn, about, best, middle, peak, take_turns
 from atento.config import presets
 from atento.config.network import NetworkConfig
 from atento.errors import AtentoError, CapabilityError
-from atento.networks.products import Precision
+from atento.networks.steps.packed_linear import Precision
 
 _IDS: dict[str, Any] = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "start_id": 2, "eos_id": 3}
 _KIND: dict[str, Any] = {"activation": "relu", "initializer": "xavier", **_IDS}

@@ -12,7 +12,7 @@ from typing import Any
 
 from atento.bench.decoding import CELLS, PRECISIONS, SIZES
 from atento.bench.decoding_sides import Ours, Work, write_weights
-from atento.networks.fast import FastSteps
+from atento.networks.steps.fast import FastSteps
 
 _NAMES = {
     "own_in": "queries, keys, values",

@@ -10,13 +10,13 @@ import torch
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.decoding import Beam, Greedy, generate
 from atento.model import load
+from atento.models.write import write_model
 from atento.networks import build_network
-from atento.networks.fast import FastSteps
-from atento.networks.graphs import GraphSteps
-from atento.networks.products import Precision
-from atento.tasks.saving import write_model
+from atento.networks.steps.fast import FastSteps
+from atento.networks.steps.graphs import GraphSteps
+from atento.networks.steps.packed_linear import Precision
 from atento.text.lengths import pad_batch
-from atento.training.memory import keep_freed_memory
+from atento.training.allocator import keep_freed_memory
 
 _NEVER = -1e4  # a bias no logit can make up for
 
@@ -87,7 +87,7 @@ class Ours:
             Greedy() if work.beam == 1 else Beam(work.beam),
             max_new_tokens=work.new_tokens,
             min_new_tokens=work.new_tokens if left else 0,
-            padding_mask=torch.from_numpy(real).to(self.device),
+            token_mask=torch.from_numpy(real).to(self.device),
         )
         return [best[0].ids for best in found]
 

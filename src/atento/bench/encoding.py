@@ -25,7 +25,7 @@ from atento.bench.encoding_sides import (
     vocabulary,
     write_encoder,
 )
-from atento.bench.turns import Contender, Side, Turn, about, best, middle, peak, take_turns
+from atento.bench.processes import Contender, Side, Turn, about, best, middle, peak, take_turns
 from atento.config import presets
 from atento.config.network import NetworkConfig
 from atento.data.sources import read_lines

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.model import load
+from atento.models.write import write_model
 from atento.networks import build_network
 from atento.tasks.grouping import by_length
-from atento.tasks.saving import write_model
 
 BATCH_TOKENS = 1024  # padded tokens of a batch, ours and ONNX Runtime's: 2 to 3 % of them padding, and enough rows
 PEER_BATCH = 32  # sentences of a batch of sentence-transformers, its default

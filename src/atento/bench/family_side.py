@@ -17,9 +17,9 @@ from atento.config.network import HeadConfig, NetworkConfig
 from atento.config.recipe import TrainingConfig
 from atento.networks import build_network
 from atento.networks.families import FAMILIES
+from atento.training.allocator import keep_freed_memory
 from atento.training.loss import cross_entropy
-from atento.training.memory import keep_freed_memory
-from atento.training.step import Stepper
+from atento.training.step import Updater
 
 _CLASSES = HeadConfig("classification", labels=("a", "b"))
 _QUIET: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}
@@ -81,7 +81,7 @@ def our_loss(network: Any, batch: Batch, smoothing: float, random: Any) -> tuple
     """The loss of our network, summed."""
     kind = network.config.architecture
     if kind == "encoder":
-        out = network(batch.ids, padding_mask=batch.real, random=random, project=batch.labels.dim() == 1)
+        out = network(batch.ids, token_mask=batch.real, random=random, project=batch.labels.dim() == 1)
         if batch.labels.dim() == 1:
             loss = F.cross_entropy(out.logits.float(), batch.labels, reduction="sum")
             return loss, loss.detach()
@@ -90,9 +90,9 @@ def our_loss(network: Any, batch: Batch, smoothing: float, random: Any) -> tuple
         hidden = head.read(out.hidden[asked])
         return cross_entropy(hidden, network.embedding.weight, batch.labels[asked], smoothing, head.output.bias)
     if kind == "decoder":
-        out = network(batch.inner, padding_mask=batch.real, random=random, project=False)
+        out = network(batch.inner, token_mask=batch.real, random=random, project=False)
     else:
-        out = network(batch.ids, batch.inner, source_padding_mask=batch.real, random=random, project=False)
+        out = network(batch.ids, batch.inner, source_token_mask=batch.real, random=random, project=False)
     asked = batch.labels >= 0
     hidden = network.output.read(out.hidden[asked])
     return cross_entropy(hidden, network.projection, batch.labels[asked], smoothing, network.output.bias)
@@ -103,15 +103,15 @@ def ours(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Call
     keep_freed_memory()
     network = build_network(config)
     if work == "training":
-        stepper = Stepper(network, TrainingConfig(label_smoothing=0.0), precision, our_loss)
-        return lambda: stepper.update([batch], 1, 1e-5)
+        updater = Updater(network, TrainingConfig(label_smoothing=0.0), precision, our_loss)
+        return lambda: updater.update([batch], 1, 1e-5)
     network = network.eval().requires_grad_(False).to(getattr(torch, precision))
 
     def forward() -> object:
         with torch.inference_mode():
             if config.architecture == "encoder-decoder":
-                return network(batch.ids, batch.inner, source_padding_mask=batch.real)
-            return network(batch.ids, padding_mask=batch.real)
+                return network(batch.ids, batch.inner, source_token_mask=batch.real)
+            return network(batch.ids, token_mask=batch.real)
 
     return forward
 

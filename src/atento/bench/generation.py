@@ -13,7 +13,7 @@ import numpy as np
 
 from atento.bench.decoding import PRECISIONS, Comparison, compare
 from atento.bench.decoding_sides import Ours, Transformers, Work, write_weights
-from atento.bench.turns import Contender, about
+from atento.bench.processes import Contender, about
 from atento.config import presets
 from atento.config.network import NetworkConfig
 

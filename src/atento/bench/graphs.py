@@ -14,11 +14,11 @@ import torch
 
 from atento.bench.decoding import CELLS, SIZES, Comparison, compare
 from atento.bench.decoding_sides import Ours, Transformers, Work, write_weights
-from atento.bench.turns import Contender, about
+from atento.bench.processes import Contender, about
 from atento.config.network import NetworkConfig
 from atento.networks import build_network
-from atento.networks.encoder_decoder import EncoderDecoder
-from atento.networks.graphs import ROOM
+from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.steps.graphs import ROOM
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 _COMPARISONS: tuple[Comparison, ...] = (

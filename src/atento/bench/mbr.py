@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from atento.bench.turns import about
+from atento.bench.processes import about
 from atento.decoding.risk import METHODS, minimum_bayes_risk_choice
 from atento.errors import AtentoError
 from atento.metrics.utilities import UTILITIES

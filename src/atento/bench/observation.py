@@ -13,8 +13,8 @@ from atento.config.recipe import TrainingConfig
 from atento.data.batches import Seq2SeqBatches
 from atento.networks import build_network
 from atento.precision import best_precision
-from atento.training.memory import keep_freed_memory
-from atento.training.step import Stepper
+from atento.training.allocator import keep_freed_memory
+from atento.training.step import Updater
 
 _LINE = "record"
 
@@ -26,14 +26,14 @@ def measure_observation(seconds: float) -> Iterator[dict[str, Any]]:
     torch.manual_seed(1)
     network = build_network(config)
     precision = best_precision("cpu")
-    stepper = Stepper(network, TrainingConfig(learning_rate=1e-4), precision)
+    updater = Updater(network, TrainingConfig(learning_rate=1e-4), precision)
     source, target = natural_lengths(6000, config.vocab_size)
     batches = Seq2SeqBatches(source, target, budget=4096, seed=1, pad_id=0, start_id=2, eos_id=3)
     ways: dict[str, Callable[[], Any]] = {
         "without the call": _without,
         "off": nullcontext,
-        "one layer": lambda: observe(stepper.working, layers=[-1]),
-        "all layers": lambda: observe(stepper.working),
+        "one layer": lambda: observe(updater.working, layers=[-1]),
+        "all layers": lambda: observe(updater.working),
     }
     spent: dict[str, list[float]] = {name: [] for name in ways}
     started, number = time.perf_counter(), 0
@@ -41,7 +41,7 @@ def measure_observation(seconds: float) -> Iterator[dict[str, Any]]:
         for name, way in ways.items():
             begun = time.perf_counter()
             with way():
-                stepper.update(batches.parts(number), number + 1, 1e-4)
+                updater.update(batches.parts(number), number + 1, 1e-4)
             spent[name].append(time.perf_counter() - begun)
         number += 1
     middle = {name: sorted(times[1:])[len(times[1:]) // 2] for name, times in spent.items()}

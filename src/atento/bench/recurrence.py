@@ -19,8 +19,8 @@ from atento.networks import build_network, build_seq2seq, parameter_count
 from atento.tasks.translation import translate
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
-from atento.training.memory import keep_freed_memory
-from atento.training.step import Stepper
+from atento.training.allocator import keep_freed_memory
+from atento.training.step import Updater
 from atento.world import write
 
 DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -180,10 +180,10 @@ def _train(network: Any, tokenizer: Tokenizer, source: list[str], target: list[s
         start_id=config.start_id,
         eos_id=config.eos_id,
     )
-    stepper = Stepper(network, TrainingConfig(), "float32")
+    updater = Updater(network, TrainingConfig(), "float32")
     rate: Callable[[int], float] = lambda step: 2e-3 * min(step / 100, (100 / step) ** 0.5)  # noqa: E731
     started, step = time.perf_counter(), 0
     while time.perf_counter() - started < seconds:
         step += 1
-        stepper.update(batches.parts(step - 1), step, rate(step))
+        updater.update(batches.parts(step - 1), step, rate(step))
     return step

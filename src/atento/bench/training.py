@@ -12,8 +12,8 @@ from atento.config.recipe import TrainingConfig
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.networks import build_network
 from atento.precision import best_precision
-from atento.training.memory import keep_freed_memory
-from atento.training.step import Stepper
+from atento.training.allocator import keep_freed_memory
+from atento.training.step import Updater
 
 SIZES = {
     "transformer-base": NetworkConfig(vocab_size=32000),
@@ -73,9 +73,9 @@ def _ours(config: NetworkConfig, source: Ragged, target: Ragged, precision: str,
     keep_freed_memory()
     torch.manual_seed(1)
     network = build_network(config)
-    stepper = Stepper(network, TrainingConfig(learning_rate=1e-4), precision)
+    updater = Updater(network, TrainingConfig(learning_rate=1e-4), precision)
     batches = Seq2SeqBatches(source, target, budget=_TOKENS, seed=1, pad_id=0, start_id=2, eos_id=3)
-    return _rate(lambda number: stepper.update(batches.parts(number), number + 1, 1e-4)[0].targets, seconds)
+    return _rate(lambda number: updater.update(batches.parts(number), number + 1, 1e-4)[0].targets, seconds)
 
 
 def _theirs(config: NetworkConfig, source: Ragged, target: Ragged, precision: str, seconds: float) -> float:

@@ -25,7 +25,7 @@ def average(
 ) -> None:
     """Average the weights of the last checkpoints; prints the folder, which is a model like any other."""
     from atento.errors import counted
-    from atento.training.average import average_run
+    from atento.storage.average import average_run
 
     averaged = average_run(Path(run), last or 5)
     if last is not None and len(averaged.names) < last:

@@ -42,7 +42,7 @@ def convert(
     from atento.convert.layouts import convert as run
 
     output_folder(out, new=True)
-    ledger = run(
+    load_report = run(
         model,
         out,
         to,
@@ -51,6 +51,6 @@ def convert(
         allow_missing=allow_missing,
         allow_unused=allow_unused,
     )
-    typer.echo(f"wrote {out}{f': {ledger}' if ledger else ''}", err=True)
+    typer.echo(f"wrote {out}{f': {load_report}' if load_report else ''}", err=True)
     if as_json:
-        typer.echo(json.dumps({"wrote": str(out), "layout": to, "weights": ledger}, ensure_ascii=False))
+        typer.echo(json.dumps({"wrote": str(out), "layout": to, "weights": load_report}, ensure_ascii=False))

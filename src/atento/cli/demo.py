@@ -31,7 +31,7 @@ def demo(
 ) -> None:
     """Learn to translate English to Portuguese from the micro-world, and show what was learnt, in some minutes."""
     from atento.demo import results, show
-    from atento.tasks.run import train
+    from atento.runs.train import train
 
     overrides = {} if steps is None else {"training.steps": steps}
     chosen: dict[str, Any] = {"device": device, "precision": precision, "seed": seed, "threads": threads}

@@ -103,7 +103,7 @@ def _show(scores: "dict[str, Score]", seed: int, as_json: bool) -> None:
 
 def _hold(gates: list[tuple[str, float]], scores: "dict[str, Score]") -> None:
     """Raises GateMissed: a score is worse than its gate."""
-    from atento.training.record import LOWER_IS_BETTER, signed
+    from atento.metrics.table import LOWER_IS_BETTER, signed
 
     missed = []
     for name, limit in gates:

@@ -14,7 +14,7 @@ from atento.errors import counted
 
 if TYPE_CHECKING:
     from atento.inspection.curves import Panel
-    from atento.training.record import RunRecord
+    from atento.runs.record import RunRecord
 
 ENDINGS = (".svg", ".png", ".html")
 _WIDEST = 32  # characters of a value in a table
@@ -77,7 +77,7 @@ def runs(
 def _list(folder: Path, as_json: bool) -> None:
     """A line a run: folder, step, whether it has ended, the score of the checkpoint in use, test score."""
     from atento.errors import AtentoError
-    from atento.training.record import is_run, read_run
+    from atento.runs.record import is_run, read_run
 
     records = []
     for path in sorted(one for one in folder.iterdir() if one.is_dir() and is_run(one)):
@@ -101,7 +101,7 @@ def _list(folder: Path, as_json: bool) -> None:
 
 def _show(folder: Path, as_json: bool) -> None:
     """One run, as a person reads it."""
-    from atento.training.record import read_run
+    from atento.runs.record import read_run
 
     record = read_run(folder)
     if as_json:
@@ -116,7 +116,7 @@ def _show(folder: Path, as_json: bool) -> None:
 
 def _positions(folder: Path, as_json: bool) -> None:
     """The learned tables of positions of a run."""
-    from atento.tasks.position_report import position_report
+    from atento.runs.position_report import position_report
 
     for table in position_report(folder):
         typer.echo(json.dumps(table.to_dict()) if as_json else str(table))
@@ -172,8 +172,8 @@ def _network(record: "RunRecord") -> str:
 def _compare(folders: Sequence[Path], as_json: bool) -> None:
     """Keys whose values differ, then scores, a column a run."""
     from atento.config.loading import recipe_values
+    from atento.runs.record import read_run
     from atento.training.progress import duration
-    from atento.training.record import read_run
 
     records = [read_run(folder) for folder in folders]
     recipes = [recipe_values(record.recipe) for record in records]
@@ -222,7 +222,7 @@ def _plot(folders: Sequence[Path], out: Path) -> None:
     """Loss, validation score and learning rate of every run, in one picture."""
     from atento.errors import AtentoError, UsageError
     from atento.inspection.curves import curves_page, curves_picture
-    from atento.training.record import read_run
+    from atento.runs.record import read_run
 
     panels = _panels([read_run(folder) for folder in folders])
     if not panels:

@@ -60,7 +60,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
 
 def _tokenizer(loaded: "LoadedRecipe", read: list[Any], columns: tuple[str, ...]) -> "Tokenizer":
     """The tokenizer that training would use: the model's that it starts from, a trained one, or one trained now."""
-    from atento.tasks.locate import locate
+    from atento.models.find import locate
     from atento.tasks.prepare import tokenizer_for
     from atento.text import Tokenizer
 

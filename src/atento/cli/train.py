@@ -48,7 +48,7 @@ def train(
     Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint after the step under way; the exit status is then 75, and the same
     command goes on.
     """
-    from atento.tasks.run import train as run
+    from atento.runs.train import train as run
 
     done = run(
         recipe,

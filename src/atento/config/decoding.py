@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from atento.config.choices import check_choices
+from atento.config.literals import check_choices
 from atento.errors import RecipeError
 
 MOST_BEAM = 1024  # time and memory grow with it; `atento.decoding.Beam` takes any

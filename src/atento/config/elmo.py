@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from atento.config.choices import check_choices
+from atento.config.literals import check_choices
 from atento.errors import RecipeError
 
 N_CHARACTERS = 262  # ELMo's alphabet: 0 for no word, the 256 bytes, five marks (`atento.text.characters`)

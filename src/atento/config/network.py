@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from atento.config.choices import check_choices
 from atento.config.elmo import CBOWConfig, ELMoConfig
+from atento.config.literals import check_choices
 from atento.config.recurrent import RecurrentConfig
 from atento.errors import RecipeError
 

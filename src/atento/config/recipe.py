@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from atento.config.choices import check_choices
 from atento.config.decoding import DecodingConfig
+from atento.config.literals import check_choices
 from atento.config.network import NetworkConfig
 from atento.errors import RecipeError
 
@@ -142,7 +142,7 @@ class TrainingConfig:
     """Real target tokens that one update learns from. [at least 1] Larger batches make steadier updates and take
     proportionally longer; lower it when memory runs out.
     """
-    accumulate: int = 1
+    micro_batches: int = 1
     """Cuts each part of an update (about 2,048 real tokens) into so many again, to save memory; the result is the same.
     [at least 1] Raise it when memory runs out.
     """
@@ -205,7 +205,15 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_choices(self, "training.")
-        for name in ("steps", "batch_tokens", "accumulate", "validate_every", "checkpoint_every", "keep", "log_every"):
+        for name in (
+            "steps",
+            "batch_tokens",
+            "micro_batches",
+            "validate_every",
+            "checkpoint_every",
+            "keep",
+            "log_every",
+        ):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`training.{name}` must be at least 1: got {getattr(self, name)}")
         for name in ("warmup", "average", "early_stop", "weight_decay", "clip", "learning_rate"):

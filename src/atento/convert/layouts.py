@@ -9,9 +9,9 @@ from pathlib import Path
 from atento.convert.unpickle import older_files
 from atento.errors import ModelError, UsageError
 from atento.model import load
-from atento.tasks.locate import locate
-from atento.tasks.saving import is_carried
-from atento.tasks.weight_files import MAX_SHARD_SIZE, TYPES
+from atento.models.find import locate
+from atento.models.weight_files import MAX_SHARD_SIZE, TYPES
+from atento.models.write import is_carried
 
 LAYOUTS = ("atento", "huggingface")
 
@@ -48,7 +48,7 @@ def convert(
         loaded = load(folder, device="cpu", precision="auto", allow_missing=allow_missing, allow_unused=allow_unused)
         loaded.config["name"] = name
         loaded.save(out, layout=to, precision=precision, max_shard_size=max_shard_size)
-    return "" if loaded.ledger is None else str(loaded.ledger)
+    return "" if loaded.load_report is None else str(loaded.load_report)
 
 
 def _unpacked(folder: Path, space: Path) -> Path:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.data.order import permutation
+from atento.data.shuffle import permutation
 
 _WINDOW = 65536  # examples sorted together; a seek redoes at most one window
 _PART = 2048  # real target tokens computed at a time
@@ -55,7 +55,7 @@ class Seq2SeqBatch:
     """
 
     source: Tensor
-    source_padding_mask: Tensor
+    source_token_mask: Tensor
     target_input: Tensor
     labels: Tensor
 
@@ -69,7 +69,7 @@ class Seq2SeqBatch:
         for i in range(len(self.source)):
             real = self.labels[i] >= 0
             yield {
-                "source": self.source[i][self.source_padding_mask[i]].tolist(),
+                "source": self.source[i][self.source_token_mask[i]].tolist(),
                 "target_input": self.target_input[i][real].tolist(),
                 "labels": self.labels[i][real].tolist(),
             }
@@ -172,10 +172,10 @@ class PlannedBatches(Generic[Batch]):
         epoch, index = divmod(update, self.updates_per_epoch)
         return self.plan(epoch)[index]
 
-    def parts(self, update: int, accumulate: int = 1) -> Iterator[Batch]:
-        """The update's batch part by part; `accumulate` cuts each part again, for less memory and the same result."""
+    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Batch]:
+        """Yield the update in parts; `micro_batches` cuts each again, for less memory and the same result."""
         for part in self.rows(update):
-            for piece in np.array_split(part, accumulate):
+            for piece in np.array_split(part, micro_batches):
                 if len(piece):
                     yield self.batch(piece, update // self.updates_per_epoch)
 

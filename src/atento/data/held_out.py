@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from atento.data.order import permutation
+from atento.data.shuffle import permutation
 from atento.errors import DataError, counted
 
 _BLOCK = 25  # records next to each other go together: those of a book follow one another

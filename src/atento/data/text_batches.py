@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.data.batches import PlannedBatches, Ragged
-from atento.data.order import hashes
+from atento.data.shuffle import hashes
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TextBatch:
     """
 
     ids: Tensor
-    padding_mask: Tensor
+    token_mask: Tensor
     labels: Tensor
     documents: Tensor | None = None
     position_ids: Tensor | None = None
@@ -37,7 +37,7 @@ class TextBatch:
 
     def examples(self) -> Iterator[dict[str, list[int]]]:
         """Each example by itself, padding left out, for people to look at; labels of -1 are left out too."""
-        for ids, real, labels in zip(self.ids, self.padding_mask, self.labels):
+        for ids, real, labels in zip(self.ids, self.token_mask, self.labels):
             yield {"ids": ids[real].tolist(), "labels": labels[labels >= 0].tolist()}
 
     def to(self, device: torch.device | str) -> "TextBatch":

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atento.config.elmo import CBOWConfig
 from atento.data.batches import Ragged
-from atento.data.order import hashes, permutation
+from atento.data.shuffle import hashes, permutation
 from atento.errors import DataError
 
 _KEPT, _ORDER, _NEGATIVES = 1, 2, 3  # what a hash is for

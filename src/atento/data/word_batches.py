@@ -16,20 +16,20 @@ from atento.text.characters import character_batch
 @dataclass(frozen=True)
 class WordBatch:
     """Sentences between their two marks: ids as the network reads them, (B,L,C) characters or (B,L) words; words
-    (B,L) by id, 0 at padding; padding_mask (B,L)."""
+    (B,L) by id, 0 at padding; token_mask (B,L)."""
 
     ids: Tensor
     words: Tensor
-    padding_mask: Tensor
+    token_mask: Tensor
 
     @property
     def targets(self) -> int:
         """Real targets: each pair of neighbours once in each direction."""
-        return 2 * int((self.padding_mask[:, 1:] & self.padding_mask[:, :-1]).sum())
+        return 2 * int((self.token_mask[:, 1:] & self.token_mask[:, :-1]).sum())
 
     def examples(self) -> Iterator[dict[str, list[int]]]:
         """Each sentence by itself, padding left out, for people to look at."""
-        for words, real in zip(self.words, self.padding_mask):
+        for words, real in zip(self.words, self.token_mask):
             yield {"words": words[real].tolist()}
 
     def to(self, device: torch.device | str) -> "WordBatch":
@@ -80,12 +80,12 @@ class WindowBatches:
     def __len__(self) -> int:
         return int(self.windows.sentence[-1]) + 1
 
-    def parts(self, update: int, accumulate: int = 1) -> Iterator[WindowBatch]:
+    def parts(self, update: int, micro_batches: int = 1) -> Iterator[WindowBatch]:
         """The update's batch part by part; one window where the epoch has fewer windows than updates."""
         epoch, index = divmod(update, self.updates_per_epoch)
         empty = True
-        for slot in range(accumulate):
-            part = self.windows.part(epoch, index * accumulate + slot, self.updates_per_epoch * accumulate)
+        for slot in range(micro_batches):
+            part = self.windows.part(epoch, index * micro_batches + slot, self.updates_per_epoch * micro_batches)
             if len(part.centre):
                 empty = False
                 yield part

@@ -49,7 +49,7 @@ def exact_search(
     max_new_tokens: int,
     min_new_tokens: int = 0,
     eos_id: int | tuple[int, ...] | None = None,
-    padding_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
     length_penalty: float = 0.0,
     rules: Sequence[Rule] = (),
     limit: int = 100_000,
@@ -64,7 +64,7 @@ def exact_search(
         max_new_tokens: outputs end within so many, EOS counted; only those that end are outputs.
         min_new_tokens: at least so many before EOS.
         eos_id: None = the network's own, () = none: then outputs are of `max_new_tokens` tokens.
-        padding_mask: boolean (B,S), True = a real token.
+        token_mask: boolean (B,S), True = a real token.
         length_penalty: as of `Beam`.
         rules: as of `generate`; ones that forbid leave the best of what is allowed. A rule that changes scores
             changes what is the best, too. None may bring a score above 0.
@@ -79,7 +79,7 @@ def exact_search(
         raise ValueError(f"`max_new_tokens` and `limit` must be at least 1: got {max_new_tokens} and {limit}")
     if trace is not None:
         trace.begin("exact", ids.shape[0])
-    real = [None if padding_mask is None else padding_mask[row : row + 1] for row in range(len(ids))]
+    real = [None if token_mask is None else token_mask[row : row + 1] for row in range(len(ids))]
     prompts = [one.tolist() if mask is None else one[mask[0]].tolist() for one, mask in zip(ids, real)]
     found = []
     for row in range(ids.shape[0]):

@@ -19,17 +19,17 @@ class Steppable(Protocol):
 
 
 def begun(
-    network: Steppable | Steps, ids: Tensor, padding_mask: Tensor | None = None, prefix_ids: Tensor | None = None
+    network: Steppable | Steps, ids: Tensor, token_mask: Tensor | None = None, prefix_ids: Tensor | None = None
 ) -> tuple[Steps, Any, Tensor]:
     """The step function of a network, its state after ids (B,S), and what the first step reads: (B,) or (B,1+P)."""
     steps: Any = network.steps() if hasattr(network, "steps") else network
     if hasattr(steps, "first_tokens"):  # a language model goes on from its prompt
-        first = steps.first_tokens(ids, padding_mask)
+        first = steps.first_tokens(ids, token_mask)
     else:
         first = torch.full((ids.shape[0],), steps.start_id, dtype=torch.long, device=ids.device)
     if prefix_ids is not None:
         first = torch.cat([first.unsqueeze(1), prefix_ids], dim=1)
-    return steps, steps.begin(ids, padding_mask), first
+    return steps, steps.begin(ids, token_mask), first
 
 
 @torch.inference_mode()
@@ -38,7 +38,7 @@ def forced_scores(
     ids: Tensor,
     targets: Sequence[Sequence[int]],
     *,
-    padding_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
     prefix_ids: Tensor | None = None,
     eos_id: int | None = None,
     finished: Sequence[bool] | bool = True,
@@ -52,7 +52,7 @@ def forced_scores(
         network: a network, or anything with `begin` and `step`.
         ids: (B,S), sources or prompts.
         targets: an output for each row, without EOS.
-        padding_mask: boolean (B,S), True = a real token.
+        token_mask: boolean (B,S), True = a real token.
         prefix_ids: (B,P) tokens that every output begins with; they are not scored.
         eos_id: None = the network's own.
         finished: whether EOS follows each output and is scored too; of `Hypothesis.ids` where it is `finished`.
@@ -68,7 +68,7 @@ def forced_scores(
     ended = [finished] * len(targets) if isinstance(finished, bool) else list(finished)
     if len(ended) != len(targets):
         raise ValueError(f"`finished` says it for each row: got {len(ended)} for {len(targets)} rows")
-    steps, state, first = begun(network, ids, padding_mask, prefix_ids)
+    steps, state, first = begun(network, ids, token_mask, prefix_ids)
     end = steps.eos_id if eos_id is None else eos_id
     wanted = [[*map(int, target), *([end] if over else [])] for target, over in zip(targets, ended)]
     scores: list[list[float]] = [[] for _ in wanted]

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from atento.decoding.beam import beam
+from atento.decoding.beam.search import beam
 from atento.decoding.greedy import greedy
 from atento.decoding.hypothesis import Hypothesis, Request, Rule, Steps
 from atento.decoding.mbr import mbr
@@ -38,7 +38,7 @@ def generate(
     max_new_tokens: int | Sequence[int],
     min_new_tokens: int = 0,
     eos_id: int | tuple[int, ...] | None = None,
-    padding_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
     prefix_ids: Tensor | None = None,
     rules: Sequence[Rule] = (),
     required: Sequence[Sequence[Sequence[int]]] | None = None,
@@ -55,7 +55,7 @@ def generate(
         max_new_tokens: at most so many tokens, EOS counted; one number, or one a row.
         min_new_tokens: no EOS before so many tokens are written.
         eos_id: None = the network's own, () = none.
-        padding_mask: boolean (B,S), True = a real token.
+        token_mask: boolean (B,S), True = a real token.
         prefix_ids: (B,P) tokens that every output goes on from, as if it had written them; they are not repeated in it.
         rules: what changes the scores before a choice is made, in this order (`atento.decoding.rules`).
         required: a row, token sequences that its output must hold; for `Beam`.
@@ -79,7 +79,7 @@ def generate(
         max_new_tokens=max_new_tokens,
         min_new_tokens=min_new_tokens,
         eos_id=eos_id,
-        padding_mask=padding_mask,
+        token_mask=token_mask,
         prefix_ids=prefix_ids,
         rules=rules,
         required=required,
@@ -119,7 +119,7 @@ def prepare(
     max_new_tokens: int | Sequence[int],
     min_new_tokens: int,
     eos_id: int | tuple[int, ...] | None,
-    padding_mask: Tensor | None,
+    token_mask: Tensor | None,
     prefix_ids: Tensor | None,
     rules: Sequence[Rule],
     required: Sequence[Sequence[Sequence[int]]] | None,
@@ -132,18 +132,18 @@ def prepare(
     steps = steps if hasattr(steps, "step") or not callable(steps) else steps()
     if not hasattr(steps, "step"):
         raise TypeError(f"`network` must be a network, or have `begin` and `step`: got {type(network).__name__}")
-    _check(strategy, ids, padding_mask, prefix_ids, rules, trace)
+    _check(strategy, ids, token_mask, prefix_ids, rules, trace)
     count = ids.shape[0]
     if min_new_tokens < 0:
         raise ValueError(f"`min_new_tokens` must not be negative: got {min_new_tokens}")
     eos_ids = (steps.eos_id,) if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
     if hasattr(steps, "first_tokens"):  # a language model goes on from its prompt
-        first = steps.first_tokens(ids, padding_mask)
+        first = steps.first_tokens(ids, token_mask)
     else:
         first = torch.full((count,), steps.start_id, dtype=torch.long, device=ids.device)
     if prefix_ids is not None:
         first = torch.cat([first.unsqueeze(1), prefix_ids], dim=1)
-    real = torch.ones_like(ids, dtype=torch.bool) if padding_mask is None else padding_mask
+    real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
     request = Request(
         _most(max_new_tokens, count),
         min_new_tokens,
@@ -156,13 +156,13 @@ def prepare(
         trace=trace,
     )
     prefixes = [[] for _ in range(count)] if prefix_ids is None else prefix_ids.tolist()
-    return Prepared(steps, lambda: steps.begin(ids, padding_mask), first, request, prefixes)
+    return Prepared(steps, lambda: steps.begin(ids, token_mask), first, request, prefixes)
 
 
 def _check(
     strategy: Strategy,
     ids: Tensor,
-    padding_mask: Tensor | None,
+    token_mask: Tensor | None,
     prefix_ids: Tensor | None,
     rules: Sequence[Rule],
     trace: Trace | None,
@@ -172,17 +172,17 @@ def _check(
             f"unknown strategy {type(strategy).__name__!r}"
             f"{nearest(type(strategy).__name__, [kind.__name__ for kind in STRATEGIES])}"
         )
-    for name, given in (("ids", ids), ("padding_mask", padding_mask), ("prefix_ids", prefix_ids)):
+    for name, given in (("ids", ids), ("token_mask", token_mask), ("prefix_ids", prefix_ids)):
         if not isinstance(given, Tensor) and (given is not None or name == "ids"):
             raise TypeError(f"`{name}` must be a tensor: got {type(given).__name__}")
     if ids.dim() != 2:
         raise ValueError(f"`ids` must be of shape (B,S): got {tuple(ids.shape)}")
     if trace is not None and not isinstance(trace, Trace):
         raise TypeError(f"`trace` must be a Trace: got {type(trace).__name__}; write trace=Trace()")
-    if padding_mask is not None and (padding_mask.shape != ids.shape or padding_mask.dtype != torch.bool):
+    if token_mask is not None and (token_mask.shape != ids.shape or token_mask.dtype != torch.bool):
         raise ValueError(
-            f"`padding_mask` must be boolean, as large as `ids` {tuple(ids.shape)}: got {padding_mask.dtype} of "
-            f"{tuple(padding_mask.shape)}"
+            f"`token_mask` must be boolean, as large as `ids` {tuple(ids.shape)}: got {token_mask.dtype} of "
+            f"{tuple(token_mask.shape)}"
         )
     if prefix_ids is not None and (prefix_ids.dim() != 2 or len(prefix_ids) != len(ids)):
         raise ValueError(f"`prefix_ids` must be of shape (B,P), B {len(ids)}: got {tuple(prefix_ids.shape)}")

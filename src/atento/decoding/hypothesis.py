@@ -34,14 +34,14 @@ class Hypothesis:
 class Steps(Protocol):
     """A network, or a toy, seen by a search: it knows nothing else of it.
 
-    One that goes on from a prompt also has `first_tokens(ids, padding_mask)` -> (B,): what its first step reads.
+    One that goes on from a prompt also has `first_tokens(ids, token_mask)` -> (B,): what its first step reads.
     """
 
     start_id: int
     eos_id: int
     pad_id: int
 
-    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> Any:
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> Any:
         """ids (B,S) -> a state of B rows, which has `select(rows)`."""
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:

@@ -3,7 +3,7 @@
 What it needs besides the five things every strategy gets: in place of a state, the function that makes one. Each
 strategy among the candidates and the evidence goes its own way from the beginning, so `generate` calls
 
-    mbr(steps, lambda: steps.begin(ids, padding_mask), first, strategy, request)
+    mbr(steps, lambda: steps.begin(ids, token_mask), first, strategy, request)
 
 and `mbr` walks `beam` and `sample` itself. `request.trace` gets a run of each of them, and each row's
 `RiskMatrix` in turn under the note "risk".
@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from atento.decoding.beam import beam
+from atento.decoding.beam.search import beam
 from atento.decoding.hypothesis import Hypothesis, Request, Steps
 from atento.decoding.risk import Choice, minimum_bayes_risk_choice
 from atento.decoding.sampling import sample

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atento.decoding.beam_candidates import Candidates, going_on
+from atento.decoding.beam.candidates import Candidates, going_on
 from atento.decoding.hypothesis import Request
 
 _MOST_SEQUENCES = 10  # an automaton has up to 2 to that power times as many states as there are tokens

@@ -19,6 +19,14 @@ METRICS: dict[str, Callable[..., Score]] = {
 }
 
 
+LOWER_IS_BETTER = ("nll", "ter")
+
+
+def signed(name: str, value: float) -> float:
+    """A validation score so that higher is better, and back again."""
+    return -value if name in LOWER_IS_BETTER else value
+
+
 def metric_named(name: str) -> Callable[..., Score]:
     """The metric of that name.
 

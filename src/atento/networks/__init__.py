@@ -3,13 +3,13 @@
 from atento.config import presets
 from atento.networks.build import Network, Seq2Seq, build_network, build_seq2seq, parameter_count
 from atento.networks.cbow import CBOW
-from atento.networks.decoder import Decoder
-from atento.networks.elmo import ELMo
-from atento.networks.encoder import Encoder
-from atento.networks.encoder_decoder import EncoderDecoder
 from atento.networks.output import Output
-from atento.networks.recurrent_lm import RecurrentLM
-from atento.networks.recurrent_seq2seq import RecurrentSeq2Seq
+from atento.networks.recurrent.elmo import ELMo
+from atento.networks.recurrent.language_model import RecurrentLM
+from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
+from atento.networks.stack.decoder import Decoder
+from atento.networks.stack.encoder import Encoder
+from atento.networks.stack.encoder_decoder import EncoderDecoder
 
 __all__ = [
     "CBOW",

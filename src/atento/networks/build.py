@@ -7,12 +7,12 @@ from torch import nn
 from atento.config.network import NetworkConfig
 from atento.errors import ModelError
 from atento.networks.cbow import CBOW
-from atento.networks.decoder import Decoder
-from atento.networks.elmo import ELMo
-from atento.networks.encoder import Encoder
-from atento.networks.encoder_decoder import EncoderDecoder
-from atento.networks.recurrent_lm import RecurrentLM
-from atento.networks.recurrent_seq2seq import RecurrentSeq2Seq
+from atento.networks.recurrent.elmo import ELMo
+from atento.networks.recurrent.language_model import RecurrentLM
+from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
+from atento.networks.stack.decoder import Decoder
+from atento.networks.stack.encoder import Encoder
+from atento.networks.stack.encoder_decoder import EncoderDecoder
 
 Seq2Seq = EncoderDecoder | RecurrentSeq2Seq  # what reads a source and writes a target; called alike
 Network = Encoder | Decoder | EncoderDecoder | RecurrentSeq2Seq | RecurrentLM | ELMo | CBOW

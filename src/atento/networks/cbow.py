@@ -49,7 +49,7 @@ class CBOW(nn.Module):
         self,
         ids: Tensor,
         *,
-        padding_mask: Tensor | None = None,
+        token_mask: Tensor | None = None,
         random: Randomness | None = None,
         project: bool = True,
     ) -> Output:
@@ -57,7 +57,7 @@ class CBOW(nn.Module):
 
         Args:
             ids: (B,L): the words of a window, or the one word of skip-gram.
-            padding_mask: boolean (B,L), True = a real word; None: all are.
+            token_mask: boolean (B,L), True = a real word; None: all are.
             random: where dropout draws from while training.
             project: False leaves `logits` None.
 
@@ -65,11 +65,11 @@ class CBOW(nn.Module):
             Output with hidden (B,L,D), each word's vector, pooled (B,D), their mean, and logits (B,V).
         """
         hidden = F.embedding(ids, self.input_weight)  # (B,L) -> (B,L,D)
-        if padding_mask is None:
+        if token_mask is None:
             pooled = hidden.mean(dim=1)
         else:
-            hidden = hidden * padding_mask.unsqueeze(-1)
-            pooled = hidden.sum(dim=1) / padding_mask.sum(dim=1, keepdim=True).clamp(min=1)
+            hidden = hidden * token_mask.unsqueeze(-1)
+            pooled = hidden.sum(dim=1) / token_mask.sum(dim=1, keepdim=True).clamp(min=1)
         if self.training and self.config.dropout:
             pooled = dropout(pooled, self.config.dropout, fresh(random))
         return Output(hidden, self.project(pooled) if project else None, pooled=pooled)
@@ -107,7 +107,7 @@ class CBOW(nn.Module):
             pooled, targets = pooled[rows], context[real]  # (N,D) (N,)
             negatives = None if negatives is None else negatives[real]
         else:
-            output = self(context.clamp(min=0), padding_mask=real, random=random, project=False)
+            output = self(context.clamp(min=0), token_mask=real, random=random, project=False)
             pooled, targets = _pooled(output), centre
         return self._nats(pooled, targets, negatives), len(targets)
 

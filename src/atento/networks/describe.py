@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from atento.attention.multihead import MultiHeadAttention
-from atento.networks.block import Block
 from atento.networks.build import Network
 from atento.networks.cbow import CBOW
-from atento.networks.elmo import ELMo
-from atento.networks.encoder import Encoder
-from atento.networks.encoder_decoder import EncoderDecoder
-from atento.networks.inputs import InputLayer
 from atento.networks.layers import Residual
-from atento.networks.recurrent_lm import RecurrentLM
-from atento.networks.recurrent_seq2seq import RecurrentSeq2Seq
-from atento.networks.stack import Stack
+from atento.networks.recurrent.elmo import ELMo
+from atento.networks.recurrent.language_model import RecurrentLM
+from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
+from atento.networks.stack.block import Block
+from atento.networks.stack.encoder import Encoder
+from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.stack.inputs import InputLayer
+from atento.networks.stack.stack import Stack
 
 
 @dataclass(frozen=True)

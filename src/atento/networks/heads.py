@@ -18,23 +18,23 @@ class Pooler(nn.Module):
         super().__init__()
         self.dense = nn.Linear(d_model, d_model)
 
-    def forward(self, hidden: Tensor, padding_mask: Tensor | None) -> Tensor:
+    def forward(self, hidden: Tensor, token_mask: Tensor | None) -> Tensor:
         """hidden (B,L,D), padding mask (B,L) -> (B,D)."""
-        return torch.tanh(self.dense(first_token(hidden, padding_mask)))
+        return torch.tanh(self.dense(first_token(hidden, token_mask)))
 
 
-def first_token(hidden: Tensor, padding_mask: Tensor | None) -> Tensor:
+def first_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
     """The vector of each row's first real token: (B,L,D) -> (B,D)."""
-    if padding_mask is None:
+    if token_mask is None:
         return hidden[:, 0]
-    return hidden[torch.arange(len(hidden), device=hidden.device), padding_mask.int().argmax(dim=1)]
+    return hidden[torch.arange(len(hidden), device=hidden.device), token_mask.int().argmax(dim=1)]
 
 
-def mean_token(hidden: Tensor, padding_mask: Tensor | None) -> Tensor:
+def mean_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
     """The mean over each row's real tokens: (B,L,D) -> (B,D); a row without any gives 0."""
-    if padding_mask is None:
+    if token_mask is None:
         return hidden.mean(dim=1)
-    real = padding_mask.unsqueeze(-1).to(hidden.dtype)
+    real = token_mask.unsqueeze(-1).to(hidden.dtype)
     total: Tensor = (hidden * real).sum(dim=1)
     return total / real.sum(dim=1).clamp_min(1)
 

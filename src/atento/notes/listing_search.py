@@ -102,7 +102,7 @@ class LanguageModelSteps:
         self.model = model
         self.start_id, self.eos_id, self.pad_id = _NO_TOKEN, eos_id, _NO_TOKEN
 
-    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> _Written:
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> _Written:
         return _Written(ids)
 
     def step(self, tokens: Tensor, state: _Written) -> tuple[Tensor, _Written]:
@@ -133,7 +133,7 @@ class EncoderDecoderSteps:
         self.model = model
         self.start_id, self.eos_id, self.pad_id = start_id, eos_id, _NO_TOKEN
 
-    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> _Recurrent:
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> _Recurrent:
         return _Recurrent(*self.model.encoder(ids))
 
     def step(self, tokens: Tensor, state: _Recurrent) -> tuple[Tensor, _Recurrent]:

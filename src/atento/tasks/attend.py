@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from atento.attention import observe
+from atento.data.special_tokens import special_tokens_of
 from atento.errors import CapabilityError, UsageError
 from atento.inspection import AttentionRecord
 from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentSeq2Seq
-from atento.tasks.marks import marks_of
 from atento.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def attention_record(model: Model, text: str, target: str | None) -> AttentionRe
     device = next(network.parameters()).device
     writing = tokenizer.target  # of another vocabulary in Marian's models, else the same
     target_ids = writing.encode(target)
-    source_ids, _ = marks_of(config, tokenizer).apply(tokenizer.encode(text))
+    source_ids, _ = special_tokens_of(config, tokenizer).apply(tokenizer.encode(text))
     source = torch.tensor([source_ids], device=device)
     shifted = torch.tensor([[config.start_id, *target_ids]], device=device)
     with observe(network) as seen:
@@ -68,7 +68,7 @@ def attention_record(model: Model, text: str, target: str | None) -> AttentionRe
 
 def _one_text(model: Model, network: Encoder | Decoder, tokenizer: Tokenizer, text: str) -> AttentionRecord:
     """Self-attention over one text, between the special tokens that training, `generate` and `embed` put around it."""
-    ids, _ = marks_of(network.config, tokenizer, model.config.get("template")).apply(tokenizer.encode(text))
+    ids, _ = special_tokens_of(network.config, tokenizer, model.config.get("template")).apply(tokenizer.encode(text))
     with observe(network) as seen:
         network(torch.tensor([ids], device=next(network.parameters()).device), project=False)
     kind = "encoder" if isinstance(network, Encoder) else "decoder"

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from atento.data.special_tokens import special_tokens_of
 from atento.errors import AtentoWarning, CapabilityError, ModelError, UsageError, counted, nearest
 from atento.networks import Decoder, Encoder, EncoderDecoder, Network
 from atento.networks.heads import first_token, mean_token
 from atento.tasks.grouping import by_length
 from atento.tasks.lengths import warn_of_length
-from atento.tasks.marks import marks_of
 from atento.text.lengths import pad_batch, truncate
 from atento.text.tokenizer import Tokenizer
 
@@ -90,7 +90,7 @@ def embed(
     if config.pooling not in POOLINGS:
         raise UsageError(f"unknown pooling {config.pooling!r}{nearest(config.pooling, list(POOLINGS))}")
     longest = _longest(network, config)
-    marks = marks_of(network.config, tokenizer, template)
+    marks = special_tokens_of(network.config, tokenizer, template)
     rows, cut = [], 0
     for ids in tokenizer.encode_batch(list(texts)):
         room = len(ids) if longest is None else max(0, longest - marks.added(False))
@@ -104,9 +104,9 @@ def embed(
     vectors = np.zeros((len(rows), network.config.d_model), dtype=np.float32)
     for batch in by_length([len(row) for row in rows], batch_tokens):
         padded, real = pad_batch([rows[row] for row in batch], network.config.pad_id)
-        padding_mask = torch.from_numpy(real).to(device)
-        hidden = layer_vectors(network, torch.from_numpy(padded).to(device), padding_mask, config.layer)
-        pooled = POOLINGS[config.pooling](hidden.float(), padding_mask)
+        token_mask = torch.from_numpy(real).to(device)
+        hidden = layer_vectors(network, torch.from_numpy(padded).to(device), token_mask, config.layer)
+        pooled = POOLINGS[config.pooling](hidden.float(), token_mask)
         if config.normalize:
             pooled = nn.functional.normalize(pooled, dim=-1)
         vectors[batch] = pooled.cpu().numpy()
@@ -114,7 +114,7 @@ def embed(
 
 
 @torch.inference_mode()
-def layer_vectors(network: Network, ids: Tensor, padding_mask: Tensor, layer: int = -1) -> Tensor:
+def layer_vectors(network: Network, ids: Tensor, token_mask: Tensor, layer: int = -1) -> Tensor:
     """ids (B,L) -> the vectors (B,L,D) that a layer hands on: 0 is the first, -1 the last with its final norm.
 
     Raises:
@@ -133,9 +133,9 @@ def layer_vectors(network: Network, ids: Tensor, padding_mask: Tensor, layer: in
         hooks.append(keep)
     try:
         if isinstance(network, EncoderDecoder):
-            last = network.encode(ids, source_padding_mask=padding_mask)
+            last = network.encode(ids, source_token_mask=token_mask)
         else:
-            last = network(ids, padding_mask=padding_mask, project=False).hidden
+            last = network(ids, token_mask=token_mask, project=False).hidden
     finally:
         for hook in hooks:
             hook.remove()

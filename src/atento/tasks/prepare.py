@@ -16,9 +16,9 @@ from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.data.held_out import held_out
 from atento.data.memory import Records, called
 from atento.data.sources import fingerprint, overlap, read_pairs
+from atento.data.special_tokens import special_tokens_of
 from atento.data.texts import read_texts, repeated
 from atento.errors import DataError, RecipeError, UsageError, counted
-from atento.tasks.marks import marks_of
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
 
@@ -163,7 +163,7 @@ def _behind_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tup
 
 def sources_of(network: NetworkConfig, tokenizer: Tokenizer, texts: Iterable[str], **draw: Any) -> list[list[int]]:
     """The sources as the network reads them, but for EOS, which a batch puts behind; a blank text has no ids."""
-    marks = marks_of(network, tokenizer)
+    marks = special_tokens_of(network, tokenizer)
     return [marks.apply(ids)[0][:-1] if ids else [] for ids in tokenizer.encode_batch(list(texts), **draw)]
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from atento.data.batches import Ragged
+from atento.data.special_tokens import special_tokens_of
 from atento.decoding.forced import forced_scores
 from atento.networks import Decoder, EncoderDecoder, RecurrentLM, RecurrentSeq2Seq
 from atento.tasks.generation import prompt_ids
 from atento.tasks.grouping import by_length
 from atento.tasks.lengths import warn_of_length
-from atento.tasks.marks import marks_of
 from atento.text.tokenizer import Tokenizer
 
 _TOKENS = 4096  # padded, of inputs and outputs, at a time
@@ -50,7 +50,7 @@ def score_texts(
         writer, inputs = tokenizer, prompt_ids(network, tokenizer, sources, template)
     else:
         writer = tokenizer.target
-        marks = marks_of(network.config, tokenizer)
+        marks = special_tokens_of(network.config, tokenizer)
         inputs = [marks.apply(ids)[0] for ids in tokenizer.encode_batch(list(sources))]
     outputs = writer.encode_batch(list(targets))
     together = isinstance(network, Decoder | RecurrentLM)
@@ -64,7 +64,7 @@ def score_texts(
         ids = rows_of.padded(np.array(rows), pad_id)
         real = torch.arange(ids.shape[1]) < torch.tensor([len(inputs[row]) for row in rows])[:, None]
         wanted = [outputs[row] for row in rows]
-        found = forced_scores(network if steps is None else steps, ids.to(device), wanted, padding_mask=real.to(device))
+        found = forced_scores(network if steps is None else steps, ids.to(device), wanted, token_mask=real.to(device))
         for row, scores in zip(rows, found):
             tokens = writer.tokens([*outputs[row], network.config.eos_id])
             results[row] = TokenScores(tokens, scores, sum(scores))

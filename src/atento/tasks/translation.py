@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from atento.config.decoding import DecodingConfig
+from atento.data.special_tokens import special_tokens_of
 from atento.decoding import Hypothesis
 from atento.decoding.trace import Trace
 from atento.networks import Seq2Seq
-from atento.tasks.marks import marks_of
 from atento.tasks.writing import Utility, WrittenText, stream_one, write_all
 from atento.text.tokenizer import Tokenizer
 
@@ -28,7 +28,7 @@ def translate(
 
     `steps` is the step function to use instead of the network's own: its fast twin, say; the others as in `write_all`.
     """
-    marks = marks_of(network.config, tokenizer)
+    marks = special_tokens_of(network.config, tokenizer)
     inputs = [marks.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
     found = write_all(
         network if steps is None else steps,
@@ -61,7 +61,7 @@ def stream_translation(
     ids = tokenizer.encode(text)
     if not ids:
         return iter(())
-    marks = marks_of(network.config, tokenizer)
+    marks = special_tokens_of(network.config, tokenizer)
     return stream_one(
         network if steps is None else steps,
         network.config,

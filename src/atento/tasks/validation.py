@@ -7,7 +7,7 @@ from atento.config.recipe import Recipe
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.metrics import METRICS
 from atento.networks import Seq2Seq
-from atento.networks.fast import fast_steps
+from atento.networks.steps.fast import fast_steps
 from atento.tasks.prepare import Examples, in_order, sources_of
 from atento.tasks.translation import translate
 from atento.text.tokenizer import Tokenizer

@@ -13,7 +13,7 @@ from atento.config.elmo import CBOWConfig
 from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError, ModelError, UsageError
 from atento.networks import CBOW, ELMo, Network
-from atento.networks.elmo_hdf5 import load_published
+from atento.networks.recurrent.elmo_hdf5 import load_published
 from atento.tasks.embedding import POOLINGS, EmbeddingConfig
 from atento.tasks.grouping import by_length
 from atento.text import word_spans
@@ -104,21 +104,21 @@ def embed_words(
     found = np.zeros((len(texts), 2 * network.config.d_model), dtype=np.float32)
     for rows in by_length([len(row) for row in words], batch_tokens, extra=2):
         ids, real = character_batch([words[row] for row in rows], max_characters=longest)
-        characters, padding_mask = torch.from_numpy(ids).to(device), torch.from_numpy(real).to(device)
+        characters, token_mask = torch.from_numpy(ids).to(device), torch.from_numpy(real).to(device)
         with torch.inference_mode():
-            hidden = _layer(network, characters, padding_mask, config.layer)[:, 1:]
-        ends = padding_mask.clone()
-        ends[torch.arange(len(rows)), padding_mask.sum(dim=1) - 1] = False  # the mark at the end
+            hidden = _layer(network, characters, token_mask, config.layer)[:, 1:]
+        ends = token_mask.clone()
+        ends[torch.arange(len(rows)), token_mask.sum(dim=1) - 1] = False  # the mark at the end
         pooled = POOLINGS[config.pooling](hidden.float(), ends[:, 1:])
         found[rows] = (nn.functional.normalize(pooled, dim=-1) if config.normalize else pooled).cpu().numpy()
     return found
 
 
-def _layer(network: ELMo, ids: torch.Tensor, padding_mask: torch.Tensor, layer: int) -> torch.Tensor:
+def _layer(network: ELMo, ids: torch.Tensor, token_mask: torch.Tensor, layer: int) -> torch.Tensor:
     if layer == -1:
-        mixed: torch.Tensor = network(ids, padding_mask=padding_mask).hidden
+        mixed: torch.Tensor = network(ids, token_mask=token_mask).hidden
         return mixed
-    layers = network.layers(ids, padding_mask=padding_mask)
+    layers = network.layers(ids, token_mask=token_mask)
     if not -len(layers) <= layer < len(layers):
         raise UsageError(f"`layer` must lie between {-len(layers)} and {len(layers) - 1}: got {layer}")
     return layers[layer]

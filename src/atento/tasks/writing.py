@@ -158,7 +158,7 @@ class _Writer:
             strategy,
             max_new_tokens=most,
             min_new_tokens=decoding.min_new_tokens,
-            padding_mask=real.to(self.device),
+            token_mask=real.to(self.device),
             rules=rules_of(decoding),
             stop=stop,
             trace=self.trace,

@@ -16,10 +16,10 @@ from atento.errors import TokenizerError
 from atento.text import families
 from atento.text.folder import as_object, as_text, read_file, specials_of, token_text
 from atento.text.marian import MarianSide
-from atento.text.parts import Parts
 from atento.text.pipelines import SPACE
 from atento.text.specials import SpecialTokens
 from atento.text.templates import Template, template_named
+from atento.text.tokenizer_parts import Parts
 
 Build = Callable[[families.Sources], families.Built]
 

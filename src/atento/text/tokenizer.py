@@ -13,11 +13,11 @@ from atento.text.encoded import Encoded, Span, trim, walk
 from atento.text.folder import folder_files, write_folder
 from atento.text.loading import read_tokenizer
 from atento.text.normalization import is_blank, normalize_with_spans, require_unicode
-from atento.text.parts import Backend, Parts
 from atento.text.pipelines import SPACE, build, front, kind_named, library_backend, mask_backend, spellings
 from atento.text.sampling import Sampler, parsed
 from atento.text.specials import SpecialTokens, standard_specials
 from atento.text.templates import Template, template_named
+from atento.text.tokenizer_parts import Backend, Parts
 from atento.text.words import Words, align_words, spelled_words
 
 _UNREADABLE = "\ufffd"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.errors import DataError, TrainingError, UsageError
-from atento.training.manifest import sync
+from atento.storage.manifest import sync
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 _log = logging.getLogger(__name__)

@@ -11,14 +11,14 @@ import torch
 
 from atento.config.recipe import TrainingConfig
 from atento.errors import TokenizerError, TrainingStopped
-from atento.training.checkpoint import load_checkpoint, save_checkpoint
+from atento.metrics.table import signed
+from atento.storage.checkpoint import load_checkpoint, save_checkpoint
+from atento.storage.retention import retain
 from atento.training.journal import Journal
 from atento.training.progress import Reporter
-from atento.training.record import signed
-from atento.training.retention import retain
 from atento.training.schedule import learning_rate
 from atento.training.signals import StopRequest
-from atento.training.step import Stepper, Sums
+from atento.training.step import Sums, Updater
 
 
 class Batches(Protocol):
@@ -29,7 +29,7 @@ class Batches(Protocol):
     def __len__(self) -> int:
         """Examples."""
 
-    def parts(self, update: int, accumulate: int = 1) -> Iterator[Any]:
+    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Any]:
         """The parts of an update, counted from 0 over all epochs, each a `Batch` that also shows its `examples()`."""
 
 
@@ -68,7 +68,7 @@ class Run:
     folder: Path
     config: TrainingConfig
     steps: int
-    stepper: Stepper
+    updater: Updater
     batches: Batches
     validate: Validate | None
     score_name: str  # which validation score decides what is best
@@ -107,7 +107,7 @@ def fit(run: Run) -> Progress:
         while progress.step < run.steps and not progress.finished:
             step = progress.step + 1
             rate = learning_rate(config, step, run.steps)
-            sums, _ = run.stepper.update(run.batches.parts(step - 1, config.accumulate), step, rate)
+            sums, _ = run.updater.update(run.batches.parts(step - 1, config.micro_batches), step, rate)
             progress.step = step
             progress.interval.add(sums)
             tokens += sums.targets
@@ -199,8 +199,8 @@ def save(run: Run) -> Path:
         run.checkpoints,
         progress.step,
         config=run.model_config,
-        weights=run.stepper.network.state_dict(),
-        optimizer=run.stepper.optimizer_tensors(),
+        weights=run.updater.network.state_dict(),
+        optimizer=run.updater.optimizer_tensors(),
         state=state,
         extra=run.model_files,
         run_id=run_id,
@@ -238,7 +238,7 @@ def restore(run: Run, path: Path) -> None:
             f"{path} was trained with another tokenizer than {run.folder / 'tokenizer'} is now: put its files back, or "
             "begin anew with --force"
         )
-    run.stepper.network.load_state_dict(checkpoint.weights)
-    run.stepper.load_optimizer_tensors(checkpoint.optimizer)
-    run.stepper.refresh()
+    run.updater.network.load_state_dict(checkpoint.weights)
+    run.updater.load_optimizer_tensors(checkpoint.optimizer)
+    run.updater.refresh()
     run.progress = Progress.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})

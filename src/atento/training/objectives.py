@@ -39,7 +39,7 @@ def seq2seq_loss(
     output = network(
         batch.source,
         batch.target_input,
-        source_padding_mask=None if bool(batch.source_padding_mask.all()) else batch.source_padding_mask,
+        source_token_mask=None if bool(batch.source_token_mask.all()) else batch.source_token_mask,
         random=random,
         project=False,
     )
@@ -77,8 +77,8 @@ def masked_loss(
     network: Encoder, batch: TextBatch, smoothing: float, random: Randomness | None
 ) -> tuple[Tensor, Tensor]:
     """-Σ log p(w_t | the text with some tokens hidden), over the chosen tokens alone; all are attended to (E3)."""
-    padding_mask = None if bool(batch.padding_mask.all()) else batch.padding_mask
-    hidden = network(batch.ids, padding_mask=padding_mask, random=random, project=False).hidden
+    token_mask = None if bool(batch.token_mask.all()) else batch.token_mask
+    hidden = network(batch.ids, token_mask=token_mask, random=random, project=False).hidden
     head = network.heads["masked-language-model"]
     assert isinstance(head, MaskedLanguageHead)
     chosen = batch.labels >= 0
@@ -92,7 +92,7 @@ def bidirectional_loss(
     network: ELMo, batch: WordBatch, smoothing: float, random: Randomness | None
 ) -> tuple[Tensor, Tensor]:
     """-Σ log p(w_t+1 | w_≤t) - Σ log p(w_t-1 | w_≥t), both directions together (E9); there is no smoothing."""
-    total = network.loss(batch.ids, batch.words, padding_mask=batch.padding_mask, random=random).total
+    total = network.loss(batch.ids, batch.words, token_mask=batch.token_mask, random=random).total
     return total, total.detach()
 
 

@@ -32,7 +32,7 @@ class Sums:
         self.loss, self.nll, self.targets = self.loss + other.loss, self.nll + other.nll, self.targets + other.targets
 
 
-class Stepper:
+class Updater:
     """The network, its optimiser and, in bfloat16, a working copy of the weights that the products run on.
 
     The weights themselves, their gradients' sum and the optimiser's state stay float32 (mixed precision,

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from atento.world.draft import Draft
 from atento.world.inflection import conjugate
 from atento.world.lexicon import Adjective, Expression, Verb
 from atento.world.pairs import Word
 from atento.world.phrases import Phrase, adjective_form, expression, with_article
+from atento.world.sentence import Draft
 
 _IR = conjugate("ir")
 _BE_PRESENT = ("am", "is", "are")

@@ -3,7 +3,6 @@
 from functools import cache
 
 from atento.world.clauses import Predicate, copula_of, copular, predicate, quality, statement
-from atento.world.draft import Draft, adjectives_for
 from atento.world.lexicon import INTRANSITIVE, MANNER, PRONOUNS, TRANSITIVE, Expression, Verb, noun
 from atento.world.phrases import (
     Phrase,
@@ -18,6 +17,7 @@ from atento.world.phrases import (
     some_name,
     time,
 )
+from atento.world.sentence import Draft, adjectives_for
 
 Sentence = tuple[Phrase, str]  # the words without the final mark, and the mark
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from random import Random
 
 from atento.world.clauses import copula_of, copular, predicate, quality, statement
-from atento.world.draft import Draft
 from atento.world.lexicon import ADJECTIVES, INTRANSITIVE, MANNER, PLACES, PRONOUNS, noun, verb
 from atento.world.pairs import Pair, finish
 from atento.world.phrases import Phrase, after_preposition, expression, noun_phrase, pronoun_phrase
 from atento.world.questions import greeting
+from atento.world.sentence import Draft
 from atento.world.statements import posture
 
 _PRONOUN = {entry.english: entry for entry in PRONOUNS}

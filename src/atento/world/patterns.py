@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-from atento.world import longer, questions, relatives, statements
-from atento.world.draft import Draft
+from atento.world import held_out as longer
+from atento.world import questions, relatives, statements
 from atento.world.events import Sentence
+from atento.world.sentence import Draft
 
 Pattern = Callable[[Draft], Sentence]
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from atento.world.draft import Draft
 from atento.world.inflection import indefinite_article
 from atento.world.lexicon import (
     DETERMINERS,
@@ -24,6 +23,7 @@ from atento.world.lexicon import (
     nouns_of,
 )
 from atento.world.pairs import Word
+from atento.world.sentence import Draft
 
 _ARTICLE_FORMS = ("o", "a", "os", "as")
 _ENTITY_LABELS = {"H": "PER", "Y": "LOC", "Z": "LOC", "G": "ORG"}

@@ -1,7 +1,6 @@
 """The questions of the ordinary splits: yes or no, who, what, where, when, why, how."""
 
 from atento.world.clauses import copular, predicate, question, statement
-from atento.world.draft import Draft
 from atento.world.events import (
     SIMPLE,
     Sentence,
@@ -14,6 +13,7 @@ from atento.world.events import (
 )
 from atento.world.lexicon import Verb
 from atento.world.phrases import Phrase, common, fixed, place
+from atento.world.sentence import Draft
 
 _ASKED = (*SIMPLE, "progressive")
 _BE_TENSES = ("present", "present", "past", "future")

@@ -3,7 +3,6 @@
 from functools import cache
 
 from atento.world.clauses import Predicate, predicate, statement
-from atento.world.draft import Draft
 from atento.world.events import (
     SIMPLE,
     Sentence,
@@ -14,6 +13,7 @@ from atento.world.events import (
 )
 from atento.world.lexicon import Verb
 from atento.world.phrases import Phrase, common
+from atento.world.sentence import Draft
 
 _ALL_TENSES = ("present", "past", "past", "future")
 _BE_TENSES = ("present", "present", "past", "future")

@@ -6,11 +6,11 @@ from hashlib import blake2b
 from random import Random
 
 from atento.errors import UsageError, nearest
-from atento.world.draft import Draft
 from atento.world.notes import notes_sentences
 from atento.world.pairs import Pair, finish
 from atento.world.patterns import HELD_OUT, PATTERNS, Pattern
 from atento.world.phrases import Phrase
+from atento.world.sentence import Draft
 
 #: train and valid share one language; combinations and structures hold what neither of them ever shows.
 SPLITS: tuple[str, ...] = ("train", "valid", "combinations", "structures")

@@ -3,7 +3,6 @@
 from functools import cache
 
 from atento.world.clauses import copula_of, copular, participle_form, predicate, quality, statement
-from atento.world.draft import Draft, adjectives_for
 from atento.world.events import (
     SIMPLE,
     TELLING,
@@ -52,6 +51,7 @@ from atento.world.phrases import (
     some_name,
     time,
 )
+from atento.world.sentence import Draft, adjectives_for
 
 _BE_TENSES = ("present", "present", "past", "future")
 _YOU = next(entry for entry in PRONOUNS if entry.english == "you")

@@ -1,4 +1,4 @@
-"""A folder in the Hugging Face layout to our configuration and weights, with a ledger of what went where."""
+"""A folder in the Hugging Face layout to our configuration and weights, with a load report of what went where."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,11 +14,11 @@ from atento.networks.families.bert import BERT, ROBERTA, XLM_ROBERTA
 from atento.networks.families.family import Family, check_numbers, known_ids, warn_of_ids
 from atento.networks.families.gpt import GPT1, GPT2
 from atento.networks.families.llama import LLAMA
+from atento.networks.families.load_report import LoadReport
 from atento.networks.families.rows import Row
 from atento.networks.families.t5 import MT5, T5
 from atento.networks.families.tensors import TensorFiles, check_finite
 from atento.networks.families.tying import Tying
-from atento.networks.ledger import Ledger
 from atento.precision import side_by_side
 
 _AT_ONCE = 4  # tensors read side by side at most
@@ -42,8 +42,8 @@ def family_of(data: Mapping[str, Any], place: str) -> Family:
 
 def read_released(
     folder: Path, data: Mapping[str, Any], *, allow_missing: bool = False, allow_unused: bool = False
-) -> tuple[NetworkConfig, dict[str, Tensor], Ledger]:
-    """Configuration, weights under our names, and the ledger.
+) -> tuple[NetworkConfig, dict[str, Tensor], LoadReport]:
+    """Configuration, weights under our names, and the load report.
 
     Args:
         data: the folder's `config.json`.
@@ -69,27 +69,27 @@ def read_released(
         except (TypeError, ValueError, AttributeError, RecipeError, ModelError) as error:
             raise ModelError(f"{folder / 'config.json'}: {error}") from None
         rows = family.rows(config)
-        weights, ledger = _take(files, config, rows, prefix, tying)
-        taken = {name for names in ledger.loaded.values() for name in names}
+        weights, load_report = _take(files, config, rows, prefix, tying)
+        taken = {name for names in load_report.loaded.values() for name in names}
         for name in sorted(theirs - taken):
             bare = name.removeprefix(prefix)
-            getattr(ledger, _kind(family, tying, bare)).append(name)
-        ledger.untied = sorted(taken.intersection(tying.untied))
-    if ledger.new and not allow_missing:
-        lacking = [", ".join(row.theirs) for row in rows if row.ours in set(ledger.new)]
+            getattr(load_report, _kind(family, tying, bare)).append(name)
+        load_report.untied = sorted(taken.intersection(tying.untied))
+    if load_report.new and not allow_missing:
+        lacking = [", ".join(row.theirs) for row in rows if row.ours in set(load_report.new)]
         of = "".join(f" of a {name}" for name in (data.get("architectures") or ())[:1] if isinstance(name, str))
         raise ModelError(f"{folder}: missing weights{of} ({len(lacking)}): {', '.join(lacking[:5])}")
-    if ledger.unused and not allow_unused:
+    if load_report.unused and not allow_unused:
         raise ModelError(
-            f"{folder}: {counted(len(ledger.unused), 'weight has', 'weights have')} no place in this network: "
-            f"{', '.join(ledger.unused[:5])}"
+            f"{folder}: {counted(len(load_report.unused), 'weight has', 'weights have')} no place in this network: "
+            f"{', '.join(load_report.unused[:5])}"
         )
     warn_of_ids(beyond, config, str(folder / "config.json"))
-    return config, weights, ledger
+    return config, weights, load_report
 
 
 def _kind(family: Family, tying: Tying, name: str) -> str:
-    """Which list of the ledger a tensor belongs to that no row has taken."""
+    """Which list of the load report a tensor belongs to that no row has taken."""
     if name.endswith(family.computed):
         return "computed"
     if name in tying.repeated:
@@ -99,27 +99,27 @@ def _kind(family: Family, tying: Tying, name: str) -> str:
 
 def _take(
     files: TensorFiles, config: NetworkConfig, rows: list[Row], prefix: str, tying: Tying
-) -> tuple[dict[str, Tensor], Ledger]:
+) -> tuple[dict[str, Tensor], LoadReport]:
     weights: dict[str, Tensor] = {}
-    ledger = Ledger()
+    load_report = LoadReport()
     there: list[Row] = []
     zeros: list[str] = []
     for row in rows:
         before = "" if row.head else prefix
         names = tuple(tying.places.get(name, before + name) for name in row.theirs)
         if all(name in files.places for name in names):
-            ledger.loaded[row.ours] = names
+            load_report.loaded[row.ours] = names
             there.append(row)
         elif row.optional:  # a bias that some files leave out is zero
             zeros.append(row.ours)
         else:
-            ledger.new.append(row.ours)
+            load_report.new.append(row.ours)
     with side_by_side(min(_AT_ONCE, torch.get_num_threads()), 1) as pool:  # turning round takes longer than reading
-        tensors = pool.map(lambda row: _read(files, row, ledger.loaded[row.ours]), there)
+        tensors = pool.map(lambda row: _read(files, row, load_report.loaded[row.ours]), there)
         weights |= {row.ours: tensor for row, tensor in zip(there, tensors)}
     dtype = next((tensor.dtype for tensor in weights.values()), torch.float32)
     weights |= {name: torch.zeros(config.vocab_size, dtype=dtype) for name in zeros}
-    return weights, ledger
+    return weights, load_report
 
 
 def _read(files: TensorFiles, row: Row, names: tuple[str, ...]) -> Tensor:

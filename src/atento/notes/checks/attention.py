@@ -186,7 +186,7 @@ def cross() -> Finding:
     """A9: queries of the decoder, keys and values of the encoder, made once; source padding gets exactly 0."""
     network = tiny_network()
     source, real = some_ids(1, 6), torch.tensor([[True, True, True, True, False, False]])
-    encoded = network.encode(source, source_padding_mask=real)
+    encoded = network.encode(source, source_token_mask=real)
     kept = []
     for length in (3, 5):
         state = network.decoder.read(encoded, real)
@@ -344,7 +344,7 @@ def partly_causal() -> Finding:
     found = {
         "one token ahead": (derivatives(encoder, x, mask=lookahead(1)), one_ahead),
         "a set of pairs": (derivatives(encoder, x, mask=predicate(rule)), and_pairs),
-        "joined with padding": (derivatives(encoder, x, mask=lookahead(1), padding_mask=real[None]), padded),
+        "joined with padding": (derivatives(encoder, x, mask=lookahead(1), token_mask=real[None]), padded),
         "two before, one after": (
             derivatives(encoder, x, mask=window(2, 1)),
             torch.tensor([[-2 <= j - i <= 1 for j in range(length)] for i in range(length)]),

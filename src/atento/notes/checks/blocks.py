@@ -10,9 +10,9 @@ from atento.attention.multihead import MultiHeadAttention
 from atento.attention.positions import Learned
 from atento.config import presets
 from atento.networks import Encoder, build_network
-from atento.networks.block import Block
-from atento.networks.encoder_decoder import EncoderDecoder
 from atento.networks.layers import FeedForward, Residual
+from atento.networks.stack.block import Block
+from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.notes.checks.attention import EXACT, apart, random
 from atento.notes.checks.tiny import gold_batch, some_ids, tiny_network
 from atento.notes.finding import AtLeast, AtMost, Finding, compare

@@ -16,7 +16,7 @@ from atento.notes.checks.trained import trained
 from atento.notes.finding import Finding, compare, grid
 from atento.notes.listing_attention import self_attention
 from atento.text import Tokenizer
-from atento.training.step import Stepper
+from atento.training.step import Updater
 
 
 def three_one_hot_tokens() -> Finding:
@@ -90,9 +90,9 @@ def corrected_by_the_teacher() -> Finding:
     network = EncoderDecoder(
         NetworkConfig(vocab_size=tokenizer.vocab_size, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0)
     )
-    stepper = Stepper(network, TrainingConfig(label_smoothing=0.0), "float32")
+    updater = Updater(network, TrainingConfig(label_smoothing=0.0), "float32")
     for step in range(1, 61):
-        stepper.update([wrong], step, 0.01)
+        updater.update([wrong], step, 0.01)
     network.eval()
     with torch.no_grad():
         said = network(gold.source, gold.target_input).logits[0].argmax(dim=-1)

@@ -23,7 +23,7 @@ from atento.networks import (
     parameter_count,
     presets,
 )
-from atento.networks.recurrent import RecurrentStack
+from atento.networks.recurrent.cells import RecurrentStack
 from atento.notes.checks.attention import EXACT, apart, random
 from atento.notes.checks.cost import Counting
 from atento.notes.checks.tiny import Adam, derivatives, some_ids
@@ -116,7 +116,7 @@ def recurrent_encoder() -> Finding:
             pad = torch.full((1, 3), 9)
             longer = torch.cat([ids, pad] if side else [pad, ids], dim=1)
             real = torch.cat([ids > -1, pad < 0] if side else [pad < 0, ids > -1], dim=1)
-            padded = network.encode(longer, source_padding_mask=real)
+            padded = network.encode(longer, source_token_mask=real)
             away[f"{cell}: padded {'right' if side else 'left'} away"] = apart(padded[real], states[0])
             memory = network.decoder.read(padded, real).memory
             assert memory is not None

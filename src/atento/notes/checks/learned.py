@@ -13,13 +13,13 @@ from torch import Tensor
 from atento.attention.positions import Learned
 from atento.config.network import PositionConfig
 from atento.errors import UsageError
+from atento.models.find import FoundModel, lengthened
 from atento.networks import EncoderDecoder
 from atento.notes.checks.attention import EXACT, apart
 from atento.notes.checks.tiny import Adam, some_ids, tiny_network
 from atento.notes.finding import AtLeast, AtMost, Finding, compare, grid
-from atento.tasks.locate import FoundModel, lengthened
-from atento.tasks.position_report import position_report
-from atento.tasks.run import train
+from atento.runs.position_report import position_report
+from atento.runs.train import train
 
 ROWS, STEPS, LONGEST = 32, 40, 24  # of the table; of training; tokens of the longest text
 

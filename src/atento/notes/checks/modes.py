@@ -12,7 +12,7 @@ from atento.data.text_batches import TextBatch
 from atento.errors import CapabilityError
 from atento.inspection import mask_text
 from atento.networks import Decoder
-from atento.networks.stack import Stack
+from atento.networks.stack.stack import Stack
 from atento.notes.checks.attention import EXACT, apart, random
 from atento.notes.checks.tiny import derivatives, tiny_network
 from atento.notes.finding import AtLeast, Finding, compare

@@ -227,7 +227,7 @@ def word_batch(words: Tensor, lengths: Tensor) -> WordBatch:
 def bidirectional_by_hand(network: ELMo, batch: WordBatch) -> tuple[float, float]:
     """-Σ log p of each word's right neighbour by the forward states, of its left one by the backward states."""
     forward = backward = 0.0
-    for ids, real in zip(batch.words, batch.padding_mask):
+    for ids, real in zip(batch.words, batch.token_mask):
         text = ids[real][None]
         ahead, behind = network.directions(text)[-1]
         for t in range(text.shape[1] - 1):
@@ -241,7 +241,7 @@ def both_neighbours() -> Finding:
     there is a perplexity each way."""
     network = tiny_elmo()
     batch = word_batch(some_ids(3, 6), torch.tensor([6, 4, 2]))
-    loss = network.loss(batch.ids, batch.words, padding_mask=batch.padding_mask)
+    loss = network.loss(batch.ids, batch.words, token_mask=batch.token_mask)
     forward, backward = bidirectional_by_hand(network, batch)
     whole, _ = bidirectional_loss(network, batch, 0.0, None)
     pairs = 5 + 3 + 1

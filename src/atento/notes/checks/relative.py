@@ -16,9 +16,9 @@ from atento.attention.positions import RelativeMatrix, Shaw, Sinusoidal, T5Bias
 from atento.attention.relative import Gated, Places, Relations, alibi_slopes, t5_buckets
 from atento.config.network import PositionConfig
 from atento.networks import EncoderDecoder
-from atento.networks.decompose import score_parts
-from atento.networks.position_ablation import position_effects, without_scheme
-from atento.networks.positions import AddedPositions
+from atento.networks.stack.positions import AddedPositions
+from atento.networks.surgery.decompose import score_parts
+from atento.networks.surgery.position_ablation import position_effects, without_scheme
 from atento.notes.checks.attention import EXACT, apart, random
 from atento.notes.checks.blocks import embedding_by_hand
 from atento.notes.checks.tiny import WORDS, some_ids, tiny_network
@@ -352,7 +352,7 @@ def moved_by_shift(kind: Any, span: int = 6, shift: int = 5) -> float:
     network, ids = tiny_network(positions=PositionConfig(kind=kind)), some_ids(1, span)
     padded = torch.cat([torch.zeros(1, shift, dtype=torch.long), ids], dim=1)  # padding before it, which nobody sees
     real = torch.arange(span + shift)[None] >= shift
-    later = network.encode(padded, source_padding_mask=real)[:, shift:]
+    later = network.encode(padded, source_token_mask=real)[:, shift:]
     return apart(later, network.encode(ids))
 
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention import attend
+from atento.attention.additive import AdditiveScore, BilinearScore, DotScore, Score, attend_scored
 from atento.attention.masks import padding
 from atento.attention.multihead import MultiHeadAttention
-from atento.attention.scored import AdditiveScore, BilinearScore, DotScore, Score, attend_scored
 from atento.notes.checks.attention import EXACT, apart, random
 from atento.notes.finding import AtLeast, Finding, compare
 

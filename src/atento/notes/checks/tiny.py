@@ -10,7 +10,7 @@ from torch import Tensor
 from atento.config.network import NetworkConfig
 from atento.data.batches import Ragged, Seq2SeqBatch, Seq2SeqBatches
 from atento.networks import EncoderDecoder
-from atento.networks.stack import Stack
+from atento.networks.stack.stack import Stack
 from atento.text import Tokenizer
 
 WORDS = ("I", "love", "NLP", "Eu", "amo", "gostar", "PLN")

@@ -13,9 +13,9 @@ from atento.config.recipe import TokenizerConfig
 from atento.data.batches import Ragged
 from atento.errors import TokenizerError
 from atento.model import load
+from atento.models.write import write_model
 from atento.notes.checks.tiny import tiny_network, words
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
-from atento.tasks.saving import write_model
 from atento.text import (
     Tokenizer,
     merge_labels,

@@ -32,7 +32,7 @@ class Chain:
     def __init__(self, log_probs: LogProbs, vocab_size: int, names: Sequence[str] = ()) -> None:
         self.log_probs, self.vocab_size, self.names = log_probs, vocab_size, names
 
-    def begin(self, ids: Tensor, padding_mask: Tensor | None) -> _Rows:
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> _Rows:
         """ids (B,S): nothing is written yet."""
         return _Rows([tuple(row) for row in ids.tolist()], [()] * len(ids))
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from atento.model import Model, load
-from atento.tasks.run import TrainedRun, train
+from atento.runs.train import TrainedRun, train
 from atento.world import Pair, notes_sentences, write
 
 EPOCHS, WARMUP, PEAK, WEIGHT_DECAY, VALIDATE_EVERY = 110, 40, 3e-3, 0.01, 100

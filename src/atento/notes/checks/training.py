@@ -17,7 +17,7 @@ from atento.notes.checks.attention import EXACT, apart
 from atento.notes.checks.tiny import gold_batch, some_ids, tiny_network, words
 from atento.notes.checks.trained import EPOCHS, PEAK, VALIDATE_EVERY, WARMUP, trained
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
-from atento.tasks.run import train
+from atento.runs.train import train
 from atento.training.objectives import seq2seq_loss
 
 # The notes' argument names, one to one; sizes of batches count tokens here, and there sentences.

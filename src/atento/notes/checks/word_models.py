@@ -12,7 +12,7 @@ from atento.config.network import NetworkConfig
 from atento.data.windows import Windows
 from atento.networks import CBOW, ELMo
 from atento.networks.cbow import train_vectors
-from atento.networks.elmo import ProjectedLSTM
+from atento.networks.recurrent.elmo import ProjectedLSTM
 from atento.notes.checks.attention import EXACT, apart
 from atento.notes.checks.tiny import some_ids
 from atento.notes.finding import AtLeast, Finding, compare

@@ -1,0 +1,24 @@
+"""The special tokens that a model reads around its texts: one answer for training, use, attention maps and export."""
+
+from atento.config.network import NetworkConfig
+from atento.text.templates import Template
+from atento.text.tokenizer import Tokenizer
+
+WITH_SOURCE = ("encoder-decoder", "recurrent-seq2seq")
+
+
+def special_tokens_of(config: NetworkConfig, tokenizer: Tokenizer, stated: str | None = None) -> Template:
+    """The template of a model's input; of an encoder-decoder, that of its source, which always ends with EOS.
+
+    Args:
+        config: the network.
+        tokenizer: its tokenizer.
+        stated: the template that the model's configuration names; None: the tokenizer's own.
+
+    Raises:
+        TokenizerError: the template needs a token that the tokenizer has not.
+    """
+    template = tokenizer.template(stated)
+    if config.architecture in WITH_SOURCE:
+        return template.ended(config.eos_id)
+    return template

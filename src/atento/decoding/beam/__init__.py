@@ -1,0 +1,1 @@
+"""Beam search: its step, candidates and paths."""

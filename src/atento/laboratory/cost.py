@@ -1,0 +1,122 @@
+"""What position schemes cost: parameters, products, time and memory (B10)."""
+
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from statistics import median
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, UntypedStorage
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from atento.laboratory.networks import PositionNetwork, Size, reader
+from atento.laboratory.tasks import TASKS
+from atento.networks import parameter_count
+
+
+def measure_cost(size: Size, device: str, schemes: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """B10: parameters, products, time and memory of each scheme, in turns, so that a busy machine slows all alike."""
+    generator = torch.Generator().manual_seed(1)
+    vocab_size = TASKS["echo"].vocab_size()
+    ids = torch.randint(vocab_size, (8, size.cost_length), generator=generator).to(device)
+    networks = {
+        scheme: reader("echo", scheme, size, 1, max_len=max(size.cost_length, 2 * size.long)).to(device)
+        for scheme in schemes
+    }
+
+    def step(network: PositionNetwork) -> None:
+        network.zero_grad()
+        torch.autograd.backward(F.cross_entropy(network(ids).flatten(0, 1), ids.flatten()))
+
+    milliseconds: dict[str, list[float]] = defaultdict(list)
+    for turn in range(8):
+        for scheme, network in networks.items():
+            _finish(device)
+            started = time.perf_counter()
+            step(network)
+            _finish(device)
+            if turn:  # the first is to warm up
+                milliseconds[scheme].append((time.perf_counter() - started) * 1e3)
+    for scheme, network in networks.items():
+        with LiveMemory() as memory:
+            step(network)
+        network.zero_grad()
+        yield {
+            "bench": "positions",
+            "task": "cost",
+            "scheme": scheme,
+            "length": size.cost_length,
+            "parameters": parameter_count(reader("echo", scheme, size, 1)),  # as it is trained
+            "mflops_a_token": round(_flops(network, min(64, size.cost_length)), 4),
+            "ms_a_step": round(median(milliseconds[scheme]), 2),
+            "peak_mib": round(memory.peak / 2**20, 2),
+            "memory_growth": _growth(network, size, device, generator),
+        }
+
+
+def _finish(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def _flops(network: PositionNetwork, tokens: int) -> float:
+    """Millions of floating-point operations in products, a token, reading few enough for the plain kernel."""
+    ids = torch.zeros(1, tokens, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        deepcopy(network).cpu()(ids)
+    return float(counter.get_total_flops()) / tokens / 1e6
+
+
+@torch.inference_mode()
+def _growth(network: PositionNetwork, size: Size, device: str, generator: torch.Generator) -> float | None:
+    """How many times the memory a text takes that is twice as long, read without training: 2 is O(L), 4 is O(L²)."""
+    if not size.long:
+        return None
+    peaks: list[int] = []
+    for length in (size.long, 2 * size.long):
+        ids = torch.randint(TASKS["echo"].vocab_size(), (1, length), generator=generator).to(device)
+        with LiveMemory() as memory:
+            network.hidden(ids)
+        peaks.append(memory.peak)
+    return float(round(peaks[1] / peaks[0], 2))
+
+
+class LiveMemory(TorchDispatchMode):
+    """`with LiveMemory() as memory: ...`; then `memory.peak` is the most that lived of what was made within, in bytes.
+
+    Kernels' own scratch memory and what was there before do not count. Each storage counts once, however many views.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.held, self.peak = 0, 0
+        self._known: dict[int, int] = {}
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one operation and take note of the storages it made."""
+        named = kwargs or {}
+        before = {id(storage) for storage in _storages((args, named))}
+        out = function(*args, **named)
+        for storage in _storages(out):
+            if id(storage) not in before and id(storage) not in self._known:
+                self._known[id(storage)] = storage.nbytes()
+                self.held += storage.nbytes()
+                weakref.finalize(storage, self._freed, id(storage))
+        self.peak = max(self.peak, self.held)
+        return out
+
+    def _freed(self, storage: int) -> None:
+        self.held -= self._known.pop(storage)
+
+
+def _storages(tree: Any) -> list[UntypedStorage]:
+    """The storages of all tensors in arguments or results."""
+    return [leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

@@ -1,0 +1,303 @@
+"""The position laboratory: small networks that differ in their position scheme alone, trained and measured (M5).
+
+Length generalisation (B9), translation invariance (B8), cost (B10), what scores are made of (B13), alignment under
+re-ordering (B14), how often a learned table is trained (B3); then the notes' questions answered from the numbers.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from atento.attention.observe import observe
+from atento.attention.positions import Learned
+from atento.inspection import alignment_error_rate
+from atento.laboratory.answers import answers
+from atento.laboratory.cost import measure_cost
+from atento.laboratory.networks import (
+    SCHEMES,
+    SIZES,
+    PositionNetwork,
+    Size,
+    reader,
+    stretched,
+    train,
+    translator,
+)
+from atento.laboratory.seeds import interval
+from atento.laboratory.tasks import TASKS, longest_sentence, reorder, sentences
+from atento.networks.surgery.decompose import score_parts
+from atento.precision import resolve_device
+
+STEPS = {"echo": 500, "pairs": 600, "world": 400, "reorder": 600, "table": 200}
+_USUAL_SECONDS = 30.0  # of `--seconds`, for which the steps above are
+_HELD_OUT = 1_000_003  # seed of what networks are tried on: no training seed comes near it
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: what for, with which scheme, drawn from which seed."""
+
+    task: str
+    scheme: str
+    seed: int
+    size: Size
+    device: str
+
+    @property
+    def steps(self) -> int:
+        """Updates of this training; at least one."""
+        return max(1, round(STEPS[self.task] * self.size.steps))
+
+
+def measure_positions(seconds: float) -> Iterator[dict[str, Any]]:
+    """The whole laboratory, larger on a GPU: a row a task and scheme, rows of cost, and rows that answer questions.
+
+    `seconds` scales the steps of training, 30 being the usual number of them. On a CPU as many trainings run side by
+    side as PyTorch has threads, each on one.
+    """
+    device = resolve_device("auto")
+    size = SIZES[device]
+    size = replace(size, steps=size.steps * seconds / _USUAL_SECONDS)
+    rows = []
+    for row in measure(size, device, workers=1 if device != "cpu" else torch.get_num_threads()):
+        rows.append(row)
+        yield row
+    yield from answers(rows)
+
+
+def measure(
+    size: Size, device: str, workers: int, tasks: Sequence[str] = tuple(STEPS), schemes: Sequence[str] = SCHEMES
+) -> Iterator[dict[str, Any]]:
+    """A row for each task and scheme, means and 95 % intervals over seeds; then a row of cost for each scheme."""
+    jobs = [
+        Job(task, scheme, seed, size, device)
+        for task in tasks
+        for scheme in (schemes if task != "table" else [one for one in schemes if one == "learned"])
+        for seed in range(1, size.seeds + 1)
+    ]
+    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for job, result in zip(jobs, _results(jobs, workers)):
+        found[job.task, job.scheme].append(result)
+        if len(found[job.task, job.scheme]) == size.seeds:
+            yield _row(job, found[job.task, job.scheme])
+    yield from measure_cost(size, device, schemes)
+
+
+def _results(jobs: Sequence[Job], workers: int) -> Iterable[dict[str, Any]]:
+    """Every job's numbers, in order; with several workers each is a process with one thread."""
+    if workers == 1:
+        yield from map(run, jobs)
+        return
+    with ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        yield from pool.map(run, jobs)
+
+
+def _row(job: Job, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Results of all seeds as one row; what is no number (an example, a list by position) is kept of the first."""
+    measures, shown = {}, {}
+    for name, first in results[0].items():
+        if isinstance(first, float):
+            values = [float(result[name]) for result in results]
+            mean, within = interval(values)
+            measures[name] = {
+                "mean": round(mean, 4),
+                "within": None if within is None else round(within, 4),
+                "seeds": [round(value, 6) for value in values],
+            }
+        else:
+            shown[name] = first
+    return {
+        "bench": "positions",
+        "task": job.task,
+        "scheme": job.scheme,
+        "length": job.size.length,
+        "steps": job.steps,
+        "measures": measures,
+        **shown,
+    }
+
+
+def run(job: Job) -> dict[str, Any]:
+    """Train and measure one network: floats by name, and what can be shown of it."""
+    if job.task == "reorder":
+        return _run_reorder(job)
+    return _run_table(job) if job.task == "table" else _run_reader(job)
+
+
+def _run_reader(job: Job) -> dict[str, Any]:
+    task, size = TASKS[job.task], job.size
+    network = reader(job.task, job.scheme, size, job.seed).to(job.device)
+    generator = torch.Generator().manual_seed(job.seed)
+
+    def loss() -> Tensor:
+        batch = task.draw(size.batch, size.length, generator, False)
+        return _loss(network, batch.ids.to(job.device), batch.labels.to(job.device))
+
+    for _ in train(network, loss, job.steps):
+        pass
+    found: dict[str, Any] = {}
+    for times in (1, 2, 4, 8):
+        nll, accuracy = _tried(job, network, times * size.length)
+        if not task.classes:
+            found[f"nll {times * size.length}"] = nll
+        if job.task != "world":
+            found[f"accuracy {times * size.length}"] = accuracy
+    if job.task == "pairs":
+        found |= _shifted(network, size, job.device)
+    if job.task == "echo":
+        found |= {"position share": _position_share(network, size, job.device)} | _gates(network)
+    return found
+
+
+def _loss(network: PositionNetwork, ids: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+    """Cross-entropy over what is asked: (B,L) next tokens with -1 elsewhere, or (B,) classes."""
+    logits = network(ids)
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=-1, reduction=reduction)
+
+
+@torch.inference_mode()
+def _tried(job: Job, network: PositionNetwork, length: int) -> tuple[float, float]:
+    """Mean nats and share right of what is asked in held-out texts of that length, the same for all networks."""
+    generator = torch.Generator().manual_seed(_HELD_OUT)
+    longer = stretched(network, length)
+    batch = TASKS[job.task].draw(job.size.texts, length, generator, True)
+    nll, right, asked = 0.0, 0, 0
+    for ids, labels in zip(batch.ids.split(32), batch.labels.split(32)):
+        ids, labels = ids.to(job.device), labels.to(job.device)
+        logits, real = longer(ids), labels >= 0
+        nll += float(F.cross_entropy(logits[real].double(), labels[real], reduction="sum"))
+        right += int((logits[real].argmax(dim=-1) == labels[real]).sum())
+        asked += int(real.sum())
+    return nll / max(1, asked), right / max(1, asked)
+
+
+@torch.inference_mode()
+def _shifted(network: PositionNetwork, size: Size, device: str) -> dict[str, float]:
+    """B8: how much a span's vectors change when it moves, against their norm, within the trained length.
+
+    "by position": the span alone, numbered from 0 and from L/2. "in filler": in a text of one letter, from L/8 and
+    from 5L/8; there the filler before and after it changes sides too.
+    """
+    generator = torch.Generator().manual_seed(_HELD_OUT)
+    vocab_size, half, quarter = TASKS["pairs"].vocab_size(), size.length // 2, size.length // 4
+    spans = torch.randint(vocab_size, (size.texts, half), generator=generator).to(device)
+    numbered = torch.arange(half, device=device).expand(size.texts, -1)
+    alone = relative_change(network.hidden(spans, numbered), network.hidden(spans, numbered + half))
+    seen = []
+    for first in (size.length // 8, size.length // 8 + half):
+        ids = torch.zeros(size.texts, size.length, dtype=torch.long, device=device)
+        ids[:, first : first + quarter] = spans[:, :quarter]
+        seen.append(network.hidden(ids)[:, first : first + quarter])
+    return {"shift by position": alone, "shift in filler": relative_change(*seen)}
+
+
+def relative_change(before: Tensor, after: Tensor) -> float:
+    """Mean of |after - before| / |before| over vectors (...,D)."""
+    return float(((after - before).norm(dim=-1) / before.norm(dim=-1)).mean())
+
+
+def _position_share(network: PositionNetwork, size: Size, device: str) -> float:
+    """B13: of how much the parts of the first layer's scores vary over the keys a query sees, the share of position.
+
+    What is the same for all keys of a query changes no weight and does not count.
+    """
+    ids = TASKS["echo"].draw(32, size.length, torch.Generator().manual_seed(_HELD_OUT), True).ids.to(device)
+    with torch.inference_mode():
+        parts = score_parts(network, "encoder", 0, lambda: network(ids))
+    allowed = torch.ones(size.length, size.length, dtype=torch.bool, device=device).tril()
+    spread = {}
+    for name, part in parts.items():
+        mean = part.masked_fill(~allowed, 0.0).sum(dim=-1, keepdim=True) / allowed.sum(dim=-1, keepdim=True)
+        spread[name] = float((part - mean).abs().masked_fill(~allowed, 0.0).sum())
+    content = spread.get("content", 0.0) + spread.get("content-content", 0.0)
+    return 1 - content / max(sum(spread.values()), 1e-12)
+
+
+def _gates(network: PositionNetwork) -> dict[str, float]:
+    """Where the learned gates of a sum have gone, which all begin at 1: the mean of each scheme's."""
+    found = {}
+    for name, parameter in network.named_parameters():
+        if name.startswith("positions.gates."):
+            found["gate sinusoidal"] = float(parameter.detach())
+        elif name.endswith(".gate"):
+            found.setdefault("gate shaw", 0.0)
+            found["gate shaw"] += float(parameter.detach().mean()) / len(network.stack.blocks)
+    return found
+
+
+def _run_reorder(job: Job) -> dict[str, Any]:
+    """B14: how far the strongest source of each target word, by cross-attention, is from the right one."""
+    size = job.size
+    network = translator(job.scheme, size, job.seed).to(job.device)
+    generator = torch.Generator().manual_seed(job.seed)
+
+    def loss() -> Tensor:
+        batch = reorder(size.batch, size.length, generator)
+        logits = network(batch.source.to(job.device), batch.target_input.to(job.device)).logits
+        assert logits is not None
+        return F.cross_entropy(logits.flatten(0, 1), batch.labels.to(job.device).flatten())
+
+    for _ in train(network, loss, job.steps):
+        pass
+    found: dict[str, Any] = {}
+    for length in (size.length, 2 * size.length):
+        longer = stretched(network, length)
+        batch = reorder(size.texts, length, torch.Generator().manual_seed(_HELD_OUT))
+        with torch.inference_mode(), observe(longer) as seen:
+            logits = longer(batch.source.to(job.device), batch.target_input.to(job.device)).logits
+        assert logits is not None
+        weights = seen["cross", -1].cpu()  # (B,H,T,S)
+        aligned = links(weights.mean(dim=1).argmax(dim=-1))
+        found[f"accuracy {length}"] = float((logits.argmax(dim=-1).cpu() == batch.labels).float().mean())
+        found[f"alignment error {length}"] = alignment_error_rate(aligned, links(batch.sources))
+        if length == size.length and job.seed == 1:
+            found["example"] = {
+                "source": batch.source[0].tolist(),
+                "target": batch.labels[0].tolist(),
+                "weights": [[[float(f"{w:.3g}") for w in row] for row in head] for head in weights[0].tolist()],
+            }
+    return found
+
+
+def links(sources: Tensor) -> set[tuple[int, int, int]]:
+    """sources (B,T), the source of each target position -> {(text, source, target)}."""
+    return {(text, source, target) for text, row in enumerate(sources.tolist()) for target, source in enumerate(row)}
+
+
+def _run_table(job: Job) -> dict[str, Any]:
+    """B3: how often each row of a learned table gets a gradient from sentences of natural lengths, and how far it goes.
+
+    Without weight decay, so that a row which no sentence reaches stays as it was drawn.
+    """
+    length = longest_sentence()
+    network = reader("world", "learned", job.size, job.seed, max_len=length).to(job.device)
+    (table,) = (one for one in network.modules() if isinstance(one, Learned))
+    before = table.weight.detach().clone()
+    updates = torch.zeros(length, dtype=torch.long, device=job.device)
+    generator = torch.Generator().manual_seed(job.seed)
+
+    def loss() -> Tensor:
+        batch = sentences(job.size.batch, length, generator)
+        return _loss(network, batch.ids.to(job.device), batch.labels.to(job.device))
+
+    for _ in train(network, loss, job.steps, decay=0.0):
+        assert table.weight.grad is not None
+        updates += table.weight.grad.abs().sum(dim=1) > 0
+    change = (table.weight.detach() - before).norm(dim=1)
+    return {
+        "updates first": float(updates[0]),
+        "updates last": float(updates[-1]),
+        "change first": float(change[0]),
+        "change last": float(change[-1]),
+        "updates": updates.tolist(),
+        "change": [round(one, 4) for one in change.tolist()],
+    }

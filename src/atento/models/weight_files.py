@@ -1,0 +1,135 @@
+"""The weights of a model folder: their types, and one file or several shards with an index, read and written (F5)."""
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+from huggingface_hub import split_state_dict_into_shards_factory
+from torch import Tensor
+
+from atento.errors import UsageError
+from atento.networks.families.tensors import INDEX, TensorFiles, check_finite
+from atento.storage.tensorfile import Piece, safetensors_pieces
+
+MAX_SHARD_SIZE = "5GB"
+TYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+_SIZE = re.compile(r"\s*(?=[\d.]*[1-9])\d+(\.\d+)?\s*[KMGT]B\s*", re.IGNORECASE)
+_log = logging.getLogger(__name__)
+
+
+def type_name(dtype: torch.dtype) -> str:
+    """ "float32" and the like."""
+    return str(dtype).removeprefix("torch.")
+
+
+def widest(weights: Iterable[Tensor]) -> torch.dtype:
+    """The type that holds every number of the weights; float32 where none is a floating-point number."""
+    found: torch.dtype | None = None
+    for one in weights:
+        if one.is_floating_point():
+            found = one.dtype if found is None else torch.promote_types(found, one.dtype)
+    return torch.float32 if found is None else found
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder, from one file or from shards, in memory of their own.
+
+    Not mapped from the file: there tensors stand at any byte, and some processors round products of such tensors
+    otherwise (W13).
+
+    Raises:
+        ModelError: no weights there. CheckpointError: a damaged file, or one with a number that is not finite.
+    """
+    with TensorFiles(folder) as files:
+        weights = {name: files.read(name) for name in files.places}
+    for name, value in weights.items():
+        check_finite(folder, name, value)
+    return weights
+
+
+def in_types(
+    weights: Mapping[str, Tensor], stored: Mapping[str, torch.dtype], precision: str | None, source: str
+) -> dict[str, Tensor]:
+    """Weights in the types in which they are to be written.
+
+    Args:
+        weights: as the network holds them.
+        stored: in which type the file that they were read from holds each of them.
+        precision: "float32", "bfloat16", "float16" or "float64" for all. None: the type of the file where that loses
+            nothing, else the type of the network.
+        source: where they were read from, for the warning that the file had a wider type.
+
+    Raises:
+        UsageError: no such type, or a number that is too large for it.
+    """
+    if precision is not None:
+        if precision not in TYPES:
+            raise UsageError(f"`precision` must be one of {', '.join(TYPES)}: got {precision!r}")
+        return {name: _cast(name, value, TYPES[precision]) for name, value in weights.items()}
+    found, narrowed = {}, set()
+    for name, value in weights.items():
+        dtype = stored.get(name, value.dtype)
+        if value.is_floating_point() and dtype != value.dtype:
+            if torch.promote_types(dtype, value.dtype) == value.dtype:
+                narrow = value.to(dtype)
+                value = narrow if torch.equal(narrow.to(value.dtype), value) else value
+            else:
+                narrowed.add((type_name(dtype), type_name(value.dtype)))
+        found[name] = value
+    for before, now in sorted(narrowed):
+        _log.warning(
+            "%s holds weights in %s; they were loaded and are written in %s (precision 'auto' loads them as they are)",
+            source,
+            before,
+            now,
+        )
+    return found
+
+
+def _cast(name: str, value: Tensor, dtype: torch.dtype) -> Tensor:
+    if not value.is_floating_point() or value.dtype == dtype:
+        return value
+    cast = value.to(dtype)
+    if not bool(torch.isfinite(cast).all()) and bool(torch.isfinite(value).all()):
+        largest = float(value.abs().max())
+        raise UsageError(f"tensor {name!r} does not fit {type_name(dtype)}: its largest number is {largest:.6g}")
+    return cast
+
+
+def weight_files(weights: Mapping[str, Tensor], max_shard_size: int | str = MAX_SHARD_SIZE) -> dict[str, list[Piece]]:
+    """The files by name, each as the pieces to write: model.safetensors, or shards and their index.
+
+    Shards are named as `transformers` names them: model-00001-of-00002.safetensors, ...
+
+    Args:
+        max_shard_size: bytes, or text such as "5GB" or "200MB" (decimal). A larger tensor has a shard of its own.
+
+    Raises:
+        UsageError: not a size. CheckpointError: a tensor that is not finite.
+    """
+    sized = _SIZE.fullmatch(max_shard_size) if isinstance(max_shard_size, str) else max_shard_size > 0
+    if not sized:
+        raise UsageError(f"`max_shard_size` must be a size above 0 such as 5GB or 200MB: got {max_shard_size!r}")
+    plan = split_state_dict_into_shards_factory(
+        dict(weights),
+        get_storage_size=lambda tensor: tensor.numel() * tensor.element_size(),
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=max_shard_size,
+    )
+    files = {
+        file: safetensors_pieces(file, {name: weights[name] for name in names})
+        for file, names in plan.filename_to_tensors.items()
+    }
+    if plan.is_sharded:
+        total = sum(value.numel() * value.element_size() for value in weights.values())
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(plan.tensor_to_filename.items()))}
+        files[INDEX] = [(json.dumps(index, indent=2) + "\n").encode()]
+    return files

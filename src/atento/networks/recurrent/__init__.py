@@ -1,0 +1,1 @@
+"""Recurrent networks: cells, sequence to sequence, language models, ELMo."""

@@ -1,0 +1,278 @@
+"""ELMo: a language model in each direction out of projected LSTMs over characters, and the mix of all its layers (C14).
+
+Stateless: every call begins at zero, so a sentence's vectors depend on that sentence alone. (The published programs
+carry their state from batch to batch, so theirs agree with these on a first batch.)
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from atento.attention.dropout import Randomness, dropout, fresh
+from atento.config.elmo import ELMoConfig
+from atento.config.network import NetworkConfig
+from atento.errors import CapabilityError, RecipeError
+from atento.networks.output import Output
+from atento.networks.recurrent.character_cnn import CharacterCNN
+
+
+class ProjectedLSTM(nn.Module):
+    """One layer in one direction: an LSTM with a projected output (Sak et al. 2014), cell and output bounded (C14).
+
+    i, f, g, o = x W + b + h U;  c' = clip(σ(f) c + σ(i) tanh(g));  h' = clip(P (σ(o) tanh(c'))).
+    """
+
+    def __init__(
+        self, d_model: int, d_cell: int, *, backward: bool, cell_clip: float | None, projection_clip: float | None
+    ) -> None:
+        super().__init__()
+        self.input = nn.Linear(d_model, 4 * d_cell)
+        self.recurrent = nn.Linear(d_model, 4 * d_cell, bias=False)
+        self.projection = nn.Linear(d_cell, d_model, bias=False)
+        self.d_cell, self.backward = d_cell, backward
+        self.cell_clip, self.projection_clip = cell_clip, projection_clip
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Matrices Xavier-uniform, gate by gate; biases zero, but 1 for the forget gate: a cell begins by keeping."""
+        for gates in (self.input.weight, self.recurrent.weight):
+            for gate in gates.chunk(4):
+                nn.init.xavier_uniform_(gate)
+        nn.init.xavier_uniform_(self.projection.weight)
+        nn.init.zeros_(self.input.bias)
+        self.input.bias[self.d_cell : 2 * self.d_cell].fill_(1.0)
+
+    def forward(self, x: Tensor, real: Tensor | None) -> Tensor:
+        """x (B,L,D), real (B,L) or None for all -> h (B,L,D); where nothing is real the state waits and h is 0."""
+        length = x.shape[1]
+        gates = self.input(x)  # (B,L,4C)
+        hidden, cell = x.new_zeros(x.shape[0], x.shape[2]), x.new_zeros(x.shape[0], self.d_cell)
+        found = [hidden] * length
+        for t in reversed(range(length)) if self.backward else range(length):
+            new_hidden, new_cell = self.step(gates[:, t], hidden, cell)
+            if real is None:
+                hidden, cell = new_hidden, new_cell
+                found[t] = hidden
+            else:
+                here = real[:, t, None]
+                hidden, cell = torch.where(here, new_hidden, hidden), torch.where(here, new_cell, cell)
+                found[t] = torch.where(here, new_hidden, torch.zeros_like(new_hidden))
+        return torch.stack(found, dim=1) if found else x
+
+    def step(self, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """One token: its x W + b (B,4C), h (B,D), c (B,C) -> the next h and c."""
+        i, f, g, o = (gates + self.recurrent(hidden)).chunk(4, dim=-1)  # each (B,C)
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+        if self.cell_clip is not None:
+            cell = cell.clamp(-self.cell_clip, self.cell_clip)
+        hidden = self.projection(torch.sigmoid(o) * torch.tanh(cell))
+        if self.projection_clip is not None:
+            hidden = hidden.clamp(-self.projection_clip, self.projection_clip)
+        return hidden, cell
+
+
+class LayerMix(nn.Module):
+    """γ Σ_j softmax(w)_j h_j: what a task reads, w and γ learned with the task (Peters et al. 2018, equation 1).
+
+    With `norm` each layer is first normalised, token by token and without scale or shift. (The published programs
+    take mean and variance over the whole batch, which makes a sentence's vectors depend on its neighbours.)
+    """
+
+    def __init__(self, n_layers: int, *, norm: bool = False) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(n_layers))
+        self.gamma = nn.Parameter(torch.ones(()))
+        self.norm = norm
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """All layers alike, γ = 1."""
+        nn.init.zeros_(self.weights)
+        nn.init.ones_(self.gamma)
+
+    def forward(self, layers: Tensor) -> Tensor:
+        """layers (N,B,L,W) -> (B,L,W)."""
+        if self.norm:
+            layers = F.layer_norm(layers, layers.shape[-1:])
+        mixed: Tensor = torch.tensordot(torch.softmax(self.weights, dim=0), layers, dims=1)
+        return self.gamma * mixed
+
+
+@dataclass(frozen=True)
+class BidirectionalLoss:
+    """What a bidirectional language model's loss is made of (E9): nats as sums, and the real targets they are over."""
+
+    forward: Tensor
+    backward: Tensor
+    forward_targets: int
+    backward_targets: int
+
+    @property
+    def total(self) -> Tensor:
+        """Both directions' nats, to divide by `targets`."""
+        return self.forward + self.backward
+
+    @property
+    def targets(self) -> int:
+        """Real targets of both directions."""
+        return self.forward_targets + self.backward_targets
+
+    @property
+    def perplexities(self) -> tuple[float, float]:
+        """exp of the mean nats, forward and backward."""
+        forward, backward = float(self.forward.detach()), float(self.backward.detach())
+        return math.exp(forward / max(1, self.forward_targets)), math.exp(backward / max(1, self.backward_targets))
+
+
+class ELMo(nn.Module):
+    """Embeddings from a bidirectional language model (Peters et al. 2018; C14, E9).
+
+    `config.d_model` is the width K of one direction, so that hidden is 2K wide. The language model's softmax, over
+    words, is shared by both directions; with `vocab_size` 0 there is none, and the network only represents.
+    """
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        elmo = config.elmo
+        if elmo is None:
+            raise RecipeError("`elmo` must say what an ELMo network is made of: got null")
+        if elmo.characters is None and config.vocab_size < 1:
+            raise RecipeError(f"`vocab_size` must be at least 1 without `elmo.characters`: got {config.vocab_size}")
+        self.config = config
+        self.characters = None if elmo.characters is None else CharacterCNN(elmo.characters, config.d_model)
+        self.embedding = (
+            nn.Parameter(torch.empty(config.vocab_size, config.d_model)) if self.characters is None else None
+        )
+        self.forward_layers = _direction(config, elmo, backward=False)
+        self.backward_layers = _direction(config, elmo, backward=True)
+        self.skip = elmo.skip
+        self.mix = LayerMix(config.n_layers + 1, norm=elmo.mix_norm)
+        has_output = config.vocab_size > 0
+        self.output_weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model)) if has_output else None
+        self.output_bias = nn.Parameter(torch.empty(config.vocab_size)) if has_output else None
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Every part as its paper begins; word matrices normal with deviation 1/√D."""
+        for part in self.modules():
+            if isinstance(part, CharacterCNN | ProjectedLSTM | LayerMix):
+                part.reset_parameters()
+        for matrix in (self.embedding, self.output_weight):
+            if matrix is not None:
+                nn.init.normal_(matrix, std=self.config.d_model**-0.5)
+        if self.output_bias is not None:
+            nn.init.zeros_(self.output_bias)
+
+    def forward(self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None) -> Output:
+        """One pass over whole sentences.
+
+        Args:
+            ids: characters (B,L,C), C = 50 as published, from `atento.text.characters`; or word ids (B,L) for a
+                network without characters. Begin and end of sentence are words like others.
+            token_mask: boolean (B,L), True = a real word; None: all are.
+            random: where dropout draws from while training.
+
+        Returns:
+            Output with hidden (B,L,2D), the mix of all layers; 0 at padding.
+        """
+        return Output(self.mix(self.layers(ids, token_mask=token_mask, random=random)))
+
+    def layers(self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None) -> Tensor:
+        """All layers, forward beside backward, (N+1,B,L,2D); the lowest is the word's own vector, twice."""
+        both = self.directions(ids, token_mask=token_mask, random=random)
+        return torch.stack([torch.cat(pair, dim=-1) for pair in both])
+
+    def directions(
+        self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None
+    ) -> list[tuple[Tensor, Tensor]]:
+        """The forward and the backward states (B,L,D) of each layer, N+1 pairs; 0 at padding.
+
+        The state at t knows the words up to t, or from t on. While training, dropout falls on every layer's input.
+        """
+        x = self._embed(ids)  # (B,L,D)
+        real = token_mask
+        if real is not None:
+            if real.shape != x.shape[:2] or real.dtype != torch.bool:
+                raise ValueError(
+                    f"`token_mask` must be boolean {tuple(x.shape[:2])}: got {real.dtype} {tuple(real.shape)}"
+                )
+            x = torch.where(real.unsqueeze(-1), x, torch.zeros_like(x))
+        both = [(x, x)]
+        ahead, behind = x, x
+        for number, layers in enumerate(zip(self.forward_layers, self.backward_layers)):
+            ahead, behind = self._dropped(ahead, random), self._dropped(behind, random)
+            found = layers[0](ahead, real), layers[1](behind, real)
+            carried = self.skip and number > 0
+            ahead, behind = (found[0] + ahead, found[1] + behind) if carried else found
+            both.append((ahead, behind))
+        return both
+
+    def project(self, states: Tensor) -> Tensor:
+        """States of one direction (...,D) -> logits (...,V).
+
+        Raises:
+            CapabilityError: the network has no output matrix.
+        """
+        if self.output_weight is None:
+            raise CapabilityError("this ELMo has no output matrix: it represents words, and predicts none")
+        return F.linear(states, self.output_weight, self.output_bias)
+
+    def loss(
+        self,
+        ids: Tensor,
+        words: Tensor,
+        *,
+        token_mask: Tensor | None = None,
+        random: Randomness | None = None,
+    ) -> BidirectionalLoss:
+        """-Σ log p(w_t+1 | w_1..t) - Σ log p(w_t-1 | w_t..L), the two sums apart (E9).
+
+        Args:
+            ids: as for `forward`, begin and end of sentence with them.
+            words: (B,L), the same words by id in the output's vocabulary.
+            token_mask: boolean (B,L); a pair of neighbours counts where both are real.
+            random: where dropout draws from while training.
+        """
+        ahead, behind = self.directions(ids, token_mask=token_mask, random=random)[-1]
+        pairs = torch.ones_like(words, dtype=torch.bool) if token_mask is None else token_mask
+        pairs = pairs[:, 1:] & pairs[:, :-1]  # (B,L-1)
+        count = int(pairs.sum())
+        forward = self._nats(ahead[:, :-1][pairs], words[:, 1:][pairs], random)
+        backward = self._nats(behind[:, 1:][pairs], words[:, :-1][pairs], random)
+        return BidirectionalLoss(forward, backward, count, count)
+
+    def _nats(self, states: Tensor, targets: Tensor, random: Randomness | None) -> Tensor:
+        """states (N,D), targets (N,) -> the sum of -log p, in float32 at least."""
+        logits = self.project(self._dropped(states, random))  # (N,V)
+        return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), targets, reduction="sum")
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        """Characters (B,L,C) or word ids (B,L) -> (B,L,D)."""
+        if self.characters is not None:
+            found: Tensor = self.characters(ids)
+            return found
+        assert self.embedding is not None
+        if ids.dim() != 2:
+            raise ValueError(f"word ids must be (B,L): got {tuple(ids.shape)}; this ELMo reads no characters")
+        return F.embedding(ids, self.embedding)
+
+    def _dropped(self, x: Tensor, random: Randomness | None) -> Tensor:
+        return dropout(x, self.config.dropout, fresh(random)) if self.training and self.config.dropout else x
+
+
+def _direction(config: NetworkConfig, elmo: ELMoConfig, *, backward: bool) -> nn.ModuleList:
+    """The stack of LSTMs that reads one way."""
+    return nn.ModuleList(
+        ProjectedLSTM(
+            config.d_model,
+            elmo.d_cell,
+            backward=backward,
+            cell_clip=elmo.cell_clip,
+            projection_clip=elmo.projection_clip,
+        )
+        for _ in range(config.n_layers)
+    )

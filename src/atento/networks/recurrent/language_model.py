@@ -1,0 +1,121 @@
+"""The recurrent language model: each token from the state of what stands before it (C17b)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from atento.attention.algebra import Mask
+from atento.attention.dropout import Randomness, dropout, fresh
+from atento.config.network import NetworkConfig
+from atento.config.recurrent import RecurrentConfig
+from atento.errors import CapabilityError
+from atento.networks.layers import TokenEmbedding, make_output
+from atento.networks.output import Output
+from atento.networks.recurrent.cells import LayerState, RecurrentStack, reset_recurrent
+from atento.networks.steps.recurrent import RecurrentLMSteps
+
+
+@dataclass
+class LanguageModelState:
+    """Every layer's state after what was read, and how many places that were; None: nothing was read yet."""
+
+    layers: list[LayerState] | None = None
+    length: int = 0
+
+    def select(self, rows: Tensor) -> LanguageModelState:
+        """Only those batch rows, in that order."""
+        layers = self.layers and [tuple(part.index_select(0, rows) for part in layer) for layer in self.layers]
+        return LanguageModelState(layers, self.length)
+
+
+class RecurrentLM(nn.Module):
+    """p(y_t | y_<t) by LSTM, GRU or plain cells, dropout on all but the recurrent links (Zaremba et al. 2014)."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        if config.vocab_size < 1:
+            raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
+        recurrent = config.recurrent or RecurrentConfig()
+        self.config = config
+        self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=config.scale_embedding)
+        self.stack = RecurrentStack(
+            recurrent.cell, config.d_model, config.d_model, config.n_layers, dropout=config.dropout
+        )
+        self.output = make_output(config)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Fresh weights, as `reset_recurrent` says."""
+        reset_recurrent(self, self.config.d_model)
+
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        token_mask: Tensor | None = None,
+        mask: object = None,
+        state: LanguageModelState | None = None,
+        random: Randomness | None = None,
+        project: bool = True,
+    ) -> Output:
+        """One forward pass, or the next tokens of a cached one.
+
+        Args:
+            ids: (B,T) tokens; the output at place t is about the token at t + 1.
+            token_mask: boolean (B,T), True = a real token; padding may stand on either side and changes no state.
+                With a `state` it may cover the tokens seen before too.
+            mask: None; a recurrent network reads from left to right.
+            state: from `begin()`; it is brought up to date and handed back.
+            random: where dropout draws from while training.
+            project: False leaves `logits` None.
+
+        Returns:
+            Output with hidden (B,T,D), logits (B,T,V) and state.
+
+        Raises:
+            CapabilityError: a mask is given.
+        """
+        if mask is not None:
+            got = repr(mask) if isinstance(mask, Mask) else f"a {type(mask).__name__}"
+            raise CapabilityError(f"a recurrent network reads from left to right and takes no `mask`: got {got}")
+        random = fresh(random) if self.training and self.config.dropout else random
+        real = None if token_mask is None else token_mask[:, token_mask.shape[1] - ids.shape[1] :]
+        x = self._drop(self.embedding(ids), random)
+        hidden, layers = self.stack(x, None if state is None else state.layers, real=real, random=random)
+        if state is not None:
+            state.layers, state.length = layers, state.length + ids.shape[1]
+        hidden = self._drop(hidden, random)
+        return Output(hidden, self.project(hidden) if project else None, state=state)
+
+    def cost(self) -> Tensor | None:
+        """Nothing is added to the loss."""
+        return None
+
+    def begin(self) -> LanguageModelState:
+        """An empty decode state for `forward(..., state=...)`."""
+        return LanguageModelState()
+
+    def steps(self) -> RecurrentLMSteps:
+        """This network as a step function, for `atento.decoding`."""
+        return RecurrentLMSteps(self)
+
+    @property
+    def table(self) -> TokenEmbedding:
+        """The embedding of tokens."""
+        return self.embedding
+
+    @property
+    def projection(self) -> Tensor:
+        """The output matrix (V,D)."""
+        return self.output.matrix(self.table)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """hidden (...,D) -> logits (...,V)."""
+        logits: Tensor = self.output(hidden, self.table)
+        return logits
+
+    def _drop(self, x: Tensor, random: Randomness | None) -> Tensor:
+        """x with elements dropped while training; same shape."""
+        return dropout(x, self.config.dropout, fresh(random)) if self.training and self.config.dropout else x

@@ -1,0 +1,332 @@
+"""The recurrent encoder-decoder, without and with attention (A5, A10, C11, C12, C13)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from atento.attention.additive import AdditiveScore, BilinearScore, DotScore, attend_scored
+from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.lowering import LoweredMask, lower
+from atento.attention.masks import Mask, padding
+from atento.attention.observe import record_weights
+from atento.config.network import NetworkConfig
+from atento.config.recurrent import ASKED_BEFORE, RecurrentConfig
+from atento.errors import CapabilityError, RecipeError
+from atento.networks.layers import TokenEmbedding, make_output
+from atento.networks.output import Output
+from atento.networks.recurrent.cells import LayerState, RecurrentStack, keep_real, reset_recurrent
+from atento.networks.steps.seq2seq import Seq2SeqSteps
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the decoder reads of the source: C (B,D), keys made ready for the score, values (B,S,D), padding."""
+
+    context: Tensor
+    ready: Tensor
+    values: Tensor
+    mask: LoweredMask
+
+    def select(self, rows: Tensor) -> Memory:
+        """Only those batch rows, in that order."""
+        values = self.values.index_select(0, rows)
+        ready = values if self.ready is self.values else self.ready.index_select(0, rows)
+        return Memory(self.context.index_select(0, rows), ready, values, self.mask.select(rows))
+
+
+@dataclass
+class Seq2SeqState:
+    """What the decoder keeps between steps; `memory` None: it has not read the source yet.
+
+    `layers` are its own states; `fed` (B,D) the last attentional vector, where input is fed; `length` what it has seen.
+    """
+
+    memory: Memory | None = None
+    layers: list[LayerState] | None = None
+    fed: Tensor | None = None
+    length: int = 0
+
+    def select(self, rows: Tensor) -> Seq2SeqState:
+        """Only those batch rows, in that order (beams reorder and finished sentences leave)."""
+        memory = None if self.memory is None else self.memory.select(rows)
+        layers = self.layers and [tuple(part.index_select(0, rows) for part in layer) for layer in self.layers]
+        return Seq2SeqState(memory, layers, None if self.fed is None else self.fed.index_select(0, rows), self.length)
+
+
+class SourceAttention(nn.Module):
+    """One head: the decoder's state is the query, the encoder's states are keys and values (A10).
+
+    c_i = Σ_j α_ij v_j, α = softmax over j of score(s_i, h_j). Observed as ("cross", 0).
+    """
+
+    kind, layer = "cross", 0
+
+    def __init__(self, d_model: int, *, score: str, values: str) -> None:
+        super().__init__()
+        made: dict[str, AdditiveScore | BilinearScore | DotScore] = {"dot": DotScore()}
+        if score == "additive":
+            made[score] = AdditiveScore(d_model, d_model, d_model)
+        elif score == "bilinear":
+            made[score] = BilinearScore(d_model, d_model)
+        self.score = made[score]
+        self.value = nn.Linear(d_model, d_model, bias=False) if values == "projected" else None
+
+    def read(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        """encoded (B,S,D) -> keys made ready (B,S,D) and values (B,S,D), once for all steps."""
+        return self.score.ready(encoded), encoded if self.value is None else self.value(encoded)
+
+    def forward(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """queries (B,T,D) -> context (B,T,D), weights (B,T,S); padded source positions weigh exactly 0."""
+        return attend_scored(self.score(queries, memory.ready), memory.values, memory.mask)
+
+
+class RecurrentDecoder(nn.Module):
+    """Previous state, previous token and context in; next state and what is projected to the vocabulary out (C12).
+
+    Without attention the context is C, the source's last state, at every step (Cho et al. 2014). Additive attention
+    asks with the state before the step and hands the context to the cell (Bahdanau et al. 2015). In both, the output
+    is a maxout of state, token and context, and C makes the first state, tanh(V C). Bilinear and dot attention ask with
+    the state after the step, and the output is tanh(W [context; state]) (Luong et al. 2015), fed to the next step if
+    `input_feeding`.
+    """
+
+    def __init__(self, config: NetworkConfig, recurrent: RecurrentConfig) -> None:
+        super().__init__()
+        width, self.recurrent = config.d_model, recurrent
+        self.asks_before = recurrent.attention in ASKED_BEFORE
+        wide = self.asks_before or recurrent.input_feeding  # the cell reads the token and one vector more
+        self.stack = RecurrentStack(
+            recurrent.cell, 2 * width if wide else width, width, config.decoder_layers, dropout=config.dropout
+        )
+        self.bridge = nn.Linear(width, config.decoder_layers * self.stack.cell.parts * width)
+        self.attention = (
+            None
+            if recurrent.attention == "none"
+            else SourceAttention(width, score=recurrent.attention, values=recurrent.values)
+        )
+        self.join = nn.Linear(3 * width, 2 * width) if self.asks_before else nn.Linear(2 * width, width, bias=False)
+
+    def read(self, encoded: Tensor, token_mask: Tensor | None) -> Seq2SeqState:
+        """A decode state that has read the source: encoded (B,S,D), padding mask (B,S)."""
+        context = last_state(encoded, token_mask, bidirectional=self.recurrent.bidirectional)
+        parts = self.stack.cell.parts
+        first = torch.tanh(self.bridge(context)).chunk(len(self.stack.layers) * parts, dim=-1)
+        layers: list[LayerState] = [first[at : at + parts] for at in range(0, len(first), parts)]
+        ready, values = (encoded, encoded) if self.attention is None else self.attention.read(encoded)
+        real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)
+        mask = lower(real, 1, encoded.shape[1], encoded.device)  # every query alike: one row stands for all
+        fed = torch.zeros_like(context) if self.recurrent.input_feeding else None
+        return Seq2SeqState(Memory(context, ready, values, mask), layers, fed)
+
+    def forward(
+        self, x: Tensor, state: Seq2SeqState, *, real: Tensor | None = None, random: Randomness | None = None
+    ) -> Tensor:
+        """x (B,T,D), the embedded previous tokens -> (B,T,D); `state` is brought up to date.
+
+        Tokens that are not `real` (B,T) change no state; what is written at their places means nothing.
+        """
+        assert state.memory is not None and state.layers is not None
+        one_by_one = self.attention is not None and (self.asks_before or self.recurrent.input_feeding)
+        if one_by_one and x.shape[1]:
+            hidden, weights = self._one_by_one(x, state, real, random)
+        else:
+            hidden, weights = self._at_once(x, state, real, random)
+        if self.attention is not None:
+            record_weights(self.attention, self.attention.kind, self.attention.layer, weights)
+        state.length += x.shape[1]
+        return hidden
+
+    def _at_once(
+        self, x: Tensor, state: Seq2SeqState, real: Tensor | None, random: Randomness | None
+    ) -> tuple[Tensor, Tensor]:
+        """Where no context of a step is needed for the next: all states first, then all contexts."""
+        assert state.memory is not None
+        context = state.memory.context.unsqueeze(1).expand(-1, x.shape[1], -1)  # C, the same at every step
+        read = torch.cat([x, context], dim=-1) if self.asks_before else x
+        states, state.layers = self.stack(read, state.layers, real=real, random=random)
+        weights = x.new_zeros(x.shape[0], x.shape[1], 0)
+        if self.attention is not None:
+            context, weights = self.attention(states, state.memory)
+        return self._join(states, x, context), weights
+
+    def _one_by_one(
+        self, x: Tensor, state: Seq2SeqState, real: Tensor | None, random: Randomness | None
+    ) -> tuple[Tensor, Tensor]:
+        """Where each step reads what the step before made of its context."""
+        assert self.attention is not None and state.memory is not None and state.layers is not None
+        states, contexts, weights, fed = [], [], [], []
+        for t, token in enumerate(x.unbind(dim=1)):  # (B,D)
+            before = state.layers
+            if self.asks_before:
+                context, row = self.attention(before[-1][0].unsqueeze(1), state.memory)  # (B,1,D), (B,1,S)
+                after = self.stack.step(torch.cat([token, context.squeeze(1)], dim=-1), before, random)
+            else:
+                assert state.fed is not None
+                after = self.stack.step(torch.cat([token, state.fed], dim=-1), before, random)
+                context, row = self.attention(after[-1][0].unsqueeze(1), state.memory)
+                fed.append(self._join(after[-1][0], token, context.squeeze(1)))
+                state.fed = fed[-1] if real is None else torch.where(real[:, t, None], fed[-1], state.fed)
+            state.layers = after if real is None else keep_real(real[:, t], after, before)
+            states.append(after[-1][0])
+            contexts.append(context)
+            weights.append(row)
+        if fed:
+            return torch.stack(fed, dim=1), torch.cat(weights, dim=1)
+        hidden = self._join(torch.stack(states, dim=1), x, torch.cat(contexts, dim=1))
+        return hidden, torch.cat(weights, dim=1)
+
+    def _join(self, state: Tensor, token: Tensor, context: Tensor) -> Tensor:
+        """What is projected, (...,D): maxout of state, token and context, or Luong's tanh of context and state."""
+        if not self.asks_before:
+            return torch.tanh(self.join(torch.cat([context, state], dim=-1)))
+        pieces: Tensor = self.join(torch.cat([state, token, context], dim=-1))  # (...,2D)
+        return pieces.view(*pieces.shape[:-1], -1, 2).amax(dim=-1)  # the larger of each pair
+
+
+def last_state(encoded: Tensor, token_mask: Tensor | None, *, bidirectional: bool) -> Tensor:
+    """C, what the encoder ends with: encoded (B,S,D) -> (B,D); a row without a real token gives zeros, so S may be 0.
+
+    Reading forward ends at the last real token; reading backward, the second half of D, ends at the first.
+    """
+    if encoded.shape[1] == 0:
+        return encoded.new_zeros(encoded.shape[0], encoded.shape[2])
+    if token_mask is None:
+        first, last = encoded[:, 0], encoded[:, -1]
+    else:
+        rows = torch.arange(encoded.shape[0], device=encoded.device)
+        real = token_mask.to(torch.uint8)
+        first = encoded[rows, real.argmax(dim=1)]
+        last = encoded[rows, encoded.shape[1] - 1 - real.flip(1).argmax(dim=1)]
+    if not bidirectional:
+        return last
+    half = encoded.shape[-1] // 2
+    return torch.cat([last[:, :half], first[:, half:]], dim=-1)
+
+
+class RecurrentSeq2Seq(nn.Module):
+    """Reads a source by a recurrent network, one way or both, and writes a target by another.
+
+    Called as `EncoderDecoder` is, and with its embeddings: one table for source and target, tied to the output, or not.
+    """
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        if config.vocab_size < 1:
+            raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
+        recurrent = config.recurrent or RecurrentConfig()
+        if recurrent.bidirectional and config.d_model % 2:
+            raise RecipeError(f"`d_model` must be even for a bidirectional encoder: got {config.d_model}")
+        self.config = config
+        scale = config.scale_embedding
+        self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
+        shared = config.shared_embeddings
+        self.target_embedding = None if shared else TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
+        self.encoder = RecurrentStack(
+            recurrent.cell,
+            config.d_model,
+            config.d_model,
+            config.n_layers,
+            bidirectional=recurrent.bidirectional,
+            dropout=config.dropout,
+        )
+        self.decoder = RecurrentDecoder(config, recurrent)
+        self.output = make_output(config)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Fresh weights, as `reset_recurrent` says."""
+        reset_recurrent(self, self.config.d_model)
+
+    def encode(
+        self, source_ids: Tensor, *, source_token_mask: Tensor | None = None, random: Randomness | None = None
+    ) -> Tensor:
+        """source_ids (B,S), padding mask (B,S) True = real -> the states h_j (B,S,D), zeros at padded places."""
+        x = self._drop(self.embedding(source_ids), random)
+        states: Tensor = self.encoder(x, real=source_token_mask, random=random)[0]
+        return states
+
+    def forward(
+        self,
+        source_ids: Tensor | None,
+        target_ids: Tensor,
+        *,
+        source_token_mask: Tensor | None = None,
+        target_token_mask: Tensor | None = None,
+        mask: object = None,
+        encoded: Tensor | None = None,
+        state: Seq2SeqState | None = None,
+        random: Randomness | None = None,
+        project: bool = True,
+    ) -> Output:
+        """One forward pass, or one cached step of it.
+
+        Args:
+            source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
+            target_ids: (B,T), shifted right (beginning with `config.start_id`); with a `state` only the new ones.
+            source_token_mask, target_token_mask: boolean (B,S) and (B,T), True = a real token, padding on either
+                side; with a `state`, the target's may cover the tokens seen before too.
+            mask: None; a recurrent decoder has no mask to replace.
+            state: from `begin()`; it is brought up to date and handed back.
+            random: where dropout draws from while training.
+            project: False leaves `logits` None, for losses that do their own projection.
+
+        Returns:
+            Output with hidden (B,T,D), logits (B,T,V), encoded (B,S,D) and state.
+
+        Raises:
+            CapabilityError: a mask is given.
+        """
+        if mask is not None:
+            got = repr(mask) if isinstance(mask, Mask) else f"a {type(mask).__name__}"
+            raise CapabilityError(
+                f"a recurrent network takes no `mask`, its order is fixed; padding masks are welcome: got {got}"
+            )
+        random = fresh(random) if self.training and self.config.dropout else random
+        current = self.begin() if state is None else state
+        if current.memory is None:
+            if encoded is None:
+                if source_ids is None:
+                    raise ValueError("give `source_ids`, or `encoded`, or a `state` that has seen the source")
+                encoded = self.encode(source_ids, source_token_mask=source_token_mask, random=random)
+            read = self.decoder.read(encoded, source_token_mask)
+            current.memory, current.layers, current.fed = read.memory, read.layers, read.fed
+        real = target_token_mask
+        if real is not None:
+            real = real[:, real.shape[1] - target_ids.shape[1] :]  # of the new tokens
+        hidden = self.decoder(self._drop(self.table(target_ids), random), current, real=real, random=random)
+        hidden = self._drop(hidden, random)
+        return Output(hidden, self.project(hidden) if project else None, encoded=encoded, state=state)
+
+    def cost(self) -> Tensor | None:
+        """Nothing is added to the loss."""
+        return None
+
+    def begin(self) -> Seq2SeqState:
+        """An empty decode state for `forward(..., state=...)`."""
+        return Seq2SeqState()
+
+    def steps(self) -> Seq2SeqSteps:
+        """This network as a step function, for `atento.decoding`."""
+        return Seq2SeqSteps(self)
+
+    @property
+    def table(self) -> TokenEmbedding:
+        """The embedding of target tokens."""
+        return self.embedding if self.target_embedding is None else self.target_embedding
+
+    @property
+    def projection(self) -> Tensor:
+        """The output matrix (V,D)."""
+        return self.output.matrix(self.table)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """hidden (...,D) -> logits (...,V)."""
+        logits: Tensor = self.output(hidden, self.table)
+        return logits
+
+    def _drop(self, x: Tensor, random: Randomness | None) -> Tensor:
+        """x with elements dropped while training; same shape."""
+        return dropout(x, self.config.dropout, fresh(random)) if self.training and self.config.dropout else x

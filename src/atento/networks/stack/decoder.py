@@ -1,0 +1,100 @@
+"""The decoder-only language model: GPT-1, GPT-2, Llama, prefix LM, as configurations of the one stack (C9, C10)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from atento.attention.dropout import Randomness
+from atento.attention.masks import causal
+from atento.attention.sparse import total_cost
+from atento.config.network import NetworkConfig
+from atento.networks.initial import initialise
+from atento.networks.layers import TokenEmbedding, make_output
+from atento.networks.output import Output
+from atento.networks.stack.inputs import InputLayer
+from atento.networks.stack.stack import MaskArgument, Stack, StackState
+from atento.networks.steps.decoder import DecoderSteps
+
+
+class Decoder(nn.Module):
+    """Writes a text, each token seeing those before it and itself; `mask` lets it see more, as a prefix LM does."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        if config.vocab_size < 1:
+            raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
+        self.config = config
+        self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=config.scale_embedding)
+        self.inputs = InputLayer(config)
+        self.stack = Stack(config, kind="decoder", n_layers=config.n_layers, own_mask=causal())
+        self.output = make_output(config)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Fresh weights, as `initialise` says."""
+        initialise(self, self.config)
+
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        token_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        mask: MaskArgument = None,
+        state: StackState | None = None,
+        random: Randomness | None = None,
+        project: bool = True,
+    ) -> Output:
+        """One forward pass, or one cached step of it.
+
+        Args:
+            ids: (B,T); with a `state` only the new ones.
+            token_mask: boolean (B,T), True = a real token; with a `state` it covers the cached positions too.
+            position_ids: (B,T), counted on from what the state has seen where not given.
+            mask: None = causal (a list: one a layer); the padding mask is always joined to it.
+            state: from `begin()`; it is brought up to date and handed back.
+            random: where dropout draws from while training.
+            project: False leaves `logits` None, for losses that do their own projection.
+
+        Returns:
+            Output with hidden (B,T,D), logits (B,T,V) and state.
+
+        Raises:
+            CapabilityError: a mask that looks ahead, with a state: what was cached could not have seen it.
+        """
+        x = self.inputs(
+            self.embedding(ids),
+            0 if state is None else state.length,
+            position_ids=position_ids,
+            token_mask=None if token_mask is None else token_mask[:, -ids.shape[1] :],
+            random=random,
+        )
+        hidden = self.stack(x, mask=mask, token_mask=token_mask, position_ids=position_ids, state=state, random=random)
+        return Output(hidden, self.project(hidden) if project else None, state=state)
+
+    def cost(self) -> Tensor | None:
+        """What learned sparsity asks the loss to count, nats a target; None where there is none (A17)."""
+        return total_cost(self)
+
+    def begin(self) -> StackState:
+        """An empty decode state for `forward(..., state=...)`."""
+        return self.stack.begin()
+
+    def steps(self) -> DecoderSteps:
+        """This network as a step function, for `atento.decoding`."""
+        return DecoderSteps(self)
+
+    @property
+    def table(self) -> TokenEmbedding:
+        """The embedding of tokens."""
+        return self.embedding
+
+    @property
+    def projection(self) -> Tensor:
+        """The output matrix (V,D)."""
+        return self.output.matrix(self.table)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """hidden (...,D) -> logits (...,V) (C5)."""
+        logits: Tensor = self.output(hidden, self.embedding)
+        return logits

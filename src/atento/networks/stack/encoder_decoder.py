@@ -1,0 +1,133 @@
+"""The encoder-decoder Transformer of Vaswani et al. 2017, as the one stack twice (A11, C6, C7, C8)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from atento.attention.dropout import Randomness
+from atento.attention.masks import bidirectional, causal
+from atento.attention.sparse import total_cost
+from atento.config.network import NetworkConfig
+from atento.networks.initial import initialise
+from atento.networks.layers import TokenEmbedding, make_output
+from atento.networks.output import Output
+from atento.networks.stack.inputs import InputLayer
+from atento.networks.stack.stack import MaskArgument, Stack, StackState
+from atento.networks.steps.seq2seq import Seq2SeqSteps
+
+
+class EncoderDecoder(nn.Module):
+    """Reads a source with every token seeing every other, writes a target with none seeing the future.
+
+    Tied embeddings: source, target and output share one matrix (Press & Wolf 2017).
+    """
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        if config.vocab_size < 1:
+            raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
+        self.config = config
+        scale = config.scale_embedding
+        self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
+        shared = config.shared_embeddings
+        self.target_embedding = None if shared else TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
+        self.source_inputs, self.target_inputs = InputLayer(config), InputLayer(config)
+        self.encoder = Stack(config, kind="encoder", n_layers=config.n_layers, own_mask=bidirectional())
+        self.decoder = Stack(
+            config, kind="decoder", n_layers=config.decoder_layers, own_mask=causal(), reads_source=True
+        )
+        self.output = make_output(config)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Fresh weights, as `initialise` says."""
+        initialise(self, self.config)
+
+    def encode(
+        self,
+        source_ids: Tensor,
+        *,
+        source_token_mask: Tensor | None = None,
+        mask: MaskArgument = None,
+        random: Randomness | None = None,
+    ) -> Tensor:
+        """source_ids (B,S), padding mask (B,S) True = real -> encoded (B,S,D)."""
+        x = self.source_inputs(self.embedding(source_ids), token_mask=source_token_mask, random=random)
+        out: Tensor = self.encoder(x, mask=mask, token_mask=source_token_mask, random=random)
+        return out
+
+    def forward(
+        self,
+        source_ids: Tensor | None,
+        target_ids: Tensor,
+        *,
+        source_token_mask: Tensor | None = None,
+        target_token_mask: Tensor | None = None,
+        mask: MaskArgument = None,
+        encoded: Tensor | None = None,
+        state: StackState | None = None,
+        random: Randomness | None = None,
+        project: bool = True,
+    ) -> Output:
+        """One forward pass, or one cached step of it.
+
+        Args:
+            source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
+            target_ids: (B,T), shifted right (beginning with `config.start_id`); with a `state` only the new ones.
+            source_token_mask, target_token_mask: boolean (B,S) and (B,T), True = a real token; with a `state`, the
+                target's covers the cached positions too.
+            mask: replaces the decoder's causal mask; the padding mask is always joined to it.
+            state: from `begin()`; it is brought up to date and handed back.
+            random: where dropout draws from while training.
+            project: False leaves `logits` None, for losses that do their own projection.
+
+        Returns:
+            Output with hidden (B,T,D), logits (B,T,V), encoded (B,S,D) and state.
+        """
+        seen = state is not None and (state.length > 0 or state.memory_mask is not None)
+        if encoded is None and not seen:
+            if source_ids is None:
+                raise ValueError("give `source_ids`, or `encoded`, or a `state` that has seen the source")
+            encoded = self.encode(source_ids, source_token_mask=source_token_mask, random=random)
+        # positions that count real tokens only need the padding mask of these tokens, not of the cached ones
+        own_padding = None if target_token_mask is None else target_token_mask[:, -target_ids.shape[1] :]
+        x = self.target_inputs(
+            self.table(target_ids), 0 if state is None else state.length, token_mask=own_padding, random=random
+        )
+        hidden = self.decoder(
+            x,
+            mask=mask,
+            token_mask=target_token_mask,
+            memory=encoded,
+            memory_padding_mask=source_token_mask,
+            state=state,
+            random=random,
+        )
+        return Output(hidden, self.project(hidden) if project else None, encoded=encoded, state=state)
+
+    def cost(self) -> Tensor | None:
+        """What learned sparsity asks the loss to count, nats a target; None where there is none (A17)."""
+        return total_cost(self)
+
+    def begin(self) -> StackState:
+        """An empty decode state for `forward(..., state=...)`."""
+        return self.decoder.begin()
+
+    def steps(self) -> Seq2SeqSteps:
+        """This network as a step function, for `atento.decoding`."""
+        return Seq2SeqSteps(self)
+
+    @property
+    def table(self) -> TokenEmbedding:
+        """The embedding of target tokens."""
+        return self.embedding if self.target_embedding is None else self.target_embedding
+
+    @property
+    def projection(self) -> Tensor:
+        """The output matrix (V,D)."""
+        return self.output.matrix(self.table)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """hidden (...,D) -> logits (...,V) (C5)."""
+        logits: Tensor = self.output(hidden, self.table)
+        return logits

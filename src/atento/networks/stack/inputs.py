@@ -1,0 +1,49 @@
+"""What happens to token vectors before the first layer: positions and segments added, a norm, dropout (C4)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from atento.attention.dropout import Randomness, dropout, fresh
+from atento.config.network import NetworkConfig
+from atento.networks.layers import make_norm
+from atento.networks.stack.positions import input_positions
+
+
+class InputLayer(nn.Module):
+    """token + position + segment, then norm and dropout; which of them, `config` says (Devlin et al. 2019, fig. 2)."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.positions = input_positions(config)
+        self.segments = nn.Parameter(torch.empty(config.n_segments, config.d_model)) if config.n_segments else None
+        self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps) if config.embedding_norm else None
+        self.dropout = config.dropout
+
+    def forward(
+        self,
+        x: Tensor,
+        offset: int = 0,
+        *,
+        position_ids: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+        token_mask: Tensor | None = None,
+        random: Randomness | None = None,
+    ) -> Tensor:
+        """Token vectors x (B,L,D) -> (B,L,D); the first stands at `offset`, or where `position_ids` (B,L) say.
+
+        `segment_ids` (B,L) are 0 where not given.
+
+        Raises:
+            ValueError: segments given to a network that has none.
+        """
+        x = self.positions(x, offset, position_ids, token_mask)
+        if self.segments is not None:
+            x = x + (self.segments[0] if segment_ids is None else F.embedding(segment_ids, self.segments))
+        elif segment_ids is not None:
+            raise ValueError("`segment_ids` given, and this network has no segments (`n_segments` 0)")
+        if self.norm is not None:
+            x = self.norm(x)
+        if self.training and self.dropout:
+            x = dropout(x, self.dropout, fresh(random))
+        return x

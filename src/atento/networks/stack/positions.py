@@ -1,0 +1,204 @@
+"""Position schemes and learned sparsity placed in a network: what is added to the input, what each layer is told."""
+
+from dataclasses import asdict, replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from atento.attention.algebra import Mask
+from atento.attention.entmax import AdaptiveSpan, Entmax
+from atento.attention.multihead import Order
+from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch
+from atento.attention.relative import ALiBi, Gated, Places, Relations, RelativeMatrix, Shaw, T5Bias
+from atento.attention.sparse import BlockChoice, SparseAttention
+from atento.config.network import ADDED, NetworkConfig, PositionConfig, SparseConfig
+
+
+class AddedPositions(nn.Module):
+    """The sum of the schemes that add a vector to each token, each with a learned gate if asked (B1, B2, B7)."""
+
+    def __init__(self, config: NetworkConfig, schemes: list[PositionConfig]) -> None:
+        super().__init__()
+        self.schemes = nn.ModuleList(
+            Learned(config.max_len, config.d_model, scheme.shift)
+            if scheme.kind == "learned"
+            else Sinusoidal(config.d_model, scheme.base, interleaved=scheme.interleaved is not False)
+            for scheme in schemes
+        )
+        self.numbers = [_number(scheme, config) for scheme in schemes]
+        self.off: set[int] = set()  # numbers of schemes that are taken away for a while (`position_ablation`)
+        self.real_only = [scheme.real_only for scheme in schemes]
+        self.gates = nn.ParameterDict(
+            {str(n): nn.Parameter(torch.ones(())) for n, scheme in enumerate(schemes) if scheme.gate}
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        offset: int = 0,
+        position_ids: Tensor | None = None,
+        token_mask: Tensor | None = None,
+    ) -> Tensor:
+        """x (B,L,D) -> (B,L,D); the first token stands at `offset`, or where `position_ids` (B,L) say.
+
+        A scheme that counts real tokens only reads `token_mask` (B,L) for it.
+        """
+        for number, scheme in enumerate(self.schemes):
+            assert isinstance(scheme, Learned | Sinusoidal)
+            if self.numbers[number] in self.off:
+                continue
+            places = position_ids
+            if places is None and self.real_only[number] and token_mask is not None:
+                places = real_positions(token_mask)
+            if isinstance(scheme, Sinusoidal):
+                added = scheme.vectors(x.shape[1], offset, places, x.dtype).to(x.dtype)
+            else:
+                added = scheme.vectors(x.shape[1], offset, places).to(x.dtype)
+            if str(number) in self.gates:
+                added = added * self.gates[str(number)].to(x.dtype)
+            x = x + added
+        return x
+
+
+def _number(scheme: PositionConfig, config: NetworkConfig) -> int:
+    """Where that very scheme stands in the configuration, which may hold another one equal to it."""
+    return next(number for number, one in enumerate(config.schemes) if one is scheme)
+
+
+def real_positions(token_mask: Tensor) -> Tensor:
+    """Where tokens stand when only real ones count: (B,L) True = real -> (B,L); padding before them stands at 0."""
+    return (token_mask.long().cumsum(dim=1) - 1).clamp_min_(0)
+
+
+def input_positions(config: NetworkConfig) -> AddedPositions:
+    """What is added before the first layer."""
+    return AddedPositions(config, [one for one in config.schemes if one.kind in ADDED and one.layers is None])
+
+
+class LayerPositions(nn.Module):
+    """For each layer of a stack: the schemes added to its input, turns of queries and keys, relative schemes, and
+    what makes sparse weights of scores.
+    """
+
+    def __init__(self, config: NetworkConfig, *, kind: str, n_layers: int) -> None:
+        super().__init__()
+        self.schemes = nn.ModuleList()  # each scheme once, or once a layer
+        self.numbers: list[int] = []  # of each, where it stands in the configuration
+        self.relative: list[list[int]] = [[] for _ in range(n_layers)]  # indices into `schemes`
+        self.turning: list[list[tuple[int, tuple[int, ...] | None]]] = [[] for _ in range(n_layers)]
+        self.n_heads = config.n_heads
+        self.added = nn.ModuleDict()
+        for scheme in config.schemes:
+            layers = [n for n in range(n_layers) if scheme.layers is None or n in scheme.layers]
+            if scheme.kind in ADDED:
+                continue
+            shared = scheme.kind in ("t5", "rotary", "alibi") if scheme.shared is None else scheme.shared
+            for place, layer in enumerate(layers):
+                if place == 0 or not shared:
+                    self.schemes.append(_make(scheme, config, kind))
+                    self.numbers.append(_number(scheme, config))
+                index = len(self.schemes) - 1
+                if scheme.kind == "rotary":
+                    self.turning[layer].append((index, scheme.heads))
+                else:
+                    self.relative[layer].append(index)
+        self.sparse = nn.ModuleDict()
+        if config.sparse is not None:
+            for layer in range(n_layers) if config.sparse.layers is None else config.sparse.layers:
+                if config.sparse.blocks is None:
+                    self.sparse[str(layer)] = _sparse(config.sparse, config.n_heads, kind)
+                elif kind == "encoder":
+                    size, n = config.sparse.block_size, config.sparse.blocks
+                    self.sparse[str(layer)] = BlockChoice(config.n_heads, config.head_width, size=size, n=n)
+        for layer in range(n_layers):
+            here = [one for one in config.schemes if one.kind in ADDED and one.layers and layer in one.layers]
+            if here:
+                self.added[str(layer)] = AddedPositions(config, here)
+
+    def add(self, layer: int, x: Tensor, offset: int, position_ids: Tensor | None) -> Tensor:
+        """What that layer reads: x (B,L,D) and the schemes that are added there."""
+        if str(layer) not in self.added:
+            return x
+        out: Tensor = self.added[str(layer)](x, offset, position_ids)
+        return out
+
+    def spans(self) -> dict[int, Mask]:
+        """What the heads of each layer have learned to see at all, where they learn that (A17)."""
+        found = {}
+        for layer, sparse in self.sparse.items():
+            if isinstance(sparse, SparseAttention) and sparse.span is not None:
+                found[int(layer)] = sparse.span.to_mask()
+        return found
+
+    def orders(self, places: Places, dtype: torch.dtype) -> list[Order | None]:
+        """What each layer's self-attention is told; queries and keys of that type stand at `places`.
+
+        Made once for all layers.
+        """
+        turns, back = {}, {}
+        for index, heads in {one for layer in self.turning for one in layer}:
+            rotary = self.schemes[index]
+            assert isinstance(rotary, Rotary)
+            chosen = None
+            if heads is not None:
+                chosen = torch.zeros(self.n_heads, 1, 1, dtype=torch.bool, device=places.queries.device)
+                chosen[list(heads)] = True
+            turns[index, heads] = rotary.at(places.queries, chosen, dtype)
+            back[index, heads] = partial(_turned_back, rotary, chosen)
+        orders: list[Order | None] = []
+        for layer, (turning, relative) in enumerate(zip(self.turning, self.relative)):
+            schemes = tuple(self.schemes[index] for index in relative)
+            here = replace(places, turned=tuple(back[one] for one in turning)) if turning and schemes else places
+            relations = Relations(schemes, here) if schemes else None  # type: ignore[arg-type]
+            choice = None
+            if str(layer) in self.sparse:
+                sparse = self.sparse[str(layer)]
+                if isinstance(sparse, SparseAttention):
+                    relations = Relations(schemes, here, sparse)  # type: ignore[arg-type]
+                else:
+                    assert isinstance(sparse, BlockChoice)
+                    choice = sparse
+            order = Order(tuple(turns[one] for one in turning), relations, choice)
+            orders.append(order if order.turns or relations is not None or choice is not None else None)
+        return orders
+
+
+def _turned_back(rotary: Rotary, heads: Tensor | None, q: Tensor, positions: Tensor) -> Tensor:
+    """Queries (B,H,T,K) at those positions (T,) or (B,T) before that rotary scheme turned them."""
+    return rotary.at(positions, heads, q.dtype).back()(q)
+
+
+def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module:
+    """The module of a scheme that acts inside self-attention of the "encoder" or the "decoder"."""
+    far = {"shaw": 16}.get(scheme.kind, 128) if scheme.max_distance is None else scheme.max_distance
+    made: nn.Module
+    if scheme.kind == "rotary":
+        return Rotary(
+            config.head_width,
+            scheme.base,
+            interleaved=bool(scheme.interleaved),
+            fraction=scheme.fraction,
+            stretch=None if scheme.stretch is None else Stretch(**asdict(scheme.stretch)),
+        )
+    if scheme.kind == "shaw":
+        made = Shaw(config.head_width, far, values=scheme.values)
+    elif scheme.kind == "t5":
+        made = T5Bias(config.n_heads, scheme.n_buckets, far, bidirectional=kind == "encoder")
+    elif scheme.kind == "alibi":
+        made = ALiBi(config.n_heads)
+    else:
+        made = RelativeMatrix(config.n_heads, far, scaled=scheme.scaled)
+    if scheme.heads is None and not scheme.gate:
+        return made
+    return Gated(made, config.n_heads, scheme.heads, scheme.gate)
+
+
+def _sparse(config: SparseConfig, n_heads: int, kind: str) -> SparseAttention:
+    """What makes weights of scores in a layer of the "encoder" or the "decoder", where nobody looks ahead."""
+    span = None
+    if config.span is not None:
+        ahead = config.look_ahead and kind == "encoder"
+        span = AdaptiveSpan(n_heads, config.span, ramp=config.ramp, ahead=ahead)
+    chosen = None if config.alpha is None else Entmax(n_heads, config.alpha, learned=config.learn_alpha)
+    return SparseAttention(span=span, top_k=config.top_k, entmax=chosen, span_cost=config.span_cost)

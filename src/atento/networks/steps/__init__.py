@@ -1,0 +1,1 @@
+"""Networks as step functions for decoding: plain, fast, and with CUDA graphs."""

@@ -1,0 +1,1 @@
+"""Changes to trained networks: parts transplanted, weights taken apart, positions ablated."""

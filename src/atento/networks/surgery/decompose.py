@@ -1,0 +1,65 @@
+"""The scores of any self-attention layer of a network, taken apart while it runs (B13)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from atento.attention.ablation import attentions
+from atento.attention.decompose import decompose
+from atento.errors import UsageError
+from atento.networks.stack.block import Block
+from atento.networks.stack.inputs import InputLayer
+from atento.networks.stack.positions import AddedPositions
+from atento.networks.stack.stack import Stack
+
+
+def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], object]) -> dict[str, Tensor]:
+    """The parts of the scores in self-attention `kind` ("encoder" or "decoder") of that layer during `run()`.
+
+    Positions that were added to the input are told apart in the first layer, where the stream is still the sum of the
+    two; from the second on, and behind a norm over the sum (BERT's), they are mixed into what counts as content. See
+    `decompose`, whose answer this is; `attention.decompose.parts_by_word` sums it over words.
+
+    Raises:
+        UsageError: no such self-attention; `run` did not pass through it; the network is training.
+    """
+    attention = attentions(network).get((kind, layer))
+    blocks = [one for one in network.modules() if isinstance(one, Block) and one.self_attention is attention]
+    if attention is None or not blocks:
+        known = sorted({number for name, number in attentions(network) if name == kind})
+        raise UsageError(f"no self-attention of layer {layer} in {kind!r}; its layers: {known or 'none'}")
+    if network.training:
+        raise UsageError("scores are taken apart in evaluation mode: call `network.eval()` first")
+    (block,) = blocks
+    read: dict[str, Any] = {}
+
+    def before_block(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        read["x"], read["order"] = inputs[0], named.get("order")
+
+    def after_input(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        if "x" not in read:  # the last input made before this layer is this stack's own
+            read["added"] = output - inputs[0]
+
+    def after_layer(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        read["added"] = read.get("added", 0) + output - inputs[0]
+
+    stack = next(one for one in network.modules() if isinstance(one, Stack) and any(b is block for b in one.blocks))
+    hooks = [block.register_forward_pre_hook(before_block, with_kwargs=True)]
+    if layer == 0:
+        normed = [one for one in network.modules() if isinstance(one, InputLayer) and one.norm is not None]
+        own = {id(one.positions) for one in normed}
+        own |= {id(one) for other in network.modules() if isinstance(other, Stack) for one in other.modules()}
+        added = [one for one in network.modules() if isinstance(one, AddedPositions) and len(one.schemes)]
+        hooks += [one.register_forward_hook(after_input) for one in added if id(one) not in own]
+        if "0" in stack.positions.added:
+            hooks.append(stack.positions.added["0"].register_forward_hook(after_layer))
+    try:
+        run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if "x" not in read:
+        raise UsageError(f"the run did not pass through the {kind} self-attention of layer {layer}")
+    norm = block.own_residual.norm if block.own_residual.place == "pre" else None
+    return decompose(attention, read["x"], order=read["order"], added=read.get("added"), norm=norm)

@@ -1,0 +1,239 @@
+"""Transplants: one trained network's weights in another network, with a load report of what was taken (M14).
+
+Each returns the new network, in the mode (training or not) and of the type of the old one, and its load report.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
+from atento.errors import CapabilityError
+from atento.networks.build import Network, build_network
+from atento.networks.families.load_report import LoadReport
+from atento.networks.stack.decoder import Decoder
+from atento.networks.stack.encoder import Encoder
+from atento.networks.stack.encoder_decoder import EncoderDecoder
+
+# what must agree for the blocks of two networks to stand in one
+_SHARED = (
+    "vocab_size",
+    "d_model",
+    "d_ff",
+    "n_heads",
+    "n_kv_heads",
+    "head_width",
+    "activation",
+    "gated",
+    "bias",
+    "attention_scale",
+    "norm",
+    "norm_kind",
+    "norm_eps",
+    "embedding_norm",
+    "positions",
+    "scale_embedding",
+)
+# tensors with a row a token: these, and the output of a head
+_VOCABULARY = ("embedding.weight", "target_embedding.weight", "output.weight", "output.bias")
+
+
+def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
+    """An encoder (BERT) as a language model: it writes under a causal mask, or under a prefix's given per call.
+
+    Under `mask=bidirectional()` its hidden vectors are the encoder's. Segment 0 is folded into the learned positions;
+    of a masked-language head the output bias is kept, its dense layer has no place.
+
+    Raises:
+        CapabilityError: it is no encoder, or has segments, and no learned positions to fold them into.
+    """
+    if not isinstance(encoder, Encoder):
+        raise CapabilityError(f"an encoder becomes a decoder: got a network of type {type(encoder).__name__}")
+    own = encoder.config
+    head = "heads.masked-language-model.output."
+    config = replace(
+        own,
+        architecture="decoder",
+        family="",
+        heads=(),
+        pooler=False,
+        n_segments=0,
+        tied_embeddings=own.tied_embeddings or "masked-language-model" not in encoder.heads,
+        output_bias="masked-language-model" in encoder.heads,
+    )
+    weights = encoder.state_dict()
+    segments = weights.get("inputs.segments")
+    if segments is not None:
+        tables = [n for n in weights if n.startswith("inputs.positions.schemes.") and n.endswith(".weight")]
+        if not tables:
+            raise CapabilityError("segments can only be folded into learned positions, and this encoder has none")
+        weights[tables[0]] = weights[tables[0]] + segments[0]
+    decoder, load_report = _planted(config, encoder, weights, {head: "output."})
+    if segments is not None:  # its first row lives on in the positions
+        load_report.unused.remove("inputs.segments")
+        load_report.loaded[tables[0]] = (tables[0], "inputs.segments")
+    assert isinstance(decoder, Decoder)
+    return decoder, load_report
+
+
+def to_encoder(network: EncoderDecoder, heads: Sequence[HeadConfig] = ()) -> tuple[Encoder, LoadReport]:
+    """The reading half of an encoder-decoder (T5's, say) as an encoder, with new heads."""
+    own = network.config
+    config = replace(
+        own,
+        architecture="encoder",
+        family=own.family if own.family in ("t5", "mt5") and not heads else "",
+        n_decoder_layers=None,
+        heads=tuple(heads),
+        tied_embeddings=True,
+        output_bias=False,
+        scale_output=False,
+    )
+    encoder, load_report = _planted(
+        config, network, network.state_dict(), {"encoder.": "stack.", "source_inputs.": "inputs."}
+    )
+    assert isinstance(encoder, Encoder)
+    return encoder, load_report
+
+
+def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> tuple[EncoderDecoder, LoadReport]:
+    """Two checkpoints as the two halves of an encoder-decoder; the cross-attention is new (Rothe et al. 2020).
+
+    Both must be of one kind of block, and one vocabulary; give the same network twice to begin both halves from it.
+
+    Raises:
+        CapabilityError: they differ in what one configuration must say once; names it.
+    """
+    for name in _SHARED:
+        one, two = getattr(reader.config, name), getattr(writer.config, name)
+        if one != two:
+            raise CapabilityError(f"the two networks must have the same `{name}`: got {one!r} and {two!r}")
+    depth, other = reader.config.n_layers, writer.config.n_layers
+    same = reader is writer or torch.equal(reader.embedding.weight, writer.embedding.weight)
+    config = replace(
+        reader.config,
+        architecture="encoder-decoder",
+        family="",
+        heads=(),
+        pooler=False,
+        n_segments=0,
+        n_decoder_layers=None if depth == other else other,
+        max_len=min(reader.config.max_len, writer.config.max_len),
+        shared_embeddings=same,
+        tied_embeddings=writer.config.tied_embeddings,
+        output_bias=writer.config.output_bias,
+        scale_output=writer.config.scale_output,
+        start_id=writer.config.start_id,
+        eos_id=writer.config.eos_id,
+    )
+    weights: dict[str, Tensor] = {}
+    halves = ((reader, "reader.", "source_inputs.", "encoder."), (writer, "writer.", "target_inputs.", "decoder."))
+    names: dict[str, str] = {}
+    for network, mark, inputs, stack in halves:
+        half = _without_segments(network)
+        rows = config.max_len
+        for name, tensor in half.items():
+            is_table = name.startswith("inputs.positions.schemes.") and name.endswith(".weight")
+            shift = config.schemes[0].shift if config.schemes else 0
+            weights[mark + name] = tensor[: rows + shift] if is_table else tensor
+        names |= {f"{mark}inputs.": inputs, f"{mark}stack.": stack}
+    names |= {"reader.embedding.": "embedding.", "writer.output.": "output."}
+    if not same:
+        names["writer.embedding."] = "target_embedding."
+    made, load_report = _planted(config, reader, weights, names)
+    assert isinstance(made, EncoderDecoder)
+    return made, load_report
+
+
+def with_positions(
+    network: Network, positions: PositionConfig | tuple[PositionConfig, ...]
+) -> tuple[Network, LoadReport]:
+    """The same network with other positions (absolute to relative, say); what the new schemes learn is new."""
+    config = replace(network.config, positions=positions, family="")
+    kept = {name: value for name, value in network.state_dict().items() if ".positions." not in name}
+    made, load_report = _planted(config, network, kept, {})
+    load_report.unused += [name for name in network.state_dict() if name not in kept]
+    return made, load_report
+
+
+def extended(network: Network, vocab_size: int) -> tuple[Network, LoadReport]:
+    """The same network with a longer vocabulary; new tokens begin at the mean of the old ones (Hewitt 2021).
+
+    Raises:
+        ValueError: it is not longer.
+    """
+    old = network.config.vocab_size
+    if vocab_size < old:
+        raise ValueError(
+            f"`vocab_size` must be at least the present {old}: got {vocab_size}; `trimmed` makes it smaller"
+        )
+
+    def grow(table: Tensor) -> Tensor:
+        mean = table.mean(dim=0, keepdim=True)
+        return torch.cat([table, mean.expand(vocab_size - old, *table.shape[1:])])
+
+    return _resized(network, replace(network.config, vocab_size=vocab_size), grow)
+
+
+def trimmed(network: Network, ids: Sequence[int]) -> tuple[Network, LoadReport]:
+    """The same network with those tokens alone; token `ids[i]` becomes i.
+
+    Raises:
+        ValueError: an id twice or out of range, or one that the network needs (padding, start, end ...) left out.
+    """
+    config = network.config
+    kept = list(ids)
+    if len(set(kept)) < len(kept) or not kept or min(kept) < 0 or max(kept) >= config.vocab_size:
+        raise ValueError(f"`ids` must be different ids below {config.vocab_size}")
+    place = {old: new for new, old in enumerate(kept)}
+    needed = {name: getattr(config, name) for name in ("pad_id", "bos_id", "eos_id", "unk_id", "start_id", "mask_id")}
+    for name, old in needed.items():
+        if old is not None and old not in place:
+            raise ValueError(f"`ids` must hold `{name}`: {old}")
+    moved = {name: None if old is None else place[old] for name, old in needed.items()}
+    rows = torch.tensor(kept)
+    return _resized(
+        network,
+        replace(config, vocab_size=len(kept), tokenizer_fingerprint=None, **moved),  # type: ignore[arg-type]
+        lambda table: table[rows.to(table.device)],
+    )
+
+
+def _resized(network: Network, config: NetworkConfig, rows: Callable[[Tensor], Tensor]) -> tuple[Network, LoadReport]:
+    weights = {
+        name: rows(value) if name in _VOCABULARY or (name.startswith("heads.") and ".output." in name) else value
+        for name, value in network.state_dict().items()
+    }
+    return _planted(config, network, weights, {})
+
+
+def _without_segments(network: Encoder | Decoder) -> dict[str, Tensor]:
+    """Its weights, with segment 0 folded into learned positions, as `to_decoder` does."""
+    if isinstance(network, Encoder) and network.config.n_segments:
+        folded, _ = to_decoder(network)
+        return folded.state_dict()
+    return network.state_dict()
+
+
+@torch.no_grad()
+def _planted(
+    config: NetworkConfig, source: nn.Module, weights: dict[str, Tensor], names: dict[str, str]
+) -> tuple[Network, LoadReport]:
+    """A network of that configuration with the weights whose names, begun anew as `names` says, are its own."""
+    network = build_network(config)
+    like = next(source.parameters())
+    network = network.to(device=like.device, dtype=like.dtype).train(source.training)
+    own = network.state_dict()
+    load_report = LoadReport()
+    for name, value in weights.items():
+        start = next((old for old in sorted(names, key=len, reverse=True) if name.startswith(old)), "")
+        target = names[start] + name.removeprefix(start) if start else name
+        if target in own and own[target].shape == value.shape and target not in load_report.loaded:
+            own[target].copy_(value)
+            load_report.loaded[target] = (name,)
+        else:
+            load_report.unused.append(name)
+    load_report.new = [name for name in own if name not in load_report.loaded]
+    return network, load_report

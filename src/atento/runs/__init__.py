@@ -1,0 +1,1 @@
+"""Runs: from a recipe to a run folder and back."""

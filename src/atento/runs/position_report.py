@@ -1,0 +1,173 @@
+"""What a run's training left of its learned tables of positions: updates, tokens, norm and movement a position (B3)."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from atento.attention.positions import Learned
+from atento.config.loading import load_recipe
+from atento.data.batches import Seq2SeqBatch
+from atento.data.text_batches import TextBatch
+from atento.errors import UsageError
+from atento.models.find import network_config, read_model
+from atento.networks import build_network
+from atento.storage.catalogue import newest
+from atento.tasks.prepare import read_data
+from atento.tasks.table import TASKS
+from atento.text.tokenizer import Tokenizer
+from atento.training.loop import Batches
+
+
+@dataclass(frozen=True)
+class PositionTable:
+    """One learned table after training, a number for each position from 0 on.
+
+    Attributes:
+        name: where the table stands in the network, `source_inputs.positions.schemes.0`.
+        side: whose positions they are: "source", "target" or "text".
+        step: updates made.
+        updates: how many of them had a text that reaches the position.
+        tokens: real tokens that stood there, over all updates.
+        norms: length of the position's vector.
+        moved: how far training moved it from where it began; None where the run began from another model.
+    """
+
+    name: str
+    side: str
+    step: int
+    updates: list[int]
+    tokens: list[int]
+    norms: list[float]
+    moved: list[float] | None
+
+    @property
+    def unreached(self) -> int:
+        """How many positions no training text reached: what such a row says is chance."""
+        return sum(count == 0 for count in self.updates)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self) | {"unreached": self.unreached}
+
+    def __str__(self) -> str:
+        """A line for each position of a short table, for groups of a long one (means)."""
+        lines = [f"{self.name} ({self.side}), {self.step:,} updates; {self.unreached} positions were never reached"]
+        lines.append(f"{'positions':>11} {'updates':>9} {'tokens':>11} {'norm':>8}" + " moved by" * bool(self.moved))
+        size = max(1, -(-len(self.updates) // 32))
+        for start in range(0, len(self.updates), size):
+            rows = slice(start, start + size)
+            last = min(start + size, len(self.updates)) - 1
+            cells = [np.mean(of[rows]) for of in (self.updates, self.tokens, self.norms)]
+            label = f"{start}" if last == start else f"{start}-{last}"
+            text = f"{label:>11} {cells[0]:>9.0f} {cells[1]:>11.0f} {cells[2]:>8.4f}"
+            lines.append(text if self.moved is None else f"{text} {np.mean(self.moved[rows]):>8.4f}")
+        return "\n".join(lines)
+
+
+def position_report(run: str | Path) -> list[PositionTable]:
+    """What training left of each learned table of positions of a run, by its last checkpoint.
+
+    The run's recipe is read again, and its batches are laid out once more, which takes as long as reading the training
+    data `step` times over in batches; no network is run.
+
+    Args:
+        run: a run folder, finished or not.
+
+    Raises:
+        UsageError: not a run with a checkpoint, or a network without a learned table. DataError, RecipeError: the
+            training data cannot be read as they were.
+    """
+    folder = Path(run)
+    path = newest(folder / "checkpoints", set_aside=False) if (folder / "checkpoints").is_dir() else None
+    if path is None:
+        raise UsageError(f"{folder} is no run with a checkpoint")
+    found = read_model(path)
+    config = network_config(found.config, found.path)
+    if not any(scheme.kind == "learned" for scheme in config.schemes):
+        raise UsageError(f"the network of {folder} has no learned positions: its schemes are {_kinds(config)}")
+    loaded = load_recipe(folder)
+    recipe = loaded.recipe
+    step = int(path.name.rpartition("-")[2])
+    data = read_data(recipe, loaded.folder, _silent)
+    tokenizer = Tokenizer.load(folder / "tokenizer")
+    batches = TASKS[recipe.task].batches(recipe, config, tokenizer, data.train, _silent)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.training.seed)  # as the run drew them
+        network = build_network(config)
+    first = {name: table.detach().clone() for name, table in learned_tables(network)}
+    network.load_state_dict(found.weights)
+    counts = count_positions(batches, step, config.max_len)
+    tables = []
+    for name, after in learned_tables(network):
+        side = _side(name, counts)
+        updates, tokens = counts[side]
+        moved = None if recipe.init is not None else (after.detach() - first[name]).norm(dim=1).tolist()
+        norms = after.detach().norm(dim=1).tolist()
+        tables.append(PositionTable(name, side, step, updates.tolist(), tokens.tolist(), norms, moved))
+    return tables
+
+
+def learned_tables(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The learned tables of a network by name, (positions,D) each; rows that stand before position 0 left out."""
+    for name, module in network.named_modules():
+        if isinstance(module, Learned):
+            yield name, module.weight[module.shift :]
+
+
+def count_positions(
+    batches: Batches, steps: int, positions: int
+) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """For each side of the training data: in how many of the first updates each position was reached, and by tokens.
+
+    Args:
+        batches: the training data.
+        steps: updates, from the first on.
+        positions: how many there are; whatever stands behind is not counted.
+    """
+    counts: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+    for update in range(steps):
+        here: dict[str, NDArray[np.int64]] = {}
+        for batch in batches.parts(update):
+            for side, places in _places(batch):
+                stood = torch.bincount(places, minlength=positions)[:positions].numpy()
+                here[side] = here.get(side, 0) + stood
+        for side, stood in here.items():
+            none = np.zeros(positions, dtype=np.int64)
+            updates, tokens = counts.get(side, (none, none))
+            counts[side] = updates + (stood > 0), tokens + stood
+    return counts
+
+
+def _places(batch: Any) -> Iterator[tuple[str, Tensor]]:
+    """The positions of a batch's real tokens, side by side."""
+    if isinstance(batch, Seq2SeqBatch):
+        sides: dict[str, tuple[Tensor, Tensor | None]]
+        sides = {"source": (batch.source_token_mask, None), "target": (batch.labels >= 0, None)}
+    elif isinstance(batch, TextBatch):
+        sides = {"text": (batch.token_mask, batch.position_ids)}
+    else:
+        raise UsageError(f"{type(batch).__name__} has no positions")
+    for side, (real, places) in sides.items():
+        places = torch.arange(real.shape[1]).expand_as(real) if places is None else places
+        yield side, places[real]
+
+
+def _side(name: str, counts: dict[str, Any]) -> str:
+    """Whose positions a table of that name has."""
+    if "text" in counts:
+        return "text"
+    return "target" if name.startswith(("target", "decoder")) else "source"
+
+
+def _kinds(config: Any) -> str:
+    return ", ".join(scheme.kind for scheme in config.schemes) or "none"
+
+
+def _silent(text: str) -> None:
+    """What preparing says was said when the run was trained."""

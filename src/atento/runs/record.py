@@ -1,0 +1,201 @@
+"""What a run folder tells of its run: recipe, curves, the checkpoint in use, scores, time. No torch."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from atento.config.loading import load_recipe
+from atento.config.recipe import Recipe
+from atento.errors import CheckpointError, UsageError
+from atento.metrics.table import signed
+from atento.storage.catalogue import STATE, chosen, found
+from atento.storage.manifest import read_json, read_manifest
+from atento.training.journal import read_journal
+
+_NO_SCORES = ("event", "step", "seconds", "note")
+
+
+class Scored(NamedTuple):
+    """A value of the run's metric, and the step that it belongs to."""
+
+    step: int
+    value: float
+
+
+class InUse(NamedTuple):
+    """The checkpoint that `load` takes of the run: best, last or averaged; `score` None where it was not validated."""
+
+    word: str
+    path: Path
+    step: int
+    score: float | None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run as its folder tells it.
+
+    Attributes:
+        recipe: as resolved when the run last started.
+        events: those of `metrics.jsonl`, oldest first.
+        network: that of the checkpoint in use, as its `config.json` has it; empty while there is none.
+        in_use: None while there is no checkpoint that verifies.
+        checkpoints, damaged: names of folders, oldest first.
+        facts: of the last start: versions, command, machine; parameters, steps, examples.
+        seconds: how long training took up to the last checkpoint, pauses left out; None in runs of older versions.
+    """
+
+    folder: Path
+    recipe: Recipe
+    events: list[dict[str, Any]]
+    network: Mapping[str, Any]
+    in_use: InUse | None
+    checkpoints: list[str]
+    damaged: list[str]
+    facts: Mapping[str, Any]
+    seconds: float | None
+
+    @property
+    def metric(self) -> str:
+        """The validation score that decides which checkpoint is best: the recipe's first metric, else nll."""
+        return self.recipe.metrics[0] if self.recipe.metrics else "nll"
+
+    @property
+    def step(self) -> int:
+        """The last step of which something was written."""
+        return max((int(event["step"]) for event in self.events), default=0)
+
+    @property
+    def steps(self) -> int | None:
+        """The steps that the run is to have; None where `training.epochs` decides and nobody wrote it down."""
+        steps = self.facts.get("steps")
+        if isinstance(steps, int):
+            return steps
+        return self.recipe.training.steps if self.recipe.training.epochs is None else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether averaging and testing are done too."""
+        return any(event["event"] == "end" for event in self.events)
+
+    def curve(self, name: str, kind: str) -> list[tuple[int, float]]:
+        """(step, value) of every event of a kind (train, valid) that has that value."""
+        return [
+            (int(event["step"]), float(event[name]))
+            for event in self.events
+            if event["event"] == kind and isinstance(event.get(name), int | float)
+        ]
+
+    @property
+    def best(self) -> Scored | None:
+        """The best validation, the earliest of equals."""
+        points = [Scored(*point) for point in self.curve(self.metric, "valid")]
+        return max(points, key=lambda point: (signed(self.metric, point.value), -point.step), default=None)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The validation scores of the checkpoint in use, by name; of an averaged one only the metric is known."""
+        used = self.in_use
+        if used is None:
+            return {}
+        if used.word == "averaged":
+            return {} if used.score is None else {self.metric: used.score}
+        events = [one for one in self.events if one["event"] == "valid" and one["step"] == used.step]
+        return _scores(events[-1]) if events else {}
+
+    @property
+    def test(self) -> dict[str, float]:
+        """The scores on the test data, by name; empty until the run has ended, or where there is no test data."""
+        ends = [event for event in self.events if event["event"] == "end"]
+        return (
+            {}
+            if not ends
+            else {name.removeprefix("test_"): value for name, value in ends[-1].items() if name.startswith("test_")}
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data: what `--json` prints."""
+        used, best = self.in_use, self.best
+        return {
+            "run": str(self.folder),
+            "name": self.recipe.name,
+            "task": self.recipe.task,
+            "step": self.step,
+            "steps": self.steps,
+            "finished": self.finished,
+            "seconds": self.seconds,
+            "vocabulary": self.network.get("vocab_size"),
+            "parameters": self.facts.get("parameters"),
+            "metric": self.metric,
+            "best": None if best is None else best._asdict(),
+            "in_use": None
+            if used is None
+            else {"word": used.word, "checkpoint": used.path.name, "step": used.step, "score": used.score},
+            "scores": self.scores,
+            "test": self.test,
+            "checkpoints": self.checkpoints,
+            "damaged": self.damaged,
+        }
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is a run's."""
+    return (folder / "run.json").is_file()
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read what a run folder tells; the checkpoint in use is verified, nothing is renamed.
+
+    Raises:
+        UsageError: it is no run. RecipeError, DataError: its recipe or journal is damaged; names the file and line.
+        CheckpointError: the system does not let us read.
+    """
+    if not is_run(folder):
+        raise UsageError(f"{folder} is not a run")
+    recipe = load_recipe(folder / "recipe.yaml", environment={}).recipe
+    journal = folder / "metrics.jsonl"
+    events = read_journal(journal) if journal.exists() else []
+    metric = recipe.metrics[0] if recipe.metrics else "nll"
+    choice = chosen(folder)
+    used, network = None, {}
+    if choice is not None:
+        manifest = read_manifest(choice.path)
+        score = read_json(choice.path, manifest, STATE).get("score")
+        network = read_json(choice.path, manifest, "config.json").get("network", {})
+        used = InUse(choice.word, choice.path, manifest.step, None if score is None else signed(metric, float(score)))
+    every = found(folder / "checkpoints")
+    names = sorted(path.name for path in (folder / "checkpoints").glob("step-*.bad*"))
+    return RunRecord(
+        folder=folder,
+        recipe=recipe,
+        events=events,
+        network=network,
+        in_use=used,
+        checkpoints=[item.path.name for item in reversed(every)],
+        damaged=names,
+        facts=_facts(folder / "env.json"),
+        seconds=None if not every else _seconds(every[0].path),
+    )
+
+
+def _scores(event: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in event.items() if name not in _NO_SCORES}
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """Of the last start; nothing where the file is missing or damaged, for nothing depends on it."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _seconds(checkpoint: Path) -> float | None:
+    try:
+        seconds = read_json(checkpoint, read_manifest(checkpoint), STATE).get("seconds")
+    except CheckpointError:
+        return None
+    return float(seconds) if isinstance(seconds, int | float) else None

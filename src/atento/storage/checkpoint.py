@@ -1,0 +1,276 @@
+"""Checkpoints: a directory a step, written whole or not at all, proved on reading; `newest` and `best` are computed."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import math
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from atento.errors import CheckpointError
+from atento.storage.catalogue import STATE, best, clean, discard, newest
+from atento.storage.manifest import (
+    JSON_LIMIT,
+    MANIFEST,
+    directory,
+    is_plain_name,
+    read_json,
+    read_manifest,
+    sync,
+    verify,
+    write_file,
+    write_manifest,
+)
+from atento.storage.tensorfile import Piece, flatten, read_safetensors, safetensors_pieces, size
+
+__all__ = ["Checkpoint", "best", "clean", "load_checkpoint", "newest", "save_checkpoint"]
+
+CONFIG, WEIGHTS, OPTIMIZER = "config.json", "model.safetensors", "optimizer.safetensors"
+_OWN = (CONFIG, WEIGHTS, OPTIMIZER, STATE)
+_ROOM = 1.2  # free space asked for, as a multiple of what will be written
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_TRANSIENT = {
+    *(errno.EIO, errno.EAGAIN, errno.EINTR, errno.EBUSY),
+    *(errno.ETIMEDOUT, errno.ESTALE, errno.ENFILE, errno.EMFILE),
+}
+_PAUSES = (0.1, 0.5, 2.0)  # seconds before each new attempt
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint, read: tensors on the CPU, `config` and `state` as plain data."""
+
+    step: int
+    run_id: str
+    config: dict[str, Any]
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    state: dict[str, Any]
+    path: Path
+
+
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    *,
+    config: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    extra: Mapping[str, bytes] | None = None,
+    run_id: str = "",
+) -> Path:
+    """Write `folder/step-00000500/` so that at every instant the old state or the new one can be loaded (R2, R5).
+
+    Everything goes into `.tmp-<step>-<uuid>` beside it, each file is fsynced, then the manifest, then the directory;
+    one rename commits, and the parent is fsynced. A checkpoint of the same step is replaced only then.
+
+    Args:
+        folder: the run's `checkpoints` folder, made if need be.
+        step: updates done.
+        weights, optimizer: tensors by name, on any device; shared storage is written once for each name.
+        state: plain JSON data; `step` is added, and `score` (higher is better, None: not scored) decides `best`.
+        extra: further files by name, such as `tokenizer.json`.
+        run_id: whose checkpoint this is; retention touches no other run's.
+
+    Raises:
+        CheckpointError: a value that is not finite, a name or value that cannot be stored, too little free space,
+            or the disk failed; the message names path, bytes needed and the last good step. Nothing is left behind.
+    """
+    files = _lay_out(step, config, weights, optimizer, state, extra or {})
+    target = folder / f"step-{step:08d}"
+    _refuse_other_run(target, run_id)
+    needed = _make_room(folder, target, step, files)
+    for attempt in range(len(_PAUSES) + 1):
+        try:
+            return _write(folder, target, step, run_id, files)
+        except (OSError, CheckpointError) as error:
+            reason = error if isinstance(error, OSError) else error.__cause__
+            if not isinstance(reason, OSError):
+                raise
+            if attempt >= (1 if reason.errno in _FULL else len(_PAUSES) if reason.errno in _TRANSIENT else 0):
+                place = f" ({reason.filename})" if reason.filename else ""
+                raise CheckpointError(
+                    f"cannot save step {step} to {target}: {reason.strerror}{place}; "
+                    f"{needed} bytes are needed; {_last_good(folder)}"
+                ) from reason
+            _log.warning("saving step %d failed (%s), trying again", step, reason.strerror)
+            time.sleep(_PAUSES[attempt])
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Verify a checkpoint, then read it; never falls back to another. Tensors are on the CPU.
+
+    Raises:
+        CheckpointError: truncated, altered, incomplete or malformed; names the file and what is wrong.
+    """
+    with directory(path) as fd:
+        with contextlib.suppress(OSError):  # a shared lock: retention leaves alone what is being read
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        manifest = verify(path)
+        config, state = (read_json(path, manifest, name) for name in (CONFIG, STATE))
+        for name in (WEIGHTS, OPTIMIZER):
+            if manifest.entry(name) is None:
+                raise CheckpointError(
+                    f"checkpoint {path}: {name} is not part of it; a checkpoint has {', '.join(_OWN)}"
+                )
+        if state.get("step") != manifest.step:
+            raise CheckpointError(
+                f"checkpoint {path}: {STATE} says step {state.get('step')}, {MANIFEST} {manifest.step}"
+            )
+        weights, optimizer = (read_safetensors(path, fd, name) for name in (WEIGHTS, OPTIMIZER))
+    return Checkpoint(manifest.step, manifest.run_id, config, weights, optimizer, state, path)
+
+
+def _refuse_other_run(target: Path, run_id: str) -> None:
+    """A checkpoint of this step is replaced only where it is this run's own. Raises CheckpointError."""
+    if not target.exists():
+        return
+    try:
+        there = read_manifest(target).run_id
+    except CheckpointError:
+        return  # damaged: nobody's
+    if there != run_id:
+        raise CheckpointError(
+            f"{target} belongs to another run ({there!r}, this one is {run_id!r}); it is not replaced"
+        )
+
+
+def _lay_out(
+    step: int,
+    config: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    extra: Mapping[str, bytes],
+) -> dict[str, list[Piece]]:
+    """Every file as the pieces it is made of, all checked before the disk is touched."""
+    if step < 0:
+        raise CheckpointError(f"`step` must not be negative: got {step}")
+    if state.get("step", step) != step:
+        raise CheckpointError(f"`state['step']` must be the step that is saved: got {state['step']} and {step}")
+    score = state.get("score")
+    if score is not None and (isinstance(score, bool) or not isinstance(score, int | float)):
+        raise CheckpointError(f"`state['score']` must be a number or None: got {score!r}")
+    for name in extra:
+        if not is_plain_name(name) or name in (*_OWN, MANIFEST):
+            raise CheckpointError(
+                f"extra file {name!r}: the name must match [A-Za-z0-9._-]+ and be none of a checkpoint's own"
+            )
+    return {
+        CONFIG: [_json_bytes(CONFIG, dict(config))],
+        STATE: [_json_bytes(STATE, {"score": None, **state, "step": step})],
+        **{name: [content] for name, content in extra.items()},
+        WEIGHTS: safetensors_pieces(WEIGHTS, weights),
+        OPTIMIZER: safetensors_pieces(OPTIMIZER, optimizer),
+    }
+
+
+def _json_bytes(name: str, value: dict[str, Any]) -> bytes:
+    """JSON that comes back as it was, but for tuples. Raises CheckpointError."""
+    try:
+        _check_plain(value, "")
+        content = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+    except RecursionError:
+        raise CheckpointError(f"{name} cannot be written: it is nested too deeply") from None
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{name} cannot be written: {error}") from None
+    if len(content) > JSON_LIMIT:
+        raise CheckpointError(f"{name} cannot be written: it has {len(content)} bytes, more than {JSON_LIMIT}")
+    return content
+
+
+def _check_plain(value: Any, where: str) -> None:
+    """Refuse what JSON would change in silence: NaN and infinity, and keys that are not text. Raises ValueError."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"`{where}` is not finite: {value}")
+    if isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            if isinstance(value, Mapping) and not isinstance(key, str):
+                raise ValueError(f"the key {key!r} in `{where}` is not text")
+            _check_plain(item, f"{where}.{key}" if where else str(key))
+
+
+def _make_room(folder: Path, target: Path, step: int, files: Mapping[str, list[Piece]]) -> int:
+    """Bytes that the checkpoint takes, after seeing that there is room for them. Raises CheckpointError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        needed, free = _bytes_on_disk(folder, files), _free_bytes(folder)
+        if free is not None and free < needed * _ROOM:
+            clean(folder)  # what a killed run left behind may be what is in the way
+            free = _free_bytes(folder)
+    except OSError as error:
+        raise CheckpointError(f"cannot save step {step} to {target}: {error.strerror}; {_last_good(folder)}") from error
+    if free is not None and free < needed * _ROOM:
+        raise CheckpointError(
+            f"cannot save step {step} to {target}: {math.ceil(needed * _ROOM)} bytes are needed "
+            f"({_ROOM} times the checkpoint) and {free} are free; {_last_good(folder)}"
+        )
+    return needed
+
+
+def _bytes_on_disk(folder: Path, files: Mapping[str, list[Piece]]) -> int:
+    """What the files take in whole blocks, with a block more for the manifest and one for the directory."""
+    block = max(os.statvfs(folder).f_frsize, 1)
+    return sum(-(-size(pieces) // block) * block for pieces in files.values()) + 2 * block
+
+
+def _free_bytes(folder: Path) -> int | None:
+    """Bytes that may still be written there; None where the file system does not say."""
+    seen = os.statvfs(folder)
+    return seen.f_bavail * seen.f_frsize if seen.f_blocks else None
+
+
+def _last_good(folder: Path) -> str:
+    """For an error message; a look that changes nothing and never fails."""
+    try:
+        path = newest(folder, set_aside=False)
+        return (
+            f"the last good checkpoint is step {read_manifest(path).step}" if path else "there is no earlier checkpoint"
+        )
+    except (CheckpointError, OSError):
+        return "the earlier checkpoints cannot be read now"
+
+
+def _write(folder: Path, target: Path, step: int, run_id: str, files: Mapping[str, list[Piece]]) -> Path:
+    """One attempt: all or nothing. Raises OSError with nothing left behind."""
+    temporary = folder / f".tmp-{step}-{uuid.uuid4().hex}"
+    old = target.with_name(target.name + ".old")
+    try:
+        temporary.mkdir()
+        with directory(temporary) as fd:
+            with contextlib.suppress(OSError):  # held as long as this process lives: `clean` asks for it
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            entries = [write_file(fd, name, flatten(pieces)) for name, pieces in files.items()]
+            write_manifest(temporary, step=step, run_id=run_id, entries=entries)
+            sync(fd)
+        if target.exists():  # two renames, and `found` knows both names: at no instant is neither there
+            if old.exists():
+                discard(target)
+            else:
+                target.rename(old)
+        temporary.rename(target)
+        with directory(folder) as fd:
+            sync(fd)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if old.exists() and not target.exists():
+            with contextlib.suppress(OSError):  # `newest` finds it under either name
+                old.rename(target)
+        raise
+    if old.exists():
+        with contextlib.suppress(OSError):
+            discard(old)
+    return target
