@@ -293,7 +293,7 @@ class Model:
     def score(self, source: Sequence[str], target: Sequence[str]) -> list[TokenScores]: ...
 
     def score(self, source: str | Sequence[str], target: str | Sequence[str]) -> Any:
-        """The log-probability of a given output, token by token, EOS with it, in nats (H11).
+        """The log-probability of a given output, token by token, EOS with it, in nats (docs/notes.md#h11).
 
         `source` is what a translation model reads, or the prompt of a language model ("" for none).
         """
@@ -345,7 +345,7 @@ class Model:
     def embed(
         self, text: str | Sequence[str], *, batch_tokens: int = 4096, **options: Unpack[EmbeddingOptions]
     ) -> NDArray[np.float32]:
-        """Texts as vectors (N,D), float32; one text as (D,) (G8).
+        """Texts as vectors (N,D), float32; one text as (D,) (docs/notes.md#g8).
 
         Options: layer (0 first, -1 last), pooling (mean, first, last, max), normalize, max_len; the model's own where
         not given: those of a sentence-transformers folder, else the mean over the last layer.
@@ -364,7 +364,9 @@ class Model:
         return cosine(*self.embed([first, second], **options))
 
     def attend(self, text: str, target: str | None = None) -> AttentionRecord:
-        """What attends to what: encoder self-attention, masked decoder self-attention, cross-attention (A11).
+        """What attends to what: encoder self-attention, masked decoder self-attention, cross-attention.
+
+        See docs/notes.md#a11.
 
         `target` is the output to look at; the model's own translation when None.
         """

@@ -1,4 +1,4 @@
-"""Heads taken away, one at a time, to see what the loss says to it (A15; Michel et al. 2019)."""
+"""Heads taken away, one at a time, to see what the loss says to it (Michel et al. 2019)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

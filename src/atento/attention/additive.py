@@ -1,4 +1,4 @@
-"""Attention of a recurrent decoder: additive, bilinear and dot scores, and the context they make (A5, A10)."""
+"""Attention of a recurrent decoder: additive, bilinear and dot scores, and the context they make (docs/notes.md#a5)."""
 
 from typing import Protocol
 
@@ -23,7 +23,7 @@ class Score(Protocol):
 
 
 class AdditiveScore(nn.Module):
-    """e_ij = vᵀ tanh(W s_i + U h_j): a small perceptron (Bahdanau et al. 2015, A.1.2; A5)."""
+    """e_ij = vᵀ tanh(W s_i + U h_j): a small perceptron (Bahdanau et al. 2015, A.1.2; docs/notes.md#a5)."""
 
     def __init__(self, d_query: int, d_key: int, d_hidden: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class AdditiveScore(nn.Module):
 
 
 class BilinearScore(nn.Module):
-    """e_ij = s_iᵀ W h_j (Luong et al. 2015, "general"; A5)."""
+    """e_ij = s_iᵀ W h_j (Luong et al. 2015, "general"; docs/notes.md#a5)."""
 
     def __init__(self, d_query: int, d_key: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class BilinearScore(nn.Module):
 
 
 class DotScore(nn.Module):
-    """e_ij = s_iᵀ h_j, both equally wide (Luong et al. 2015, "dot"; A4, A5); `scale` 1 as there."""
+    """e_ij = s_iᵀ h_j, both equally wide (Luong et al. 2015, "dot"; docs/notes.md#a4, #a5); `scale` 1 as there."""
 
     def __init__(self, scale: float = 1.0) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class DotScore(nn.Module):
 def attend_scored(
     scores: Tensor, values: Tensor, mask: Mask | Tensor | LoweredMask | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Any scores made into weights and a context: c_i = Σ_j α_ij v_j with α = softmax(scores) (A5, A10).
+    """Any scores made into weights and a context: c_i = Σ_j α_ij v_j with α = softmax(scores) (docs/notes.md#a5, #a10).
 
     scores (B,T,S), values (B,S,Dv), mask a Mask or a boolean tensor that broadcasts to (B,T,S), True = may attend ->
     context (B,T,Dv), weights (B,T,S). Masked positions get exactly 0; a row that may attend to nothing is 0.

@@ -122,7 +122,10 @@ class Mask:
         return allowed.expand(len(b), self.heads, len(queries), len(keys))
 
     def additive(self, query_len: int, key_len: int | None = None) -> Tensor:
-        """The mask in additive form, 0 where a query may attend and -inf where not (the matrix of the notes, A7)."""
+        """The mask in additive form, 0 where a query may attend and -inf where not (the matrix of the notes).
+
+        See docs/notes.md#a7.
+        """
         return additive(self.dense(query_len, key_len))
 
     def draw(self, query_len: int, key_len: int | None = None, *, row: int = 0, head: int = 0) -> str:

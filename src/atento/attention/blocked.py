@@ -1,4 +1,6 @@
-"""Attention in strips of queries, computed again in the backward pass: memory linear in length for anything (A19).
+"""Attention in strips of queries, computed again in the backward pass: memory linear in length for anything.
+
+See docs/notes.md#a19.
 
 Each strip is the plain equation on a few rows, over the keys that its mask can reach and no others, so a window, packed
 documents or kept squares cost what they allow. Nothing of size (T,S) is kept: the backward pass makes each strip's

@@ -1,4 +1,7 @@
-"""A score taken apart: how much is content, how much position, scheme by scheme, over tokens or words (B13)."""
+"""A score taken apart: how much is content, how much position, scheme by scheme, over tokens or words.
+
+See docs/notes.md#b13.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""Weights out of scores, many of them exactly 0: α-entmax with its gradients, top-k, learned spans (A17)."""
+"""Weights out of scores, many of them exactly 0: α-entmax with its gradients, top-k, learned spans.
+
+See docs/notes.md#a17.
+"""
 
 import math
 from typing import Any
@@ -23,7 +26,9 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
 
 
 def top_k(scores: Tensor, k: int) -> Tensor:
-    """The k highest scores along the last dimension, all others -inf; of equal ones the first are kept (A17).
+    """The k highest scores along the last dimension, all others -inf; of equal ones the first are kept.
+
+    See docs/notes.md#a17.
 
     scores (...,S) -> (...,S). Gradient flows to the kept ones alone; with k >= S nothing changes. A score of -inf is
     never kept. Source: Explicit Sparse Transformer (Zhao et al. 2019). Raises ValueError: k is below 1.
@@ -41,7 +46,9 @@ def top_k(scores: Tensor, k: int) -> Tensor:
 
 
 def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
-    """α-entmax: p_i = [(α - 1) z_i - τ]₊^(1 / (α - 1)), with τ such that Σ p = 1 (Peters et al. 2019, eq. 10; A17).
+    """α-entmax: p_i = [(α - 1) z_i - τ]₊^(1 / (α - 1)), with τ such that Σ p = 1 (Peters et al. 2019, eq. 10).
+
+    See docs/notes.md#a17.
 
     Softmax at α = 1, sparsemax at α = 2; the higher α, the more weights are exactly 0. scores (...,S,...), with S
     along `dim`; `alpha` a number, or a tensor that broadcasts to the scores with size 1 along `dim` ((H,1,1): one a
@@ -184,7 +191,7 @@ def soft_span(distance: Tensor, behind: Tensor, ahead: Tensor | None, ramp: floa
 
 
 class AdaptiveSpan(nn.Module):
-    """How far each head looks, learned: a span behind and, unless `ahead=False`, one ahead (A16, A17).
+    """How far each head looks, learned: a span behind and, unless `ahead=False`, one ahead (docs/notes.md#a16, #a17).
 
     Sukhbaatar et al. 2019, whose a = m(d) exp(z) / Σ m(d) exp(z) is a softmax of z + log m(d). A span lies between 0
     and `longest` positions (longest · sigmoid(a)) and begins at `initial`, half of `longest` unless given; where it is

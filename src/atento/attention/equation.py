@@ -1,4 +1,7 @@
-"""The weights of attention as an equation: softmax(Q Kᵀ · scale + ...) over the keys that may be seen (A3)."""
+"""The weights of attention as an equation: softmax(Q Kᵀ · scale + ...) over the keys that may be seen.
+
+See docs/notes.md#a3.
+"""
 
 import math
 from dataclasses import dataclass

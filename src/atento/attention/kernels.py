@@ -30,10 +30,10 @@ def attention_weights(
     rows: Tensor | slice | None = None,
     relations: Relations | None = None,
 ) -> Tensor:
-    """The weights alone: softmax(q kᵀ · scale + bias) over the keys that may be attended to (A3).
+    """The weights alone: softmax(q kᵀ · scale + bias) over the keys that may be attended to (docs/notes.md#a3).
 
     q (B,H,T,K), k (B,Hkv,S,K) -> (B,H,T,S) in float32 (float64 if q is); `rows` keeps only those queries, and nothing
-    is computed for the others. `scale` is 1/√K unless given (`scale=1` is the plain dot product, A4); `relations` are
+    is computed for the others. `scale` is 1/√K unless given (`scale=1` is the plain dot product); `relations` are
     relative position schemes. Rows sum to 1; a row that may attend to nothing is 0.
 
     Raises TypeError, ValueError: queries and keys that do not go together, or a mask that does not fit them.
@@ -172,13 +172,13 @@ def attend(
     relations: Relations | None = None,
     kernel: str = "auto",
 ) -> Tensor:
-    """Attention of queries over keys and values (A3, A6, A7, A9).
+    """Attention of queries over keys and values (docs/notes.md#a3, #a6, #a7, #a9).
 
     Args:
         q: (B,H,T,K). k: (B,Hkv,S,K). v: (B,Hkv,S,Kv); Hkv divides H (grouped heads). B may be 1 in q, or in k and v.
         mask: a Mask or a boolean tensor that broadcasts to (B,H,T,S), True = may attend; never float.
         bias: (B|1,H|1,T,S), added to the scores after scaling.
-        value_bias: (T,S,Kv) or (B|1,H|1,T,S,Kv), weighted and added to the output (Shaw, B5).
+        value_bias: (T,S,Kv) or (B|1,H|1,T,S,Kv), weighted and added to the output (Shaw; docs/notes.md#b5).
         scale: 1/√K unless given.
         dropout: probability on the weights, drawn from `random` (from PyTorch's generator when None).
         relations: relative position schemes, which add to scores and values.

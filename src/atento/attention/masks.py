@@ -1,4 +1,4 @@
-"""Who may attend to whom: the masks that have names (spec rows A6, A7, A16, A18, C10)."""
+"""Who may attend to whom: the masks that have names (docs/notes.md#a6, #a7, #a16, #a18, #c10)."""
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
@@ -37,17 +37,17 @@ def _whole(name: str, value: object, least: int = 0) -> None:
 
 
 def bidirectional() -> Mask:
-    """Every query sees every key (encoders; A6)."""
+    """Every query sees every key (encoders; docs/notes.md#a6)."""
     return Mask(lambda b, h, q, k: k >= 0, "bidirectional", "full")
 
 
 def causal() -> Mask:
-    """A query sees itself and what came before (decoders; A7)."""
+    """A query sees itself and what came before (decoders; docs/notes.md#a7)."""
     return Mask(lambda b, h, q, k: k <= q, "causal", "causal", 0, reach=band(None, 0), clear=within(None, 0))
 
 
 def lookahead(k: int) -> Mask:
-    """Up to `k` positions ahead; 0 is causal (partial causality, A16)."""
+    """Up to `k` positions ahead; 0 is causal (partial causality; docs/notes.md#a16)."""
     _whole("k", k)
     if k == 0:
         return causal()
@@ -70,7 +70,7 @@ def _row_lengths(name: str, lengths: Tensor) -> Tensor:
 
 
 def prefix(n: int | Tensor) -> Mask:
-    """Everyone sees the first `n` keys, causal after (prefix LM, C10). `n` an int, or (B,) one a row."""
+    """Everyone sees the first `n` keys, causal after (prefix LM; docs/notes.md#c10). `n` an int, or (B,) one a row."""
     if isinstance(n, Tensor):
         lengths = _row_lengths("prefix", n)
 
@@ -142,7 +142,10 @@ def global_tokens(positions: int | Sequence[int]) -> Mask:
 
 
 def allowed_pairs(pairs: Iterable[tuple[int, int]]) -> Mask:
-    """Those (query, key) pairs alone; `causal() | allowed_pairs({(0, 3)})` lets token 0 see token 3 as well (A16)."""
+    """Those (query, key) pairs alone; `causal() | allowed_pairs({(0, 3)})` lets token 0 see token 3 as well.
+
+    See docs/notes.md#a16.
+    """
     listed = _pairs(pairs)
     ahead = max((k - q for q, k in listed), default=0)
     behind = max((q - k for q, k in listed), default=0)
@@ -168,7 +171,10 @@ def _pairs(given: Any) -> list[tuple[int, int]]:
 
 
 def blocks(kept: Tensor, size: int) -> Mask:
-    """Squares of `size` positions, kept or not: boolean (⌈T/size⌉,⌈S/size⌉), or (H,...) one a head (A17, A19)."""
+    """Squares of `size` positions, kept or not: boolean (⌈T/size⌉,⌈S/size⌉), or (H,...) one a head.
+
+    See docs/notes.md#a17, #a19.
+    """
     _whole("size", size, 1)
     if kept.dtype != torch.bool or kept.dim() not in (2, 3):
         raise ValueError(f"`kept` must be a boolean matrix, or one a head: got {kept.dtype} {tuple(kept.shape)}")
@@ -248,7 +254,7 @@ def padding(lengths: Tensor) -> Mask:
 
 
 def documents(ids: Tensor) -> Mask:
-    """Packed documents do not see each other. `ids` (B,L) integers, -1 = padding (E1)."""
+    """Packed documents do not see each other. `ids` (B,L) integers, -1 = padding (docs/notes.md#e1)."""
     if not isinstance(ids, Tensor) or ids.dim() != 2 or ids.is_floating_point():
         raise TypeError(f"`documents` takes integers (B,L), the number of each token's document: got {_what(ids)}")
 

@@ -1,4 +1,4 @@
-"""Multi-head attention, self or cross, with its decode state (A2, A8, A9, A11, H12)."""
+"""Multi-head attention, self or cross, with its decode state (docs/notes.md#a2, #a8, #a9, #a11, #h12)."""
 
 from dataclasses import dataclass
 
@@ -115,7 +115,7 @@ class MultiHeadAttention(nn.Module):
         return self.output(out.transpose(1, 2).flatten(2)), read
 
     def key_values(self, memory: Tensor) -> KeyValues:
-        """Keys and values of `memory` (B,S,D): computed once for all steps of a decoder (A9)."""
+        """Keys and values of `memory` (B,S,D): computed once for all steps of a decoder (docs/notes.md#a9)."""
         weight, bias = self._rows(self.n_heads, self.n_heads + 2 * self.n_kv_heads)
         k, v = F.linear(memory, weight, bias).split(self.n_kv_heads * self.d_head, dim=-1)
         return KeyValues(self._by_head(k), self._by_head(v))
@@ -129,7 +129,7 @@ class MultiHeadAttention(nn.Module):
 
     @torch.no_grad()
     def load_head_weights(self, weights: dict[str, Tensor]) -> None:
-        """The inverse of `head_weights` (A8: fused and per-head weights convert both ways)."""
+        """The inverse of `head_weights` (docs/notes.md#a8: fused and per-head weights convert both ways)."""
         self.input.weight.copy_(
             torch.cat([weights[n].transpose(1, 2).flatten(0, 1) for n in ("query", "key", "value")])
         )

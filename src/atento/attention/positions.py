@@ -1,7 +1,7 @@
 """Position schemes, parts that add up: what is added to the input, how queries and keys are turned, what pairs get.
 
 `Sinusoidal` and `Learned` add a vector to each token, `Rotary` turns queries and keys, and the relative schemes
-(`relative`) add to scores and values. Spec rows B1, B2, B7, B11.
+(`relative`) add to scores and values. See docs/notes.md#b1, #b2, #b7, #b11.
 """
 
 import math
@@ -37,7 +37,9 @@ def sinusoids(
     interleaved: bool = True,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """sin on even, cos on odd dimensions: angle of pair i is position / base^(2i/d) (Vaswani et al. 2017, 3.5; B1).
+    """sin on even, cos on odd dimensions: angle of pair i is position / base^(2i/d) (Vaswani et al. 2017, 3.5).
+
+    See docs/notes.md#b1.
 
     Not `interleaved`: all sines first, then all cosines, as the paper's own code and Marian have it.
 
@@ -120,7 +122,9 @@ class Sinusoidal(nn.Module):
 
 
 class Learned(nn.Module):
-    """Adds a learned vector for each position, of which there are `max_len` (Gehring et al. 2017; BERT, GPT; B2).
+    """Adds a learned vector for each position, of which there are `max_len` (Gehring et al. 2017; BERT, GPT).
+
+    See docs/notes.md#b2.
 
     `shift` leaves that many rows free before position 0, as RoBERTa's table does.
     """

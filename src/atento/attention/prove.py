@@ -1,8 +1,9 @@
-"""The leak prover: which inputs each output really depends on, measured, beside what the mask declares (M3).
+"""The leak prover: which inputs each output really depends on, measured, beside what the mask declares.
 
-Lemma 11.1 of the notes as a program (A6: ∂h_i/∂x_j ≠ 0 for all i, j without a mask; A7: exactly 0 for j > i with a
-causal one), for any network, ours or imported. Two measures, because each sees what the other cannot: the gradient sees
-the smallest smooth dependence; a changed input shows paths without a gradient (hard choices, lengths, `detach`).
+Lemma 11.1 of the notes as a program (docs/notes.md#a6: ∂h_i/∂x_j ≠ 0 for all i, j without a mask; #a7: exactly 0 for j
+> i with a causal one), for any network, ours or imported. Two measures, because each sees what the other cannot: the
+gradient sees the smallest smooth dependence; a changed input shows paths without a gradient (hard choices, lengths,
+`detach`).
 
 What is assumed: the same inputs give the same bits (no dropout), and an input that weighs exactly 0 leaves the bits
 alone. Attention keeps this while values are finite, in plain and in fused kernels, for one shape: a masked score is
@@ -68,7 +69,10 @@ class Proof:
 
     @property
     def may_cache(self) -> bool:
-        """True if no output was seen to depend on a later input: keys and values once made stay right (A7, H12)."""
+        """True if no output was seen to depend on a later input: keys and values once made stay right.
+
+        See docs/notes.md#a7, #h12.
+        """
         if self.cross or self.broken:
             return False
         return not bool((self.measured & self.judged[..., None]).triu(1).any())
@@ -119,7 +123,9 @@ def prove(
     tolerance: float = 0.0,
     seed: int = 0,
 ) -> Proof:
-    """Measures which inputs each output of a network depends on, and compares with the declared mask (A6, A7, A16).
+    """Measures which inputs each output of a network depends on, and compares with the declared mask.
+
+    See docs/notes.md#a6, #a7, #a16.
 
     The network runs as it stands, in its own mode, on that shape: trials · (T backward + S forward) passes, times B if
     rows of the batch depend on each other. With token ids, tokens are changed for others of the batch, and gradients

@@ -1,4 +1,6 @@
-"""Relative position schemes: what a pair of positions adds to its score, and to the value that is read (B4-B7, B10).
+"""Relative position schemes: what a pair of positions adds to its score, and to the value that is read.
+
+See docs/notes.md#b10.
 
 Nothing here is ever a whole (T,S) square unless a kernel asks for one: schemes know distances, and a kernel asks for
 the strip of queries it is at.
@@ -206,7 +208,9 @@ class ALiBi(_OfDistance):
 
 
 class RelativeMatrix(_OfDistance):
-    """softmax((QKᵀ + R) / √d_k): a learned number for each head and distance, farther ones than the last alike (B4).
+    """softmax((QKᵀ + R) / √d_k): a learned number for each head and distance, farther ones than the last alike.
+
+    See docs/notes.md#b4.
 
     `scaled=False` adds R after the scaling instead, as T5 does.
     """
@@ -228,7 +232,9 @@ def _clipped(distance: Tensor, limit: int) -> Tensor:
 
 
 class Shaw(nn.Module):
-    """e_ij = q_i·(k_j + a_ij)/√K and y_i = Σ α_ij (v_j + b_ij), a and b vectors of the clipped distance (B5).
+    """e_ij = q_i·(k_j + a_ij)/√K and y_i = Σ α_ij (v_j + b_ij), a and b vectors of the clipped distance.
+
+    See docs/notes.md#b5.
 
     Shaw et al. 2018, equations 3 to 5; shared by all heads. Memory is that of the scores: no (T,S,K) tensor is made.
     Where rotary positions turn queries too, a_ij meets q_i as it was before: else it would depend on where i stands.
@@ -263,7 +269,7 @@ class Shaw(nn.Module):
 
 
 class Gated(nn.Module):
-    """A relative scheme for some heads only, or with a learned gate a head that begins at 1 (B7)."""
+    """A relative scheme for some heads only, or with a learned gate a head that begins at 1 (docs/notes.md#b7)."""
 
     def __init__(self, scheme: nn.Module, n_heads: int, heads: tuple[int, ...] | None, learned: bool) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Sparse attention that learns its links: α and spans by head, top-k, chosen blocks, and what was kept (A17, A19).
+"""Sparse attention that learns its links: α and spans by head, top-k, chosen blocks, and what was kept.
+
+See docs/notes.md#a17, #a19.
 
 Patterns that are not learned are masks, and masks add up: Longformer's is `window(256, 256) | global_tokens(1)`
 (Beltagy et al. 2020), BigBird's adds random squares, `window(64, 64) | global_tokens(2) | blocks(drawn, 64)` (Zaheer
@@ -24,7 +26,9 @@ _ASKING = 256  # blocks of queries that choose at a time
 
 
 class SparseAttention(nn.Module):
-    """How a layer makes weights of scores: spans, then the k highest, then α-entmax; each only if given (A17).
+    """How a layer makes weights of scores: spans, then the k highest, then α-entmax; each only if given.
+
+    See docs/notes.md#a17.
 
     A `Sparsifier`. With none of the three it is softmax; so it is with spans no less than the text, `top_k` no less
     than the keys, and α = 1. `span_cost` times the mean span is what the loss is asked to count.
@@ -67,7 +71,7 @@ class SparseAttention(nn.Module):
 
 @dataclass(frozen=True)
 class KeptLinks:
-    """Which links carry weight, by head: what `print` shows is the report of row A17."""
+    """Which links carry weight, by head: what `print` shows is the report of docs/notes.md#a17."""
 
     share: Tensor  # (H,) of the links that may be seen, those kept
     distance: Tensor  # (H,) mean |key - query| of the kept ones
@@ -145,14 +149,19 @@ class Chosen:
 
 
 def total_cost(network: nn.Module) -> Tensor | None:
-    """What a network's learned sparsity asks the loss to count, nats a target; None where there is none (A17)."""
+    """What a network's learned sparsity asks the loss to count, nats a target; None where there is none.
+
+    See docs/notes.md#a17.
+    """
     asked = [part.cost() for part in network.modules() if isinstance(part, SparseAttention)]
     found = [cost for cost in asked if cost is not None]
     return torch.stack(found).sum() if found else None
 
 
 class BlockChoice(nn.Module):
-    """Each block of `size` queries reads the `n` blocks of keys it wants most, its own always among them (A17, A19).
+    """Each block of `size` queries reads the `n` blocks of keys it wants most, its own always among them.
+
+    See docs/notes.md#a17, #a19.
 
     What it wants is q̄ W k̄ᵀ / √K, as in mixture of block attention (Lu et al. 2025): k̄ is the mean of a block's keys,
     q̄ that of its queries where all queries see the same keys, else its first query, since a mean would tell earlier
@@ -240,7 +249,7 @@ def attend_chosen(
     mask: Mask | Tensor | LoweredMask | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """Exact attention over the blocks that `choice` picks, for each batch row and head its own (A17, A19).
+    """Exact attention over the blocks that `choice` picks, for each batch row and head its own (docs/notes.md#a17).
 
     q (B,H,T,K), k (B,H,S,K), v (B,H,S,Kv) -> (B,H,T,Kv), for T <= S, query i at key S - T + i. Time and memory grow
     with T · n · size; nothing of size (T,S) is made, forward or backward. Raises ValueError: shapes that cannot be.

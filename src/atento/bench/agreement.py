@@ -1,4 +1,4 @@
-"""How far reduced precisions keep what float32 writes, on a trained model: its top tokens and its BLEU (issue 5)."""
+"""How far reduced precisions keep what float32 writes, on a trained model: its top tokens and its BLEU."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Attention beside its peers: time and peak memory of one layer, by mask, length, kernel and direction (A19).
+"""Attention beside its peers: time and peak memory of one layer, by mask, length, kernel and direction.
+
+See docs/notes.md#a19.
 
 Each contender runs in a process of its own, so that peak memory is its own. All must give the same result, or the
 measurement stops.

@@ -1,4 +1,7 @@
-"""RNN against Transformer, the notes' seven aspects measured (C17, C13): gradients, steps, time, memory, quality."""
+"""RNN against Transformer, the notes' seven aspects measured: gradients, steps, time, memory, quality.
+
+See docs/notes.md#c17, #c13.
+"""
 
 import math
 import time

@@ -11,7 +11,7 @@ N_CHARACTERS = 262  # ELMo's alphabet: 0 for no word, the 256 bytes, five marks 
 
 @dataclass(frozen=True)
 class CharacterConfig:
-    """How a word is read from its characters (Peters et al. 2018; Kim et al. 2016; C14)."""
+    """How a word is read from its characters (Peters et al. 2018; Kim et al. 2016; docs/notes.md#c14)."""
 
     d_char: int = 16
     """Width of a character's vector. [at least 1]"""
@@ -54,7 +54,10 @@ class CharacterConfig:
 
 @dataclass(frozen=True)
 class ELMoConfig:
-    """The bidirectional LSTM language model (Peters et al. 2018; C14); `d_model` is the width of one direction."""
+    """The bidirectional LSTM language model (Peters et al. 2018); `d_model` is the width of one direction.
+
+    See docs/notes.md#c14.
+    """
 
     characters: CharacterConfig | None = CharacterConfig()
     """How words are read from their characters. [null: words are read by id]"""
@@ -80,7 +83,7 @@ class ELMoConfig:
 
 @dataclass(frozen=True)
 class CBOWConfig:
-    """Word vectors from a window of words (Mikolov et al. 2013; C15)."""
+    """Word vectors from a window of words (Mikolov et al. 2013; docs/notes.md#c15)."""
 
     window: int = 5
     """Words on each side that count as neighbours. [at least 1]"""

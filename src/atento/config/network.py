@@ -41,7 +41,7 @@ class StretchConfig:
 
 @dataclass(frozen=True)
 class PositionConfig:
-    """One way in which order enters the network; several of them add up (B1, B2, B4, B5, B7)."""
+    """One way in which order enters the network; several of them add up (docs/notes.md#b1, #b2, #b4, #b5, #b7)."""
 
     kind: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "none"] = "sinusoidal"
     """sinusoidal and learned add a vector to each token; rotary rotates queries and keys; shaw, t5, alibi and matrix
@@ -113,7 +113,7 @@ class PositionConfig:
 
 @dataclass(frozen=True)
 class SparseConfig:
-    """How the heads of self-attention learn which links to keep (A17); what is not given is dense."""
+    """How the heads of self-attention learn which links to keep (docs/notes.md#a17); what is not given is dense."""
 
     top_k: int | None = None
     """Keep the k highest scores of each query. [at least 1; null: all]"""

@@ -1,4 +1,6 @@
-"""The well-known networks by name, each a configuration of the one stack, with the ids of its released tokenizer (C16).
+"""The well-known networks by name, each a configuration of the one stack, with the ids of its released tokenizer.
+
+See docs/notes.md#c16.
 
 Every preset takes changes: `bert_base(n_layers=4, dropout=0.0)`.
 """

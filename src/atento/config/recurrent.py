@@ -13,7 +13,7 @@ ASKED_BEFORE = ("none", "additive")  # the context enters the cell; with the oth
 
 @dataclass(frozen=True)
 class RecurrentConfig:
-    """Recurrent encoder-decoders and language models (A5, A10, C11 to C13, C17b); width and depth are the network's."""
+    """Recurrent encoder-decoders and language models (docs/notes.md#a5); width and depth are the network's."""
 
     cell: CellName = "lstm"
     """The recurrence: LSTM, GRU, or the plain tanh one."""

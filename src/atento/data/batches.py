@@ -49,7 +49,7 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Seq2SeqBatch:
-    """Teacher forcing laid out (F1, E8). Shapes: source (B,S), the rest (B,T).
+    """Teacher forcing laid out (docs/notes.md#f1, #e8). Shapes: source (B,S), the rest (B,T).
 
     source "I love NLP </s>"   target_input "<s> Eu amo PLN"   labels "Eu amo PLN </s>", padded with -1
     """

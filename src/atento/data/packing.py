@@ -1,4 +1,7 @@
-"""Texts packed into full rows for language modelling: no token is lost, and none is learned twice (E1)."""
+"""Texts packed into full rows for language modelling: no token is lost, and none is learned twice.
+
+See docs/notes.md#e1.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

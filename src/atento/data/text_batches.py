@@ -17,8 +17,8 @@ from atento.data.shuffle import hashes
 class TextBatch:
     """Texts with what is to be guessed at some of their places, all (B,L); labels are -1 where nothing is.
 
-    after each token (E1)     ids "<s> o gato pulou"           labels "o gato pulou </s>"
-    behind the masks (E2)     ids "<s> o <mask> pulou </s>"    labels "-  - gato    -     -"
+    after each token (docs/notes.md#e1)     ids "<s> o gato pulou"           labels "o gato pulou </s>"
+    behind the masks (docs/notes.md#e2)     ids "<s> o <mask> pulou </s>"    labels "-  - gato    -     -"
 
     Of rows that hold several texts, where each is to see itself alone, `documents` numbers the text of each token, -1 =
     padding, and `position_ids` count from 0 in each text.
@@ -58,7 +58,7 @@ class Layout(Protocol):
 
 @dataclass(frozen=True)
 class NextToken:
-    """Each token from those before it: a sequence of n makes n - 1 targets (E1)."""
+    """Each token from those before it: a sequence of n makes n - 1 targets (docs/notes.md#e1)."""
 
     pad_id: int
 
@@ -77,7 +77,7 @@ class NextToken:
 
 @dataclass(frozen=True)
 class Masked:
-    """Some tokens hidden (Devlin et al. 2019), drawn anew every epoch (Liu et al. 2019; E2).
+    """Some tokens hidden (Devlin et al. 2019), drawn anew every epoch (Liu et al. 2019; docs/notes.md#e2).
 
     Of each text a share `rate` of its tokens, at least one, is chosen; the two marks around it never are. Of the chosen
     80 % become the mask, 10 % another token drawn from those at or above `first_word`, 10 % stay as they are.

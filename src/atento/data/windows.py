@@ -1,4 +1,7 @@
-"""Sentences as windows of a fixed size, for CBOW and skip-gram: every epoch is a function of (seed, epoch) (C15)."""
+"""Sentences as windows of a fixed size, for CBOW and skip-gram: every epoch is a function of (seed, epoch).
+
+See docs/notes.md#c15.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

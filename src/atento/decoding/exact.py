@@ -1,4 +1,4 @@
-"""Exact search by branch and bound: the best output there is, with a certificate, and whether a beam lost it (M7).
+"""Exact search by branch and bound: the best output there is, with a certificate, and whether a beam lost it.
 
 A score only falls as tokens are added (log-probabilities are at most 0), so the sum so far, divided by the length that
 favours it most among those still to be reached, bounds whatever may come of a beginning. Beginnings are taken up by

@@ -1,4 +1,6 @@
-"""What shapes a next-token distribution: temperature, top-k, nucleus, min-p and typical, each of use alone (H3 to H5).
+"""What shapes a next-token distribution: temperature, top-k, nucleus, min-p and typical, each of use alone.
+
+See docs/notes.md#h3 to #h5.
 
 Every function takes scores (R,V) in float32 or float64, logits or log-probabilities alike, of which at least one a row
 is not -inf, and gives back log-probabilities (R,V) of a sum of 1, -inf for what was left out. Of equally good tokens
@@ -18,7 +20,7 @@ _FIRST_LOOK = 64  # a nucleus is looked for among so many of the best before the
 
 
 def temperature(scores: Tensor, value: float) -> Tensor:
-    """softmax(logits / T), which is p ** (1 / T) made to sum to 1: the notes' two formulas (H3).
+    """softmax(logits / T), which is p ** (1 / T) made to sum to 1: the notes' two formulas (docs/notes.md#h3).
 
     T < 1 sharpens, T > 1 flattens; T = 0 is the limit, all on the best token (the first one where several are best).
     """
@@ -30,7 +32,7 @@ def temperature(scores: Tensor, value: float) -> Tensor:
 
 
 def top_k(scores: Tensor, k: int) -> Tensor:
-    """The k most probable tokens (Fan et al. 2018; H4); k = 0 or k >= V keeps all."""
+    """The k most probable tokens (Fan et al. 2018; docs/notes.md#h4); k = 0 or k >= V keeps all."""
     if k == 0 or k >= scores.shape[-1]:
         return torch.log_softmax(scores, dim=-1)
     _, ids = best(scores, k)
@@ -40,7 +42,7 @@ def top_k(scores: Tensor, k: int) -> Tensor:
 def top_p(scores: Tensor, p: float) -> Tensor:
     """The nucleus: the smallest set of most probable tokens whose mass reaches p, one at least (Holtzman et al. 2020).
 
-    Not "every token of probability p or more", as the notes have it (H5, spec error 23). p = 1 keeps all.
+    Not "every token of probability p or more", as the notes have it (error 23, docs/notes.md#h5). p = 1 keeps all.
     """
     log_probs = torch.log_softmax(scores, dim=-1)
     if p >= 1:

@@ -1,4 +1,4 @@
-"""Forced decoding: what a network thinks of outputs that it is given, token by token (H9, H11)."""
+"""Forced decoding: what a network thinks of outputs that it is given, token by token (docs/notes.md#h9, #h11)."""
 
 from collections.abc import Sequence
 from math import isnan
@@ -43,7 +43,9 @@ def forced_scores(
     eos_id: int | None = None,
     finished: Sequence[bool] | bool = True,
 ) -> list[list[float]]:
-    """log p of each token of given outputs, each token after those before it; their sum is log p of the output (H11).
+    """log p of each token of given outputs, each token after those before it; their sum is log p of the output.
+
+    See docs/notes.md#h11.
 
     Rows leave when their output is read. A step function may have `forced(tokens (R,T), state)` -> logits (R,T,V),
     what comes after each of the tokens; then all is read at once, padded on the right.

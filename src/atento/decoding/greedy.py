@@ -1,4 +1,7 @@
-"""Greedy decoding: the most probable token at every step, all sentences at once, finished ones leaving (H1)."""
+"""Greedy decoding: the most probable token at every step, all sentences at once, finished ones leaving.
+
+See docs/notes.md#h1.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Hypothesis:
     """One output: `ids` without EOS; `token_scores`, log-probabilities (nats) of its tokens, EOS's last if finished.
 
-    `log_prob` is their sum (H11); `score` = log_prob / length ** length_penalty, EOS counted (H8). `finished`: by EOS,
-    or by a stop string, which has no score of its own.
+    `log_prob` is their sum; `score` = log_prob / length ** length_penalty, EOS counted (docs/notes.md#h8). `finished`:
+    by EOS, or by a stop string, which has no score of its own.
     """
 
     ids: list[int]

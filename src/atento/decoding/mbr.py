@@ -1,4 +1,6 @@
-"""Minimum Bayes risk as a decoder: candidates are written, held against evidence, the least risky given (H10, M8).
+"""Minimum Bayes risk as a decoder: candidates are written, held against evidence, the least risky given.
+
+See docs/notes.md#h10.
 
 What it needs besides the five things every strategy gets: in place of a state, the function that makes one. Each
 strategy among the candidates and the evidence goes its own way from the beginning, so `generate` calls
@@ -28,7 +30,7 @@ Writers = Sample | Beam | Sequence[Sample | Beam]
 
 
 def mbr(steps: Steps, begin: Begin, first: Tensor, strategy: MBR, request: Request) -> list[list[Hypothesis]]:
-    """The outputs of least expected risk under the model, each row by itself (H10).
+    """The outputs of least expected risk under the model, each row by itself (docs/notes.md#h10).
 
     Args:
         steps: the step function.

@@ -1,4 +1,7 @@
-"""Expected risk of texts: the matrix of utilities, its weights, and quicker ways to nearly the same choice (H10)."""
+"""Expected risk of texts: the matrix of utilities, its weights, and quicker ways to nearly the same choice.
+
+See docs/notes.md#h10.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -124,7 +127,9 @@ def minimum_bayes_risk_choice(
     confidence: float = 0.999,
     seed: int = 0,
 ) -> Choice:
-    """Which of some texts is expected to do least badly, if the truth is one of the pieces of evidence (H10).
+    """Which of some texts is expected to do least badly, if the truth is one of the pieces of evidence.
+
+    See docs/notes.md#h10.
 
     The risk of a candidate is Σ_j w_j · (1 - utility(candidate, evidence_j)), the weights scaled to sum to 1. Of equal
     ones (expected utilities that agree to 12 decimals) the most probable comes first, of equally probable ones the

@@ -1,4 +1,7 @@
-"""Sampling: tokens drawn from a shaped distribution, all rows and samples at once, finished ones leaving (H2 to H5)."""
+"""Sampling: tokens drawn from a shaped distribution, all rows and samples at once, finished ones leaving.
+
+See docs/notes.md#h2 to #h5.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

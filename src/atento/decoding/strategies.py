@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Greedy:
-    """The most probable token at every step (H1)."""
+    """The most probable token at every step (docs/notes.md#h1)."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Tokens drawn from the model's distribution, `n` outputs a row (H2 to H5).
+    """Tokens drawn from the model's distribution, `n` outputs a row (docs/notes.md#h2 to #h5).
 
     `temperature` divides the logits (0: the most probable token); then `top_k` keeps the k most probable (0: all),
     `top_p` the smallest set whose mass reaches p (at least one), `min_p` what has at least min_p of the best one's
@@ -46,10 +46,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Beam:
-    """The `width` best beginnings at every step (H6).
+    """The `width` best beginnings at every step (docs/notes.md#h6).
 
     stopping "fixed" keeps `width` beginnings until `width` outputs have finished; "shrinking" gives up one place for
-    every output that finishes (H7). `length_penalty` 0 ranks by summed log-probability, which favours short outputs.
+    every output that finishes. `length_penalty` 0 ranks by summed log-probability, which favours short outputs.
 
     `until` says when a sentence's search ends: "filled", as soon as `width` outputs have finished; "likely", when no
     beginning would now rank among them at its present length; "sure", when none could at any length it may reach.
@@ -86,7 +86,7 @@ class Beam:
 
 @dataclass(frozen=True)
 class MBR:
-    """The candidate of least expected risk, 1 - utility, over an evidence set (H10).
+    """The candidate of least expected risk, 1 - utility, over an evidence set (docs/notes.md#h10).
 
     Args:
         utility: "bleu", "chrf", "rouge" (ROUGE-L), "rouge1", "rouge2", "f1", or a function of (candidates,

@@ -1,4 +1,4 @@
-"""What a search considered, step by step, in one format for every strategy (M7).
+"""What a search considered, step by step, in one format for every strategy.
 
 A search that is given a trace tells it, in this order:
 

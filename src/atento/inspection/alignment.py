@@ -1,4 +1,4 @@
-"""Word alignment read from attention, and how far it is from the right one (spec B14)."""
+"""Word alignment read from attention, and how far it is from the right one (docs/notes.md#b14)."""
 
 from collections.abc import Sequence, Set
 from typing import TypeVar
@@ -30,7 +30,7 @@ def strongest_sources(weights: Matrix, rows: Sequence[Group], columns: Sequence[
 
 
 def alignment_error_rate(predicted: Set[Link], gold: Set[Link], possible: Set[Link] | None = None) -> float:
-    """Alignment error rate, 0 (right) to 1: 1 - (|A∩S| + |A∩P|) / (|A| + |S|), Och & Ney 2003 (spec B14).
+    """Alignment error rate, 0 (right) to 1: 1 - (|A∩S| + |A∩P|) / (|A| + |S|), Och & Ney 2003 (docs/notes.md#b14).
 
     `predicted` (A) and `gold` (S, the sure links) are sets of (source, target) pairs; `possible` adds to the sure
     links those that are neither asked for nor wrong (P holds S). Without it every gold link is sure, and the rate

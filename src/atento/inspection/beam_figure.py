@@ -1,4 +1,7 @@
-"""Searches as trees: what was weighed at each step and why it was dropped, and where strategies part ways (J7, M7)."""
+"""Searches as trees: what was weighed at each step and why it was dropped, and where strategies part ways.
+
+See docs/notes.md#j7.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -87,7 +90,9 @@ def beam_svg(run: Run, row: int = 0, *, name: Callable[[int], str] = str, title:
 
 
 def outputs_svg(runs: Sequence[Run], row: int = 0, *, name: Callable[[int], str] = str, title: str = "") -> str:
-    """What several searches wrote for one sentence, as one tree: a line a strategy, from word to word (J7).
+    """What several searches wrote for one sentence, as one tree: a line a strategy, from word to word.
+
+    See docs/notes.md#j7.
 
     At the end of each stands its log-probability. Raises UsageError for a sentence that a run does not have.
     """

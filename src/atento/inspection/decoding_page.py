@@ -1,4 +1,4 @@
-"""Searches as one web page: replayed step by step, side by side, standalone and offline (M7)."""
+"""Searches as one web page: replayed step by step, side by side, standalone and offline."""
 
 from collections.abc import Callable
 from html import escape

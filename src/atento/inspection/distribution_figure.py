@@ -1,4 +1,4 @@
-"""Next-token distributions as bars, most probable first, with what a filter keeps of each (J6, H3 to H5)."""
+"""Next-token distributions as bars, most probable first, with what a filter keeps of each (docs/notes.md#j6)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -179,7 +179,9 @@ def attention_png(
 
 
 def mask_text(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> str:
-    """A boolean mask (T,S) as lines of text, 1 = may attend: `1 1 1 0`; with the tokens beside, if given (A7, L2).
+    """A boolean mask (T,S) as lines of text, 1 = may attend: `1 1 1 0`; with the tokens beside, if given.
+
+    See docs/notes.md#a7, #l2.
 
     Dimensions of one before the last two are dropped, so `mask.dense(4, 4)` goes in as it is. Raises UsageError
     where the matrix is not boolean and two-dimensional, or the labels are not as many as rows and columns.

@@ -1,4 +1,4 @@
-"""What each head does, in a few numbers: how spread, how far, how much on special tokens (spec A15)."""
+"""What each head does, in a few numbers: how spread, how far, how much on special tokens (docs/notes.md#a15)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,7 @@
-"""A mask as a picture: one square a pair of positions, filled where the query may attend to the key (A7, A16)."""
+"""A mask as a picture: one square a pair of positions, filled where the query may attend to the key.
+
+See docs/notes.md#a7, #a16.
+"""
 
 from collections.abc import Sequence
 from html import escape

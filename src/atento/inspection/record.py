@@ -57,7 +57,7 @@ class WordWeights:
 
 @dataclass(frozen=True, eq=False)
 class AttentionRecord:
-    """Attention weights of one text (spec A9, A11, A15).
+    """Attention weights of one text (docs/notes.md#a9, #a11, #a15).
 
     `tokens` are what the network read, in an encoder-decoder on the target side; `source_tokens` its source, empty
     elsewhere. Give tokens as they should be seen: byte-level pieces turned back into text. `words` gives each token
@@ -163,7 +163,7 @@ class AttentionRecord:
         return self.kinds[kind]
 
     def weights(self, layer: int, head: Head, kind: str | None = None) -> Matrix:
-        """(rows, columns) float32 of one layer and one head, or of the mean or max over its heads (spec A11).
+        """(rows, columns) float32 of one layer and one head, or of the mean or max over its heads (docs/notes.md#a11).
 
         Layers and heads count from 0, -1 is the last. Raises UsageError naming the range where there is none such.
         """
@@ -184,7 +184,9 @@ class AttentionRecord:
         return WordWeights(merge_words(self.weights(layer, head, kind), rows, columns), rows, columns)
 
     def alignment(self, layer: int = -1, head: Head | None = None) -> list[tuple[int, int, float]]:
-        """(source word, target word, weight) of each target word's strongest source, by cross-attention (spec B14).
+        """(source word, target word, weight) of each target word's strongest source, by cross-attention.
+
+        See docs/notes.md#b14.
 
         Words are the indices in `source_words` and `output_words` (`words` where nothing is said of the output);
         `head` None is the mean over heads. Raises UsageError where there is no cross-attention.
@@ -193,7 +195,7 @@ class AttentionRecord:
         return strongest_sources(merged.weights, merged.rows, merged.columns)
 
     def report(self, kind: str | None = None) -> list[HeadReport]:
-        """What each head does in a few numbers, layer by layer (spec A15)."""
+        """What each head does in a few numbers, layer by layer (docs/notes.md#a15)."""
         kind = self.default_kind if kind is None else kind
         layers, special = self.layers(kind), self.sides(kind)[1].special
         return [

@@ -1,1 +1,1 @@
-"""The position laboratory: small networks that differ only in their position scheme, and what they answer (M5)."""
+"""The position laboratory: small networks that differ only in their position scheme, and what they answer."""

@@ -56,7 +56,7 @@ def language_model(numbers: Numbers, voice: Voice) -> str:
 
 
 def invariance(numbers: Numbers, voice: Voice) -> str:
-    """The comparison's row on translation invariance (B8)."""
+    """The comparison's row on translation invariance (docs/notes.md#b8)."""
     kinds: dict[bool, list[str]] = {True: [], False: []}
     for scheme in numbers.schemes("pairs"):
         change = numbers.mean("pairs", scheme, "shift by position")
@@ -74,7 +74,7 @@ def invariance(numbers: Numbers, voice: Voice) -> str:
 
 
 def cost(numbers: Numbers, voice: Voice) -> str:
-    """Relative positions, question 1 (B10)."""
+    """Relative positions, question 1 (docs/notes.md#b10)."""
     schemes = numbers.schemes("cost", RELATIVE)
 
     def span(name: str) -> str:
@@ -109,7 +109,7 @@ def cost(numbers: Numbers, voice: Voice) -> str:
 
 
 def alignment(numbers: Numbers, voice: Voice) -> str:
-    """Relative positions, question 2 (B14); hybrids, where measured, against the better of the two."""
+    """Relative positions, question 2 (docs/notes.md#b14); hybrids, where measured, against the better of the two."""
     name = f"alignment error {numbers.length}"
 
     def best(among: Sequence[str]) -> str:
@@ -175,7 +175,7 @@ def experiment(numbers: Numbers, voice: Voice) -> str:
 
 
 def interpretability(numbers: Numbers, voice: Voice) -> str:
-    """Advanced question 2 (B13)."""
+    """Advanced question 2 (docs/notes.md#b13)."""
     found = [(numbers.mean("echo", one, "position share"), one) for one in numbers.schemes("echo") if one != "none"]
     listed = voice.series(f"{voice.scheme(one)} {voice.percent(share)}" for share, one in sorted(found, reverse=True))
     return voice.say(
@@ -187,7 +187,7 @@ def interpretability(numbers: Numbers, voice: Voice) -> str:
 
 
 def hybrid(numbers: Numbers, voice: Voice) -> str:
-    """Advanced question 3 (B7)."""
+    """Advanced question 3 (docs/notes.md#b7)."""
     far = f"accuracy {8 * numbers.length}"
     parts = []
     for scheme in numbers.schemes("echo", HYBRID):
@@ -217,7 +217,7 @@ def hybrid(numbers: Numbers, voice: Voice) -> str:
 
 
 def learned_table(numbers: Numbers, voice: Voice) -> str:
-    """What the notes leave out: learned tables, and how little their late positions are trained (B3)."""
+    """What the notes leave out: learned tables, and how little their late positions are trained (docs/notes.md#b3)."""
     name = ("table", "learned")
     first, last = (numbers.mean(*name, f"updates {which}") for which in ("first", "last"))
     begin, end = (numbers.mean(*name, f"change {which}") for which in ("first", "last"))

@@ -1,4 +1,4 @@
-"""What position schemes cost: parameters, products, time and memory (B10)."""
+"""What position schemes cost: parameters, products, time and memory (docs/notes.md#b10)."""
 
 import time
 import weakref
@@ -21,7 +21,7 @@ from atento.networks import parameter_count
 
 
 def measure_cost(size: Size, device: str, schemes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """B10: parameters, products, time and memory of each scheme, in turns, so that a busy machine slows all alike."""
+    """Parameters, products, time and memory of each scheme, in turns, so that a busy machine slows all alike."""
     generator = torch.Generator().manual_seed(1)
     vocab_size = TASKS["echo"].vocab_size()
     ids = torch.randint(vocab_size, (8, size.cost_length), generator=generator).to(device)

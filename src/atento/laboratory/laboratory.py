@@ -1,7 +1,7 @@
-"""The position laboratory: small networks that differ in their position scheme alone, trained and measured (M5).
+"""The position laboratory: small networks that differ in their position scheme alone, trained and measured.
 
-Length generalisation (B9), translation invariance (B8), cost (B10), what scores are made of (B13), alignment under
-re-ordering (B14), how often a learned table is trained (B3); then the notes' questions answered from the numbers.
+Length generalisation, translation invariance, cost, what scores are made of, alignment under re-ordering, how often a
+learned table is trained; then the notes' questions answered from the numbers. See docs/notes.md#b8 to #b14.
 """
 
 from collections import defaultdict
@@ -182,7 +182,7 @@ def _tried(job: Job, network: PositionNetwork, length: int) -> tuple[float, floa
 
 @torch.inference_mode()
 def _shifted(network: PositionNetwork, size: Size, device: str) -> dict[str, float]:
-    """B8: how much a span's vectors change when it moves, against their norm, within the trained length.
+    """How much a span's vectors change when it moves, against their norm, within the trained length.
 
     "by position": the span alone, numbered from 0 and from L/2. "in filler": in a text of one letter, from L/8 and
     from 5L/8; there the filler before and after it changes sides too.
@@ -206,7 +206,7 @@ def relative_change(before: Tensor, after: Tensor) -> float:
 
 
 def _position_share(network: PositionNetwork, size: Size, device: str) -> float:
-    """B13: of how much the parts of the first layer's scores vary over the keys a query sees, the share of position.
+    """Of how much the parts of the first layer's scores vary over the keys a query sees, the share of position.
 
     What is the same for all keys of a query changes no weight and does not count.
     """
@@ -235,7 +235,7 @@ def _gates(network: PositionNetwork) -> dict[str, float]:
 
 
 def _run_reorder(job: Job) -> dict[str, Any]:
-    """B14: how far the strongest source of each target word, by cross-attention, is from the right one."""
+    """How far the strongest source of each target word, by cross-attention, is from the right one."""
     size = job.size
     network = translator(job.scheme, size, job.seed).to(job.device)
     generator = torch.Generator().manual_seed(job.seed)
@@ -274,7 +274,7 @@ def links(sources: Tensor) -> set[tuple[int, int, int]]:
 
 
 def _run_table(job: Job) -> dict[str, Any]:
-    """B3: how often each row of a learned table gets a gradient from sentences of natural lengths, and how far it goes.
+    """How often each row of a learned table gets a gradient from sentences of natural lengths, and how far it goes.
 
     Without weight decay, so that a row which no sentence reaches stays as it was drawn.
     """

@@ -1,4 +1,4 @@
-"""Scores of words in common: token F1, and the notes' F1 that joins BLEU and ROUGE (spec row I3)."""
+"""Scores of words in common: token F1, and the notes' F1 that joins BLEU and ROUGE (docs/notes.md#i3)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -45,8 +45,8 @@ def f1_bleu_rouge(
 ) -> Score:
     """F1 (BLEU, ROUGE), 0-100: 2BR / (B + R) of corpus BLEU and mean ROUGE-1 recall; 0 where both are 0.
 
-    The notes' own definition (spec error 43): BLEU stands for precision though it is a geometric mean with a penalty,
-    so this is neither an F-score of one count nor token F1.
+    The notes' own definition (error 43, docs/notes.md#i3): BLEU stands for precision though it is a geometric mean with
+    a penalty, so this is neither an F-score of one count nor token F1.
 
     Args:
         predictions: one a text.

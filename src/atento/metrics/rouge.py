@@ -1,4 +1,4 @@
-"""ROUGE-1, -2, -L and -Lsum with precision, recall and F; words are found in any script (spec row I2)."""
+"""ROUGE-1, -2, -L and -Lsum with precision, recall and F; words are found in any script (docs/notes.md#i2)."""
 
 import unicodedata
 from collections import Counter

@@ -22,7 +22,7 @@ def bleu(
     smooth: str = "exp",
     max_order: int = 4,
 ) -> Score:
-    """Corpus BLEU, 0-100: clipped n-gram precisions, their geometric mean, a penalty for brevity (spec row I1).
+    """Corpus BLEU, 0-100: clipped n-gram precisions, their geometric mean, a penalty for brevity (docs/notes.md#i1).
 
     Args:
         predictions: one a sentence.

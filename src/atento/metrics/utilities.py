@@ -1,7 +1,7 @@
 """Utilities for minimum Bayes risk: N candidates against M pieces of evidence at once, as matrices (N,M) in 0-1.
 
 The candidate stands in the place of the hypothesis, the evidence in that of the reference: BLEU and chrF are not the
-same the other way round (spec error 40). Each text is taken apart once, however many it is compared with.
+same the other way round (error 40, docs/notes.md#h10). Each text is taken apart once, however many it is compared with.
 """
 
 from collections.abc import Callable, Sequence

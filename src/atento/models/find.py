@@ -308,7 +308,10 @@ def fine_tuned(start: FoundModel, wanted: NetworkConfig, tokenizer: Tokenizer) -
 
 @torch.no_grad()
 def lengthened(start: FoundModel, network: nn.Module, wanted: NetworkConfig) -> FoundModel:
-    """The model with its learned position tables as long as the network's (B2), as the recipe's `longer` says."""
+    """The model with its learned position tables as long as the network's, as the recipe's `longer` says.
+
+    See docs/notes.md#b2.
+    """
     how = next((scheme.longer for scheme in wanted.schemes if scheme.kind == "learned"), "grown")
     weights = dict(start.weights)
     for name, part in network.named_modules():

@@ -1,4 +1,7 @@
-"""The weights of a model folder: their types, and one file or several shards with an index, read and written (F5)."""
+"""The weights of a model folder: their types, and one file or several shards with an index, read and written.
+
+See docs/notes.md#f5.
+"""
 
 import json
 import logging
@@ -43,7 +46,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder, from one file or from shards, in memory of their own.
 
     Not mapped from the file: there tensors stand at any byte, and some processors round products of such tensors
-    otherwise (W13).
+    otherwise.
 
     Raises:
         ModelError: no weights there. CheckpointError: a damaged file, or one with a number that is not finite.

@@ -1,4 +1,7 @@
-"""Word vectors from a fixed window: CBOW and skip-gram, by negative sampling or the whole softmax (C15, E9)."""
+"""Word vectors from a fixed window: CBOW and skip-gram, by negative sampling or the whole softmax.
+
+See docs/notes.md#c15, #e9.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +18,7 @@ from atento.networks.output import Output
 
 
 class CBOW(nn.Module):
-    """Two vectors a word, one as it is read and one as it is guessed (Mikolov et al. 2013; C15).
+    """Two vectors a word, one as it is read and one as it is guessed (Mikolov et al. 2013; docs/notes.md#c15).
 
     CBOW guesses a word from the mean of the vectors around it, skip-gram each word around it from its own vector. The
     gradient of the mean is the true one: a neighbour's share is 1/n. (The published program gives each the whole.)
@@ -81,7 +84,9 @@ class CBOW(nn.Module):
     def loss(
         self, centre: Tensor, context: Tensor, negatives: Tensor | None = None, random: Randomness | None = None
     ) -> tuple[Tensor, int]:
-        """The summed loss in nats and its real targets, over windows with at least one neighbour each (E9).
+        """The summed loss in nats and its real targets, over windows with at least one neighbour each.
+
+        See docs/notes.md#e9.
 
         With negatives, -log σ(u·v) - Σ_k log σ(-u·v_k) for each target (Mikolov et al. 2013b, equation 4), a drawn word
         that is the target itself left out; without, -log softmax(u V)_target.
@@ -154,7 +159,7 @@ class TrainedVectors:
 def train_vectors(
     sentences: Sentences, config: NetworkConfig, seed: int, *, epochs: int = 10, learning_rate: float = 0.02
 ) -> TrainedVectors:
-    """Word vectors from text, on the CPU; small enough to read beside the notes (C15).
+    """Word vectors from text, on the CPU; small enough to read beside the notes (docs/notes.md#c15).
 
     Adam, its rate falling in a straight line; the same text, configuration and seed give the same vectors.
 

@@ -1,4 +1,4 @@
-"""What is read off an encoder: vocabulary, classes, tags, spans, the next sentence, a number (E2, E4, E5, G1 to G5)."""
+"""What is read off an encoder: vocabulary, classes, tags, spans, the next sentence, a number (docs/notes.md#e2)."""
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +40,10 @@ def mean_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
 
 
 class MaskedLanguageHead(nn.Module):
-    """norm(act(W x + b)), then the embedding's matrix and a bias: what a hidden token was (Devlin et al. 2019; E3)."""
+    """norm(act(W x + b)), then the embedding's matrix and a bias: what a hidden token was (Devlin et al. 2019).
+
+    See docs/notes.md#e3.
+    """
 
     def __init__(self, config: NetworkConfig, head: HeadConfig) -> None:
         super().__init__()
@@ -61,7 +64,10 @@ class MaskedLanguageHead(nn.Module):
 
 
 class SpanBoundaryHead(nn.Module):
-    """A hidden token from the two tokens beside its span and its place in it (Joshi et al. 2020, 3.2; E5)."""
+    """A hidden token from the two tokens beside its span and its place in it (Joshi et al. 2020, 3.2).
+
+    See docs/notes.md#e5.
+    """
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()

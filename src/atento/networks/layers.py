@@ -34,12 +34,14 @@ class RMSNorm(nn.Module):
 
 
 def make_norm(kind: str, d_model: int, eps: float) -> nn.Module:
-    """The norm of that kind, "layer" or "rms" (C1)."""
+    """The norm of that kind, "layer" or "rms" (docs/notes.md#c1)."""
     return nn.LayerNorm(d_model, eps=eps) if kind == "layer" else RMSNorm(d_model, eps=eps)
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2 at every position alike (Vaswani et al. 2017, 3.3; C2), with other activations.
+    """max(0, x W1 + b1) W2 + b2 at every position alike (Vaswani et al. 2017, 3.3), with other activations.
+
+    See docs/notes.md#c2.
 
     `gated`: act(x W1) ⊙ (x W3) W2 (Shazeer 2020; T5 1.1, Llama); W1 and W3 stand in one matrix, W1 first.
     """
@@ -75,7 +77,10 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """Wires a sublayer into the stream (C1): post-norm, norm(x + f(x)), as in the paper; pre-norm, x + f(norm(x))."""
+    """Wires a sublayer into the stream: post-norm, norm(x + f(x)), as in the paper; pre-norm, x + f(norm(x)).
+
+    See docs/notes.md#c1.
+    """
 
     def __init__(self, norm: nn.Module, *, place: str, dropout: float) -> None:
         super().__init__()
@@ -98,7 +103,10 @@ class Residual(nn.Module):
 
 
 class TokenEmbedding(nn.Module):
-    """ids -> vectors, times √D where the paper scales them; its weight may also be the output matrix (C4, C5)."""
+    """ids -> vectors, times √D where the paper scales them; its weight may also be the output matrix.
+
+    See docs/notes.md#c4, #c5.
+    """
 
     def __init__(self, vocab_size: int, d_model: int, *, scale: bool = True) -> None:
         super().__init__()
@@ -112,7 +120,9 @@ class TokenEmbedding(nn.Module):
 
 
 class OutputLayer(nn.Module):
-    """hidden -> logits over the vocabulary (C5): by a matrix of its own, or by the embedding's, with an optional bias.
+    """hidden -> logits over the vocabulary: by a matrix of its own, or by the embedding's, with an optional bias.
+
+    See docs/notes.md#c5.
 
     `scale` multiplies the hidden vectors first, as T5 does where the matrix is the embedding's.
     """

@@ -1,4 +1,7 @@
-"""What a run's training left of its learned tables of positions: updates, tokens, norm and movement a position (B3)."""
+"""What a run's training left of its learned tables of positions: updates, tokens, norm and movement a position.
+
+See docs/notes.md#b3.
+"""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

@@ -71,7 +71,7 @@ def save_checkpoint(
     extra: Mapping[str, bytes] | None = None,
     run_id: str = "",
 ) -> Path:
-    """Write `folder/step-00000500/` so that at every instant the old state or the new one can be loaded (R2, R5).
+    """Write `folder/step-00000500/` so that at every instant the old state or the new one can be loaded.
 
     Everything goes into `.tmp-<step>-<uuid>` beside it, each file is fsynced, then the manifest, then the directory;
     one rename commits, and the parent is fsynced. A checkpoint of the same step is replaced only then.

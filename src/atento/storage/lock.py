@@ -17,7 +17,7 @@ _held: set[int] = set()  # descriptors of the locks of this process, for its for
 
 
 class RunLock:
-    """Holds a run folder for this process, as a context manager; a second trainer is refused, the owner named (R8).
+    """Holds a run folder for this process, as a context manager; a second trainer is refused, the owner named.
 
     The lock is `flock` on `folder/.lock`, so a killed owner leaves nothing to clear away; the file only says who.
     """

@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 def retain(folder: Path, keep: int, protect: Collection[int] = frozenset(), *, run_id: str | None = None) -> list[int]:
-    """Delete checkpoints beyond the `keep` newest of one run; the steps deleted, oldest first (R6).
+    """Delete checkpoints beyond the `keep` newest of one run; the steps deleted, oldest first.
 
     The newest that verifies, the best that verifies, the steps of `protect` and what is being read are never deleted,
     so up to `keep` + 1 + len(protect) stay. Order is that of the manifests' steps; names and times decide nothing.

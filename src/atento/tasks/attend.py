@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @torch.inference_mode()
 def attention_record(model: Model, text: str, target: str | None) -> AttentionRecord:
-    """Runs the pair once with gold prefixes, every layer and head observed (A11).
+    """Runs the pair once with gold prefixes, every layer and head observed (docs/notes.md#a11).
 
     The decoder reads `tokens` (<s> y1 ... yn) and writes `output_tokens` (y1 ... yn </s>): row t of "decoder" and
     "cross" is where the network looks when it writes the t-th of these.

@@ -1,4 +1,4 @@
-"""Texts as vectors: hidden vectors of any layer, pooled over each text's tokens (G8)."""
+"""Texts as vectors: hidden vectors of any layer, pooled over each text's tokens (docs/notes.md#g8)."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""What a model thinks of a given output: its log-probability token by token (H11)."""
+"""What a model thinks of a given output: its log-probability token by token (docs/notes.md#h11)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

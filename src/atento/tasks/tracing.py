@@ -1,4 +1,4 @@
-"""How the outputs of one text were searched for: written by a model as always, with the trace of the search (M7)."""
+"""How the outputs of one text were searched for: written by a model as always, with the trace of the search."""
 
 from __future__ import annotations
 

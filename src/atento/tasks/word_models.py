@@ -1,4 +1,7 @@
-"""Models that read words and not pieces: published ELMo folders and word2vec files, loaded and used (C14, C15, G8)."""
+"""Models that read words and not pieces: published ELMo folders and word2vec files, loaded and used.
+
+See docs/notes.md#c14, #c15, #g8.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

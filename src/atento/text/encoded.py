@@ -1,4 +1,4 @@
-"""A text as ids with the place of each in it (spec row D4)."""
+"""A text as ids with the place of each in it (docs/notes.md#d4)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""A tokenizer's files as `transformers` reads them, so that its stock entry points cut text as we do (spec row D5)."""
+"""A tokenizer's files as `transformers` reads them, so that its stock entry points cut text as we do.
+
+See docs/notes.md#d5.
+"""
 
 import json
 from collections.abc import Mapping

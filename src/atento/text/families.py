@@ -1,7 +1,7 @@
 """How the families of released models cut text, each put together from its own files as the library runs it.
 
 BERT's WordPiece, the byte-level BPE of GPT-2 and RoBERTa, GPT-1's lower-cased BPE, and the SentencePiece models of T5,
-XLM-R and Llama (spec rows D1, D2).
+XLM-R and Llama (docs/notes.md#d1, #d2).
 """
 
 import hashlib

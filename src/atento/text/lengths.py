@@ -1,4 +1,4 @@
-"""Sequences made to fit: two texts cut to a length, a batch padded to its longest (spec row D6)."""
+"""Sequences made to fit: two texts cut to a length, a batch padded to its longest (docs/notes.md#d6)."""
 
 from collections.abc import Sequence
 from typing import Literal

@@ -70,7 +70,7 @@ def library_normalizer(lowercase: bool) -> normalizers.Normalizer:
 
 
 def normalize_with_spans(text: str, lowercase: bool = False) -> Normalized:
-    """The rule again, character by character, keeping where each came from (spec row D4); time is linear.
+    """The rule again, character by character, keeping where each came from (docs/notes.md#d4); time is linear.
 
     Where NFC or lower case changes a character with its marks, every result character carries the span of the whole
     group, so a span never cuts a letter from its accent.

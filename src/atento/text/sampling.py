@@ -24,7 +24,7 @@ class Sampler:
 
     - bpe: each possible merge is passed over with probability `rate` (BPE-dropout, Provilkov et al. 2020);
     - unigram: with probability `rate` a word's segmentation is drawn from all of them, with probability proportional to
-      P(segmentation) ** alpha (Kudo 2018; spec row D2); rate 1 is subword regularisation as published;
+      P(segmentation) ** alpha (Kudo 2018; docs/notes.md#d2); rate 1 is subword regularisation as published;
     - wordpiece: each longest match is passed over with probability `rate` (MaxMatch-Dropout, Hiraoka 2022).
     """
 

@@ -11,7 +11,7 @@ STANDARD = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>", "mask":
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Which id plays which role (spec row D5).
+    """Which id plays which role (docs/notes.md#d5).
 
     `roles` maps a role (pad, unk, bos, eos, mask) to its string, `ids` every special string to its id; strings in
     `ids` that have no role (T5 sentinels, language tags) are asked for by their own string.
@@ -64,5 +64,5 @@ def standard_specials(extra: Iterable[str] = ()) -> SpecialTokens:
 
 
 def sentinels(n: int) -> tuple[str, ...]:
-    """The strings of `n` sentinels, `<extra_id_0>` first (Raffel et al. 2020; spec rows D5 and E3)."""
+    """The strings of `n` sentinels, `<extra_id_0>` first (Raffel et al. 2020; docs/notes.md#d5, #e3)."""
     return tuple(f"<extra_id_{i}>" for i in range(n))

@@ -1,4 +1,7 @@
-"""Where a model wants its special tokens around one text or two: `[CLS] a [SEP] b [SEP]` and its kin (spec row D5)."""
+"""Where a model wants its special tokens around one text or two: `[CLS] a [SEP] b [SEP]` and its kin.
+
+See docs/notes.md#d5.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -29,7 +29,7 @@ class Tokenizer:
     Every text is normalised first (`atento.text.normalization` states the rule; a released model has its own). `decode`
     gives back exactly the normalised text for unigram, bpe and byte, and for character where no letter is unknown; word
     and wordpiece do not store spaces, so they are put by rule. User text never makes a special id, except `unk` where
-    the kind knows no other way (spec error 12), and the mask in `encode_with_mask`.
+    the kind knows no other way (error 12 of the notes), and the mask in `encode_with_mask`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Tokenizer:
 
         Args:
             kind: the kind; WordPiece marks pieces inside a word by `##`, unigram and bpe write a space as `▁`.
-            pieces: the vocabulary (spec row D3: the notes' two vocabularies).
+            pieces: the vocabulary (the notes' two: docs/notes.md#d3).
             scores: unigram: one log-probability a piece.
             merges: bpe: the pairs to join, first the first.
             lowercase: whether text is lower-cased.
@@ -193,7 +193,10 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides ids and text: equal for equal tokenizers, kept by `save` and `load` (row D5)."""
+        """SHA-256 of all that decides ids and text: equal for equal tokenizers, kept by `save` and `load`.
+
+        See docs/notes.md#d5.
+        """
         content = [self._data, self.kind, self.lowercase, self.specials.roles, self.specials.ids]
         canonical = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
@@ -267,7 +270,9 @@ class Tokenizer:
     def with_specials(
         self, ids: Sequence[int], pair: Sequence[int] | None = None, *, template: str | None = None
     ) -> tuple[list[int], list[int]]:
-        """One text or two with the special tokens the model wants around them, and the segment of each id (row D5).
+        """One text or two with the special tokens the model wants around them, and the segment of each id.
+
+        See docs/notes.md#d5.
 
         Tokenizers that we trained add none unless a template is named.
 
@@ -294,7 +299,9 @@ class Tokenizer:
         return self._template if name is None else template_named(name, roles)
 
     def encode_with_offsets(self, text: str) -> Encoded:
-        """The ids of one text with the place of each in it, exact where normalisation changes lengths too (row D4).
+        """The ids of one text with the place of each in it, exact where normalisation changes lengths too.
+
+        See docs/notes.md#d4.
 
         Raises:
             TokenizerError: the text is not Unicode.
@@ -375,7 +382,7 @@ class Tokenizer:
         return found
 
     def words(self, ids: Iterable[int]) -> Words:
-        """Subwords grouped into words, from the ids alone (spec rows D4, E2); an unknown piece reads U+FFFD."""
+        """Subwords grouped into words, from the ids alone (docs/notes.md#d4, #e2); an unknown piece reads U+FFFD."""
         return spelled_words(None if i in self._hidden else self._spelling(i) for i in self._checked(ids))
 
     def _checked(self, ids: Iterable[int]) -> list[int]:

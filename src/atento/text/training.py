@@ -46,7 +46,7 @@ class TokenizerSettings(Protocol):
 def train_tokenizer(
     config: TokenizerSettings, texts: Iterable[str], *, extra_specials: Iterable[str] = ()
 ) -> Tokenizer:
-    """Trains a tokenizer on lines of text (spec rows D1, D2, D3, D5).
+    """Trains a tokenizer on lines of text (docs/notes.md#d1, #d2, #d3, #d5).
 
     Args:
         config: kind, `vocab_size` (special tokens and byte pieces included; for word, character and byte it is a limit)

@@ -57,7 +57,9 @@ class Vectors:
         return vector
 
     def neighbours(self, word: str, top: int = 10) -> list[tuple[str, float]]:
-        """The `top` words whose vectors point most nearly the same way, with the cosine, best first (C15).
+        """The `top` words whose vectors point most nearly the same way, with the cosine, best first.
+
+        See docs/notes.md#c15.
 
         The word itself is left out; words alike come in the order of the vocabulary.
 

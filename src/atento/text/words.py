@@ -1,4 +1,7 @@
-"""Words: where they stand in a text, which subword belongs to which, and labels carried over and back (spec row D4)."""
+"""Words: where they stand in a text, which subword belongs to which, and labels carried over and back.
+
+See docs/notes.md#d4.
+"""
 
 import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
@@ -22,7 +25,10 @@ class Words:
     words: list[str]
 
     def tokens(self, word: int) -> list[int]:
-        """The positions of the tokens that make up that word: what whole-word masking takes together (spec row E2)."""
+        """The positions of the tokens that make up that word: what whole-word masking takes together.
+
+        See docs/notes.md#e2.
+        """
         return [i for i, w in enumerate(self.index) if w == word]
 
 

@@ -212,7 +212,7 @@ def save(run: Run) -> Path:
 def complete_save(run: Run) -> None:
     """What follows a checkpoint: its event, and the old checkpoints beyond `keep` go.
 
-    Called again when a run goes on from a checkpoint, it makes up for what a kill cut off (R2).
+    Called again when a run goes on from a checkpoint, it makes up for what a kill cut off.
 
     Raises:
         CheckpointError: the system does not let us read.

@@ -26,7 +26,7 @@ def plain_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """The equation: (1-ε)·(-log p_y) + ε·mean_v(-log p_v), summed, and the part without smoothing.
 
-    hidden (N,D), weight (V,D), targets (N,), bias (V,) -> (loss, nll), scalars in nats (Szegedy et al. 2016; E8).
+    hidden (N,D), weight (V,D), targets (N,), bias (V,) -> (loss, nll), scalars in nats (Szegedy et al. 2016).
     """
     logits = _exact(F.linear(hidden, weight, bias))
     log_probs = torch.log_softmax(logits, dim=-1)  # (N,V)

@@ -35,7 +35,10 @@ Objective = Callable[[Any, Any, float, Randomness | None], tuple[Tensor, Tensor]
 def seq2seq_loss(
     network: Seq2Seq, batch: Seq2SeqBatch, smoothing: float, random: Randomness | None
 ) -> tuple[Tensor, Tensor]:
-    """Teacher forcing (F1): -Σ log p(y_t | y_<t, x) over real targets, smoothed, and the plain sum beside it (E8)."""
+    """Teacher forcing: -Σ log p(y_t | y_<t, x) over real targets, smoothed, and the plain sum beside it.
+
+    See docs/notes.md#e8.
+    """
     output = network(
         batch.source,
         batch.target_input,
@@ -49,7 +52,9 @@ def seq2seq_loss(
 def causal_loss(
     network: Decoder | RecurrentLM, batch: TextBatch, smoothing: float, random: Randomness | None
 ) -> tuple[Tensor, Tensor]:
-    """-Σ log p(w_t+1 | w_≤t) over real targets (E1). Padding stands behind, where nobody looks, so none is masked.
+    """-Σ log p(w_t+1 | w_≤t) over real targets. Padding stands behind, where nobody looks, so none is masked.
+
+    See docs/notes.md#e1.
 
     Of a row that holds several documents, each sees itself alone, its positions counted from 0.
     """
@@ -63,7 +68,7 @@ def causal_loss(
 def prefix_loss(
     network: Decoder, batch: TextBatch, smoothing: float, random: Randomness | None
 ) -> tuple[Tensor, Tensor]:
-    """-Σ log p(target | prefix) over the target alone (Raffel et al. 2020; C10, E7).
+    """-Σ log p(target | prefix) over the target alone (Raffel et al. 2020; docs/notes.md#c10, #e7).
 
     Each row is a prefix and its target, one behind the other; labels are -1 over the prefix but for its last token,
     from which the target's first is guessed. The prefix sees all of itself, the target what stands before.
@@ -76,7 +81,10 @@ def prefix_loss(
 def masked_loss(
     network: Encoder, batch: TextBatch, smoothing: float, random: Randomness | None
 ) -> tuple[Tensor, Tensor]:
-    """-Σ log p(w_t | the text with some tokens hidden), over the chosen tokens alone; all are attended to (E3)."""
+    """-Σ log p(w_t | the text with some tokens hidden), over the chosen tokens alone; all are attended to.
+
+    See docs/notes.md#e3.
+    """
     token_mask = None if bool(batch.token_mask.all()) else batch.token_mask
     hidden = network(batch.ids, token_mask=token_mask, random=random, project=False).hidden
     head = network.heads["masked-language-model"]
@@ -91,7 +99,10 @@ def masked_loss(
 def bidirectional_loss(
     network: ELMo, batch: WordBatch, smoothing: float, random: Randomness | None
 ) -> tuple[Tensor, Tensor]:
-    """-Σ log p(w_t+1 | w_≤t) - Σ log p(w_t-1 | w_≥t), both directions together (E9); there is no smoothing."""
+    """-Σ log p(w_t+1 | w_≤t) - Σ log p(w_t-1 | w_≥t), both directions together; there is no smoothing.
+
+    See docs/notes.md#e9.
+    """
     total = network.loss(batch.ids, batch.words, token_mask=batch.token_mask, random=random).total
     return total, total.detach()
 
@@ -99,7 +110,7 @@ def bidirectional_loss(
 def window_loss(
     network: CBOW, batch: WindowBatch, smoothing: float, random: Randomness | None
 ) -> tuple[Tensor, Tensor]:
-    """A word from its neighbours, or they from it, as `CBOW.loss` has it (E9); there is no smoothing."""
+    """A word from its neighbours, or they from it, as `CBOW.loss` has it (docs/notes.md#e9); there is no smoothing."""
     total, _ = network.loss(batch.centre, batch.context, batch.negatives, random)
     return total, total.detach()
 
@@ -115,6 +126,6 @@ def _at_labels(
 
 
 def _with_cost(network: Any, loss: Tensor, nll: Tensor, targets: int) -> tuple[Tensor, Tensor]:
-    """What learned sparsity costs, a target (A17), with the loss; the plain sum stays as it is."""
+    """What learned sparsity costs, a target (docs/notes.md#a17), with the loss; the plain sum stays as it is."""
     cost = network.cost()
     return loss if cost is None else loss + cost * targets, nll

@@ -54,7 +54,7 @@ _SENTENCES: tuple[tuple[str, Callable[[Draft], Phrase], str], ...] = (
 
 
 def notes_sentences() -> list[Pair]:
-    """The notes' sentences as pairs (spec rows L2, L3, L6, L7); statements without a full stop, as printed there."""
+    """The notes' sentences as pairs (docs/notes.md#l2); statements without a full stop, as printed there."""
     pairs = []
     for structure, write, mark in _SENTENCES:
         draft = Draft(Random(0))

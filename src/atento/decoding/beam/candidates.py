@@ -41,7 +41,10 @@ class Proposer(Protocol):
 
 
 class Best:
-    """The continuations of the highest sums: kV of them pruned to as many as can leave k that go on (H6)."""
+    """The continuations of the highest sums: kV of them pruned to as many as can leave k that go on.
+
+    See docs/notes.md#h6.
+    """
 
     def __init__(self, count: int) -> None:
         self.count = count

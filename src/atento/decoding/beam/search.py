@@ -1,4 +1,4 @@
-"""Beam search over a step function, all sentences at once, finished ones leaving (H6, H7, H8, H9)."""
+"""Beam search over a step function, all sentences at once, finished ones leaving (docs/notes.md#h6, #h7, #h8, #h9)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

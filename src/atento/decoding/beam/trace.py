@@ -1,4 +1,4 @@
-"""What a step of beam search tells a trace: each continuation that was weighed, and why it was dropped (M7)."""
+"""What a step of beam search tells a trace: each continuation that was weighed, and why it was dropped."""
 
 import torch
 from torch import Tensor

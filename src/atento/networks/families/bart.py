@@ -1,4 +1,7 @@
-"""BART and Marian: configuration and weight table (C8, C16). Both norm after the sum; their positions differ."""
+"""BART and Marian: configuration and weight table. Both norm after the sum; their positions differ.
+
+See docs/notes.md#c8, #c16.
+"""
 
 from collections.abc import Mapping
 from functools import partial

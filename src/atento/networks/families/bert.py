@@ -1,4 +1,4 @@
-"""BERT and SpanBERT, RoBERTa and XLM-R: configuration and weight table (C6, C16)."""
+"""BERT and SpanBERT, RoBERTa and XLM-R: configuration and weight table (docs/notes.md#c6, #c16)."""
 
 from collections.abc import Mapping
 from functools import partial

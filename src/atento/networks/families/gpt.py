@@ -1,4 +1,4 @@
-"""GPT-1 and GPT-2: configuration and weight table (C9, C16). Their linear maps are stored (in, out)."""
+"""GPT-1 and GPT-2: configuration and weight table (docs/notes.md#c9, #c16). Their linear maps are stored (in, out)."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,4 +1,7 @@
-"""Llama: configuration and weight table (C16). Rotary positions over halves, shared heads, a gated feed-forward."""
+"""Llama: configuration and weight table. Rotary positions over halves, shared heads, a gated feed-forward.
+
+See docs/notes.md#c16.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""Which tensors of a file repeat another one: their values decide, whatever the configuration says (C5, C16)."""
+"""Which tensors of a file repeat another one: their values decide, whatever the configuration says.
+
+See docs/notes.md#c5, #c16.
+"""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass

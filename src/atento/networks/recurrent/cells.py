@@ -1,4 +1,7 @@
-"""Recurrent layers: the cells as equations, whole sequences by torch.nn, padding that never changes a state (C11)."""
+"""Recurrent layers: the cells as equations, whole sequences by torch.nn, padding that never changes a state.
+
+See docs/notes.md#c11.
+"""
 
 from __future__ import annotations
 

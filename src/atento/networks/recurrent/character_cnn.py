@@ -25,7 +25,9 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """Character ids -> word vectors, as the published ELMo has it (Peters et al. 2018; Kim et al. 2016; C14).
+    """Character ids -> word vectors, as the published ELMo has it (Peters et al. 2018; Kim et al. 2016).
+
+    See docs/notes.md#c14.
 
     The maximum runs over all characters of a word, its padding too: that is what the published weights were trained on.
     """

@@ -1,4 +1,6 @@
-"""ELMo: a language model in each direction out of projected LSTMs over characters, and the mix of all its layers (C14).
+"""ELMo: a language model in each direction out of projected LSTMs over characters, and the mix of all its layers.
+
+See docs/notes.md#c14.
 
 Stateless: every call begins at zero, so a sentence's vectors depend on that sentence alone. (The published programs
 carry their state from batch to batch, so theirs agree with these on a first batch.)
@@ -20,7 +22,9 @@ from atento.networks.recurrent.character_cnn import CharacterCNN
 
 
 class ProjectedLSTM(nn.Module):
-    """One layer in one direction: an LSTM with a projected output (Sak et al. 2014), cell and output bounded (C14).
+    """One layer in one direction: an LSTM with a projected output (Sak et al. 2014), cell and output bounded.
+
+    See docs/notes.md#c14.
 
     i, f, g, o = x W + b + h U;  c' = clip(σ(f) c + σ(i) tanh(g));  h' = clip(P (σ(o) tanh(c'))).
     """
@@ -103,7 +107,10 @@ class LayerMix(nn.Module):
 
 @dataclass(frozen=True)
 class BidirectionalLoss:
-    """What a bidirectional language model's loss is made of (E9): nats as sums, and the real targets they are over."""
+    """What a bidirectional language model's loss is made of: nats as sums, and the real targets they are over.
+
+    See docs/notes.md#e9.
+    """
 
     forward: Tensor
     backward: Tensor
@@ -128,7 +135,7 @@ class BidirectionalLoss:
 
 
 class ELMo(nn.Module):
-    """Embeddings from a bidirectional language model (Peters et al. 2018; C14, E9).
+    """Embeddings from a bidirectional language model (Peters et al. 2018; docs/notes.md#c14, #e9).
 
     `config.d_model` is the width K of one direction, so that hidden is 2K wide. The language model's softmax, over
     words, is shared by both directions; with `vocab_size` 0 there is none, and the network only represents.
@@ -229,7 +236,7 @@ class ELMo(nn.Module):
         token_mask: Tensor | None = None,
         random: Randomness | None = None,
     ) -> BidirectionalLoss:
-        """-Σ log p(w_t+1 | w_1..t) - Σ log p(w_t-1 | w_t..L), the two sums apart (E9).
+        """-Σ log p(w_t+1 | w_1..t) - Σ log p(w_t-1 | w_t..L), the two sums apart (docs/notes.md#e9).
 
         Args:
             ids: as for `forward`, begin and end of sentence with them.

@@ -1,4 +1,6 @@
-"""The published ELMo files, `options.json` and `weights.hdf5`, as a network of ours (Peters et al. 2018; C14).
+"""The published ELMo files, `options.json` and `weights.hdf5`, as a network of ours (Peters et al. 2018).
+
+See docs/notes.md#c14.
 
 The layout, K = projection_dim, C = dim of the cell, F = all filters:
 

@@ -1,4 +1,4 @@
-"""The recurrent language model: each token from the state of what stands before it (C17b)."""
+"""The recurrent language model: each token from the state of what stands before it (docs/notes.md#c17b)."""
 
 from __future__ import annotations
 

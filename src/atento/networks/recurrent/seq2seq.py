@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder, without and with attention (A5, A10, C11, C12, C13)."""
+"""The recurrent encoder-decoder, without and with attention (docs/notes.md#a5, #a10, #c11, #c12, #c13)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Seq2SeqState:
 
 
 class SourceAttention(nn.Module):
-    """One head: the decoder's state is the query, the encoder's states are keys and values (A10).
+    """One head: the decoder's state is the query, the encoder's states are keys and values (docs/notes.md#a10).
 
     c_i = Σ_j α_ij v_j, α = softmax over j of score(s_i, h_j). Observed as ("cross", 0).
     """
@@ -84,7 +84,9 @@ class SourceAttention(nn.Module):
 
 
 class RecurrentDecoder(nn.Module):
-    """Previous state, previous token and context in; next state and what is projected to the vocabulary out (C12).
+    """Previous state, previous token and context in; next state and what is projected to the vocabulary out.
+
+    See docs/notes.md#c12.
 
     Without attention the context is C, the source's last state, at every step (Cho et al. 2014). Additive attention
     asks with the state before the step and hands the context to the cell (Bahdanau et al. 2015). In both, the output

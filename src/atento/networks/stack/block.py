@@ -25,7 +25,10 @@ class BlockState:
 
 
 class Block(nn.Module):
-    """One layer, handed its parts. Shape in = shape out (C3); the order of the sublayers is the paper's (C7)."""
+    """One layer, handed its parts. Shape in = shape out; the order of the sublayers is the paper's (docs/notes.md#c7).
+
+    See docs/notes.md#c3.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,7 @@
-"""The decoder-only language model: GPT-1, GPT-2, Llama, prefix LM, as configurations of the one stack (C9, C10)."""
+"""The decoder-only language model: GPT-1, GPT-2, Llama, prefix LM, as configurations of the one stack.
+
+See docs/notes.md#c9, #c10.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ class Decoder(nn.Module):
         return Output(hidden, self.project(hidden) if project else None, state=state)
 
     def cost(self) -> Tensor | None:
-        """What learned sparsity asks the loss to count, nats a target; None where there is none (A17)."""
+        """What learned sparsity asks the loss to count, nats a target; None where there is none (docs/notes.md#a17)."""
         return total_cost(self)
 
     def begin(self) -> StackState:
@@ -95,6 +98,6 @@ class Decoder(nn.Module):
         return self.output.matrix(self.table)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """hidden (...,D) -> logits (...,V) (C5)."""
+        """hidden (...,D) -> logits (...,V) (docs/notes.md#c5)."""
         logits: Tensor = self.output(hidden, self.embedding)
         return logits

@@ -1,4 +1,7 @@
-"""The encoder: BERT, RoBERTa, XLM-R, SpanBERT and T5's reading half, as configurations of the one stack (C6, A6)."""
+"""The encoder: BERT, RoBERTa, XLM-R, SpanBERT and T5's reading half, as configurations of the one stack.
+
+See docs/notes.md#c6, #a6.
+"""
 
 from __future__ import annotations
 
@@ -99,5 +102,5 @@ class Encoder(nn.Module):
         return out
 
     def cost(self) -> Tensor | None:
-        """What learned sparsity asks the loss to count, nats a target; None where there is none (A17)."""
+        """What learned sparsity asks the loss to count, nats a target; None where there is none (docs/notes.md#a17)."""
         return total_cost(self)

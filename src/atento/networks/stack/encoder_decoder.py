@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer of Vaswani et al. 2017, as the one stack twice (A11, C6, C7, C8)."""
+"""The encoder-decoder Transformer of Vaswani et al. 2017, as the one stack twice (docs/notes.md#a11, #c6, #c7, #c8)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class EncoderDecoder(nn.Module):
         return Output(hidden, self.project(hidden) if project else None, encoded=encoded, state=state)
 
     def cost(self) -> Tensor | None:
-        """What learned sparsity asks the loss to count, nats a target; None where there is none (A17)."""
+        """What learned sparsity asks the loss to count, nats a target; None where there is none (docs/notes.md#a17)."""
         return total_cost(self)
 
     def begin(self) -> StackState:
@@ -128,6 +128,6 @@ class EncoderDecoder(nn.Module):
         return self.output.matrix(self.table)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """hidden (...,D) -> logits (...,V) (C5)."""
+        """hidden (...,D) -> logits (...,V) (docs/notes.md#c5)."""
         logits: Tensor = self.output(hidden, self.table)
         return logits

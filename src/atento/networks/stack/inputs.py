@@ -1,4 +1,7 @@
-"""What happens to token vectors before the first layer: positions and segments added, a norm, dropout (C4)."""
+"""What happens to token vectors before the first layer: positions and segments added, a norm, dropout.
+
+See docs/notes.md#c4.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -16,7 +16,7 @@ from atento.config.network import ADDED, NetworkConfig, PositionConfig, SparseCo
 
 
 class AddedPositions(nn.Module):
-    """The sum of the schemes that add a vector to each token, each with a learned gate if asked (B1, B2, B7)."""
+    """The sum of the schemes that add a vector to each token, each with a learned gate if asked (docs/notes.md#b1)."""
 
     def __init__(self, config: NetworkConfig, schemes: list[PositionConfig]) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class LayerPositions(nn.Module):
         return out
 
     def spans(self) -> dict[int, Mask]:
-        """What the heads of each layer have learned to see at all, where they learn that (A17)."""
+        """What the heads of each layer have learned to see at all, where they learn that (docs/notes.md#a17)."""
         found = {}
         for layer, sparse in self.sparse.items():
             if isinstance(sparse, SparseAttention) and sparse.span is not None:

@@ -42,7 +42,9 @@ def last_tokens(ids: Tensor, token_mask: Tensor | None, start_id: int) -> Tensor
 
 
 class DecoderSteps:
-    """begin (B,T) -> a state that has read all of each prompt but its last token; step -> logits (R,V) (H12).
+    """begin (B,T) -> a state that has read all of each prompt but its last token; step -> logits (R,V).
+
+    See docs/notes.md#h12.
 
     Prompts may be padded on either side; inside they are moved to end together, and each counts its own positions.
     """

@@ -103,7 +103,7 @@ def _joined(bias: Tensor, seen: Tensor | None, width: int) -> Tensor:
 
 
 class FastSteps:
-    """`begin`, `step`, `end` as the network's own steps have them, fast (H12).
+    """`begin`, `step`, `end` as the network's own steps have them, fast (docs/notes.md#h12).
 
     The weights are copied into the form that their products like best, so a network and its fast steps hold them twice.
 

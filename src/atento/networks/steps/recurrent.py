@@ -1,4 +1,4 @@
-"""The recurrent language model as a step function: the prompt once, then a token at a time (H12)."""
+"""The recurrent language model as a step function: the prompt once, then a token at a time (docs/notes.md#h12)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,10 @@ def moved_to_front(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tens
 
 
 class Seq2SeqSteps:
-    """begin (B,S) -> state of B rows; step (R,) tokens of R rows -> logits (R,V) and the state after them (H12)."""
+    """begin (B,S) -> state of B rows; step (R,) tokens of R rows -> logits (R,V) and the state after them.
+
+    See docs/notes.md#h12.
+    """
 
     def __init__(self, network: EncoderDecoder | RecurrentSeq2Seq) -> None:
         self.network = network

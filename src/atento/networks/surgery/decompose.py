@@ -1,4 +1,4 @@
-"""The scores of any self-attention layer of a network, taken apart while it runs (B13)."""
+"""The scores of any self-attention layer of a network, taken apart while it runs (docs/notes.md#b13)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Position schemes taken away, one at a time, to see what the loss says to it (B7)."""
+"""Position schemes taken away, one at a time, to see what the loss says to it (docs/notes.md#b7)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

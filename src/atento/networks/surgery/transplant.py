@@ -1,4 +1,4 @@
-"""Transplants: one trained network's weights in another network, with a load report of what was taken (M14).
+"""Transplants: one trained network's weights in another network, with a load report of what was taken.
 
 Each returns the new network, in the mode (training or not) and of the type of the old one, and its load report.
 """
