@@ -19,7 +19,7 @@ from atento.attention.positions import Learned, Rotary, Sinusoidal
 from atento.attention.relative import Gated, RelativeMatrix, Shaw
 from atento.config import presets
 from atento.data import windows
-from atento.decoding.beam.search import search as beam
+from atento.decoding.beam.search import beam
 from atento.inspection import heads
 from atento.networks import ELMo, EncoderDecoder, cbow, describe, layers
 from atento.networks.layers import FeedForward, Residual

@@ -15,7 +15,7 @@ from atento.attention.multihead import KeyValues, MultiHeadAttention
 from atento.attention.positions import Learned, Shaw, Sinusoidal, T5Bias
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.decoding import greedy
-from atento.decoding.beam.search import search as beam
+from atento.decoding.beam.search import beam
 from atento.errors import UsageError
 from atento.model import Model
 from atento.models import weight_files
