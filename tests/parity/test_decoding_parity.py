@@ -16,7 +16,7 @@ from torch import Tensor
 
 import atento
 from atento.decoding import Beam, Greedy, generate
-from atento.decoding.hypothesis import Written
+from atento.decoding.contract import Written
 from atento.networks import EncoderDecoder
 from released import saved, theirs
 

@@ -23,8 +23,8 @@ from transformers.generation.logits_process import (
 
 import atento
 from atento.decoding import Beam, Greedy, Sample, generate
+from atento.decoding.contract import Rule, Written
 from atento.decoding.filters import min_p, shaped, temperature, top_k, top_p, typical_p
-from atento.decoding.hypothesis import Rule, Written
 from atento.decoding.rules import Banned, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty
 from marian import EOS, PAD, marian_pair
 from released import saved, theirs

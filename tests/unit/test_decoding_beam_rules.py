@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.decoding import Beam, Greedy, Hypothesis, generate
-from atento.decoding import hypothesis as contracts
+from atento.decoding import contract as contracts
 from atento.decoding.beam.candidates import highest
 from atento.decoding.beam.search import beam
 from atento.decoding.greedy import best_token, greedy

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.decoding import Beam, Greedy, Sample, generate
-from atento.decoding.hypothesis import Rule, Written
+from atento.decoding.contract import Rule, Written
 from atento.decoding.rules import Banned, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty, StopStrings
 from atento.notes.checks.toys import EOS, Chain
 

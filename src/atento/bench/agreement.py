@@ -11,7 +11,7 @@ from atento.bench.decoding import PRECISIONS
 from atento.config.recipe import SourceConfig
 from atento.data.sources import read_pairs
 from atento.decoding import Beam, Greedy, generate
-from atento.decoding.hypothesis import Steps
+from atento.decoding.contract import StepFunction
 from atento.errors import CapabilityError
 from atento.metrics import METRICS
 from atento.model import load
@@ -85,7 +85,7 @@ def measure_agreement(
         }
 
 
-def search(steps: Steps, rows: Rows, strategy: Greedy | Beam) -> list[list[int]]:
+def search(steps: StepFunction, rows: Rows, strategy: Greedy | Beam) -> list[list[int]]:
     """rows of source ids -> the best output of each, with the end token where it ended."""
     found: list[list[int]] = [[] for _ in rows]
     width = strategy.width if isinstance(strategy, Beam) else 1
@@ -104,7 +104,7 @@ def search(steps: Steps, rows: Rows, strategy: Greedy | Beam) -> list[list[int]]
 
 
 @torch.inference_mode()
-def top_tokens(steps: Steps, rows: Rows, outputs: Rows) -> list[list[int]]:
+def top_tokens(steps: StepFunction, rows: Rows, outputs: Rows) -> list[list[int]]:
     """The token that stands highest at each step, where every step reads what `outputs` say was written before it."""
     found: list[list[int]] = [[] for _ in rows]
     for batch in by_length([len(row) for row in rows], _BATCH_TOKENS):

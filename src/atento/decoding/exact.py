@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.decoding.contract import Hypothesis, Request, Rule, StepFunction
 from atento.decoding.distribution import next_log_probs
 from atento.decoding.forced import Steppable, begun
 from atento.decoding.greedy import hypothesis, ruled
-from atento.decoding.hypothesis import Hypothesis, Request, Rule, Steps
 from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
 
 _TOGETHER = 16  # continuations read by the network in one step
@@ -43,7 +43,7 @@ class Exact:
 
 @torch.inference_mode()
 def exact_search(
-    network: Steppable | Steps,
+    network: Steppable | StepFunction,
     ids: Tensor,
     *,
     max_new_tokens: int,
@@ -83,10 +83,10 @@ def exact_search(
     prompts = [one.tolist() if mask is None else one[mask[0]].tolist() for one, mask in zip(ids, real)]
     found = []
     for row in range(ids.shape[0]):
-        steps, state, first = begun(network, ids[row : row + 1], real[row])
-        ends = (steps.eos_id,) if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
+        step_function, state, first = begun(network, ids[row : row + 1], real[row])
+        ends = (step_function.eos_id,) if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
         request = Request([max_new_tokens] * len(ids), min_new_tokens, ends, tuple(rules), prompts=prompts, trace=trace)
-        search = _Search(steps, row, request, length_penalty, limit)
+        search = _Search(step_function, row, request, length_penalty, limit)
         beat = None if known is None else known[row]
         if beat is not None and (beat.finished or not ends):
             search.best, search.rank = beat, beat.score
@@ -125,7 +125,7 @@ class _Read:
 class _Search:
     """The search for one row: what is still open, by its bound, and the best output so far."""
 
-    steps: Steps
+    step_function: StepFunction
     row: int
     request: Request
     penalty: float
@@ -162,15 +162,17 @@ class _Search:
 
     def _bound(self, total: float, length: int, ends: bool) -> float:
         """The most that a beginning of that sum and length may come to, if it ends with it or goes on."""
-        most, eos = self.request.most[self.row], bool(self.request.eos_ids)
-        lengths = (length,) if ends else (max(length + 1, self.request.least + 1) if eos else most, most)
-        if lengths[0] > most:
+        limit, eos = self.request.max_new_tokens[self.row], bool(self.request.eos_ids)
+        lengths = (length,) if ends else (max(length + 1, self.request.min_new_tokens + 1) if eos else limit, limit)
+        if lengths[0] > limit:
             return -inf
         return max(total / float(reached**self.penalty) for reached in lengths)
 
     def _ends(self, token: int, length: int) -> bool:
         """Whether an output of that length ends with that token: with EOS, or, where there is none, at the limit."""
-        return token in self.request.eos_ids or (not self.request.eos_ids and length == self.request.most[self.row])
+        return token in self.request.eos_ids or (
+            not self.request.eos_ids and length == self.request.max_new_tokens[self.row]
+        )
 
     def _branch(self, read: _Read, place: int, start: int) -> None:
         """The next few continuations of one beginning: those that end are weighed, the others read if they may win."""
@@ -213,7 +215,7 @@ class _Search:
         written = torch.tensor([read.ids[place]], dtype=torch.long)
         one = slice(place, place + 1)
         trace.step([self.row], written, read.log_probs[one], torch.tensor([read.totals[place]], dtype=torch.float64))
-        if self.request.rules or len(read.ids[place]) < self.request.least:
+        if self.request.rules or len(read.ids[place]) < self.request.min_new_tokens:
             trace.filter("rules", torch.empty_like(read.scores[one]).scatter_(1, read.tokens[one], read.scores[one]))
 
     def _finish(self, read: _Read, place: int, token: int, rank: float) -> None:
@@ -226,7 +228,7 @@ class _Search:
         self, ids: list[list[int]], token_scores: list[list[float]], totals: list[float], tokens: Tensor, state: Any
     ) -> _Read:
         """The network reads the last token of each of those beginnings."""
-        logits, state = self.steps.step(tokens, state)
+        logits, state = self.step_function.step(tokens, state)
         self.read += len(ids)
         log_probs = next_log_probs(logits, [self.row] * len(ids), len(ids[0])).double()
         written = torch.tensor(ids, dtype=torch.long, device=logits.device).view(len(ids), -1)

@@ -7,20 +7,20 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from atento.decoding.contract import StepFunction
 from atento.decoding.distribution import next_log_probs, no_distribution
-from atento.decoding.hypothesis import Steps
 
 
 class Steppable(Protocol):
     """A network that offers itself as a step function."""
 
-    def steps(self) -> Steps:
+    def steps(self) -> StepFunction:
         """The step function."""
 
 
 def begun(
-    network: Steppable | Steps, ids: Tensor, token_mask: Tensor | None = None, prefix_ids: Tensor | None = None
-) -> tuple[Steps, Any, Tensor]:
+    network: Steppable | StepFunction, ids: Tensor, token_mask: Tensor | None = None, prefix_ids: Tensor | None = None
+) -> tuple[StepFunction, Any, Tensor]:
     """The step function of a network, its state after ids (B,S), and what the first step reads: (B,) or (B,1+P)."""
     steps: Any = network.steps() if hasattr(network, "steps") else network
     if hasattr(steps, "first_tokens"):  # a language model goes on from its prompt
@@ -34,7 +34,7 @@ def begun(
 
 @torch.inference_mode()
 def forced_scores(
-    network: Steppable | Steps,
+    network: Steppable | StepFunction,
     ids: Tensor,
     targets: Sequence[Sequence[int]],
     *,
@@ -86,7 +86,7 @@ def forced_scores(
 
 
 def _step_by_step(
-    steps: Steps, state: Any, tokens: Tensor, wanted: list[list[int]], rows: list[int]
+    steps: StepFunction, state: Any, tokens: Tensor, wanted: list[list[int]], rows: list[int]
 ) -> list[list[float]]:
     """A token of every row at a time."""
     scores: list[list[float]] = [[] for _ in wanted]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from atento.decoding.beam.search import beam
+from atento.decoding.contract import Hypothesis, Request, Rule, StepFunction
 from atento.decoding.greedy import greedy
-from atento.decoding.hypothesis import Hypothesis, Request, Rule, Steps
 from atento.decoding.mbr import mbr
 from atento.decoding.sampling import sample
 from atento.decoding.seeds import row_seed
@@ -25,13 +25,13 @@ Stop = Callable[[list[int]], bool]
 class Steppable(Protocol):
     """A network that offers itself as a step function."""
 
-    def steps(self) -> Steps:
+    def steps(self) -> StepFunction:
         """The step function."""
 
 
 @torch.inference_mode()
 def generate(
-    network: Steppable | Steps,
+    network: Steppable | StepFunction,
     ids: Tensor,
     strategy: Strategy,
     *,

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.decoding.contract import Hypothesis, Request, StepFunction, Written
 from atento.decoding.distribution import next_log_probs
-from atento.decoding.hypothesis import Hypothesis, Request, Steps, Written
 from atento.decoding.strategies import Greedy
 from atento.decoding.trace import NOT_BEST, rule_name
 
 
-def greedy(steps: Steps, state: Any, first: Tensor, strategy: Greedy, request: Request) -> list[list[Hypothesis]]:
+def greedy(
+    step_function: StepFunction, state: Any, first: Tensor, strategy: Greedy, request: Request
+) -> list[list[Hypothesis]]:
     """first (B,) or (B,P) tokens to start from -> one hypothesis a sentence.
 
     Rules change the logits before the choice; the scores that are handed out are the model's own log-probabilities. A
@@ -25,7 +27,7 @@ def greedy(steps: Steps, state: Any, first: Tensor, strategy: Greedy, request: R
         raise ValueError("required words need a `Beam`: a single path cannot be sure to fit them in")
     count, trace, stop = first.shape[0], request.trace, request.stop
     finished, taken = [False] * count, []
-    active, tokens = [row for row in range(count) if request.most[row] > 0], first
+    active, tokens = [row for row in range(count) if request.max_new_tokens[row] > 0], first
     if len(active) < count:
         rows = torch.tensor(active, dtype=torch.long, device=first.device)
         tokens, state = tokens[rows], state.select(rows)
@@ -35,7 +37,7 @@ def greedy(steps: Steps, state: Any, first: Tensor, strategy: Greedy, request: R
         trace.begin("greedy", count)
     length = 0
     while active:
-        logits, state = steps.step(tokens, state)
+        logits, state = step_function.step(tokens, state)
         log_probs = next_log_probs(logits, active, length)  # (R,V)
         if trace is not None:
             trace.step(active, written, log_probs)
@@ -80,7 +82,7 @@ def _staying(
             continue
         if ends is not None and ends[place]:
             finished[row] = True
-        elif length < request.most[row]:
+        elif length < request.max_new_tokens[row]:
             stay.append(place)
     return stay if len(stay) < len(active) else None
 
@@ -148,7 +150,7 @@ def ruled(scores: Tensor, request: Request, rows: Sequence[int], written: Tensor
         length: t.
     """
     trace = request.trace
-    if length < request.least and request.eos_ids:
+    if length < request.min_new_tokens and request.eos_ids:
         scores = forbid(scores, request.eos_ids)
         if trace is not None:
             trace.filter("min_new_tokens", scores)

@@ -5,7 +5,7 @@ See docs/notes.md#h10.
 What it needs besides the five things every strategy gets: in place of a state, the function that makes one. Each
 strategy among the candidates and the evidence goes its own way from the beginning, so `generate` calls
 
-    mbr(steps, lambda: steps.begin(ids, token_mask), first, strategy, request)
+    mbr(step_function, lambda: step_function.begin(ids, token_mask), first, strategy, request)
 
 and `mbr` walks `beam` and `sample` itself. `request.trace` gets a run of each of them, and each row's
 `RiskMatrix` in turn under the note "risk".
@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from atento.decoding.beam.search import beam
-from atento.decoding.hypothesis import Hypothesis, Request, Steps
+from atento.decoding.contract import Hypothesis, Request, StepFunction
 from atento.decoding.risk import Choice, minimum_bayes_risk_choice
 from atento.decoding.sampling import sample
 from atento.decoding.seeds import row_seed
@@ -29,11 +29,13 @@ Begin = Callable[[], Any]
 Writers = Sample | Beam | Sequence[Sample | Beam]
 
 
-def mbr(steps: Steps, begin: Begin, first: Tensor, strategy: MBR, request: Request) -> list[list[Hypothesis]]:
+def mbr(
+    step_function: StepFunction, begin: Begin, first: Tensor, strategy: MBR, request: Request
+) -> list[list[Hypothesis]]:
     """The outputs of least expected risk under the model, each row by itself (docs/notes.md#h10).
 
     Args:
-        steps: the step function.
+        step_function: what is walked.
         begin: makes a new state of all B rows, as often as it is called.
         first: (B,) or (B,P) tokens to start from.
         strategy: how candidates and evidence are written and held against each other.
@@ -52,8 +54,8 @@ def mbr(steps: Steps, begin: Begin, first: Tensor, strategy: MBR, request: Reque
     Paper: Kumar and Byrne 2004, Minimum Bayes-Risk Decoding for Statistical Machine Translation; Eikema and Aziz 2020,
     Is MAP Decoding All You Need?
     """
-    pools = _written(steps, begin, first, strategy.candidates, request, 0)
-    others = None if strategy.evidence is None else _written(steps, begin, first, strategy.evidence, request, 1)
+    pools = _written(step_function, begin, first, strategy.candidates, request, 0)
+    others = None if strategy.evidence is None else _written(step_function, begin, first, strategy.evidence, request, 1)
     results: list[list[Hypothesis]] = []
     for row, pool in enumerate(pools):
         choice, pool = _choice(pool, None if others is None else others[row], strategy, request.seeds[row])
@@ -90,7 +92,7 @@ def _choice(
 
 
 def _written(
-    steps: Steps, begin: Begin, first: Tensor, writers: Writers, request: Request, side: int
+    step_function: StepFunction, begin: Begin, first: Tensor, writers: Writers, request: Request, side: int
 ) -> list[list[Hypothesis]]:
     """What the strategies write for each row, joined in their order."""
     joined: list[list[Hypothesis]] = [[] for _ in range(first.shape[0])]
@@ -98,9 +100,9 @@ def _written(
         seeds = tuple(stream(seed, side, number) for seed in request.seeds)
         own = replace(request, seeds=seeds)
         if isinstance(writer, Beam):
-            found = beam(steps, begin(), first, writer, own)
+            found = beam(step_function, begin(), first, writer, own)
         else:
-            found = sample(steps, begin(), first, writer, own)
+            found = sample(step_function, begin(), first, writer, own)
         for pool, more in zip(joined, found):
             pool.extend(more)
     return joined

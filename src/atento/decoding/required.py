@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from atento.decoding.beam.candidates import Candidates, going_on
-from atento.decoding.hypothesis import Request
+from atento.decoding.contract import Request
 
 _MOST_SEQUENCES = 10  # an automaton has up to 2 to that power times as many states as there are tokens
 
@@ -105,7 +105,8 @@ class Required:
             raise ValueError("required words and a stop string do not go together: it could end an output before them")
         self.count, self.ends = count, torch.tensor(request.eos_ids, dtype=torch.long, device=device)
         automata = [
-            _checked(sequences, row, request.most[row], request.eos_ids) for sequences, row in zip(required, rows)
+            _checked(sequences, row, request.max_new_tokens[row], request.eos_ids)
+            for sequences, row in zip(required, rows)
         ]
         states = max(len(one.moves) for one in automata)
         letters = max(len(one.alphabet) for one in automata)
@@ -125,9 +126,9 @@ class Required:
         self.letters = torch.where(self.alphabet < 0, self.alphabet[:, :1].clamp_min(0), self.alphabet)
         self.moves = torch.tensor(moves, device=device)  # (N,states,1+A)
         self.missing = torch.tensor(missing, device=device)  # (N,states)
-        most = [request.most[row] for row in rows]
-        end = [int(bool(request.eos_ids) and one.missing[0] < limit) for one, limit in zip(automata, most)]
-        self.most = torch.tensor(most, device=device)
+        limits = [request.max_new_tokens[row] for row in rows]
+        end = [int(bool(request.eos_ids) and one.missing[0] < limit) for one, limit in zip(automata, limits)]
+        self.max_new_tokens = torch.tensor(limits, device=device)
         self.end = torch.tensor(end, device=device)  # (N,) a place to be left free for EOS
         self.state = torch.zeros(len(automata), width, dtype=torch.long, device=device)
 
@@ -142,7 +143,7 @@ class Required:
         absent = (self.alphabet < 0).unsqueeze(1)  # (N,1,A) what fills up a shorter alphabet
         reached = self.moves.gather(1, self.state.unsqueeze(2).expand(-1, -1, self.moves.shape[2]))  # (N,w,1+A)
         lacking = self.missing.gather(1, reached.flatten(1)).view_as(reached)
-        left = (self.most - length - self.end).view(-1, 1, 1)
+        left = (self.max_new_tokens - length - self.end).view(-1, 1, 1)
         shut = (lacking > 0) & (lacking > left)  # no longer to be fitted in
         required = others.gather(2, letters).masked_fill(absent | shut[..., 1:], -torch.inf)
         # the same tokens must not be weighed twice; where nothing is required, 0 is only put back
@@ -188,11 +189,11 @@ class Required:
 
     def select(self, units: Tensor) -> None:
         """Only those sentences are left."""
-        for name in ("alphabet", "letters", "moves", "missing", "most", "end", "state"):
+        for name in ("alphabet", "letters", "moves", "missing", "max_new_tokens", "end", "state"):
             setattr(self, name, getattr(self, name)[units])
 
 
-def _checked(sequences: Sequence[Sequence[int]], row: int, most: int, eos_ids: tuple[int, ...]) -> Automaton:
+def _checked(sequences: Sequence[Sequence[int]], row: int, max_new_tokens: int, eos_ids: tuple[int, ...]) -> Automaton:
     """The automaton of one row's sequences. Raises ValueError where no output could hold them."""
     if len(sequences) > _MOST_SEQUENCES:
         raise ValueError(f"`required` takes at most {_MOST_SEQUENCES} sequences a row: row {row} has {len(sequences)}")
@@ -202,8 +203,9 @@ def _checked(sequences: Sequence[Sequence[int]], row: int, most: int, eos_ids: t
                 f"a required sequence is of at least one token, none of them an end: row {row} has {list(sequence)}"
             )
     automaton = Automaton.of(sequences)
-    if automaton.missing[0] > most:
+    if automaton.missing[0] > max_new_tokens:
         raise ValueError(
-            f"`required` must fit into `max_new_tokens`: row {row} needs {automaton.missing[0]} tokens and has {most}"
+            f"`required` must fit into `max_new_tokens`: row {row} needs {automaton.missing[0]} tokens and has "
+            f"{max_new_tokens}"
         )
     return automaton

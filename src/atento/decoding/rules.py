@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from atento.decoding.hypothesis import Written
+from atento.decoding.contract import Written
 
 _NOTHING = -1  # stands left of a shorter row
 

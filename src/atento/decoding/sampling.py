@@ -10,10 +10,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from atento.decoding.contract import Hypothesis, Request, StepFunction, Written
 from atento.decoding.distribution import next_log_probs
 from atento.decoding.filters import best, shaped, stages
 from atento.decoding.greedy import forbid, hypothesis
-from atento.decoding.hypothesis import Hypothesis, Request, Steps, Written
 from atento.decoding.seeds import stream_key, uniform
 from atento.decoding.strategies import Sample
 from atento.decoding.trace import MODEL, Trace, rule_name
@@ -33,7 +33,9 @@ class Drawn:
     end: End | None
 
 
-def sample(steps: Steps, state: Any, first: Tensor, strategy: Sample, request: Request) -> list[list[Hypothesis]]:
+def sample(
+    step_function: StepFunction, state: Any, first: Tensor, strategy: Sample, request: Request
+) -> list[list[Hypothesis]]:
     """first (B,) or (B,P) tokens to start from -> the n samples of each row, in the order drawn.
 
     Not sorted by score: the first one is a sample like the others, and the first ones do not depend on n. A row's
@@ -45,7 +47,7 @@ def sample(steps: Steps, state: Any, first: Tensor, strategy: Sample, request: R
     finished = [[False] * strategy.n for _ in range(first.shape[0])]
     if request.trace is not None:
         request.trace.begin("sample", first.shape[0])
-    for tokens in draws(steps, state, first, strategy, request):
+    for tokens in draws(step_function, state, first, strategy, request):
         for one in tokens:
             scores[one.row][one.number].append(one.log_prob)
             finished[one.row][one.number] = one.end in ("eos", "stop")
@@ -84,7 +86,9 @@ class _Live:
         )
 
 
-def draws(steps: Steps, state: Any, first: Tensor, strategy: Sample, request: Request) -> Iterator[list[Drawn]]:
+def draws(
+    step_function: StepFunction, state: Any, first: Tensor, strategy: Sample, request: Request
+) -> Iterator[list[Drawn]]:
     """Step after step, the tokens that were drawn, EOS included."""
     live = _begin(first, strategy, request)
     if not live.rows:
@@ -93,7 +97,7 @@ def draws(steps: Steps, state: Any, first: Tensor, strategy: Sample, request: Re
     at = torch.tensor(live.rows, dtype=torch.long, device=first.device)
     tokens, state = first[at], state.select(at)
     while True:
-        logits, state = steps.step(tokens, state)
+        logits, state = step_function.step(tokens, state)
         shapes = _obeying(logits, live, request)
         allowed = shapes[-1][1] if shapes else logits
         if shapes and bool((dead := allowed.amax(dim=-1) == float("-inf")).any()):
@@ -137,7 +141,12 @@ def draw(scores: Tensor, strategy: Sample, keys: Tensor, position: int) -> Tenso
 
 
 def _begin(first: Tensor, strategy: Sample, request: Request) -> _Live:
-    places = [(row, number) for row in range(first.shape[0]) if request.most[row] > 0 for number in range(strategy.n)]
+    places = [
+        (row, number)
+        for row in range(first.shape[0])
+        if request.max_new_tokens[row] > 0
+        for number in range(strategy.n)
+    ]
     keys = [stream_key(request.seeds[row], number) for row, number in places]
     return _Live(
         [row for row, _ in places],
@@ -154,7 +163,7 @@ def _obeying(logits: Tensor, live: _Live, request: Request) -> list[tuple[str, T
     for rule in request.rules:
         logits = rule(logits, Written(live.ids, live.rows, request.prompts))
         shapes.append((rule_name(rule), logits))
-    if live.length < request.least and request.eos_ids:
+    if live.length < request.min_new_tokens and request.eos_ids:
         shapes.append(("min_new_tokens", forbid(logits, request.eos_ids)))
     return shapes
 
@@ -170,7 +179,7 @@ def _settle(live: _Live, chosen: Tensor, log_probs: Tensor, request: Request) ->
         elif request.stop is not None:
             live.read[place].append(token)
             end = "stop" if request.stop(live.read[place]) else None
-        if end is None and live.length + 1 >= request.most[live.rows[place]]:
+        if end is None and live.length + 1 >= request.max_new_tokens[live.rows[place]]:
             end = "limit"
         drawn.append(Drawn(live.rows[place], live.numbers[place], token, score, end))
         if end is None:

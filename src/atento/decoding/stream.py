@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from atento.decoding.contract import Rule, StepFunction
 from atento.decoding.generate import Prepared, Steppable, Stop, prepare
-from atento.decoding.hypothesis import Rule, Steps
 from atento.decoding.sampling import End, draws
 from atento.decoding.strategies import Greedy, Sample
 
@@ -25,7 +25,7 @@ class Token:
 
 
 def stream(
-    network: Steppable | Steps,
+    network: Steppable | StepFunction,
     ids: Tensor,
     strategy: Greedy | Sample,
     *,

@@ -11,7 +11,7 @@ import torch
 from atento.config.decoding import FILTERS, DecodingConfig
 from atento.config.network import NetworkConfig
 from atento.decoding import MBR, Beam, Greedy, Hypothesis, Sample, generate
-from atento.decoding.hypothesis import Rule
+from atento.decoding.contract import Rule
 from atento.decoding.rules import NoRepeatNGrams, RepetitionPenalty, StopStrings
 from atento.decoding.seeds import row_seed
 from atento.decoding.strategies import Strategy

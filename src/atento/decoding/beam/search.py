@@ -10,9 +10,9 @@ from torch import Tensor
 from atento.decoding.beam.candidates import Best, Candidates, InTurns, Proposer, going_on
 from atento.decoding.beam.paths import Ended, Paths
 from atento.decoding.beam.trace import tell
+from atento.decoding.contract import Hypothesis, Request, StepFunction
 from atento.decoding.distribution import next_log_probs
 from atento.decoding.greedy import among, hypothesis, ruled
-from atento.decoding.hypothesis import Hypothesis, Request, Steps
 from atento.decoding.required import Required
 from atento.decoding.strategies import Beam
 from atento.decoding.trace import CUT, KEPT, OVER
@@ -23,7 +23,9 @@ LIMIT = "the length limit"
 NOTHING = "nothing was left to go on with"
 
 
-def beam(steps: Steps, state: Any, first: Tensor, strategy: Beam, request: Request) -> list[list[Hypothesis]]:
+def beam(
+    step_function: StepFunction, state: Any, first: Tensor, strategy: Beam, request: Request
+) -> list[list[Hypothesis]]:
     """first (B,) or (B,P) tokens to start from -> the n best hypotheses of each sentence, best first.
 
     Rules change the log-probabilities before the choice, and what they change is not scaled to sum to 1 again. The
@@ -35,10 +37,10 @@ def beam(steps: Steps, state: Any, first: Tensor, strategy: Beam, request: Reque
     Outputs that ended stand before those that the length limit cut off, which only fill up: a beginning is always more
     probable than any output that begins with it, so that its score says nothing beside theirs.
     """
-    results: list[list[Hypothesis]] = [[] for _ in request.most]
-    rows = [row for row, most in enumerate(request.most) if most > 0]
-    for row, most in enumerate(request.most):
-        if most < 1:
+    results: list[list[Hypothesis]] = [[] for _ in request.max_new_tokens]
+    rows = [row for row, limit in enumerate(request.max_new_tokens) if limit > 0]
+    for row, limit in enumerate(request.max_new_tokens):
+        if limit < 1:
             results[row] = [hypothesis([], [], False, strategy.length_penalty)]
     if request.trace is not None:
         request.trace.begin("beam", len(results))
@@ -47,7 +49,7 @@ def beam(steps: Steps, state: Any, first: Tensor, strategy: Beam, request: Reque
         places = torch.tensor(search.rows, device=first.device)
         state, tokens = state.select(places), first[places]
         while search.units:
-            logits, state = steps.step(tokens, state)
+            logits, state = step_function.step(tokens, state)
             moved, tokens = search.extend(next_log_probs(logits, search.rows, search.length), results)
             if moved is not None and search.units:
                 state = state.select(moved)
@@ -61,7 +63,7 @@ class _Unit:
     """One search, for a sentence or for one group of it: what has ended, the best first, and why it is over."""
 
     row: int
-    most: int
+    max_new_tokens: int
     ended: list[Ended] = field(default_factory=list)
     over: str = ""
 
@@ -76,7 +78,7 @@ class _Search:
     def __init__(self, rows: list[int], device: torch.device, strategy: Beam, request: Request) -> None:
         self.strategy, self.request, self.device = strategy, request, device
         self.width = strategy.width // strategy.groups
-        self.units = [_Unit(row, request.most[row]) for row in rows for _ in range(strategy.groups)]
+        self.units = [_Unit(row, request.max_new_tokens[row]) for row in rows for _ in range(strategy.groups)]
         self.paths = Paths(self.width)
         self.proposer = self._proposer(rows)
         self.length = 0
@@ -112,7 +114,7 @@ class _Search:
     def _count(self) -> None:
         """What depends on which searches are left."""
         self.rows = [unit.row for unit in self.units for _ in range(self.width)]
-        self.soonest = min((unit.most for unit in self.units if not unit.over), default=0)
+        self.soonest = min((unit.max_new_tokens for unit in self.units if not unit.over), default=0)
         self.unmoved = torch.arange(len(self.rows), device=self.device).view(len(self.units), self.width)
 
     def extend(self, log_probs: Tensor, results: list[list[Hypothesis]]) -> tuple[Tensor | None, Tensor]:
@@ -148,7 +150,7 @@ class _Search:
         self.paths.grow(chosen.tokens, own, moved)
         kept = self._judge(results) if news or self.length >= self.soonest or self._waiting() else None
         if request.trace is not None:
-            fates = [CUT if unit.most <= self.length else OVER if unit.over else KEPT for unit in self.units]
+            fates = [CUT if unit.max_new_tokens <= self.length else OVER if unit.over else KEPT for unit in self.units]
             tell(request.trace, found, ends, chosen, room, fates)
         return self._go_on(moved, chosen.tokens, kept)
 
@@ -223,12 +225,12 @@ class _Search:
             penalty = self.strategy.length_penalty
             length = self.length
             if self.strategy.until == "sure":  # the length, of those it may still reach, at which it would rank best
-                length = unit.most if penalty > 0 else self.length + 1
+                length = unit.max_new_tokens if penalty > 0 else self.length + 1
             if best == -torch.inf or best / length**penalty <= unit.ended[-1].rank:
                 return HOPELESS
         if best == -torch.inf:
             return NOTHING
-        return LIMIT if self.length >= unit.most else ""
+        return LIMIT if self.length >= unit.max_new_tokens else ""
 
     def _ranked(self, units: list[_Unit], start: int) -> list[Hypothesis]:
         """The n best by rank, no output twice; beginnings cut off by the length limit only fill up, unfinished."""
@@ -239,7 +241,7 @@ class _Search:
             found = hypothesis(*self.paths.ids_of(one), True, penalty)
             ended.append((found.score if exact else one.rank, one.token, found))
         best, here = _best(ended, n_best), slice(start, start + len(units))
-        if len(best) < n_best and self.length >= units[0].most:
+        if len(best) < n_best and self.length >= units[0].max_new_tokens:
             best += _best(self._unfinished(self.scores[here], self.paths.written, start), n_best - len(best))
         if not best:  # rules have left nothing to go on with
             best = _best(self._unfinished(self.behind[here], self.paths.behind, start), n_best)

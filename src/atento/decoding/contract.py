@@ -31,7 +31,7 @@ class Hypothesis:
         return f"Hypothesis({len(self.ids)} ids, score={self.score:.4f}, log_prob={self.log_prob:.4f}, {end})"
 
 
-class Steps(Protocol):
+class StepFunction(Protocol):
     """A network, or a toy, seen by a search: it knows nothing else of it.
 
     One that goes on from a prompt also has `first_tokens(ids, token_mask)` -> (B,): what its first step reads.
@@ -65,13 +65,13 @@ Rule = Callable[[Tensor, Written], Tensor]
 class Request:
     """What every strategy obeys, beside its own fields.
 
-    `most` new tokens a row (B), at least `least`, the ids that end an output; rules that change the scores before a
-    choice; a seed a row (B); `stop`, asked after every token whether an output, given by its ids so far, ends with it;
-    where to write down what was considered.
+    Every row of the batch (B) has its own `max_new_tokens`, prompt and seed. `rules` change the scores before a token
+    is chosen, in their order. `stop` is called after every token with the ids of an output so far; the output ends
+    where it returns True. `trace` records what the search considered.
     """
 
-    most: list[int]
-    least: int
+    max_new_tokens: list[int]
+    min_new_tokens: int
     eos_ids: tuple[int, ...]
     rules: tuple[Rule, ...] = ()
     seeds: tuple[int, ...] = ()
