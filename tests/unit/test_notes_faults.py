@@ -19,15 +19,15 @@ from atento.attention.positions import Learned, Rotary, Sinusoidal
 from atento.attention.relative import Gated, RelativeMatrix, Shaw
 from atento.config import presets
 from atento.data import windows
-from atento.decoding.beam.search import beam
+from atento.decoding.beam import search as beam
 from atento.inspection import heads
 from atento.networks import ELMo, EncoderDecoder, cbow, describe, layers
 from atento.networks.layers import FeedForward, Residual
-from atento.networks.recurrent.cells import cells as recurrent
-from atento.networks.recurrent.cells import seq2seq as recurrent_seq2seq
+from atento.networks.recurrent import cells as recurrent
+from atento.networks.recurrent import seq2seq as recurrent_seq2seq
 from atento.networks.recurrent.elmo import LayerMix, ProjectedLSTM
+from atento.networks.stack import decoder
 from atento.networks.stack.inputs import InputLayer
-from atento.networks.stack.stack import decoder
 from atento.networks.surgery import position_ablation
 from atento.notes import listing_attention
 from atento.runs import position_report

@@ -14,7 +14,7 @@ from sacrebleu.metrics.bleu import BLEU
 from atento.data import packing
 from atento.data.text_batches import Masked, NextToken
 from atento.decoding import filters, greedy, mask_predict, mbr, risk, seeds
-from atento.decoding.beam.search import beam
+from atento.decoding.beam import search as beam
 from atento.metrics import overlap, text
 from atento.networks import ELMo
 from atento.networks.recurrent.elmo import BidirectionalLoss

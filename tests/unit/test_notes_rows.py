@@ -15,13 +15,13 @@ from atento.attention.multihead import KeyValues, MultiHeadAttention
 from atento.attention.positions import Learned, Shaw, Sinusoidal, T5Bias
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.decoding import greedy
-from atento.decoding.beam.search import beam
+from atento.decoding.beam import search as beam
 from atento.errors import UsageError
 from atento.model import Model
 from atento.models import weight_files
 from atento.networks import EncoderDecoder, layers
 from atento.networks.layers import Residual
-from atento.networks.stack.stack import encoder_decoder, stack
+from atento.networks.stack import encoder_decoder, stack
 from atento.networks.surgery import decompose as network_decompose
 from atento.notes import PositionalEncoding, drawing, listing_bleu, listing_search
 from atento.notes.checks import figures
