@@ -1,6 +1,8 @@
 """The project's exceptions and warnings, each one clear sentence; and the parts that messages share."""
 
 from difflib import get_close_matches
+from os import PathLike
+from pathlib import Path
 
 
 class AtentoError(Exception):
@@ -67,3 +69,19 @@ def nearest(name: str, known: list[str]) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """A number with its noun: "1 text", "2 texts", "12,000 texts"; `plural` where an s is not enough."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def path_of(given: object, name: str, kind: str) -> Path:
+    """The argument `name`, a file or a folder, as a path.
+
+    Args:
+        given: the argument's value.
+        name: its name, for the message.
+        kind: what it may be, for the message: "a folder", say.
+
+    Raises:
+        UsageError: it is neither text nor a path.
+    """
+    if not isinstance(given, str | PathLike):
+        raise UsageError(f"`{name}` must be {kind}: got {type(given).__name__} {given!r:.40}")
+    return Path(given)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -14,11 +13,14 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.decoding import DecodingConfig, DecodingOptions
+from atento.config.embedding import EmbeddingOptions
 from atento.config.network import network_to_dict
 from atento.errors import CapabilityError, TokenizerError, UsageError
 from atento.metrics.utilities import embedding_utility
-from atento.models.find import decoding_config, network_config, read_model, read_network, read_tokenizer
-from atento.models.weight_files import MAX_SHARD_SIZE, in_types, type_name, widest
+from atento.models.configuration import decoding_config
+from atento.models.load import load_model, precision_type
+from atento.models.weight_files import MAX_SHARD_SIZE, in_types
+from atento.models.word_models import WordModel
 from atento.models.write import save_model
 from atento.networks import (
     Decoder,
@@ -32,13 +34,13 @@ from atento.networks.families.load_report import LoadReport
 from atento.networks.steps.fast import fast_steps, why_not_fast
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
-from atento.tasks.embedding import EmbeddingOptions, cosine, embed
+from atento.tasks.embedding import cosine, embed
 from atento.tasks.generation import go_on, stream
 from atento.tasks.lengths import trained_length
 from atento.tasks.options import check_texts, decoding_for, embedding_for, listed, texts_of
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.translation import stream_translation, translate
-from atento.tasks.word_models import WordModel, embed_words, read_word_model, trained_word_model
+from atento.tasks.word_embedding import embed_words
 from atento.tasks.writing import Utility, WrittenText
 from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
@@ -47,8 +49,6 @@ from atento.training.allocator import keep_freed_memory
 if TYPE_CHECKING:
     from atento.decoding.trace import Trace
     from atento.inspection import AttentionRecord
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64, "int8": torch.float32}
 
 
 def load(
@@ -59,43 +59,26 @@ def load(
     allow_missing: bool = False,
     allow_unused: bool = False,
 ) -> Model:
-    """A model in evaluation mode: a run folder (its best checkpoint), a model folder of our layout or Hugging Face's, a
-    hub name, a published ELMo folder, or a word2vec file (.bin, .txt, .vec).
-
-    `model.load_report` says what became of the weights of another project's file.
+    """Load a model in evaluation mode.
 
     Args:
-        device: "auto", "cpu", "cuda" ... precision: "float32", or "float64", "bfloat16" or "int8" where
-            that is asked for; int8 is for writing alone (weights of 8 bits in the decoder, all else float32). "auto" is
-            the widest type that the file holds.
-        allow_missing: weights that a released file lacks begin anew; allow_unused: those without a place are left.
+        model: a run folder (its best checkpoint, else its last), a model folder of our layout or Hugging Face's, a hub
+            name (`owner/name`), a published ELMo folder, or a word2vec file (.bin, .txt, .vec).
+        device: "auto", "cpu", "cuda" ...
+        precision: "float32", "float64", "bfloat16", "int8" or "auto". int8 is for writing alone: weights of 8 bits in
+            the decoder, all else float32. "auto" is the widest type in the file.
+        allow_missing: weights that the file of another layout lacks keep their initial values.
+        allow_unused: weights of such a file that the network does not have are ignored.
+
+    Returns:
+        The model; its `load_report` says what became of the weights of another layout.
 
     Raises:
-        UsageError, ModelError: nothing loadable there. CheckpointError: truncated or altered; names the file.
+        UsageError, ModelError: there is nothing that can be loaded. CheckpointError: truncated or altered; names the
+            file.
     """
-    if not isinstance(model, str | PathLike):
-        raise UsageError(f"`model` must be a folder, a file or a hub name: got {type(model).__name__} {model!r:.40}")
-    dtype = None if precision == "auto" else _dtype(precision)
-    of_words = read_word_model(Path(model))
-    if of_words is not None:
-        network: Network = of_words.network.to(device=resolve_device(device), dtype=dtype).eval()
-        about = {"name": Path(model).name, "task": "embedding", "network": network_to_dict(network.config)}
-        return Model(network.requires_grad_(False), None, about, Path(model), words=of_words)
-    found = read_model(model, allow_missing=allow_missing, allow_unused=allow_unused)
-    config = network_config(found.config, found.path)
-    decoding_config(found.config, found.path)  # wrong there is found here, not at the first text
-    tokenizer = read_tokenizer(found, config)
-    if tokenizer is not None and found.load_report is not None:  # their configurations name not all of these
-        unk, mask = tokenizer.specials.get("unk"), tokenizer.specials.get("mask")
-        config = replace(config, unk_id=config.unk_id if unk is None else unk, mask_id=mask)
-    if dtype is None:
-        dtype = widest(found.weights.values())
-        precision = type_name(dtype)
-    network = read_network(found, config).to(device=resolve_device(device), dtype=dtype).eval().requires_grad_(False)
-    words = trained_word_model(network, tokenizer)
-    made = Model(network, tokenizer, found.config, found.path, found.load_report, words, precision)
-    made.stored = {name: value.dtype for name, value in found.weights.items()}
-    return made
+    loaded = load_model(model, device, precision, allow_missing=allow_missing, allow_unused=allow_unused)
+    return Model(**vars(loaded))
 
 
 class Model:
@@ -110,12 +93,13 @@ class Model:
         load_report: LoadReport | None = None,
         words: WordModel | None = None,
         precision: str = "float32",
+        stored: Mapping[str, torch.dtype] | None = None,
     ) -> None:
         self.network, self.tokenizer, self.config, self.path = network, tokenizer, config, path
         self.load_report = load_report
         self.words = words  # of a model that reads words, not pieces
         self.precision = precision
-        self.stored: dict[str, torch.dtype] = {}  # the types of the weights in the file that they were read from
+        self.stored = stored or {}  # the type of each weight in the file that it was read from
         self._steps: tuple[tuple[tuple[int, int], ...], Any] | None = None  # of which weights, and the steps
         _check_int8(network, precision)
 
@@ -136,7 +120,7 @@ class Model:
             UsageError: no such device or precision here. CapabilityError: int8 for a network that has none.
         """
         place = None if device is None else resolve_device(str(device))
-        dtype = None if precision is None else _dtype(precision)
+        dtype = None if precision is None else precision_type(precision)
         _check_int8(self.network, precision)
         self.network.to(device=place, dtype=dtype)
         self.precision = self.precision if precision is None else precision
@@ -394,8 +378,6 @@ class Model:
         """
         if self.words is not None and self.tokenizer is None:
             raise CapabilityError("word models stay as published; `atento.text.vectors` writes word vectors")
-        if layout not in ("atento", "huggingface"):
-            raise UsageError(f"`layout` must be 'atento' or 'huggingface': got {layout!r}")
         config = {"model_type": "atento"} | self.config | {"network": network_to_dict(self.network.config)}
         return save_model(
             Path(directory),
@@ -416,12 +398,6 @@ class Model:
         name, task = self.config.get("name"), self.config.get("task")
         count = f"{parameter_count(self.network):,} parameters"
         return f"Model({reprlib.repr(name)}, {task}, {count}, {self.precision} on {self.device})"
-
-
-def _dtype(precision: str) -> torch.dtype:
-    if precision not in DTYPES:
-        raise UsageError(f"`precision` must be one of {', '.join(DTYPES)}: got {precision!r}")
-    return DTYPES[precision]
 
 
 def _check_int8(network: Network, precision: str | None) -> None:

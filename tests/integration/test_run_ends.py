@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from atento.errors import CheckpointError, UsageError
-from atento.models.find import locate
+from atento.models.find import find_model
 from atento.storage.average import average_run
 from atento.storage.checkpoint import load_checkpoint
 from conftest import Done, ForkServer
@@ -66,7 +66,7 @@ def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkSer
     best = max(scores.values()) if metric == "chrf" else min(scores.values())
     first = min(step for step, score in scores.items() if score == best)
     assert len(set(scores.values())) > 1
-    assert locate(place / "run").name == f"step-{first:08d}"
+    assert find_model(place / "run").name == f"step-{first:08d}"
     assert f"best validation score {best:.2f} at step {first}" in done.stderr
 
 
@@ -85,7 +85,7 @@ def test_the_best_is_kept_between_checkpoints_and_beyond_keep(server: ForkServer
     best = min(scores, key=lambda step: scores[step])
     assert best % 10 and best != 24
     assert steps(place / "run" / "checkpoints") == [best, 24]
-    assert locate(place / "run").name == f"step-{best:08d}"
+    assert find_model(place / "run").name == f"step-{best:08d}"
 
 
 def test_retention_keeps_the_newest(run: Path, server: ForkServer, place: Path) -> None:
@@ -107,7 +107,9 @@ def test_early_stop_after_so_many_validations_without_a_better_one(server: ForkS
     end = 2 * len(scores)
     assert f"step {end}: no better nll in 3 validations; stopping early" in done.stderr
     assert f"finished run at step {end}, best validation score {min(scores):.2f} at step {2 * best + 2}" in done.stderr
-    assert locate(place / "run").name == f"step-{2 * best + 2:08d}" and last(place / "run").name == f"step-{end:08d}"
+    assert (
+        find_model(place / "run").name == f"step-{2 * best + 2:08d}" and last(place / "run").name == f"step-{end:08d}"
+    )
     again = server.run(*TINY, *more[:-1], "training.steps=800", "--out", "run", cwd=place)
     warning, said = again.stderr.splitlines()
     assert warning.endswith("training.learning_rate 3 is far above what is usual (1e-5 to 1e-2)")
@@ -159,12 +161,12 @@ def test_one_checkpoint_is_its_own_average(run: Path, place: Path) -> None:
 def test_best_chooses_the_average_only_where_it_is_better(run: Path, place: Path) -> None:
     shutil.copytree(run, place / "run")
     here = place / "run"
-    scored = state(locate(here))["score"]
+    scored = state(find_model(here))["score"]
     for score, chosen in ((scored - 1, False), (scored, False), (scored + 1, True)):
         path = average_run(here, 2, score=lambda _, score=score: score).path
-        assert (locate(here) == path) == chosen, score
+        assert (find_model(here) == path) == chosen, score
     average_run(here, 2)  # not scored: never the best
-    assert locate(here).parent.name == "checkpoints"
+    assert find_model(here).parent.name == "checkpoints"
 
 
 def test_a_recipe_that_averages_scores_the_average_and_decides(server: ForkServer, place: Path) -> None:
@@ -176,7 +178,7 @@ def test_a_recipe_that_averages_scores_the_average_and_decides(server: ForkServe
     score = -state(here / "averaged" / "step-00000024")["score"]
     assert f"averaged the last 3 checkpoints: nll {score:.2f}\n" in done.stderr
     best = min(event["nll"] for event in events(here, "valid"))
-    assert (locate(here).parent.name == "averaged") == (score < best)
+    assert (find_model(here).parent.name == "averaged") == (score < best)
     scored = server.run("evaluate", here / "averaged" / "step-00000024", "valid.tsv", "--metrics", "chrf", cwd=place)
     assert scored.status == 0
     # the mean of weights that still learn lies behind the last of them, so its loss lies between first and last

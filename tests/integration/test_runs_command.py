@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atento.models.find import locate
+from atento.models.find import find_model
 from conftest import ForkServer, refused
 from runs import events
 
@@ -41,16 +41,16 @@ def test_w7_show_names_the_checkpoint_in_use_and_not_the_last_validation(server:
     run = two / "first"
     valid = {event["step"]: event["nll"] for event in events(run, "valid")}
     best = min(valid, key=lambda step: (valid[step], step))
-    assert best != 16 and locate(run).name == f"step-{best:08d}"  # the run gets worse, as this test wants it
+    assert best != 16 and find_model(run).name == f"step-{best:08d}"  # the run gets worse, as this test wants it
     record = json.loads(server.run("runs", "show", run, "--json", cwd=two).stdout)
     assert record["metric"] == "nll" and record["best"] == {"step": best, "value": valid[best]}
-    assert record["in_use"] == {"word": "best", "checkpoint": locate(run).name, "step": best, "score": valid[best]}
+    assert record["in_use"] == {"word": "best", "checkpoint": find_model(run).name, "step": best, "score": valid[best]}
     assert record["scores"]["nll"] == valid[best]
     [end] = events(run, "end")
     assert record["test"] == {"loss": end["test_loss"], "nll": end["test_nll"]} and record["finished"]
     shown = server.run("runs", "show", run, cwd=two).stdout
     assert not shown.startswith("{")  # for a person, unless asked
-    assert f"the best checkpoint, step {best}, nll {valid[best]:.2f} ({locate(run)})" in shown
+    assert f"the best checkpoint, step {best}, nll {valid[best]:.2f} ({find_model(run)})" in shown
     assert f"nll {valid[best]:.2f} at step {best}, of 16 validations" in shown
     assert f"nll {end['test_nll']:.2f}" in shown.split("test ")[1].splitlines()[0]
     assert "validation nll" in shown and "encoder-decoder, 16 wide, 1 + 1 layers, 11,392 parameters" in shown
@@ -61,10 +61,10 @@ def test_w7_show_names_the_checkpoint_in_use_and_not_the_last_validation(server:
 def test_w7_an_averaged_checkpoint_in_use_is_called_so(server: ForkServer, place: Path, two: Path) -> None:
     run = place / "run"
     shutil.copytree(two / "second", run)
-    word = "averaged" if locate(run).parent.name == "averaged" else "best"
+    word = "averaged" if find_model(run).parent.name == "averaged" else "best"
     record = json.loads(server.run("runs", "show", "run", "--json", cwd=place).stdout)
     assert record["in_use"]["word"] == word
-    assert record["in_use"]["score"] == state(locate(run))["score"] and record["scores"]["chrf"] is not None
+    assert record["in_use"]["score"] == state(find_model(run))["score"] and record["scores"]["chrf"] is not None
     for path in (run / "checkpoints").glob("step-*/state.json"):  # no validated one is left but the average
         shutil.rmtree(path.parent) if state(path.parent)["step"] != 24 else None
     from atento.storage.catalogue import newest
@@ -74,13 +74,13 @@ def test_w7_an_averaged_checkpoint_in_use_is_called_so(server: ForkServer, place
     shutil.rmtree(kept.path)
     parts = {"config": kept.config, "weights": kept.weights, "optimizer": {}, "run_id": kept.run_id}
     save_checkpoint(run / "checkpoints", 24, state={"score": -1.0}, **parts)
-    assert locate(run) == newest(run / "averaged")
+    assert find_model(run) == newest(run / "averaged")
     record = json.loads(server.run("runs", "show", "run", "--json", cwd=place).stdout)
     assert record["in_use"] == {
         "word": "averaged",
         "checkpoint": "step-00000024",
         "step": 24,
-        "score": state(locate(run))["score"],
+        "score": state(find_model(run))["score"],
     }
     assert "the averaged checkpoint, step 24, chrf " in server.run("runs", "show", "run", cwd=place).stdout
 

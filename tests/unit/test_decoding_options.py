@@ -15,7 +15,7 @@ from atento.config.network import NetworkConfig
 from atento.config.recipe import TokenizerConfig
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
-from atento.models.find import decoding_config
+from atento.models.configuration import decoding_config
 from atento.networks import build_network
 from atento.tasks.options import decoding_for
 from atento.tasks.writing import rules_of, strategy_of

@@ -1,17 +1,15 @@
-"""Texts as vectors (G8): poolings by hand, any layer, no neighbour's influence, sentence-transformers folders read."""
+"""Texts as vectors (G8): poolings by hand, any layer, no neighbour's influence."""
 
-import json
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from atento.errors import ModelError, RecipeError, UsageError
+from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.networks import Encoder, presets
-from atento.tasks.embedding import POOLINGS, layer_vectors, sentence_folder
+from atento.tasks.embedding import POOLINGS, layer_vectors
 from atento.text import Tokenizer
 
 WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
@@ -106,45 +104,6 @@ def test_g8_errors(model: Model) -> None:
         model.embed([3])  # type: ignore[list-item]
 
 
-def modules(folder: Path, *kinds: str, **pooling: object) -> Path:
-    """A sentence-transformers folder without its network."""
-    rows = [
-        {"type": f"sentence_transformers.models.{kind}", "path": f"{n}_{kind}" if n else ""}
-        for n, kind in enumerate(kinds)
-    ]
-    folder.joinpath("modules.json").write_text(json.dumps(rows))
-    for row in rows[1:]:
-        folder.joinpath(row["path"]).mkdir()
-    if "Pooling" in kinds:
-        folder.joinpath(f"{kinds.index('Pooling')}_Pooling", "config.json").write_text(json.dumps(pooling))
-    return folder
-
-
-def test_g8_a_sentence_transformers_folder_says_how_it_pools(tmp_path: Path) -> None:
-    folder = modules(tmp_path, "Transformer", "Pooling", "Normalize", pooling_mode_cls_token=True)
-    folder.joinpath("sentence_bert_config.json").write_text('{"max_seq_length": 128}')
-    assert sentence_folder(folder) == (folder, {"pooling": "first", "normalize": True, "max_len": 128})
-    assert sentence_folder(tmp_path / "1_Pooling") is None
-
-
-def test_g8_a_pooling_that_is_not_built_is_refused(tmp_path: Path) -> None:
-    folder = modules(tmp_path, "Transformer", "Pooling", pooling_mode_weightedmean_tokens=True)
-    with pytest.raises(ModelError, match="must be true: got pooling_mode_weightedmean_tokens"):
-        sentence_folder(folder)
-
-
-def test_g8_a_module_that_is_not_built_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"models\.Dense' is not built here"):
-        sentence_folder(modules(tmp_path, "Transformer", "Dense"))
-    tmp_path.joinpath("modules.json").write_text("{")
-    with pytest.raises(ModelError, match=r"modules\.json is damaged"):
-        sentence_folder(tmp_path)
-
-
-def test_g8_settings_that_cannot_be_are_one_sentence(model: Model, tmp_path: Path) -> None:
+def test_g8_settings_that_cannot_be_are_one_sentence(model: Model) -> None:
     with pytest.raises(UsageError, match=r"options: embedding\.layer must be an integer: got 'x'"):
         model.embed("o gato", layer="x")
-    (tmp_path / "config.json").write_text("[]", encoding="utf-8")
-    (tmp_path / "modules.json").write_text('[{"type": "a.Pooling", "path": ""}]', encoding="utf-8")
-    with pytest.raises(ModelError, match=r"config\.json must hold one JSON object: got list"):
-        sentence_folder(tmp_path)

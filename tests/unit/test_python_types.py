@@ -18,6 +18,7 @@ from atento.cli.embed import similarity as similarity_command
 from atento.cli.evaluate import evaluate as evaluate_command
 from atento.cli.train import train as train_command
 from atento.config.decoding import DecodingConfig, DecodingOptions
+from atento.config.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.convert.layouts import convert
 from atento.errors import RecipeError, UsageError
 from atento.evaluation import evaluate
@@ -25,7 +26,6 @@ from atento.inspection import AttentionRecord
 from atento.model import Model, load
 from atento.runs.train import train
 from atento.storage.average import average_run
-from atento.tasks.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.tasks.options import decoding_for
 
 WIDER = ("mbr", "stop")  # also a function; also one string or any sequence

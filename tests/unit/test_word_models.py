@@ -9,11 +9,12 @@ import torch
 
 import atento
 from atento.config.elmo import CharacterConfig, ELMoConfig
+from atento.config.embedding import EmbeddingConfig
 from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError, DataError, UsageError
+from atento.models.word_models import WordModel
 from atento.networks import CBOW, ELMo
-from atento.tasks.embedding import EmbeddingConfig
-from atento.tasks.word_models import WordModel, embed_words
+from atento.tasks.word_embedding import embed_words
 from atento.text.characters import character_batch
 from atento.text.vectors import Vectors, write_binary_vectors, write_text_vectors
 

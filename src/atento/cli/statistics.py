@@ -60,13 +60,13 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
 
 def _tokenizer(loaded: "LoadedRecipe", read: list[Any], columns: tuple[str, ...]) -> "Tokenizer":
     """The tokenizer that training would use: the model's that it starts from, a trained one, or one trained now."""
-    from atento.models.find import locate
+    from atento.models.find import find_model
     from atento.tasks.prepare import tokenizer_for
     from atento.text import Tokenizer
 
     init = loaded.recipe.init
     if init is not None:
-        return Tokenizer.load(locate(loaded.home / init if (loaded.home / init).exists() else init))
+        return Tokenizer.load(find_model(loaded.home / init if (loaded.home / init).exists() else init))
     texts = (text for part in read for record in zip(*(getattr(part, name) for name in columns)) for text in record)
     return tokenizer_for(loaded.recipe, loaded.home, texts, progress)
 

@@ -107,9 +107,9 @@ def _load(model: str) -> "Tokenizer":
     if (path / "tokenizer").is_dir() and not (path / "tokenizer.json").exists():
         path = path / "tokenizer"  # of a run, for all its checkpoints
     elif not path.exists() and len(path.parts) == 2 and not path.is_absolute():
-        from atento.models.find import locate
+        from atento.models.find import find_model
 
-        path = locate(model)
+        path = find_model(model)
     return Tokenizer.load(path)
 
 

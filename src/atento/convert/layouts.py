@@ -9,9 +9,9 @@ from pathlib import Path
 from atento.convert.unpickle import older_files
 from atento.errors import ModelError, UsageError
 from atento.model import load
-from atento.models.find import locate
+from atento.models.find import find_model
 from atento.models.weight_files import MAX_SHARD_SIZE, TYPES
-from atento.models.write import is_carried
+from atento.models.write import is_preserved
 
 LAYOUTS = ("atento", "huggingface")
 
@@ -39,7 +39,7 @@ def convert(
         raise UsageError(f"`--to` must be one of {', '.join(LAYOUTS)}: got {to!r}")
     if precision is not None and precision not in TYPES:
         raise UsageError(f"`--precision` must be one of {', '.join(TYPES)}: got {precision!r}")
-    folder = locate(model, older=True)
+    folder = find_model(model, older=True)
     name = folder.name
     held = older_files(folder)
     with tempfile.TemporaryDirectory(prefix="atento-") as space:
@@ -57,7 +57,7 @@ def _unpacked(folder: Path, space: Path) -> Path:
     inside.mkdir()
     for file in folder.iterdir():
         read = file.suffix in (".json", ".txt", ".model", ".spm") and not file.name.endswith(".bin.index.json")
-        if file.is_file() and (read or is_carried(file.name)):
+        if file.is_file() and (read or is_preserved(file.name)):
             shutil.copyfile(file, inside / file.name)
     command = [sys.executable, "-m", "atento.convert.unpickle", str(folder), str(inside)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

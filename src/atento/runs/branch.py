@@ -5,7 +5,7 @@ from pathlib import Path
 
 from atento.config.network import NetworkConfig
 from atento.errors import UsageError
-from atento.models.find import network_config
+from atento.models.configuration import network_config
 from atento.runs.record import is_run
 from atento.storage.catalogue import best, found, newest
 from atento.storage.checkpoint import load_checkpoint

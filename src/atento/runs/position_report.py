@@ -18,7 +18,8 @@ from atento.config.loading import load_recipe
 from atento.data.batches import Seq2SeqBatch
 from atento.data.text_batches import TextBatch
 from atento.errors import UsageError
-from atento.models.find import network_config, read_model
+from atento.models.configuration import network_config
+from atento.models.read import read_model
 from atento.networks import build_network
 from atento.storage.catalogue import newest
 from atento.tasks.prepare import read_data

@@ -21,7 +21,8 @@ from atento.config.tasks import RULES
 from atento.data.memory import Records, by_split
 from atento.errors import CheckpointError, TokenizerError, UsageError, counted
 from atento.metrics.table import signed
-from atento.models.find import FoundModel, check_weights, fine_tuned, initial_model, lengthened, read_model
+from atento.models.initial import fine_tuned, initial_model, lengthened
+from atento.models.read import ModelFiles, check_weights, read_model
 from atento.models.write import terms
 from atento.networks import Network, build_network, parameter_count
 from atento.precision import resolve_device
@@ -257,7 +258,7 @@ def _fitted(loaded: LoadedRecipe, data: Data, folder: Path, say: Callable[[str],
     return replace(loaded, recipe=recipe)
 
 
-def _network(recipe: Recipe, config: NetworkConfig, start: FoundModel | None) -> Network:
+def _network(recipe: Recipe, config: NetworkConfig, start: ModelFiles | None) -> Network:
     """The network with its first weights: drawn by the run's seed, or those of the model that it starts from."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
@@ -297,7 +298,7 @@ def _extends(run: Run, steps: int) -> bool:
     return run.progress.step < steps and not early
 
 
-def _start(folder: Path, init: str, home: Path) -> FoundModel:
+def _start(folder: Path, init: str, home: Path) -> ModelFiles:
     """The model that a run starts from; once the run has a checkpoint, that one, whatever became of the model."""
     own = newest(folder / "checkpoints")
     return initial_model(init, home) if own is None else read_model(own)

@@ -5,9 +5,9 @@ from typing import Any
 
 from atento.config.decoding import FILTERS, DecodingConfig, DecodingOptions
 from atento.config.effects import unused_options
+from atento.config.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.config.schema import Reading, as_written
 from atento.errors import UsageError, nearest
-from atento.tasks.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.tasks.writing import WrittenText
 
 _PLAIN = DecodingConfig()  # its filters leave the distribution as it is

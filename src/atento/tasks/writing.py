@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from atento.config.decoding import FILTERS, DecodingConfig
+from atento.config.decoding import CONTINUATION_TOKENS, FILTERS, DecodingConfig
 from atento.config.network import NetworkConfig
 from atento.decoding import MBR, Beam, Greedy, Hypothesis, Sample, generate
 from atento.decoding.contract import Rule
@@ -26,7 +26,6 @@ from atento.text.tokenizer import Tokenizer
 ToText = Callable[[list[int]], str]
 Utility = Callable[[list[str], list[str]], Any]  # candidates, evidence -> (N,M) in 0-1
 WIDER = 2  # times that the width of a beam is doubled to find `n_best` different texts
-GOING_ON = 128  # tokens that follow a prompt at most, unless told otherwise: a paragraph
 
 
 @dataclass(frozen=True)
@@ -235,7 +234,7 @@ def most_tokens(length: int, marks: int, decoding: DecodingConfig, config: Netwo
 
     Where nothing is asked for: 2 x source + 16, or, where an output goes on from a prompt, 128 however long that is.
     """
-    usual = max(GOING_ON if goes_on else 2 * (length - marks) + 16, decoding.min_new_tokens)
+    usual = max(CONTINUATION_TOKENS if goes_on else 2 * (length - marks) + 16, decoding.min_new_tokens)
     most = usual if decoding.max_new_tokens is None else decoding.max_new_tokens
     room = _room(length, config, goes_on=goes_on)
     if room is None:

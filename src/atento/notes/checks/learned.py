@@ -13,7 +13,8 @@ from torch import Tensor
 from atento.attention.positions import Learned
 from atento.config.network import PositionConfig
 from atento.errors import UsageError
-from atento.models.find import FoundModel, lengthened
+from atento.models.initial import lengthened
+from atento.models.read import ModelFiles
 from atento.networks import EncoderDecoder
 from atento.notes.checks.attention import EXACT, apart
 from atento.notes.checks.tiny import Adam, some_ids, tiny_network
@@ -32,7 +33,7 @@ def longer_checkpoint(how: str) -> Tensor:
     scheme = PositionConfig("learned", longer=how)  # type: ignore[arg-type]
     short, long = (tiny_network(positions=scheme, max_len=n).float() for n in (8, 12))
     table = "source_inputs.positions.schemes.0.weight"
-    start = FoundModel(Path(), {}, short.state_dict())
+    start = ModelFiles(Path(), {}, short.state_dict())
     found, old = lengthened(start, long, long.config).weights[table], start.weights[table]
     found, old = found.detach(), old.detach()
     moved = (found[:8] - old if how == "grown" else found[[0, -1]] - old[[0, -1]]).abs()

@@ -1,0 +1,85 @@
+"""The model card (README.md) of a model folder: what the model is, its sizes, and how to use it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import atento
+from atento.config.network import NetworkConfig
+from atento.config.usual_tasks import EMBEDDING, VERBS
+
+CARD = "README.md"
+_HEADING = "## Written by Atento"
+_SECTION = re.compile(rf"^{_HEADING}\n.*?(?=^##? |\Z)", re.MULTILINE | re.DOTALL)
+_EXAMPLES = {
+    "translate": "model.translate('Hello.')\n",
+    "summarize": "model.summarize('A long text ...')\n",
+    "generate": "model.generate('Once')\n",
+    "embed": "model.embed(['Olá.'])\n",
+}
+_SEQ2SEQ = (
+    "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n\n"
+    "tokenizer, network = AutoTokenizer.from_pretrained('.'), AutoModelForSeq2SeqLM.from_pretrained('.')\n"
+    "written = network.generate(**tokenizer('Hello.', return_tensors='pt'))\n"
+    "print(tokenizer.decode(written[0], skip_special_tokens=True))\n"
+)
+_GENERATION = "from transformers import pipeline\n\nprint(pipeline('text-generation', model='.')('Once'))\n"
+_FILL_MASK = (
+    "from transformers import pipeline\n\n"
+    "fill = pipeline('fill-mask', model='.')\n"
+    "print(fill(f'Once {fill.tokenizer.mask_token} a time.'))\n"
+)
+_SENTENCES = "from sentence_transformers import SentenceTransformer\n\nprint(SentenceTransformer('.').encode('Olá.'))\n"
+
+
+def model_card(config: Mapping[str, Any], network: NetworkConfig, *, layout: str = "atento", existing: str = "") -> str:
+    """The card of a model: task, sizes, how to use it, and which Atento wrote it.
+
+    Args:
+        config: the model's configuration, ours.
+        network: its network.
+        layout: of the folder that the card is for.
+        existing: the card of the folder that the model was read from. It is kept, and our section is added to it or
+            replaces an earlier one.
+    """
+    section = f"{_HEADING}\n\n{_about(config, network)}\n\n{_usage(config, network, layout)}"
+    if not existing.strip():
+        library = {"atento": "atento"}.get(layout, "sentence-transformers" if "embedding" in config else "transformers")
+        unknown = "The training data, and so what the model may be used for, are known to whoever trained it.\n"
+        return f"---\nlibrary_name: {library}\n---\n\n# {config.get('name')}\n\n{unknown}\n{section}"
+    if _SECTION.search(existing):
+        return _SECTION.sub(lambda _: section, existing, count=1)
+    return f"{existing.rstrip()}\n\n{section}"
+
+
+def _about(config: Mapping[str, Any], network: NetworkConfig) -> str:
+    family = f" of the family {network.family}" if network.family else ""
+    trained = config.get("atento_version")
+    depth = str(network.n_layers)
+    if network.architecture == "encoder-decoder":
+        depth = f"{network.n_layers} + {network.decoder_layers}"
+    return (
+        f"Task: {config.get('task')}. Architecture: {network.architecture}{family}, {network.d_model} wide, "
+        f"{depth} layers, vocabulary {network.vocab_size}. "
+        f"{f'Trained with Atento {trained}. ' if trained else ''}These files were written by Atento "
+        f"{atento.__version__}."
+    )
+
+
+def _usage(config: Mapping[str, Any], network: NetworkConfig, layout: str) -> str:
+    """Code that uses the model: with Atento and, in the Hugging Face layout, with the libraries that read it."""
+    verb = VERBS.get(str(config.get("task")), "")
+    blocks = [f"import atento\n\nmodel = atento.load('.')\n{_EXAMPLES.get(verb, '')}"]
+    if layout == "huggingface":
+        blocks.append(_stock_example(config, network))
+    return "\n".join(f"```python\n{block}```\n" for block in blocks if block)
+
+
+def _stock_example(config: Mapping[str, Any], network: NetworkConfig) -> str:
+    if "embedding" in config or config.get("task") == EMBEDDING:
+        return _SENTENCES
+    if network.architecture == "encoder-decoder":
+        return _SEQ2SEQ
+    if network.architecture == "decoder":
+        return _GENERATION
+    return _FILL_MASK if any(head.kind == "masked-language-model" for head in network.heads) else ""

@@ -1,0 +1,100 @@
+"""The `config.json` of a model folder in our layout: read, and its parts checked (network, decoding, embedding)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from atento.config.decoding import DecodingConfig
+from atento.config.embedding import EmbeddingConfig
+from atento.config.network import NetworkConfig
+from atento.config.schema import Reading, as_written
+from atento.config.tasks import RULES
+from atento.errors import CheckpointError, ModelError, RecipeError
+
+CONFIG = "config.json"
+_MAX_LAYERS = 1000  # a damaged depth must not cost the time to build it
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """The JSON object of a `config.json`, of any layout.
+
+    Raises:
+        ModelError: it cannot be read or holds no object. CheckpointError: it is not JSON.
+    """
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file} is damaged: {error}") from None
+    if not isinstance(config, dict):
+        raise ModelError(f"{file} must hold one JSON object: got {type(config).__name__}")
+    return config
+
+
+def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
+    """The network of a `config.json`.
+
+    Args:
+        config: the content of the file.
+        path: the folder that it was read from, for messages.
+
+    Raises:
+        ModelError: it is of another layout, has keys that this version does not know, or a value out of range.
+    """
+    if config.get("model_type") != "atento" or not isinstance(config.get("network"), dict):
+        raise ModelError(f"{path}: config.json is not Atento's own (model_type {config.get('model_type')!r})")
+    given = dict(config["network"])
+    unknown = set(given) - {field.name for field in fields(NetworkConfig)}
+    if unknown:
+        raise ModelError(
+            f"{path}: config.json has unknown network keys {sorted(unknown)}; was it written by a newer version?"
+        )
+    network: NetworkConfig = _fitted(given, NetworkConfig, "network", path)
+    file = path / CONFIG
+    for name in ("pad_id", "unk_id", "bos_id", "eos_id", "start_id"):
+        if getattr(network, name) >= network.vocab_size:
+            raise ModelError(
+                f"{file}: network.{name} must be below network.vocab_size: got {getattr(network, name)} and "
+                f"{network.vocab_size}"
+            )
+    if max(network.n_layers, network.decoder_layers) > _MAX_LAYERS:
+        raise ModelError(f"{file}: more than {_MAX_LAYERS} layers: got {network.n_layers} and {network.decoder_layers}")
+    return network
+
+
+def decoding_config(config: Mapping[str, Any], path: Path) -> DecodingConfig:
+    """The decoding of a `config.json`; keys of other versions are ignored.
+
+    Where it says nothing, the defaults are those of its task: a language model decodes greedily, a model that reads a
+    source with a beam of 4.
+
+    Raises:
+        ModelError: a value has the wrong type or is out of range.
+    """
+    given = config.get("decoding", {})
+    if isinstance(given, dict):
+        rules = RULES.get(str(config.get("task")))
+        given = ({} if rules is None else dict(rules.defaults.get("decoding", {}))) | given
+        given = {name: given[name] for name in DecodingConfig.__dataclass_fields__ if name in given}
+    decoding: DecodingConfig = _fitted(given, DecodingConfig, "decoding", path)
+    return decoding
+
+
+def embedding_config(config: Mapping[str, Any], path: Path) -> EmbeddingConfig:
+    """The embedding of a `config.json`, the defaults where it has none.
+
+    Raises:
+        ModelError: an unknown key, or a value of the wrong type.
+    """
+    embedding: EmbeddingConfig = _fitted(config.get("embedding", {}), EmbeddingConfig, "embedding", path)
+    return embedding
+
+
+def _fitted(given: Any, kind: type, name: str, path: Path) -> Any:
+    try:
+        return Reading().fit(as_written(given, str(path / CONFIG)), kind, name)
+    except RecipeError as error:
+        raise ModelError(str(error)) from None

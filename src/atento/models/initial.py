@@ -1,0 +1,56 @@
+"""The model that training starts from (`init` in a recipe): read, its network configured, its positions extended."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from atento.attention.positions import Learned
+from atento.config.network import NetworkConfig
+from atento.models.configuration import network_config
+from atento.models.read import ModelFiles, check_tokenizer, read_model
+from atento.text.tokenizer import Tokenizer
+
+_DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
+
+
+def initial_model(init: str, folder: Path) -> ModelFiles:
+    """The model that `init` names: a path relative to the recipe's folder, or a hub name."""
+    return read_model(folder / init if (folder / init).exists() else init)
+
+
+def fine_tuned(initial: ModelFiles, recipe: NetworkConfig, tokenizer: Tokenizer) -> NetworkConfig:
+    """The network configuration for fine-tuning.
+
+    It is that of the initial model. The recipe's network sets the dropout rates, and a longer `max_len` where positions
+    are learned.
+
+    Raises:
+        TokenizerError: the tokenizer is not the one that the model was trained with.
+    """
+    config = network_config(initial.config, initial.path)
+    check_tokenizer(tokenizer, config, initial.path)
+    changes = {name: getattr(recipe, name) for name in _DROPOUTS}
+    if any(scheme.kind == "learned" for scheme in config.schemes):
+        changes["max_len"] = max(config.max_len, recipe.max_len)
+    return replace(config, **changes)
+
+
+@torch.no_grad()
+def lengthened(initial: ModelFiles, network: nn.Module, recipe: NetworkConfig) -> ModelFiles:
+    """The initial model with its learned position tables (L,D) extended to the length of the network's.
+
+    The key `longer` of the recipe's positions says how: new rows, or the old ones interpolated (docs/notes.md#b2).
+    """
+    method = next((scheme.longer for scheme in recipe.schemes if scheme.kind == "learned"), "grown")
+    weights = dict(initial.weights)
+    for name, module in network.named_modules():
+        old = weights.get(f"{name}.weight")
+        if not isinstance(module, Learned) or old is None or old.shape[0] >= module.weight.shape[0]:
+            continue
+        table = Learned(old.shape[0] - module.shift, old.shape[1], module.shift)
+        table.weight.copy_(old)
+        extended = table.interpolated(module.max_len) if method == "interpolated" else table.grown(module.max_len)
+        weights[f"{name}.weight"] = extended.weight
+    return replace(initial, weights=weights)

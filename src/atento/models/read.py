@@ -1,0 +1,151 @@
+"""A model folder read: configuration, weights, tokenizer and network, each checked against the others."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from atento.attention.positions import ALiBi, Sinusoidal
+from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.usual_tasks import EMBEDDING, usual_task
+from atento.errors import ModelError, TokenizerError, UsageError
+from atento.models.configuration import CONFIG, read_config
+from atento.models.find import find_model
+from atento.models.sentence_transformers import sentence_folder
+from atento.models.weight_files import read_weights
+from atento.networks import Network, build_network
+from atento.networks.families import read_released
+from atento.networks.families.load_report import LoadReport
+from atento.storage.checkpoint import load_checkpoint
+from atento.storage.manifest import MANIFEST, verify
+from atento.text import has_tokenizer
+from atento.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The content of a model folder, in our layout: of another layout, names and keys are translated.
+
+    Attributes:
+        path: the folder.
+        config: `config.json`.
+        weights: tensors by our names, on the CPU.
+        load_report: what became of the weights of another layout; None for ours.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    weights: dict[str, Tensor]
+    load_report: LoadReport | None = None
+
+
+def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: bool = False) -> ModelFiles:
+    """Find a model and read its configuration and weights, verified where the folder has a manifest.
+
+    Args:
+        model: a run, a model folder or a hub name, as `find_model` takes it.
+        allow_missing: the file of another layout may lack weights of the network.
+        allow_unused: it may hold weights that the network does not have.
+
+    Raises:
+        UsageError, ModelError: there is nothing that can be loaded. CheckpointError: truncated or altered; names the
+            file.
+    """
+    path = find_model(model)
+    modules = sentence_folder(path)
+    if modules is not None:
+        path = modules[0]
+    if (path / "state.json").exists():
+        checkpoint = load_checkpoint(path)
+        return ModelFiles(path, checkpoint.config, checkpoint.weights)
+    if not (path / CONFIG).exists():
+        raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
+    if (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():  # the hub's cache is made of links
+        verify(path)
+    config = read_config(path / CONFIG)
+    if config.get("model_type", "atento") == "atento":
+        return ModelFiles(path, config, read_weights(path))
+    network, weights, load_report = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
+    pooling = None if modules is None else modules[1]
+    return ModelFiles(path, _translated(config, network, path, pooling), weights, load_report)
+
+
+def _translated(
+    config: Mapping[str, Any], network: NetworkConfig, path: Path, pooling: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Our `config.json` for a folder in the Hugging Face layout; `pooling` as its sentence-transformers modules say."""
+    task = usual_task(network.architecture, [head.kind for head in network.heads], network.family)
+    ours = {"model_type": "atento", "name": path.name, "task": task, "network": network_to_dict(network)}
+    exported = config.get("atento")  # what our export wrote into their layout
+    exported = exported if isinstance(exported, Mapping) else {}
+    ours |= {name: exported[name] for name in ("name", "task", "decoding") if name in exported}
+    embedding = exported.get("embedding") if pooling is None else pooling
+    return ours if embedding is None else ours | {"task": EMBEDDING, "embedding": embedding}
+
+
+def check_weights(network: nn.Module, files: ModelFiles) -> None:
+    """Check names and shapes of the weights against the network of their `config.json`.
+
+    Raises:
+        ModelError: a name is missing or unexpected, or a shape differs.
+    """
+    expected = network.state_dict()
+    if expected.keys() != files.weights.keys():
+        missing = sorted(expected.keys() - files.weights.keys())
+        unexpected = sorted(files.weights.keys() - expected.keys())
+        raise ModelError(
+            f"{files.path}: weights do not match config.json: {len(missing)} missing {missing[:5]}, "
+            f"{len(unexpected)} unexpected {unexpected[:5]}"
+        )
+    for name, value in expected.items():
+        if value.shape != files.weights[name].shape:
+            theirs = () if files.load_report is None else files.load_report.loaded.get(name, ())
+            shown = f"{', '.join(theirs)}, here {name}," if theirs else name
+            raise ModelError(
+                f"{files.path}: {shown} has shape {tuple(files.weights[name].shape)}, "
+                f"config.json says {tuple(value.shape)}"
+            )
+
+
+def read_tokenizer(files: ModelFiles, config: NetworkConfig) -> Tokenizer | None:
+    """The tokenizer of a model folder; None where it has none.
+
+    Raises:
+        TokenizerError: it is not the model's own, or has more pieces than the model.
+    """
+    tokenizer = Tokenizer.load(files.path) if has_tokenizer(files.path) else None
+    if tokenizer is not None:
+        check_tokenizer(tokenizer, config, files.path)
+    if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
+        raise TokenizerError(
+            f"{files.path}: the tokenizer has {tokenizer.vocab_size} pieces and the model {config.vocab_size}"
+        )
+    return tokenizer
+
+
+def check_tokenizer(tokenizer: Tokenizer, config: NetworkConfig, path: Path) -> None:
+    """Raises TokenizerError: it is not the tokenizer that the model was trained with; not every model records that."""
+    if config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
+        raise TokenizerError(f"{path}: the tokenizer is not the one the model was trained with")
+
+
+def read_network(files: ModelFiles, config: NetworkConfig) -> Network:
+    """The network of that configuration with the weights of the folder; missing ones keep their initial values.
+
+    Raises:
+        ModelError: the weights are not those of the network.
+    """
+    incomplete = bool(files.load_report and files.load_report.new)
+    with torch.device("cpu" if incomplete else "meta"):
+        network = build_network(config)
+    if incomplete:
+        files = replace(files, weights=network.state_dict() | files.weights)
+    check_weights(network, files)
+    network.load_state_dict(files.weights, assign=True)
+    for module in network.modules():  # buffers that are computed, not stored
+        if isinstance(module, ALiBi | Sinusoidal):
+            module.reset_buffers()
+    return network

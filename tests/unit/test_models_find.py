@@ -1,0 +1,113 @@
+"""From the word MODEL to files: runs, folders, hub names offline."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from atento.errors import CheckpointError, UsageError
+from atento.models.find import find_model
+from atento.models.read import read_model
+from atento.models.write import write_model
+from atento.storage.checkpoint import save_checkpoint
+
+NETWORK = {"architecture": "encoder-decoder", "d_model": 8, "n_layers": 1, "n_decoder_layers": None, "vocab_size": 9}
+CONFIG: dict[str, Any] = {"model_type": "atento", "task": "translation", "name": "x", "network": NETWORK}
+WEIGHTS = {"w": torch.arange(4.0)}
+
+
+def save(run: Path, step: int, score: float | None = None, folder: str = "checkpoints") -> Path:
+    parts: dict[str, Any] = {"config": CONFIG, "weights": WEIGHTS, "optimizer": {}, "run_id": "r"}
+    return save_checkpoint(run / folder, step, state={"score": score}, **parts)
+
+
+def test_a_run_stands_for_its_best_checkpoint_else_its_last(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        save(tmp_path / "plain", step)
+        save(tmp_path / "scored", step, [1.0, 5.0, 2.0][step - 1])
+    assert find_model(tmp_path / "plain").name == "step-00000003"
+    assert find_model(str(tmp_path / "scored")).name == "step-00000002"
+    for score, folder in ((None, "checkpoints"), (4.0, "checkpoints"), (5.0, "checkpoints"), (6.0, "averaged")):
+        save(tmp_path / "scored", 3, score, "averaged")
+        assert find_model(tmp_path / "scored").parent.name == folder
+    save(tmp_path / "plain", 3, None, "averaged")
+    assert find_model(tmp_path / "plain").parent.name == "checkpoints"
+    found = read_model(tmp_path / "scored" / "checkpoints" / "step-00000001")
+    assert found.path.name == "step-00000001" and torch.equal(found.weights["w"], WEIGHTS["w"])
+
+
+def test_a_run_without_anything_to_load(tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"the run .*run has no checkpoint yet"):
+        find_model(tmp_path / "run")
+    (save(tmp_path / "run", 1) / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"every checkpoint of the run .*run is damaged"):
+        find_model(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000001"]  # only looked at
+
+
+def test_no_model_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("x", encoding="utf-8")
+    Path("empty").mkdir()
+    for name, said in (
+        ("file", "file is a file; a model is a folder"),
+        ("nothing", r"no model at nothing: give a run folder, a model folder or a hub name \(owner/name\)"),
+        ("./runs/nothing", "no model at runs/nothing"),
+        ("/no/such/place", "no model at /no/such/place"),
+        ("a/b/c", "no model at a/b/c"),
+        ("n" * 300, "no model at nnnn.*: File name too long"),
+        ("a\0b", "no model at a.*: embedded null byte"),
+        ("", r"\. is neither a run \(no checkpoints\) nor a model folder \(no config.json\)"),
+        ("empty", r"empty is neither a run \(no checkpoints\) nor a model folder \(no config.json\)"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            read_model(name)
+
+
+# Hub names, in a process of its own: the library reads its settings when it is imported -----------------------------
+
+OFFLINE = """
+import sys
+from atento.errors import AtentoError
+from atento.models.read import read_model
+for name in sys.argv[1:]:
+    try:
+        found = read_model(name)
+        print("found", found.path.name, found.config["name"], found.weights["w"].tolist())
+    except AtentoError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_hub_names_offline_from_the_cache_or_refused(tmp_path: Path) -> None:
+    """What was fetched before is read from the hub's cache, whose files are links; anything else is one sentence."""
+    folder = write_model(tmp_path / "model", CONFIG, WEIGHTS, {"tokenizer.json": b"{}"})
+    cache = tmp_path / "hub" / "models--someone--small"
+    snapshot = cache / "snapshots" / ("0" * 40)
+    for path in (snapshot, cache / "blobs", cache / "refs"):
+        path.mkdir(parents=True)
+    (cache / "refs" / "main").write_text("0" * 40, encoding="utf-8")
+    for path in folder.iterdir():  # all of it, as another tool would fetch it, but for the card
+        if path.name != "README.md":
+            (cache / "blobs" / path.name).write_bytes(path.read_bytes())
+            (snapshot / path.name).symlink_to(Path("../../blobs") / path.name)
+    names = ["someone/small", "nobody/nothing", "runs/a--b", "runs/.hidden", f"x/{'y' * 200}"]
+    done = subprocess.run(
+        [sys.executable, "-c", OFFLINE, *names],
+        env={**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"found {'0' * 40} x [0.0, 1.0, 2.0, 3.0]", done.stderr
+    offline = "it is not in the hub's cache, and the hub cannot be reached: you are offline"
+    wrong = "it cannot be a hub name (owner/name) either"
+    for name, line, reason in zip(names[1:], lines[1:], (offline, wrong, wrong, wrong), strict=True):
+        assert line == f"UsageError {name} is no local folder, and {reason}; give the path of a local folder"

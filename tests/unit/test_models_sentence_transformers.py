@@ -1,0 +1,51 @@
+"""sentence-transformers folders (G8): how they pool is read, and what is not built is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from atento.errors import ModelError
+from atento.models.sentence_transformers import sentence_folder
+
+
+def modules(folder: Path, *kinds: str, **pooling: object) -> Path:
+    """A sentence-transformers folder without its network."""
+    rows = [
+        {"type": f"sentence_transformers.models.{kind}", "path": f"{n}_{kind}" if n else ""}
+        for n, kind in enumerate(kinds)
+    ]
+    folder.joinpath("modules.json").write_text(json.dumps(rows))
+    for row in rows[1:]:
+        folder.joinpath(row["path"]).mkdir()
+    if "Pooling" in kinds:
+        folder.joinpath(f"{kinds.index('Pooling')}_Pooling", "config.json").write_text(json.dumps(pooling))
+    return folder
+
+
+def test_g8_a_sentence_transformers_folder_says_how_it_pools(tmp_path: Path) -> None:
+    folder = modules(tmp_path, "Transformer", "Pooling", "Normalize", pooling_mode_cls_token=True)
+    folder.joinpath("sentence_bert_config.json").write_text('{"max_seq_length": 128}')
+    assert sentence_folder(folder) == (folder, {"pooling": "first", "normalize": True, "max_len": 128})
+    assert sentence_folder(tmp_path / "1_Pooling") is None
+
+
+def test_g8_a_pooling_that_is_not_built_is_refused(tmp_path: Path) -> None:
+    folder = modules(tmp_path, "Transformer", "Pooling", pooling_mode_weightedmean_tokens=True)
+    with pytest.raises(ModelError, match="must be true: got pooling_mode_weightedmean_tokens"):
+        sentence_folder(folder)
+
+
+def test_g8_a_module_that_is_not_built_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"models\.Dense' is not built here"):
+        sentence_folder(modules(tmp_path, "Transformer", "Dense"))
+    tmp_path.joinpath("modules.json").write_text("{")
+    with pytest.raises(ModelError, match=r"modules\.json is damaged"):
+        sentence_folder(tmp_path)
+
+
+def test_g8_a_pooling_configuration_is_an_object(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[]", encoding="utf-8")
+    (tmp_path / "modules.json").write_text('[{"type": "a.Pooling", "path": ""}]', encoding="utf-8")
+    with pytest.raises(ModelError, match=r"config\.json must hold one JSON object: got list"):
+        sentence_folder(tmp_path)
