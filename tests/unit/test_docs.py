@@ -1,5 +1,6 @@
-"""The pages that people read: their links lead somewhere."""
+"""The pages that people read: their links lead somewhere, and so do the pages and files that text and code name."""
 
+import pkgutil
 import re
 from pathlib import Path
 
@@ -34,3 +35,40 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_there_are_links_to_follow() -> None:
     assert sum(len(LINK.findall(page.read_text(encoding="utf-8"))) for page in PAGES) > 10
+
+
+def test_pages_that_code_names_exist() -> None:
+    """`docs/NAME.md#anchor` in docstrings, messages, help and tools."""
+    named = re.compile(r"docs/([a-z-]+\.md)(?:#([\w-]+))?")
+    files = [file for folder in ("src", "tests", "tools") for file in (ROOT / folder).rglob("*.py")]
+    found = {
+        (page, anchor): file
+        for file in [*files, ROOT / "Makefile", ROOT / "pyproject.toml"]
+        for page, anchor in named.findall(file.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 30
+    for (page, anchor), file in found.items():
+        there = ROOT / "docs" / page
+        assert there.is_file(), f"{file.name} names docs/{page}"
+        assert not anchor or anchor in anchors(there), f"{file.name} names docs/{page}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    """`decoding/generate.py` and its like, from the root or from the package; a bare `NAME.py` anywhere in it."""
+    if page.name == "CHANGELOG.md":
+        return  # which names what was
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for name in re.findall(r"`([\w./-]+\.py)`", text):
+        places = [ROOT / name, ROOT / "src" / name, ROOT / "src" / "atento" / name]
+        assert any(place.is_file() for place in places) or ("/" not in name and any(ROOT.glob(f"src/**/{name}"))), name
+
+
+def test_modules_that_a_page_names_exist() -> None:
+    """`atento.decoding.rules` is a module, or a name in one."""
+    for page in PAGES:
+        for name in re.findall(r"`(atento(?:\.\w+)+)[`(]", page.read_text(encoding="utf-8")):
+            try:
+                pkgutil.resolve_name(name)
+            except (ImportError, AttributeError) as error:
+                raise AssertionError(f"{page.name} names {name}") from error

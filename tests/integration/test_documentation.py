@@ -1,0 +1,218 @@
+"""README.md and docs/: every code block is run in the order of its page, with small networks, few steps and no network.
+
+A page is one session in one folder: `bash` and `console` blocks are command lines, `yaml` blocks that begin with
+`# NAME.yaml` are files, `python` blocks are one program. A block that cannot run here has a comment right above it:
+`<!-- not run: the reason -->`. Models with a hub name are folders of that name with random weights.
+"""
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import atento
+from atento.config.loading import load_recipe
+from conftest import ForkServer, lines_of
+from released_folders import write_released
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[2]
+GENERATED = ("notes.md", "recipe.md")
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in GENERATED)]
+BLOCK = re.compile(r"^(?:<!-- (?P<reason>.+) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$", flags=re.M | re.S)
+FEWER_PAIRS = {"train": "120", "valid": "6", "test": "6"}
+SMALLER = {
+    "TOKENIZER__VOCAB_SIZE": "400",
+    "NETWORK__D_MODEL": "16",
+    "NETWORK__D_FF": "32",
+    "NETWORK__N_HEADS": "2",
+    "NETWORK__N_LAYERS": "1",
+    "TRAINING__STEPS": "8",
+    "TRAINING__BATCH_TOKENS": "120",
+    "TRAINING__VALIDATE_EVERY": "4",
+    "TRAINING__CHECKPOINT_EVERY": "4",
+    "DECODING__MAX_NEW_TOKENS": "6",
+}
+HUB = {
+    "google-bert/bert-base-cased": "bert",
+    "sentence-transformers/all-MiniLM-L6-v2": "bert",
+    "openai-community/gpt2": "gpt2",
+    "google-t5/t5-small": "t5",
+    "Helsinki-NLP/opus-mt-en-de": "marian",
+}
+ELSEWHERE = ("make ", "pip install ", ". .venv/bin/activate", "git clone ", "cd ", "python tools/")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, and the line it starts at."""
+
+    kind: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page that can run here."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(one["kind"], one["text"], text[: one.start("text")].count("\n") + 1)
+        for one in BLOCK.finditer(text)
+        if not (one["reason"] or "").startswith("not run: ")
+    ]
+
+
+def fewer_steps(text: str) -> str:
+    """`training.steps=6000`, `"steps": 300` and `runs/a@2000` with steps divided by 500, at least 2."""
+    return re.sub(
+        r"""(steps["']?\s*[=:]\s*|--steps |@)(\d+)""",
+        lambda found: f"{found[1]}{max(2, int(found[2]) // 500)}",
+        text,
+    )
+
+
+def command_lines(block: Block) -> list[str]:
+    """Of a `console` block the lines behind `$ `, of a `bash` block all; a backslash joins lines."""
+    text = block.text.replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines()]
+    if block.kind == "console":
+        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+class Session:
+    """A page's folder, its Python names, and the machinery that runs its commands."""
+
+    def __init__(self, server: ForkServer, folder: Path) -> None:
+        self.server, self.folder = server, folder
+        self.names: dict[str, Any] = {}
+
+    def run(self, block: Block, page: str) -> None:
+        """One block, by its language."""
+        if block.kind in ("bash", "sh", "console"):
+            for line in command_lines(block):
+                self.command(fewer_steps(line), f"{page}:{block.line}")
+        elif block.kind == "python":
+            exec(compile("\n" * (block.line - 1) + fewer_steps(block.text), page, "exec"), self.names)
+        elif block.kind == "yaml" and (named := re.match(r"# (\S+\.yaml)\b", block.text)):
+            (self.folder / named[1]).write_text(block.text, encoding="utf-8")
+            load_recipe(self.folder / named[1], environment={})
+        elif block.kind == "yaml":  # a part of a recipe: laid over a shipped one
+            (self.folder / "part.yaml").write_text(f"extends: micro-world-en-pt\n{block.text}", encoding="utf-8")
+            load_recipe(self.folder / "part.yaml", environment={})
+        else:
+            assert block.kind == "text", f"{page}:{block.line}: a block of kind {block.kind!r}"
+
+    def command(self, line: str, place: str) -> None:
+        """One command line: `atento` and `echo`, with pipes and a file that the output goes to."""
+        if line.startswith(ELSEWHERE):
+            target = re.match(r"make (\w+)", line)
+            assert not target or f"\n{target[1]}:" in (ROOT / "Makefile").read_text(encoding="utf-8"), (
+                f"{place}: {line}"
+            )
+            return
+        line, _, written = re.sub(r"\s#.*", "", line).partition(" > ")
+        passed = ""
+        for part in line.split(" | "):
+            words = shlex.split(part)
+            if words[0] == "echo":
+                passed = " ".join(words[1:]) + "\n"
+                continue
+            assert words[0] == "atento", f"{place}: {line}"
+            done = self.server.run(*words[1:], cwd=self.folder, stdin=passed, env=environment(words[1:], self.folder))
+            assert done.status == 0, f"{place}: {line}\n{done.stderr[-3000:]}"
+            passed = done.stdout
+        if written:
+            (self.folder / written.strip()).write_text(passed, encoding="utf-8")
+
+
+def environment(words: Sequence[str] = (), folder: Path = ROOT) -> dict[str, str]:
+    """The variables that make recipes small, and the micro-world's data if a command trains on those."""
+    smaller = dict(SMALLER)
+    if len(words) > 1 and not any(word.startswith("data.train=") for word in words):
+        name = folder / words[1] if words[1].endswith(".yaml") else words[1]
+        if words[1].startswith("micro-world") or (words[0] == "train" and words[1].endswith(".yaml")):
+            data = load_recipe(name, environment={}).recipe.data
+            for split, count in FEWER_PAIRS.items():
+                if any(source.world for source in getattr(data, split)):
+                    smaller[f"DATA__{split.upper()}__COUNT"] = count
+    return {f"ATENTO_{name}": value for name, value in smaller.items()}
+
+
+@pytest.fixture(scope="session")
+def hub(scratch: Path) -> Path:
+    """A folder with the released models that the pages name, as folders with random weights."""
+    for name, family in HUB.items():
+        write_released(family, scratch / "hub" / name)
+    return scratch / "hub"
+
+
+@pytest.fixture(scope="session")
+def demo(server: ForkServer, scratch: Path) -> Path:
+    """What `make demo` leaves behind, smaller."""
+    words = ("train", "micro-world-en-pt", "--out", "demo")
+    done = server.run(*words, cwd=scratch, env=environment(words))
+    assert done.status == 0, done.stderr
+    return scratch / "demo"
+
+
+@pytest.fixture
+def session(
+    server: ForkServer, place: Path, demo: Path, hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Session]:
+    """A folder with what the pages take for granted: text files, a run `runs/demo`, released models."""
+    sources, targets = lines_of(place / "train.tsv", 0), lines_of(place / "train.tsv", 1)
+    files = {"train.en": sources, "train.pt": targets, "valid.en": sources[:6], "valid.pt": targets[:6]}
+    files |= {"letter.en": sources[:3], "book.txt": targets, "texts.txt": targets[:4], "prompts.txt": targets[:2]}
+    files |= {"pairs.tsv": [f"{one}\t{two}" for one, two in zip(sources[:3], sources[3:6])]}
+    for name, lines in files.items():
+        (place / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (place / "runs").mkdir()
+    shutil.copytree(demo, place / "runs" / "demo")
+    for owner in hub.iterdir():
+        (place / owner.name).symlink_to(owner)
+    monkeypatch.chdir(place)
+    for name, value in environment().items():
+        if name != "ATENTO_TRAINING__STEPS":  # which would win over the recipes that are dicts; those say theirs
+            monkeypatch.setenv(name, value)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield Session(server, place)
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "python.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_the_blocks_of_a_page_run_in_their_order(session: Session, page: Path) -> None:
+    for block in blocks(page):
+        session.run(block, page.name)
+
+
+def test_a_block_that_is_not_run_says_why() -> None:
+    """Nine tenths and more of the blocks of code are run."""
+    of_code = [one for page in PAGES for one in BLOCK.finditer(page.read_text("utf-8")) if one["kind"] != "text"]
+    skipped = [one["reason"] for one in of_code if (one["reason"] or "").startswith("not run: ")]
+    assert len(of_code) > 40 and len(skipped) < len(of_code) / 10
+    assert all(len(reason) > len("not run: ") + 10 for reason in skipped)
+
+
+def test_what_the_python_page_shows(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beyond running: what the names of docs/python.md hold in the end."""
+    for block in blocks(ROOT / "docs" / "python.md"):
+        session.run(block, "python.md")
+    seen = session.names
+    assert repr(seen["run"]).startswith("TrainedRun('runs/first', step 2")
+    assert seen["model"].precision == "float32" and (session.folder / "first" / "model.safetensors").exists()
+    assert seen["vectors"].shape == (2, 16) and set(seen["scores"]) == {"bleu", "chrf"}
+    assert (session.folder / "page.html").stat().st_size > 10_000 and "iframe" in seen["trace"]._repr_html_()
+    assert len(seen["given"].tokens) == len(seen["given"].log_probs)
+    said = capsys.readouterr().out
+    assert "unknown decoding option 'lenght_penalty'; did you mean 'length_penalty'?" in said
+    assert issubclass(atento.errors.UsageError, atento.AtentoError)
