@@ -219,7 +219,7 @@ def test_a_model_that_writes_line_ends_still_answers_line_by_line(server: ForkSe
     for seed in range(100):
         g = torch.Generator().manual_seed(seed)
         weights = {name: torch.randn(value.shape, generator=g) for name, value in model.network.state_dict().items()}
-        weights["output.weight"][marks] *= 3
+        weights["heads.vocabulary.output.weight"][marks] *= 3
         model.network.load_state_dict(weights)
         raw = model.translate(source, beam=2, n_best=2, max_new_tokens=20)
         found = {mark for mark in "\n\r\t" for texts in raw for text in texts if mark in text}

@@ -87,7 +87,7 @@ def randomised(network: Any, tokens: Tokenizer, seed: int) -> Any:
             parameter.normal_(std=0.5)
     hidden = [tokens.token_id(f"<0x{i:02X}>") or 0 for i in range(256)]
     for key, table in network.named_parameters():
-        if key in ("embedding.weight", "target_embedding.weight", "output.weight"):
+        if key in ("embedding.weight", "target_embedding.weight", "heads.vocabulary.output.weight"):
             table[[0, 1, 2, 4, *hidden]] = 0.0
             table[tokens.eos_id] *= 2.0
     return network

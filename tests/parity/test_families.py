@@ -72,7 +72,7 @@ def compare(network: Any, other: Any, side: str, within: float = 2e-5) -> None:
     if out.pooled is not None and getattr(wanted, "pooler_output", None) is not None:
         close(out.pooled[pooled], wanted.pooler_output[pooled], within)
     kinds = list(network.heads)
-    if kinds == ["masked-language-model", "next-sentence"]:
+    if kinds == ["vocabulary", "next-sentence"]:
         close(out.logits[inputs.real], wanted.prediction_logits[inputs.real], within)
         close(network.read("next-sentence", out, inputs.real)[pooled], wanted.seq_relationship_logits[pooled], within)
     elif kinds == ["answer"]:

@@ -28,8 +28,8 @@ def network() -> EncoderDecoder:
         torch.manual_seed(seed)
         network = build_network(CONFIG).eval().double()
         with torch.no_grad():
-            assert network.output.weight is not None
-            network.output.weight.mul_(2)
+            assert network.vocabulary_head.output.weight is not None
+            network.vocabulary_head.output.weight.mul_(2)
         if varied(network):
             return network
     raise AssertionError("no network of a hundred ends its outputs at different lengths")

@@ -9,7 +9,7 @@ import torch
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.networks import Encoder, presets
-from atento.tasks.embedding import POOLINGS, layer_vectors
+from atento.tasks.embedding import POOLINGS
 from atento.text import Tokenizer
 
 WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
@@ -74,7 +74,7 @@ def test_g8_a_word_has_another_vector_in_another_context(model: Model) -> None:
     for text in ("o gato pulou", "o gato corre"):
         ids, _ = model.tokenizer.with_specials(model.tokenizer.encode(text))
         found.append(
-            layer_vectors(model.network, torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool))[0, place]
+            model.network.features(torch.tensor([ids]), token_mask=torch.ones(1, len(ids), dtype=torch.bool))[0, place]
         )
     assert float((found[0] - found[1]).abs().max()) > 1e-5
 

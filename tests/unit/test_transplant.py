@@ -56,13 +56,13 @@ def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way()
     torch.testing.assert_close(hidden(decoder, mask=bidirectional()), hidden(encoder), rtol=0, atol=1e-12)
     torch.testing.assert_close(hidden(decoder), hidden(encoder, mask=causal()), rtol=0, atol=1e-12)
     torch.testing.assert_close(hidden(decoder, mask=prefix(3)), hidden(encoder, mask=prefix(3)), rtol=0, atol=1e-12)
-    assert torch.equal(decoder.output.bias, encoder.heads["masked-language-model"].output.bias)
+    assert torch.equal(decoder.vocabulary_head.bias, encoder.vocabulary_head.bias)
     assert not load_report.new
     assert sorted(load_report.unused) == [
-        "heads.masked-language-model.dense.bias",
-        "heads.masked-language-model.dense.weight",
-        "heads.masked-language-model.norm.bias",
-        "heads.masked-language-model.norm.weight",
+        "heads.vocabulary.transform.dense.bias",
+        "heads.vocabulary.transform.dense.weight",
+        "heads.vocabulary.transform.norm.bias",
+        "heads.vocabulary.transform.norm.weight",
         "pooler.dense.bias",
         "pooler.dense.weight",
     ]
@@ -74,8 +74,10 @@ def test_m14_w4_an_output_matrix_of_its_own_goes_along() -> None:
     """An encoder whose head has a matrix beside the embedding: the language model writes with that matrix."""
     encoder = bert(heads=(HeadConfig("masked-language-model"),), tied_embeddings=False)
     decoder, load_report = to_decoder(encoder)
-    head = encoder.heads["masked-language-model"].output
-    assert torch.equal(decoder.output.weight, head.weight) and not torch.equal(head.weight, encoder.embedding.weight)
+    head = encoder.vocabulary_head.output
+    assert torch.equal(decoder.vocabulary_head.output.weight, head.weight) and not torch.equal(
+        head.weight, encoder.embedding.weight
+    )
     assert not load_report.new
     plain, load_report = to_decoder(bert(tied_embeddings=False))
     assert plain.config.tied_embeddings and not load_report.new

@@ -52,8 +52,8 @@ def write_weights(folder: Path, config: NetworkConfig, seed: int = 1) -> None:
     torch.manual_seed(seed)
     network = build_network(config)
     weights = network.state_dict()
-    if "output.bias" in weights:
-        weights["output.bias"][[config.pad_id, config.eos_id]] = _NEVER
+    if "heads.vocabulary.output.bias" in weights:
+        weights["heads.vocabulary.output.bias"][[config.pad_id, config.eos_id]] = _NEVER
     for name, value in weights.items():
         if value.dim() > 1 and "embedding" not in name and ".schemes." not in name:
             value.mul_(0.5)

@@ -85,17 +85,17 @@ def our_loss(network: Any, batch: Batch, smoothing: float, random: Any) -> tuple
         if batch.labels.dim() == 1:
             loss = F.cross_entropy(out.logits.float(), batch.labels, reduction="sum")
             return loss, loss.detach()
-        head = network.heads["masked-language-model"]
+        head = network.vocabulary_head
         asked = batch.labels >= 0
         hidden = head.read(out.hidden[asked])
-        return cross_entropy(hidden, network.embedding.weight, batch.labels[asked], smoothing, head.output.bias)
+        return cross_entropy(hidden, network.embedding.weight, batch.labels[asked], smoothing, head.bias)
     if kind == "decoder":
         out = network(batch.inner, token_mask=batch.real, random=random, project=False)
     else:
         out = network(batch.ids, batch.inner, source_token_mask=batch.real, random=random, project=False)
     asked = batch.labels >= 0
-    hidden = network.output.read(out.hidden[asked])
-    return cross_entropy(hidden, network.projection, batch.labels[asked], smoothing, network.output.bias)
+    hidden = network.vocabulary_head.read(out.hidden[asked])
+    return cross_entropy(hidden, network.projection, batch.labels[asked], smoothing, network.vocabulary_head.bias)
 
 
 def ours(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Callable[[], object]:

@@ -10,6 +10,20 @@ from atento.errors import RecipeError
 
 _WIDEST = 2**18  # far beyond any network there is; one more digit typed would take all memory before it is counted
 ADDED = ("sinusoidal", "learned")  # schemes that add to the input; the others act inside self-attention
+_READ_A_SOURCE = ("encoder-decoder", "recurrent-seq2seq")
+_LEFT_TO_RIGHT = ("decoder", "recurrent-lm")
+
+HeadKind = Literal["vocabulary", "class", "number", "tag", "span", "boundary"]
+Pooling = Literal["pooler", "first", "last", "mean"]
+HEAD_KINDS: dict[str, HeadKind] = {  # of a head's configuration -> what its loss compares
+    "masked-language-model": "vocabulary",
+    "next-sentence": "class",
+    "classification": "class",
+    "regression": "number",
+    "tagging": "tag",
+    "answer": "span",
+    "span-boundary": "boundary",
+}
 
 
 @dataclass(frozen=True)
@@ -159,7 +173,7 @@ class SparseConfig:
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """What is read off an encoder, beside its hidden vectors."""
+    """What is read off a network, beside its hidden vectors and the tokens that it writes."""
 
     kind: Literal[
         "masked-language-model", "next-sentence", "classification", "regression", "tagging", "answer", "span-boundary"
@@ -167,12 +181,14 @@ class HeadConfig:
     """What the head gives: logits over the vocabulary at every position (masked-language-model); whether a text follows
     another (next-sentence); a class or a number of the whole text (classification, regression); a class at every
     position (tagging); start and end scores at every position (answer); a hidden token from the two tokens beside
-    its span (span-boundary, SpanBERT).
+    its span (span-boundary, SpanBERT). masked-language-model and span-boundary are for encoders.
     """
     labels: tuple[str, ...] = ()
     """Names of the classes. [at least 2 for classification and tagging]"""
-    pooling: Literal["pooler", "first", "mean"] = "pooler"
-    """What a head of the whole text reads: the pooler's vector, the first real token's, or the mean over real tokens.
+    pooling: Pooling | None = None
+    """What a head of the whole text reads: the pooler's vector, the first or the last real token's, or the mean over
+    real tokens. [null: the pooler where there is one; else the first token of an encoder, the last of a network that
+    reads from left to right, the mean of others]
     """
     hidden: bool = False
     """Put a dense layer with tanh before the head."""
@@ -180,6 +196,11 @@ class HeadConfig:
     """Share of the head's inputs set to 0 in training. [0 to below 1]"""
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] | None = None
     """Activation of a masked-language-model head; RoBERTa's is always gelu. [null: as the network's `activation`]"""
+    name: str = ""
+    """Name of the head; two heads of one kind need two names. [empty: its kind; vocabulary for masked-language-model]
+    """
+    side: Literal["encoder", "decoder"] = "encoder"
+    """Which half of a network that reads a source and writes the head stands on."""
 
     def __post_init__(self) -> None:
         check_choices(self, "heads.")
@@ -191,6 +212,10 @@ class HeadConfig:
             raise RecipeError(f"`labels` must differ: got {list(self.labels)}")
         if not 0.0 <= self.dropout < 1.0:
             raise RecipeError(f"`dropout` must lie in [0, 1): got {self.dropout}")
+        if not self.name:
+            object.__setattr__(self, "name", "vocabulary" if self.kind == "masked-language-model" else self.kind)
+        if "." in self.name:  # it is part of the names of tensors
+            raise RecipeError(f"`name` of a head must hold no dot: got {self.name!r}")
 
     @property
     def outputs(self) -> int:
@@ -271,7 +296,7 @@ class NetworkConfig:
     pooler: bool = False
     """A dense layer with tanh over the first token, which heads may read (BERT; encoders)."""
     heads: tuple[HeadConfig, ...] = ()
-    """What is read off an encoder besides its vectors; one of each kind."""
+    """What is read off the network besides its vectors and the tokens that it writes; names differ."""
     scale_embedding: bool = True
     """Multiply embeddings by √d_model."""
     shared_embeddings: bool = True
@@ -347,7 +372,7 @@ class NetworkConfig:
     def _check_parts(self) -> None:
         """What one arrangement has and another has not."""
         if self.architecture != "encoder":
-            for name in ("heads", "pooler", "n_segments"):
+            for name in ("pooler", "n_segments"):
                 if getattr(self, name):
                     raise RecipeError(f"`{name}` belongs to an encoder: got architecture {self.architecture!r}")
         if self.n_segments < 0:
@@ -361,14 +386,47 @@ class NetworkConfig:
         ):
             if getattr(self, name) is not None and self.architecture not in homes:
                 raise RecipeError(f"`{name}` belongs to architecture {homes[0]}: got {self.architecture!r}")
-        kinds = [head.kind for head in self.heads]
-        for kind in kinds:
-            if kinds.count(kind) > 1:
-                raise RecipeError(f"`heads` may hold one of each kind: got {kind} twice")
+        self._check_heads()
+
+    def _check_heads(self) -> None:
+        """That each head can stand on this architecture under its name."""
+        names = ["vocabulary"] if self.writes or self.architecture == "elmo" else []
         for head in self.heads:
-            pooled = head.kind in ("next-sentence", "classification", "regression") and head.pooling == "pooler"
-            if pooled and not self.pooler:
+            if self.architecture == "cbow":
+                raise RecipeError(f"`heads` cannot stand on word vectors alone: got a {head.kind} head")
+            if head.kind in ("masked-language-model", "span-boundary") and self.architecture != "encoder":
+                raise RecipeError(
+                    f"`heads`: a {head.kind} head belongs to an encoder: got architecture {self.architecture!r}"
+                )
+            if head.name in names:
+                raise RecipeError(f"`heads` must have different names: got {head.name!r} twice")
+            names.append(head.name)
+            if head.side == "decoder" and not self.reads_source:
+                raise RecipeError(
+                    f"`heads.side` is for networks that read a source and write: got architecture {self.architecture!r}"
+                )
+            if self.pooling(head) == "pooler" and not self.pooler:
                 raise RecipeError(f"a {head.kind} head that reads the pooler needs `pooler: true`")
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether the network reads a source and writes a target."""
+        return self.architecture in _READ_A_SOURCE
+
+    @property
+    def writes(self) -> bool:
+        """Whether the network writes, each token from those before it."""
+        return self.reads_source or self.architecture in _LEFT_TO_RIGHT
+
+    def pooling(self, head: HeadConfig) -> Pooling | None:
+        """Which vector of a text that head reads; None: it does not read one vector a text."""
+        if HEAD_KINDS[head.kind] not in ("class", "number"):
+            return None
+        if head.pooling is not None:
+            return head.pooling
+        if self.architecture == "encoder":
+            return "pooler" if self.pooler else "first"
+        return "last" if self.architecture in _LEFT_TO_RIGHT or head.side == "decoder" else "mean"
 
     @property
     def schemes(self) -> tuple[PositionConfig, ...]:

@@ -1,8 +1,9 @@
 """Networks: the block, the stack and the families that are configurations of it."""
 
 from atento.config import presets
-from atento.networks.build import Network, Seq2Seq, build_network, build_seq2seq, parameter_count
+from atento.networks.build import Seq2Seq, build_network, build_seq2seq, parameter_count
 from atento.networks.cbow import CBOW
+from atento.networks.network import Network
 from atento.networks.output import Output
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.recurrent.language_model import RecurrentLM

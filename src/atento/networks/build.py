@@ -7,6 +7,7 @@ from torch import nn
 from atento.config.network import NetworkConfig
 from atento.errors import ModelError
 from atento.networks.cbow import CBOW
+from atento.networks.network import Network
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
@@ -15,7 +16,6 @@ from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 
 Seq2Seq = EncoderDecoder | RecurrentSeq2Seq  # what reads a source and writes a target; called alike
-Network = Encoder | Decoder | EncoderDecoder | RecurrentSeq2Seq | RecurrentLM | ELMo | CBOW
 ARCHITECTURES: dict[str, Callable[[NetworkConfig], Network]] = {
     "encoder-decoder": EncoderDecoder,
     "encoder": Encoder,

@@ -14,10 +14,13 @@ from torch import Tensor, nn
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.network import NetworkConfig
 from atento.errors import RecipeError
+from atento.networks.heads import make_heads
+from atento.networks.layers import TokenEmbedding
+from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
 
 
-class CBOW(nn.Module):
+class CBOW(Network):
     """Two vectors a word, one as it is read and one as it is guessed (Mikolov et al. 2013; docs/notes.md#c15).
 
     CBOW guesses a word from the mean of the vectors around it, skip-gram each word around it from its own vector. The
@@ -34,6 +37,7 @@ class CBOW(nn.Module):
         self.skip_gram, self.negatives = config.cbow.mode == "skip-gram", config.cbow.negatives
         self.input_weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
         self.output_weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
+        self.heads = make_heads(config)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -77,9 +81,20 @@ class CBOW(nn.Module):
             pooled = dropout(pooled, self.config.dropout, fresh(random))
         return Output(hidden, self.project(pooled) if project else None, pooled=pooled)
 
-    def project(self, pooled: Tensor) -> Tensor:
-        """(...,D) -> logits (...,V)."""
-        return F.linear(pooled, self.output_weight)
+    @property
+    def table(self) -> TokenEmbedding | None:
+        """None: the words' vectors are no matrix that a head could use."""
+        return None
+
+    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
+        """As `Network.features`: each word's vector, whatever stands around it."""
+        refuse_inner_layer(layer, 1, "a network of word vectors")
+        hidden: Tensor = self(ids, token_mask=token_mask, project=False).hidden
+        return hidden
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The mean of some words' vectors (...,D) -> logits (...,V) of the word between them."""
+        return F.linear(hidden, self.output_weight)
 
     def loss(
         self, centre: Tensor, context: Tensor, negatives: Tensor | None = None, random: Randomness | None = None

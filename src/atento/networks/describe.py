@@ -5,13 +5,16 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from atento.attention.multihead import MultiHeadAttention
-from atento.networks.build import Network
+from atento.errors import CapabilityError
 from atento.networks.cbow import CBOW
+from atento.networks.heads import VocabularyHead
 from atento.networks.layers import Residual
+from atento.networks.network import Network
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.networks.stack.block import Block
+from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.inputs import InputLayer
@@ -39,7 +42,7 @@ def describe(network: Network) -> list[Part]:
     if isinstance(network, EncoderDecoder):
         reader = [_table(network.embedding, "source tokens"), *_inputs(network.source_inputs), *_stack(network.encoder)]
         writer = [_table(network.table, "target tokens, shifted right"), *_inputs(network.target_inputs)]
-        writer += [*_stack(network.decoder), _output(network.output)]
+        writer += [*_stack(network.decoder), *_heads(network)]
         return [Part("encoder", parts=tuple(reader)), Part("decoder", parts=tuple(writer))]
     if isinstance(network, RecurrentSeq2Seq):
         recurrent = network.config.recurrent
@@ -49,11 +52,11 @@ def describe(network: Network) -> list[Part]:
         reader = [_table(network.embedding, "source tokens"), Part(kind.upper(), both, _count(network.encoder))]
         asked = Part("attention", score, None) if score != "none" else Part("context", "the last state")
         writer = [_table(network.table, "target tokens, shifted right"), asked]
-        writer += [Part(kind.upper(), "step by step", _count(network.decoder)), _output(network.output)]
+        writer += [Part(kind.upper(), "step by step", _count(network.decoder)), *_heads(network)]
         return [Part("encoder", parts=tuple(reader)), Part("decoder", parts=tuple(writer))]
     if isinstance(network, RecurrentLM):
         cells = Part("recurrent layers", "left to right", _count(network.stack))
-        parts = [_table(network.embedding, "tokens"), cells, _output(network.output)]
+        parts = [_table(network.embedding, "tokens"), cells, *_heads(network)]
         return [Part("language model", parts=tuple(parts))]
     if isinstance(network, ELMo):
         below = network.characters
@@ -64,12 +67,14 @@ def describe(network: Network) -> list[Part]:
     if isinstance(network, CBOW):
         words = Part("words of the window", "no order", network.input_weight.numel())
         return [Part("CBOW", parts=(words, Part("mean"), Part("the word between", "", network.output_weight.numel())))]
+    if not isinstance(network, Encoder | Decoder):
+        raise CapabilityError(f"there is no diagram of a network of type {type(network).__name__}")
     whole = [_table(network.embedding, "tokens"), *_inputs(network.inputs), *_stack(network.stack)]
-    if not isinstance(network, Encoder):
-        return [Part("decoder", parts=(*whole, _output(network.output)))]
+    if isinstance(network, Decoder):
+        return [Part("decoder", parts=(*whole, *_heads(network)))]
     if network.pooler is not None:
         whole.append(Part("pooler", "tanh of the first token", _count(network.pooler)))
-    whole += [Part(f"{kind} head", "", _count(head)) for kind, head in network.heads.items()]
+    whole += _heads(network)
     return [Part("encoder", parts=tuple(whole))]
 
 
@@ -81,9 +86,16 @@ def _table(embedding: nn.Module, what: str) -> Part:
     return Part("embedding", what, _count(embedding))
 
 
-def _output(output: nn.Module) -> Part:
-    own = _count(output)
-    return Part("linear and softmax", "" if own else "the embedding's matrix", own)
+def _heads(network: Network) -> list[Part]:
+    parts = []
+    for name in network.heads:
+        head = network.heads[name]
+        own = _count(head)
+        if isinstance(head, VocabularyHead) and head.transform is None:
+            parts.append(Part("linear and softmax", "" if own else "the embedding's matrix", own))
+        else:
+            parts.append(Part(f"{name} head", "", own))
+    return parts
 
 
 def _inputs(layer: InputLayer) -> list[Part]:

@@ -1,14 +1,18 @@
-"""What is read off an encoder: vocabulary, classes, tags, spans, the next sentence, a number (docs/notes.md#e2)."""
+"""What is read off a network: vocabulary, classes, tags, spans, the next sentence, a number (docs/notes.md#e2)."""
+
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
-from atento.config.network import HeadConfig, NetworkConfig
-from atento.networks.layers import ACTIVATIONS, OutputLayer, TokenEmbedding, make_norm
+from atento.config.network import HEAD_KINDS, HeadConfig, HeadKind, NetworkConfig, Pooling
+from atento.errors import CapabilityError, RecipeError, nearest
+from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
+from atento.networks.output import Output
 
-_SPAN_PLACES, _PLACE_WIDTH = 20, 200  # SpanBERT's: places inside a span, and how wide their vectors are
+_SPAN_POSITIONS, _POSITION_WIDTH = 20, 200  # SpanBERT's: positions inside a span, and how wide their vectors are
 
 
 class Pooler(nn.Module):
@@ -39,71 +43,153 @@ def mean_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
     return total / real.sum(dim=1).clamp_min(1)
 
 
-class MaskedLanguageHead(nn.Module):
-    """norm(act(W x + b)), then the embedding's matrix and a bias: what a hidden token was (Devlin et al. 2019).
+def last_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
+    """The vector of each row's last real token, which has seen most where a network reads from left to right.
 
-    See docs/notes.md#e3.
+    (B,L,D) -> (B,D).
     """
+    if token_mask is None:
+        return hidden[:, -1]
+    positions = torch.arange(token_mask.shape[1], device=token_mask.device)
+    last = torch.where(token_mask, positions, -1).amax(dim=1).clamp_min(0)
+    return hidden[torch.arange(len(hidden), device=hidden.device), last]
 
-    def __init__(self, config: NetworkConfig, head: HeadConfig) -> None:
+
+POOLINGS: dict[Pooling, Callable[[Tensor, Tensor | None], Tensor]] = {
+    "first": first_token,
+    "last": last_token,
+    "mean": mean_token,
+}
+
+
+class Head(nn.Module):
+    """What all heads have: a kind, which decides the loss that they are trained by."""
+
+    kind: HeadKind
+
+
+class Transform(nn.Module):
+    """norm(act(W x + b)): what stands before the output matrix of a masked language model (Devlin et al. 2019)."""
+
+    def __init__(self, config: NetworkConfig, activation: str) -> None:
         super().__init__()
         self.dense = nn.Linear(config.d_model, config.d_model)
-        self.activation = ACTIVATIONS[head.activation or config.activation]
+        self.activation = ACTIVATIONS[activation]
         self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps)
-        self.output = OutputLayer(config.vocab_size, config.d_model, tied=config.tied_embeddings, bias=True)
 
-    def read(self, hidden: Tensor) -> Tensor:
-        """hidden (...,D) as the output matrix takes it: for losses that project chosen positions alone."""
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(...,D) -> (...,D)."""
         out: Tensor = self.norm(self.activation(self.dense(hidden)))
         return out
 
-    def forward(self, hidden: Tensor, embedding: TokenEmbedding) -> Tensor:
+
+class VocabularyHead(Head):
+    """hidden -> logits over the vocabulary: of the next token, or of what a hidden token was.
+
+    See docs/notes.md#c5, #e3.
+
+    The matrix is its own or the embedding's. Before it, the vectors may pass a dense layer with a norm (BERT) or be
+    multiplied by `scale` (T5). A loss that never holds all logits at once takes `read`, `matrix` and `bias`.
+    """
+
+    kind = "vocabulary"
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        *,
+        tied: bool,
+        bias: bool,
+        scale: float = 1.0,
+        transform: Transform | None = None,
+    ) -> None:
+        super().__init__()
+        self.transform, self.scale = transform, scale
+        self.output = OutputMatrix(vocab_size, d_model, tied=tied, bias=bias)
+
+    @property
+    def bias(self) -> Tensor | None:
+        """What is added to the logits, (V,)."""
+        return self.output.bias
+
+    def matrix(self, table: TokenEmbedding | None) -> Tensor:
+        """The output matrix (V,D): its own, or that of the embedding `table`."""
+        return self.output.matrix(table)
+
+    def read(self, hidden: Tensor) -> Tensor:
+        """hidden (...,D) -> what the matrix is multiplied with, (...,D)."""
+        if self.transform is not None:
+            hidden = self.transform(hidden)
+        return hidden * self.scale if self.scale != 1.0 else hidden
+
+    def forward(self, hidden: Tensor, table: TokenEmbedding | None) -> Tensor:
         """hidden (...,D) -> logits (...,V)."""
-        out: Tensor = self.output(self.read(hidden), embedding)
+        out: Tensor = self.output(self.read(hidden), table)
         return out
 
 
-class SpanBoundaryHead(nn.Module):
-    """A hidden token from the two tokens beside its span and its place in it (Joshi et al. 2020, 3.2).
+class SpanBoundaryHead(Head):
+    """A hidden token from the two tokens beside its span and its position in it (Joshi et al. 2020, 3.2).
 
     See docs/notes.md#e5.
     """
 
+    kind = "boundary"
+
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         d_model = config.d_model
-        self.places = nn.Parameter(torch.empty(_SPAN_PLACES, _PLACE_WIDTH))
-        nn.init.normal_(self.places, std=0.02)
-        self.first, self.second = nn.Linear(2 * d_model + _PLACE_WIDTH, d_model), nn.Linear(d_model, d_model)
+        self.positions = nn.Parameter(torch.empty(_SPAN_POSITIONS, _POSITION_WIDTH))
+        nn.init.normal_(self.positions, std=0.02)
+        self.first, self.second = nn.Linear(2 * d_model + _POSITION_WIDTH, d_model), nn.Linear(d_model, d_model)
         self.norms = nn.ModuleList(make_norm(config.norm_kind, d_model, config.norm_eps) for _ in range(2))
-        self.output = OutputLayer(config.vocab_size, d_model, tied=config.tied_embeddings, bias=True)
+        self.output = OutputMatrix(config.vocab_size, d_model, tied=config.tied_embeddings, bias=True)
 
-    def read(self, left: Tensor, right: Tensor, places: Tensor) -> Tensor:
-        """left, right (N,D), the vectors beside the spans; places (N,) from 0 inside them -> (N,D)."""
-        x = torch.cat([left, right, F.embedding(places, self.places)], dim=-1)
+    @property
+    def bias(self) -> Tensor | None:
+        """What is added to the logits, (V,)."""
+        return self.output.bias
+
+    def matrix(self, table: TokenEmbedding | None) -> Tensor:
+        """The output matrix (V,D): its own, or that of the embedding `table`."""
+        return self.output.matrix(table)
+
+    def read(self, left: Tensor, right: Tensor, positions: Tensor) -> Tensor:
+        """left, right (N,D), the vectors beside the spans; positions (N,) in the spans, from 0 -> (N,D)."""
+        x = torch.cat([left, right, F.embedding(positions, self.positions)], dim=-1)
         x = self.norms[0](F.gelu(self.first(x)))
         out: Tensor = self.norms[1](F.gelu(self.second(x)))
         return out
 
-    def forward(self, left: Tensor, right: Tensor, places: Tensor, embedding: TokenEmbedding) -> Tensor:
+    def forward(self, left: Tensor, right: Tensor, positions: Tensor, table: TokenEmbedding | None) -> Tensor:
         """As `read`, -> logits (N,V)."""
-        out: Tensor = self.output(self.read(left, right, places), embedding)
+        out: Tensor = self.output(self.read(left, right, positions), table)
         return out
 
 
-class LinearHead(nn.Module):
+class LinearHead(Head):
     """Dropout, an optional dense layer with tanh, and a linear map: classes, tags, answers, a number."""
 
-    def __init__(self, d_model: int, config: HeadConfig) -> None:
+    def __init__(self, d_model: int, config: HeadConfig, pooling: Pooling | None) -> None:
+        """`pooling` says which one vector of a text it reads; None: it reads every token's."""
         super().__init__()
-        self.config = config
+        self.config, self.kind, self.pooling = config, HEAD_KINDS[config.kind], pooling
         self.dense = nn.Linear(d_model, d_model) if config.hidden else None
         self.out = nn.Linear(d_model, config.outputs)
 
-    @property
-    def pools(self) -> bool:
-        """Whether it reads one vector a row, not one a token."""
-        return self.config.kind not in ("tagging", "answer")
+    def pooled(self, output: Output, token_mask: Tensor | None) -> Tensor:
+        """What it reads of an output: (B,D), or (B,L,D) for a head of every token; `token_mask` (B,L) of that text."""
+        source = output.encoded if self.config.side == "encoder" else None
+        if self.config.side == "decoder" and output.hidden is output.encoded:
+            raise ValueError(f"head {self.config.name!r} stands on the decoder: give the network a target to read")
+        hidden = output.hidden if source is None else source
+        if self.pooling is None:
+            return hidden
+        if self.pooling == "pooler":
+            assert output.pooled is not None  # `NetworkConfig` refuses a head that reads a pooler that is not there
+            return output.pooled
+        return POOLINGS[self.pooling](hidden, token_mask)
 
     def forward(self, x: Tensor, random: Randomness | None = None) -> Tensor:
         """(...,D) -> (...,C)."""
@@ -118,10 +204,71 @@ class LinearHead(nn.Module):
         return dropout(x, rate, fresh(random)) if self.training and rate else x
 
 
-def make_head(config: NetworkConfig, head: HeadConfig) -> nn.Module:
+class Heads(nn.ModuleDict):
+    """The heads of a network by name."""
+
+    def __init__(self, heads: Iterable[tuple[str, Head]] = ()) -> None:
+        """Raises:
+        RecipeError: a name that PyTorch uses for something else.
+        """
+        super().__init__()
+        for name, head in heads:
+            if hasattr(self, name):
+                raise RecipeError(f"`name` of a head cannot be {name!r}: PyTorch's modules have an attribute so named")
+            self[name] = head
+
+    def __getitem__(self, name: str) -> Head:
+        """The head of that name. Raises CapabilityError: there is none; the message lists those there are."""
+        if name not in self:
+            known = nearest(name, list(self)) if len(self) else ": it has none"
+            raise CapabilityError(f"this network has no {name!r} head{known}")
+        head = super().__getitem__(name)
+        assert isinstance(head, Head)
+        return head
+
+    def read(
+        self,
+        name: str,
+        output: Output,
+        table: TokenEmbedding | None,
+        token_mask: Tensor | None,
+        random: Randomness | None,
+    ) -> Tensor:
+        """As `Network.read`; `table` is the embedding of a tied vocabulary head."""
+        head = self[name]
+        if isinstance(head, VocabularyHead):
+            logits: Tensor = head(output.hidden, table)
+            return logits
+        if not isinstance(head, LinearHead):
+            raise CapabilityError(f"the {name} head reads chosen positions: call `network.heads[{name!r}]`")
+        out: Tensor = head(head.pooled(output, token_mask), random)
+        return out
+
+
+def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
+    """The heads that `config` describes, the vocabulary's first where the network writes.
+
+    `width` is that of the vectors that heads of texts and tokens read; None: `d_model`.
+    """
+    made: list[tuple[str, Head]] = []
+    if config.writes:
+        scale = config.d_model**-0.5 if config.scale_output else 1.0
+        next_token = VocabularyHead(
+            config.vocab_size, config.d_model, tied=config.tied_embeddings, bias=config.output_bias, scale=scale
+        )
+        made.append(("vocabulary", next_token))
+    elif config.architecture == "elmo" and config.vocab_size:  # the next word, and the one before, of one direction
+        made.append(("vocabulary", VocabularyHead(config.vocab_size, config.d_model, tied=False, bias=True)))
+    return Heads([*made, *((head.name, _make_head(config, head, width or config.d_model)) for head in config.heads)])
+
+
+def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:
     """The head of that configuration."""
     if head.kind == "masked-language-model":
-        return MaskedLanguageHead(config, head)
+        transform = Transform(config, head.activation or config.activation)
+        return VocabularyHead(
+            config.vocab_size, config.d_model, tied=config.tied_embeddings, bias=True, transform=transform
+        )
     if head.kind == "span-boundary":
         return SpanBoundaryHead(config)
-    return LinearHead(config.d_model, head)
+    return LinearHead(width, head, config.pooling(head))

@@ -16,6 +16,7 @@ def initialise(network: nn.Module, config: NetworkConfig) -> None:
     """
     if next(network.parameters()).is_meta:  # drawing there would import PyTorch's compiler, which takes seconds
         return
+    own_matrix = "heads.vocabulary.output.weight" if config.writes else ""
     for name, parameter in network.named_parameters():
         if ".schemes." in name or ".gates." in name or ".sparse." in name:
             continue  # a position scheme or a learned sparsity begins as its paper has it
@@ -24,7 +25,7 @@ def initialise(network: nn.Module, config: NetworkConfig) -> None:
                 nn.init.zeros_(parameter)
         elif config.initializer == "normal":
             nn.init.normal_(parameter, std=0.02)
-        elif "embedding" in name or name.startswith("output.") or name.endswith(".segments"):
+        elif "embedding" in name or name == own_matrix or name.endswith(".segments"):
             # scaled by √D, or matched with normed vectors as the output matrix: √D of them add up to about 1
             matched = (
                 "embedding" not in name

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, add_dropout, dropout, fresh
-from atento.config.network import NetworkConfig
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -119,39 +118,25 @@ class TokenEmbedding(nn.Module):
         return x * self.scale if self.scale != 1.0 else x
 
 
-class OutputLayer(nn.Module):
-    """hidden -> logits over the vocabulary: by a matrix of its own, or by the embedding's, with an optional bias.
+class OutputMatrix(nn.Module):
+    """The matrix from vectors to logits over the vocabulary, its own or the embedding's, and an optional bias.
 
     See docs/notes.md#c5.
-
-    `scale` multiplies the hidden vectors first, as T5 does where the matrix is the embedding's.
     """
 
-    def __init__(self, vocab_size: int, d_model: int, *, tied: bool, bias: bool, scale: float = 1.0) -> None:
+    def __init__(self, vocab_size: int, d_model: int, *, tied: bool, bias: bool) -> None:
         super().__init__()
         self.weight = None if tied else nn.Parameter(torch.empty(vocab_size, d_model))
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
-        self.scale = scale
 
-    def matrix(self, embedding: TokenEmbedding) -> Tensor:
-        """The matrix itself, (V,D)."""
-        return embedding.weight if self.weight is None else self.weight
+    def matrix(self, table: TokenEmbedding | None) -> Tensor:
+        """The matrix itself, (V,D); `table` is the embedding that it may share."""
+        if self.weight is not None:
+            return self.weight
+        if table is None:
+            raise ValueError("an output matrix that is tied to the embedding needs `table`: got None")
+        return table.weight
 
-    def read(self, hidden: Tensor) -> Tensor:
-        """hidden (...,D) as the matrix takes it."""
-        return hidden * self.scale if self.scale != 1.0 else hidden
-
-    def forward(self, hidden: Tensor, embedding: TokenEmbedding) -> Tensor:
-        """hidden (...,D) -> logits (...,V)."""
-        return F.linear(self.read(hidden), self.matrix(embedding), self.bias)
-
-
-def make_output(config: NetworkConfig) -> OutputLayer:
-    """The output layer that `config` describes."""
-    return OutputLayer(
-        config.vocab_size,
-        config.d_model,
-        tied=config.tied_embeddings,
-        bias=config.output_bias,
-        scale=config.d_model**-0.5 if config.scale_output else 1.0,
-    )
+    def forward(self, x: Tensor, table: TokenEmbedding | None) -> Tensor:
+        """x (...,D) -> logits (...,V)."""
+        return F.linear(x, self.matrix(table), self.bias)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from atento.config.embedding import EmbeddingConfig
 from atento.data.special_tokens import special_tokens_of
-from atento.errors import AtentoWarning, CapabilityError, UsageError, counted, nearest
-from atento.networks import Decoder, Encoder, EncoderDecoder, Network
-from atento.networks.heads import first_token, mean_token
+from atento.errors import AtentoWarning, UsageError, counted, nearest
+from atento.networks import Network
+from atento.networks.heads import first_token, last_token, mean_token
 from atento.tasks.grouping import by_length
 from atento.tasks.lengths import warn_of_length
 from atento.text.lengths import pad_batch, truncate
@@ -24,17 +24,10 @@ def _max_token(hidden: Tensor, token_mask: Tensor) -> Tensor:
     return hidden.masked_fill(~token_mask.unsqueeze(-1), float("-inf")).amax(dim=1)
 
 
-def _last_token(hidden: Tensor, token_mask: Tensor) -> Tensor:
-    """(B,L,D) -> (B,D): the vector of the last real token, which has seen the whole text in a causal network."""
-    positions = torch.arange(token_mask.shape[1], device=token_mask.device)
-    last = torch.where(token_mask, positions, -1).amax(dim=1).clamp_min(0)
-    return hidden[torch.arange(len(hidden), device=hidden.device), last]
-
-
 POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mean": mean_token,
     "first": first_token,
-    "last": _last_token,
+    "last": last_token,
     "max": _max_token,
 }
 """name -> function of (hidden (B,L,D), token mask (B,L)) that returns (B,D)."""
@@ -92,41 +85,13 @@ def embed(
     for batch in by_length([len(row) for row in rows], batch_tokens):
         padded, real = pad_batch([rows[row] for row in batch], network.config.pad_id)
         token_mask = torch.from_numpy(real).to(device)
-        hidden = layer_vectors(network, torch.from_numpy(padded).to(device), token_mask, config.layer)
+        with torch.inference_mode():
+            hidden = network.features(torch.from_numpy(padded).to(device), token_mask=token_mask, layer=config.layer)
         pooled = POOLINGS[config.pooling](hidden.float(), token_mask)
         if config.normalize:
             pooled = nn.functional.normalize(pooled, dim=-1)
         vectors[batch] = pooled.cpu().numpy()
     return vectors
-
-
-@torch.inference_mode()
-def layer_vectors(network: Network, ids: Tensor, token_mask: Tensor, layer: int = -1) -> Tensor:
-    """ids (B,L), token mask (B,L) -> the output (B,L,D) of a layer: 0 is the first, -1 the last with its final norm.
-
-    Raises:
-        UsageError: no such layer. CapabilityError: not a Transformer.
-    """
-    if not isinstance(network, Encoder | Decoder | EncoderDecoder):
-        raise CapabilityError(f"vectors of texts come from a Transformer here: got {type(network).__name__}")
-    stack = network.encoder if isinstance(network, EncoderDecoder) else network.stack
-    depth = len(stack.blocks)
-    if not -depth <= layer < depth:
-        raise UsageError(f"`layer` must lie between {-depth} and {depth - 1}: got {layer}")
-    captured: dict[str, Tensor] = {}
-    hooks = []
-    if layer not in (-1, depth - 1):
-        block = stack.blocks[layer]
-        hooks.append(block.register_forward_hook(lambda module, inputs, output: captured.update(hidden=output)))
-    try:
-        if isinstance(network, EncoderDecoder):
-            last = network.encode(ids, source_token_mask=token_mask)
-        else:
-            last = network(ids, token_mask=token_mask, project=False).hidden
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return captured.get("hidden", last)
 
 
 def _max_tokens(network: Network, config: EmbeddingConfig) -> int | None:

@@ -12,8 +12,7 @@ from atento.data.batches import Seq2SeqBatch
 from atento.data.text_batches import TextBatch
 from atento.data.windows import WindowBatch
 from atento.data.word_batches import WordBatch
-from atento.networks import CBOW, Decoder, ELMo, Encoder, RecurrentLM, Seq2Seq
-from atento.networks.heads import MaskedLanguageHead
+from atento.networks import CBOW, Decoder, ELMo, Encoder, Network, RecurrentLM, Seq2Seq
 from atento.training.loss import cross_entropy
 
 
@@ -87,13 +86,7 @@ def masked_loss(
     """
     token_mask = None if bool(batch.token_mask.all()) else batch.token_mask
     hidden = network(batch.ids, token_mask=token_mask, random=random, project=False).hidden
-    head = network.heads["masked-language-model"]
-    assert isinstance(head, MaskedLanguageHead)
-    chosen = batch.labels >= 0
-    read, matrix = head.output.read(head.read(hidden[chosen])), head.output.matrix(network.embedding)
-    return _with_cost(
-        network, *cross_entropy(read, matrix, batch.labels[chosen], smoothing, head.output.bias), int(chosen.sum())
-    )
+    return _at_labels(network, hidden, batch.labels, smoothing)
 
 
 def bidirectional_loss(
@@ -115,13 +108,12 @@ def window_loss(
     return total, total.detach()
 
 
-def _at_labels(
-    network: Seq2Seq | Decoder | RecurrentLM, hidden: Tensor, labels: Tensor, smoothing: float
-) -> tuple[Tensor, Tensor]:
+def _at_labels(network: Network, hidden: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """hidden (B,L,D) and labels (B,L): only real targets are projected."""
     real = labels >= 0
-    read = network.output.read(hidden[real])
-    loss, nll = cross_entropy(read, network.projection, labels[real], smoothing, network.output.bias)
+    head = network.vocabulary_head
+    read = head.read(hidden[real])
+    loss, nll = cross_entropy(read, head.matrix(network.table), labels[real], smoothing, head.bias)
     return _with_cost(network, loss, nll, int(real.sum()))
 
 

@@ -106,8 +106,8 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
             rows += norm(f"{ours}_inputs.norm", f"{side}.layernorm_embedding")
         for n in range(depth):
             rows += _layer(f"{side}.blocks.{n}", f"{side}.layers.{n}", side == "decoder", config)
-    rows += [] if config.tied_embeddings else [Row("output.weight", ("lm_head.weight",), head=True)]
-    return [*rows, Row("output.bias", ("final_logits_bias",), flat=True, head=True, optional=True)]
+    rows += [] if config.tied_embeddings else [Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
+    return [*rows, Row("heads.vocabulary.output.bias", ("final_logits_bias",), flat=True, head=True, optional=True)]
 
 
 def _repeats(data: Mapping[str, Any]) -> tuple[Repeat, ...]:

@@ -179,7 +179,7 @@ def _output(model_type: str) -> str:
 
 
 def _head_rows(model_type: str, head: HeadConfig, tied: bool) -> list[Row]:
-    ours = f"heads.{head.kind}"
+    ours = f"heads.{head.name}"
     if head.kind == "masked-language-model":
         theirs = _output(model_type)
         between, end = (f"{theirs}.transform", "LayerNorm") if model_type == "bert" else (theirs, "layer_norm")
@@ -187,8 +187,8 @@ def _head_rows(model_type: str, head: HeadConfig, tied: bool) -> list[Row]:
         # `transformers` takes an output matrix of its own for a sign that the bias is not shared either
         copies = () if tied else (f"{theirs}.decoder.bias",)
         return [
-            *linear(f"{ours}.dense", f"{between}.dense", head=True),
-            *norm(f"{ours}.norm", f"{between}.{end}", head=True),
+            *linear(f"{ours}.transform.dense", f"{between}.dense", head=True),
+            *norm(f"{ours}.transform.norm", f"{between}.{end}", head=True),
             *matrix,
             Row(f"{ours}.output.bias", (f"{theirs}.bias",), head=True, copies=copies),
         ]

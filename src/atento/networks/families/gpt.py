@@ -103,7 +103,11 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
             *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2"),
         ]
     rows += [] if first else norm("stack.norm", "ln_f")
-    return rows if config.tied_embeddings else [*rows, Row("output.weight", ("lm_head.weight",), head=True)]
+    return (
+        rows
+        if config.tied_embeddings
+        else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
+    )
 
 
 def _tables(first: bool) -> tuple[str, str]:

@@ -125,7 +125,11 @@ def _rows(config: NetworkConfig) -> list[Row]:
             *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.post_attention_layernorm", bias=False),
         ]
     rows += norm("stack.norm", "norm", bias=False)
-    return rows if config.tied_embeddings else [*rows, Row("output.weight", ("lm_head.weight",), head=True)]
+    return (
+        rows
+        if config.tied_embeddings
+        else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
+    )
 
 
 LLAMA = Family(

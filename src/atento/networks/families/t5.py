@@ -104,7 +104,11 @@ def _rows(config: NetworkConfig) -> list[Row]:
         return [*rows, *_stack("stack", "encoder", config.n_layers, False, config)]
     rows += _stack("encoder", "encoder", config.n_layers, False, config)
     rows += _stack("decoder", "decoder", config.decoder_layers, True, config)
-    return rows if config.tied_embeddings else [*rows, Row("output.weight", ("lm_head.weight",), head=True)]
+    return (
+        rows
+        if config.tied_embeddings
+        else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
+    )
 
 
 def _stack(ours: str, theirs: str, n_layers: int, reads_source: bool, config: NetworkConfig) -> list[Row]:

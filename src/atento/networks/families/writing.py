@@ -58,7 +58,10 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
 
 def _stated(config: NetworkConfig) -> dict[str, Any]:
     """What decides what a network computes, field by field."""
-    heads = tuple(replace(head, dropout=0.0, activation=_activation(head, config)) for head in config.heads)
+    heads = tuple(
+        replace(head, dropout=0.0, activation=_activation(head, config), pooling=config.pooling(head))
+        for head in config.heads
+    )
     both = config.architecture == "encoder-decoder"
     plain = replace(config, heads=heads, n_decoder_layers=config.decoder_layers if both else None)
     free = _FREE if config.architecture == "encoder-decoder" else _FREE | {"shared_embeddings"}

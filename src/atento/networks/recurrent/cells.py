@@ -191,7 +191,7 @@ def reset_recurrent(network: nn.Module, d_model: int) -> None:
     zero, but 1 for an LSTM's forget gate (Jozefowicz et al. 2015).
     """
     for name, parameter in network.named_parameters():
-        if "embedding" in name or name == "output.weight":
+        if "embedding" in name or name == "heads.vocabulary.output.weight":
             nn.init.normal_(parameter, std=d_model**-0.5)
         elif ".weight_hh_" in name:
             for gate in parameter.split(parameter.shape[1]):

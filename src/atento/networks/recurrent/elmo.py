@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.elmo import ELMoConfig
 from atento.config.network import NetworkConfig
-from atento.errors import CapabilityError, RecipeError
+from atento.errors import RecipeError
+from atento.networks.heads import make_heads
+from atento.networks.layers import TokenEmbedding
+from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.recurrent.character_cnn import CharacterCNN
 
@@ -134,7 +137,7 @@ class BidirectionalLoss:
         return math.exp(forward / max(1, self.forward_targets)), math.exp(backward / max(1, self.backward_targets))
 
 
-class ELMo(nn.Module):
+class ELMo(Network):
     """Embeddings from a bidirectional language model (Peters et al. 2018; docs/notes.md#c14, #e9).
 
     `config.d_model` is the width K of one direction, so that hidden is 2K wide. The language model's softmax, over
@@ -149,17 +152,14 @@ class ELMo(nn.Module):
         if elmo.characters is None and config.vocab_size < 1:
             raise RecipeError(f"`vocab_size` must be at least 1 without `elmo.characters`: got {config.vocab_size}")
         self.config = config
+        by_id = elmo.characters is None
+        self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=False) if by_id else None
+        self.heads = make_heads(config, 2 * config.d_model)  # before the layers: optimisers see this order
         self.characters = None if elmo.characters is None else CharacterCNN(elmo.characters, config.d_model)
-        self.embedding = (
-            nn.Parameter(torch.empty(config.vocab_size, config.d_model)) if self.characters is None else None
-        )
         self.forward_layers = _direction(config, elmo, backward=False)
         self.backward_layers = _direction(config, elmo, backward=True)
         self.skip = elmo.skip
         self.mix = LayerMix(config.n_layers + 1, norm=elmo.mix_norm)
-        has_output = config.vocab_size > 0
-        self.output_weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model)) if has_output else None
-        self.output_bias = nn.Parameter(torch.empty(config.vocab_size)) if has_output else None
         self.reset_parameters()
 
     @torch.no_grad()
@@ -168,11 +168,11 @@ class ELMo(nn.Module):
         for part in self.modules():
             if isinstance(part, CharacterCNN | ProjectedLSTM | LayerMix):
                 part.reset_parameters()
-        for matrix in (self.embedding, self.output_weight):
-            if matrix is not None:
-                nn.init.normal_(matrix, std=self.config.d_model**-0.5)
-        if self.output_bias is not None:
-            nn.init.zeros_(self.output_bias)
+        for name, parameter in self.named_parameters():
+            if name in ("embedding.weight", "heads.vocabulary.output.weight"):
+                nn.init.normal_(parameter, std=self.config.d_model**-0.5)
+            elif name == "heads.vocabulary.output.bias":
+                nn.init.zeros_(parameter)
 
     def forward(self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None) -> Output:
         """One pass over whole sentences.
@@ -218,15 +218,14 @@ class ELMo(nn.Module):
             both.append((ahead, behind))
         return both
 
-    def project(self, states: Tensor) -> Tensor:
-        """States of one direction (...,D) -> logits (...,V).
+    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
+        """As `Network.features`, (B,L,2D): forward beside backward; ids may be characters (B,L,C)."""
+        return self.layers(ids, token_mask=token_mask)[layer_count(layer, self.config.n_layers)]
 
-        Raises:
-            CapabilityError: the network has no output matrix.
-        """
-        if self.output_weight is None:
-            raise CapabilityError("this ELMo has no output matrix: it represents words, and predicts none")
-        return F.linear(states, self.output_weight, self.output_bias)
+    @property
+    def table(self) -> TokenEmbedding | None:
+        """The embedding of words; None where they are read from their characters."""
+        return self.embedding
 
     def loss(
         self,
@@ -265,7 +264,8 @@ class ELMo(nn.Module):
         assert self.embedding is not None
         if ids.dim() != 2:
             raise ValueError(f"word ids must be (B,L): got {tuple(ids.shape)}; this ELMo reads no characters")
-        return F.embedding(ids, self.embedding)
+        vectors: Tensor = self.embedding(ids)
+        return vectors
 
     def _dropped(self, x: Tensor, random: Randomness | None) -> Tensor:
         return dropout(x, self.config.dropout, fresh(random)) if self.training and self.config.dropout else x

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.network import NetworkConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.errors import CapabilityError
-from atento.networks.layers import TokenEmbedding, make_output
+from atento.networks.heads import make_heads
+from atento.networks.layers import TokenEmbedding
+from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
 from atento.networks.recurrent.cells import LayerState, RecurrentStack, reset_recurrent
 from atento.networks.steps.recurrent import RecurrentLMSteps
@@ -30,7 +32,7 @@ class LanguageModelState:
         return LanguageModelState(layers, self.length)
 
 
-class RecurrentLM(nn.Module):
+class RecurrentLM(Network):
     """p(y_t | y_<t) by LSTM, GRU or plain cells, dropout on all but the recurrent links (Zaremba et al. 2014)."""
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -43,7 +45,7 @@ class RecurrentLM(nn.Module):
         self.stack = RecurrentStack(
             recurrent.cell, config.d_model, config.d_model, config.n_layers, dropout=config.dropout
         )
-        self.output = make_output(config)
+        self.heads = make_heads(config)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -89,9 +91,11 @@ class RecurrentLM(nn.Module):
         hidden = self._drop(hidden, random)
         return Output(hidden, self.project(hidden) if project else None, state=state)
 
-    def cost(self) -> Tensor | None:
-        """Nothing is added to the loss."""
-        return None
+    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
+        """As `Network.features`, of the last layer alone."""
+        refuse_inner_layer(layer, self.config.n_layers, "a recurrent network")
+        hidden: Tensor = self(ids, token_mask=token_mask, project=False).hidden
+        return hidden
 
     def begin(self) -> LanguageModelState:
         """An empty decode state for `forward(..., state=...)`."""
@@ -105,16 +109,6 @@ class RecurrentLM(nn.Module):
     def table(self) -> TokenEmbedding:
         """The embedding of tokens."""
         return self.embedding
-
-    @property
-    def projection(self) -> Tensor:
-        """The output matrix (V,D)."""
-        return self.output.matrix(self.table)
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """hidden (...,D) -> logits (...,V)."""
-        logits: Tensor = self.output(hidden, self.table)
-        return logits
 
     def _drop(self, x: Tensor, random: Randomness | None) -> Tensor:
         """x with elements dropped while training; same shape."""

@@ -15,7 +15,9 @@ from atento.attention.observe import record_weights
 from atento.config.network import NetworkConfig
 from atento.config.recurrent import ASKED_BEFORE, RecurrentConfig
 from atento.errors import CapabilityError, RecipeError
-from atento.networks.layers import TokenEmbedding, make_output
+from atento.networks.heads import make_heads
+from atento.networks.layers import TokenEmbedding
+from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
 from atento.networks.recurrent.cells import LayerState, RecurrentStack, keep_real, reset_recurrent
 from atento.networks.steps.seq2seq import Seq2SeqSteps
@@ -208,7 +210,7 @@ def last_state(encoded: Tensor, token_mask: Tensor | None, *, bidirectional: boo
     return torch.cat([last[:, :half], first[:, half:]], dim=-1)
 
 
-class RecurrentSeq2Seq(nn.Module):
+class RecurrentSeq2Seq(Network):
     """Reads a source by a recurrent network, one way or both, and writes a target by another.
 
     Called as `EncoderDecoder` is, and with its embeddings: one table for source and target, tied to the output, or not.
@@ -235,7 +237,7 @@ class RecurrentSeq2Seq(nn.Module):
             dropout=config.dropout,
         )
         self.decoder = RecurrentDecoder(config, recurrent)
-        self.output = make_output(config)
+        self.heads = make_heads(config)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -253,7 +255,7 @@ class RecurrentSeq2Seq(nn.Module):
     def forward(
         self,
         source_ids: Tensor | None,
-        target_ids: Tensor,
+        target_ids: Tensor | None = None,
         *,
         source_token_mask: Tensor | None = None,
         target_token_mask: Tensor | None = None,
@@ -267,7 +269,8 @@ class RecurrentSeq2Seq(nn.Module):
 
         Args:
             source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
-            target_ids: (B,T), shifted right (beginning with `config.start_id`); with a `state` only the new ones.
+            target_ids: (B,T), shifted right (beginning with `config.start_id`); with a `state` only the new ones. None:
+                the source alone is encoded, for heads that stand on the encoder; hidden is then what encoded is.
             source_token_mask, target_token_mask: boolean (B,S) and (B,T), True = a real token, padding on either
                 side; with a `state`, the target's may cover the tokens seen before too.
             mask: None; a recurrent decoder has no mask to replace.
@@ -287,6 +290,12 @@ class RecurrentSeq2Seq(nn.Module):
                 f"a recurrent network takes no `mask`, its order is fixed; padding masks are welcome: got {got}"
             )
         random = fresh(random) if self.training and self.config.dropout else random
+        if target_ids is None:
+            if encoded is None:
+                if source_ids is None:
+                    raise ValueError("give `source_ids` or `encoded`, or `target_ids`")
+                encoded = self.encode(source_ids, source_token_mask=source_token_mask, random=random)
+            return Output(encoded, encoded=encoded)
         current = self.begin() if state is None else state
         if current.memory is None:
             if encoded is None:
@@ -302,9 +311,10 @@ class RecurrentSeq2Seq(nn.Module):
         hidden = self._drop(hidden, random)
         return Output(hidden, self.project(hidden) if project else None, encoded=encoded, state=state)
 
-    def cost(self) -> Tensor | None:
-        """Nothing is added to the loss."""
-        return None
+    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
+        """As `Network.features`, of the source and of the last layer alone."""
+        refuse_inner_layer(layer, self.config.n_layers, "a recurrent network")
+        return self.encode(ids, source_token_mask=token_mask)
 
     def begin(self) -> Seq2SeqState:
         """An empty decode state for `forward(..., state=...)`."""
@@ -318,16 +328,6 @@ class RecurrentSeq2Seq(nn.Module):
     def table(self) -> TokenEmbedding:
         """The embedding of target tokens."""
         return self.embedding if self.target_embedding is None else self.target_embedding
-
-    @property
-    def projection(self) -> Tensor:
-        """The output matrix (V,D)."""
-        return self.output.matrix(self.table)
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """hidden (...,D) -> logits (...,V)."""
-        logits: Tensor = self.output(hidden, self.table)
-        return logits
 
     def _drop(self, x: Tensor, random: Randomness | None) -> Tensor:
         """x with elements dropped while training; same shape."""

@@ -5,21 +5,23 @@ See docs/notes.md#c9, #c10.
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.attention.masks import causal
 from atento.attention.sparse import total_cost
 from atento.config.network import NetworkConfig
+from atento.networks.heads import make_heads
 from atento.networks.initial import initialise
-from atento.networks.layers import TokenEmbedding, make_output
+from atento.networks.layers import TokenEmbedding
+from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.stack.stack import MaskArgument, Stack, StackState
 from atento.networks.steps.decoder import DecoderSteps
 
 
-class Decoder(nn.Module):
+class Decoder(Network):
     """Writes a text, each token seeing those before it and itself; `mask` lets it see more, as a prefix LM does."""
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -30,7 +32,7 @@ class Decoder(nn.Module):
         self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=config.scale_embedding)
         self.inputs = InputLayer(config)
         self.stack = Stack(config, kind="decoder", n_layers=config.n_layers, own_mask=causal())
-        self.output = make_output(config)
+        self.heads = make_heads(config)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -75,6 +77,13 @@ class Decoder(nn.Module):
         hidden = self.stack(x, mask=mask, token_mask=token_mask, position_ids=position_ids, state=state, random=random)
         return Output(hidden, self.project(hidden) if project else None, state=state)
 
+    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
+        """As `Network.features`, under the causal mask."""
+        depth = layer_count(layer, self.config.n_layers)
+        x = self.inputs(self.embedding(ids), token_mask=token_mask)
+        hidden: Tensor = self.stack(x, token_mask=token_mask, depth=depth)
+        return hidden
+
     def cost(self) -> Tensor | None:
         """What learned sparsity asks the loss to count, nats a target; None where there is none (docs/notes.md#a17)."""
         return total_cost(self)
@@ -91,13 +100,3 @@ class Decoder(nn.Module):
     def table(self) -> TokenEmbedding:
         """The embedding of tokens."""
         return self.embedding
-
-    @property
-    def projection(self) -> Tensor:
-        """The output matrix (V,D)."""
-        return self.output.matrix(self.table)
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """hidden (...,D) -> logits (...,V) (docs/notes.md#c5)."""
-        logits: Tensor = self.output(hidden, self.embedding)
-        return logits

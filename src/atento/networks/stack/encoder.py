@@ -5,22 +5,22 @@ See docs/notes.md#c6, #a6.
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.attention.masks import bidirectional
 from atento.attention.sparse import total_cost
 from atento.config.network import NetworkConfig
-from atento.errors import CapabilityError, nearest
-from atento.networks.heads import LinearHead, MaskedLanguageHead, Pooler, first_token, make_head, mean_token
+from atento.networks.heads import Pooler, make_heads
 from atento.networks.initial import initialise
 from atento.networks.layers import TokenEmbedding
+from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.stack.stack import MaskArgument, Stack
 
 
-class Encoder(nn.Module):
+class Encoder(Network):
     """Reads a text with every token seeing every other; its heads say what is read off it."""
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -32,7 +32,7 @@ class Encoder(nn.Module):
         self.inputs = InputLayer(config)
         self.stack = Stack(config, kind="encoder", n_layers=config.n_layers, own_mask=bidirectional())
         self.pooler = Pooler(config.d_model) if config.pooler else None
-        self.heads = nn.ModuleDict({head.kind: make_head(config, head) for head in config.heads})
+        self.heads = make_heads(config)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -72,34 +72,22 @@ class Encoder(nn.Module):
         hidden = self.stack(x, mask=mask, token_mask=token_mask, position_ids=position_ids, random=random)
         pooled = None if self.pooler is None else self.pooler(hidden, token_mask)
         output = Output(hidden, pooled=pooled)
-        first = next((kind for kind in self.heads if kind != "span-boundary"), None)
+        first = next((name for name, head in self.heads.items() if head.kind != "boundary"), None)
         if project and first is not None:
             output.logits = self.read(first, output, token_mask, random)
         return output
 
-    def read(
-        self, kind: str, output: Output, token_mask: Tensor | None = None, random: Randomness | None = None
-    ) -> Tensor:
-        """What the head of that kind reads off an output: (B,L,V), (B,L,C) or (B,C).
+    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
+        """As `Network.features`."""
+        depth = layer_count(layer, self.config.n_layers)
+        x = self.inputs(self.embedding(ids), token_mask=token_mask)
+        hidden: Tensor = self.stack(x, token_mask=token_mask, depth=depth)
+        return hidden
 
-        Raises:
-            CapabilityError: there is no such head, or it reads chosen positions (`network.heads[kind]` then).
-        """
-        if kind not in self.heads:
-            raise CapabilityError(f"this network has no {kind!r} head{nearest(kind, list(self.heads))}")
-        head = self.heads[kind]
-        if isinstance(head, MaskedLanguageHead):
-            logits: Tensor = head(output.hidden, self.embedding)
-            return logits
-        if not isinstance(head, LinearHead):
-            raise CapabilityError(f"the {kind} head reads chosen positions; call it itself")
-        x = output.hidden
-        if head.pools and head.config.pooling == "pooler" and output.pooled is not None:
-            x = output.pooled
-        elif head.pools:
-            x = (mean_token if head.config.pooling == "mean" else first_token)(x, token_mask)
-        out: Tensor = head(x, random)
-        return out
+    @property
+    def table(self) -> TokenEmbedding:
+        """The embedding of tokens."""
+        return self.embedding
 
     def cost(self) -> Tensor | None:
         """What learned sparsity asks the loss to count, nats a target; None where there is none (docs/notes.md#a17)."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.attention.masks import bidirectional, causal
 from atento.attention.sparse import total_cost
 from atento.config.network import NetworkConfig
+from atento.networks.heads import make_heads
 from atento.networks.initial import initialise
-from atento.networks.layers import TokenEmbedding, make_output
+from atento.networks.layers import TokenEmbedding
+from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.stack.stack import MaskArgument, Stack, StackState
 from atento.networks.steps.seq2seq import Seq2SeqSteps
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(Network):
     """Reads a source with every token seeing every other, writes a target with none seeing the future.
 
     Tied embeddings: source, target and output share one matrix (Press & Wolf 2017).
@@ -36,7 +38,7 @@ class EncoderDecoder(nn.Module):
         self.decoder = Stack(
             config, kind="decoder", n_layers=config.decoder_layers, own_mask=causal(), reads_source=True
         )
-        self.output = make_output(config)
+        self.heads = make_heads(config)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -50,16 +52,17 @@ class EncoderDecoder(nn.Module):
         source_token_mask: Tensor | None = None,
         mask: MaskArgument = None,
         random: Randomness | None = None,
+        depth: int | None = None,
     ) -> Tensor:
-        """source_ids (B,S), padding mask (B,S) True = real -> encoded (B,S,D)."""
+        """source_ids (B,S), token mask (B,S) True = real -> encoded (B,S,D); after `depth` layers, if given."""
         x = self.source_inputs(self.embedding(source_ids), token_mask=source_token_mask, random=random)
-        out: Tensor = self.encoder(x, mask=mask, token_mask=source_token_mask, random=random)
+        out: Tensor = self.encoder(x, mask=mask, token_mask=source_token_mask, random=random, depth=depth)
         return out
 
     def forward(
         self,
         source_ids: Tensor | None,
-        target_ids: Tensor,
+        target_ids: Tensor | None = None,
         *,
         source_token_mask: Tensor | None = None,
         target_token_mask: Tensor | None = None,
@@ -73,7 +76,8 @@ class EncoderDecoder(nn.Module):
 
         Args:
             source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
-            target_ids: (B,T), shifted right (beginning with `config.start_id`); with a `state` only the new ones.
+            target_ids: (B,T), shifted right (beginning with `config.start_id`); with a `state` only the new ones. None:
+                the source alone is encoded, for heads that stand on the encoder; hidden is then what encoded is.
             source_token_mask, target_token_mask: boolean (B,S) and (B,T), True = a real token; with a `state`, the
                 target's covers the cached positions too.
             mask: replaces the decoder's causal mask; the padding mask is always joined to it.
@@ -89,6 +93,10 @@ class EncoderDecoder(nn.Module):
             if source_ids is None:
                 raise ValueError("give `source_ids`, or `encoded`, or a `state` that has seen the source")
             encoded = self.encode(source_ids, source_token_mask=source_token_mask, random=random)
+        if target_ids is None:
+            if encoded is None:
+                raise ValueError("a `state` that has seen the source needs `target_ids`")
+            return Output(encoded, encoded=encoded)
         # positions that count real tokens only need the padding mask of these tokens, not of the cached ones
         own_padding = None if target_token_mask is None else target_token_mask[:, -target_ids.shape[1] :]
         x = self.target_inputs(
@@ -104,6 +112,10 @@ class EncoderDecoder(nn.Module):
             random=random,
         )
         return Output(hidden, self.project(hidden) if project else None, encoded=encoded, state=state)
+
+    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
+        """As `Network.features`, of the source."""
+        return self.encode(ids, source_token_mask=token_mask, depth=layer_count(layer, self.config.n_layers))
 
     def cost(self) -> Tensor | None:
         """What learned sparsity asks the loss to count, nats a target; None where there is none (docs/notes.md#a17)."""
@@ -121,13 +133,3 @@ class EncoderDecoder(nn.Module):
     def table(self) -> TokenEmbedding:
         """The embedding of target tokens."""
         return self.embedding if self.target_embedding is None else self.target_embedding
-
-    @property
-    def projection(self) -> Tensor:
-        """The output matrix (V,D)."""
-        return self.output.matrix(self.table)
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """hidden (...,D) -> logits (...,V) (docs/notes.md#c5)."""
-        logits: Tensor = self.output(hidden, self.table)
-        return logits

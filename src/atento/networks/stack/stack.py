@@ -65,11 +65,14 @@ class Stack(nn.Module):
         position_ids: Tensor | None = None,
         state: StackState | None = None,
         random: Randomness | None = None,
+        depth: int | None = None,
     ) -> Tensor:
         """x (B,T,D) through every block. `mask` replaces the stack's own (a list: one a layer); padding is joined.
 
-        Token i stands at position i, after what the state has seen, or where `position_ids` (B,T) say.
+        Token i stands at position i, after what the state has seen, or where `position_ids` (B,T) say. With a `depth`
+        below the number of blocks, only so many run, and the vectors are those between two blocks, without a last norm.
         """
+        depth = len(self.blocks) if depth is None else depth
         masks = self._masks(x, mask, token_mask, position_ids, state)
         memory_mask = None if state is None else state.memory_mask
         if memory_mask is None and memory is not None:
@@ -78,6 +81,8 @@ class Stack(nn.Module):
         offset = 0 if state is None else state.length
         orders = self.positions.orders(self._places(x, position_ids, state), x.dtype)
         for index, block in enumerate(self.blocks):
+            if index == depth:
+                return x
             x = block(
                 self.positions.add(index, x, offset, position_ids),
                 mask=masks[index],

@@ -127,7 +127,7 @@ class FastSteps:
         rounds = precision == "int8" and on_cpu and self.dtype == torch.float32
         self.of_beams = torch.bfloat16 if rounds and best_precision("cpu") == "bfloat16" else self.dtype
         whole = _on_the_same_weights(network).to(self.dtype).eval()
-        self.project = ready(whole.projection, whole.output.bias, precision)
+        self.project = ready(whole.projection, whole.vocabulary_head.bias, precision)
         self.reader = with_ready_products(whole, precision) if isinstance(whole, Decoder) else None
         stack = whole.decoder if isinstance(whole, EncoderDecoder) else whole.stack
         assert isinstance(stack, Stack)
@@ -142,7 +142,7 @@ class FastSteps:
         self.d_head = config.head_width
         self.scale = self.d_head**-0.5 if config.attention_scale is None else config.attention_scale
         self.layers = [self._layer(block) for block in stack.blocks]  # type: ignore[arg-type]
-        self.read_output = whole.output.read
+        self.read_output = whole.vocabulary_head.read
         self.encoder: EncoderDecoder | None = None
         if isinstance(whole, Decoder):
             self.first_tokens = self._first_tokens

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
 from atento.errors import CapabilityError
-from atento.networks.build import Network, build_network
+from atento.networks.build import build_network
 from atento.networks.families.load_report import LoadReport
+from atento.networks.network import Network
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
@@ -37,7 +38,7 @@ _SHARED = (
     "scale_embedding",
 )
 # tensors with a row a token: these, and the output of a head
-_VOCABULARY = ("embedding.weight", "target_embedding.weight", "output.weight", "output.bias")
+_VOCABULARY = ("embedding.weight", "target_embedding.weight")
 
 
 def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
@@ -52,7 +53,6 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
     if not isinstance(encoder, Encoder):
         raise CapabilityError(f"an encoder becomes a decoder: got a network of type {type(encoder).__name__}")
     own = encoder.config
-    head = "heads.masked-language-model.output."
     config = replace(
         own,
         architecture="decoder",
@@ -60,8 +60,8 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
         heads=(),
         pooler=False,
         n_segments=0,
-        tied_embeddings=own.tied_embeddings or "masked-language-model" not in encoder.heads,
-        output_bias="masked-language-model" in encoder.heads,
+        tied_embeddings=own.tied_embeddings or "vocabulary" not in encoder.heads,
+        output_bias="vocabulary" in encoder.heads,
     )
     weights = encoder.state_dict()
     segments = weights.get("inputs.segments")
@@ -70,7 +70,7 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
         if not tables:
             raise CapabilityError("segments can only be folded into learned positions, and this encoder has none")
         weights[tables[0]] = weights[tables[0]] + segments[0]
-    decoder, load_report = _planted(config, encoder, weights, {head: "output."})
+    decoder, load_report = _planted(config, encoder, weights, {})
     if segments is not None:  # its first row lives on in the positions
         load_report.unused.remove("inputs.segments")
         load_report.loaded[tables[0]] = (tables[0], "inputs.segments")
@@ -139,7 +139,7 @@ def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> 
             shift = config.schemes[0].shift if config.schemes else 0
             weights[mark + name] = tensor[: rows + shift] if is_table else tensor
         names |= {f"{mark}inputs.": inputs, f"{mark}stack.": stack}
-    names |= {"reader.embedding.": "embedding.", "writer.output.": "output."}
+    names |= {"reader.embedding.": "embedding.", "writer.heads.vocabulary.": "heads.vocabulary."}
     if not same:
         names["writer.embedding."] = "target_embedding."
     made, load_report = _planted(config, reader, weights, names)

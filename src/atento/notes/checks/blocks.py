@@ -181,7 +181,7 @@ def output_probabilities() -> Finding:
     for name, tied in (("tied", True), ("untied", False)):
         network = tiny_network(tied_embeddings=tied)
         output = network(some_ids(2, 6), some_ids(2, 5))
-        matrix = network.embedding.weight if tied else network.output.weight
+        matrix = network.embedding.weight if tied else network.vocabulary_head.output.weight
         assert matrix is not None
         away = apart(output.logits, output.hidden @ matrix.T)
         sums = torch.softmax(output.logits, dim=-1).sum(dim=-1)

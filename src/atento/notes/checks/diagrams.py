@@ -11,8 +11,8 @@ from atento.config.network import HeadConfig, NetworkConfig
 from atento.inspection.network_figure import network_svg, network_text
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.describe import Part, describe
-from atento.networks.heads import LinearHead, MaskedLanguageHead, Pooler
-from atento.networks.layers import FeedForward, OutputLayer, TokenEmbedding
+from atento.networks.heads import LinearHead, Pooler, VocabularyHead
+from atento.networks.layers import FeedForward, TokenEmbedding
 from atento.notes.checks.families import reversing
 from atento.notes.drawing import heat, shaded, sheet
 from atento.notes.finding import AtMost, Finding, compare
@@ -51,13 +51,12 @@ def running_order(network: nn.Module, *inputs: Tensor) -> list[str]:
             listen(module, "norm")
         elif isinstance(module, TokenEmbedding):
             listen(module, "embedding")
-        elif isinstance(module, OutputLayer):
-            listen(module, "linear and softmax")
+        elif isinstance(module, VocabularyHead):
+            listen(module, "linear and softmax" if module.transform is None else "vocabulary head")
         elif isinstance(module, Pooler):
             listen(module, "pooler")
-        elif isinstance(module, LinearHead | MaskedLanguageHead):
-            kind = module.config.kind if isinstance(module, LinearHead) else "masked-language-model"
-            listen(module, f"{kind} head")
+        elif isinstance(module, LinearHead):
+            listen(module, f"{module.config.name} head")
     with torch.no_grad():
         network(*inputs)
     for hook in hooks:

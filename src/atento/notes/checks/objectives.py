@@ -128,7 +128,7 @@ def masked_tokens() -> Finding:
     torch.autograd.backward(loss)
     assert hidden[0].grad is not None and entered[0].grad is not None
     with torch.no_grad():
-        head = network.heads["masked-language-model"]
+        head = network.vocabulary_head
         log_probs = head(network(ids).hidden, network.embedding)[0].log_softmax(dim=-1)
     by_hand = -float(log_probs[2, 8] + log_probs[5, 10])
 

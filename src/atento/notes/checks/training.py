@@ -39,7 +39,7 @@ def maximum_likelihood() -> Finding:
     network, batch = tiny_network(vocab_size=12, tied_embeddings=False), gold_batch("I love NLP", "Eu amo PLN")
     loss, _ = seq2seq_loss(network, batch, 0.0, None)
     torch.autograd.backward(loss)
-    assert network.output.weight is not None and network.output.weight.grad is not None
+    assert network.vocabulary_head.output.weight is not None and network.vocabulary_head.output.weight.grad is not None
     with torch.no_grad():
         output = network(batch.source, batch.target_input)
         wrong = torch.softmax(output.logits[0], dim=-1)  # (T,V)
@@ -48,7 +48,7 @@ def maximum_likelihood() -> Finding:
         gradient = wrong.T @ output.hidden[0]
     by_hand = -sum(torch.tensor(p, dtype=torch.float64).log().item() for p in probabilities)
     return compare(
-        {"loss": float(loss.detach()), "gradient away": apart(network.output.weight.grad, gradient)},
+        {"loss": float(loss.detach()), "gradient away": apart(network.vocabulary_head.output.weight.grad, gradient)},
         {"loss": by_hand, "gradient away": EXACT},
         within=1e-10,
     )

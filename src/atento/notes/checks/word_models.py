@@ -36,7 +36,7 @@ def projected_lstm_by_hand(layer: ProjectedLSTM, x: Tensor) -> Tensor:
 def layers_by_hand(network: ELMo, ids: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Both directions' states (L,D), layer by layer: from the second on, a layer's input is added to its output."""
     assert network.embedding is not None
-    ahead = behind = network.embedding[ids[0]]
+    ahead = behind = network.embedding.weight[ids[0]]
     found = [(ahead, behind)]
     for number, (forward, backward) in enumerate(zip(network.forward_layers, network.backward_layers)):
         new = projected_lstm_by_hand(forward, ahead), projected_lstm_by_hand(backward, behind)  # type: ignore[arg-type]

@@ -1,0 +1,101 @@
+"""What every network is to the rest of the package: the calls that training, decoding and the tasks may make."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from atento.attention.dropout import Randomness
+from atento.config.network import NetworkConfig
+from atento.errors import CapabilityError, UsageError
+from atento.networks.heads import Heads, VocabularyHead
+from atento.networks.layers import TokenEmbedding
+from atento.networks.output import Output
+
+
+class Network(nn.Module, ABC):
+    """The interface of all networks. Nobody outside `networks/` needs to know which class a network is of.
+
+    A network computes hidden vectors; its heads say what is read off them. Calling it returns an `Output`; it takes
+    tensors by keyword, as each network documents them, and `random` and `project` (False leaves `Output.logits` None).
+    """
+
+    config: NetworkConfig
+    heads: Heads
+
+    @property
+    @abstractmethod
+    def table(self) -> TokenEmbedding | None:
+        """The embedding of the tokens that the network predicts, which a tied vocabulary head uses as its matrix."""
+
+    @abstractmethod
+    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
+        """ids (B,L) -> the hidden vectors (B,L,D) of one layer, of the source where the network reads one.
+
+        Args:
+            ids: tokens (B,L).
+            token_mask: boolean (B,L), True = a real token; None: all are.
+            layer: 0 is the first layer, -1 the last one, whose vectors are those that heads read.
+
+        Raises:
+            UsageError: no such layer. CapabilityError: the network cannot give the vectors of that layer.
+        """
+
+    def cost(self) -> Tensor | None:
+        """What learned sparsity adds to the loss, in nats a target; None: nothing (docs/notes.md#a17)."""
+        return None
+
+    @property
+    def vocabulary_head(self) -> VocabularyHead:
+        """The head that gives logits over the vocabulary.
+
+        Raises:
+            CapabilityError: the network has none.
+        """
+        head = self.heads["vocabulary"]
+        assert isinstance(head, VocabularyHead)
+        return head
+
+    @property
+    def projection(self) -> Tensor:
+        """The output matrix (V,D) of the vocabulary head."""
+        return self.vocabulary_head.matrix(self.table)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """hidden (...,D) -> logits (...,V), by the vocabulary head (docs/notes.md#c5)."""
+        logits: Tensor = self.vocabulary_head(hidden, self.table)
+        return logits
+
+    def read(
+        self, name: str, output: Output, token_mask: Tensor | None = None, random: Randomness | None = None
+    ) -> Tensor:
+        """What the head of that name gives for an output of this network: (B,L,V), (B,L,C) or (B,C).
+
+        Args:
+            name: of the head.
+            output: what `forward` returned.
+            token_mask: boolean (B,L), True = a real token, of the text that the head reads.
+            random: where dropout draws from while training.
+
+        Raises:
+            CapabilityError: there is no such head; or it reads chosen positions, and `network.heads[name]` is called.
+        """
+        return self.heads.read(name, output, self.table, token_mask, random)
+
+
+def layer_count(layer: int, n_layers: int) -> int:
+    """How many layers to run for the vectors of `layer`, which counts from 0 or, below 0, from the end.
+
+    Raises:
+        UsageError: no such layer.
+    """
+    if not -n_layers <= layer < n_layers:
+        raise UsageError(f"`layer` must lie between {-n_layers} and {n_layers - 1}: got {layer}")
+    return layer % n_layers + 1
+
+
+def refuse_inner_layer(layer: int, n_layers: int, what: str) -> None:
+    """Raises UsageError: no such layer. CapabilityError: it is not the last, and `what` gives no other."""
+    if layer_count(layer, n_layers) != n_layers:
+        raise CapabilityError(f"{what} gives the vectors of its last layer alone: got `layer` {layer} of {n_layers}")
