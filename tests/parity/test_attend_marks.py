@@ -9,7 +9,8 @@ import torch
 
 import atento
 from atento.config import presets
-from atento.config.network import HeadConfig, NetworkConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig
 from atento.config.recipe import TokenizerConfig
 from atento.model import Model
 from atento.networks import build_network

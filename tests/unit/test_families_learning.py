@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.config.elmo import ELMoConfig
-from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig, PositionConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.decoding import Greedy, generate
 from atento.networks import Decoder, ELMo, Encoder, RecurrentLM, build_network, presets

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import atento
-from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig, PositionConfig
 from atento.errors import AtentoError, CapabilityError, CheckpointError, ModelError
 from atento.model import Model
 from atento.networks import build_network, presets

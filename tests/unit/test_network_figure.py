@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from atento.config import presets
-from atento.config.network import HeadConfig, NetworkConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.inspection.network_figure import network_svg, network_text
 from atento.networks import Network, build_network, parameter_count

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.config.elmo import ELMoConfig
-from atento.config.network import HeadConfig, NetworkConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.networks import Network, build_network
 from atento.networks.heads import LinearHead, VocabularyHead

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from atento.attention.masks import bidirectional, causal, prefix
-from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig, PositionConfig
 from atento.decoding import Greedy, generate
 from atento.errors import CapabilityError
 from atento.networks import Decoder, Encoder, EncoderDecoder, build_network, presets

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 
 from atento.config import presets
-from atento.config.network import HeadConfig, NetworkConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig
 from atento.config.recipe import TrainingConfig
 from atento.networks import build_network
 from atento.networks.families import FAMILIES

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from atento.config.elmo import CBOWConfig, ELMoConfig
+from atento.config.heads import HEAD_KINDS, HeadConfig, Pooling
 from atento.config.literals import check_choices
 from atento.config.recurrent import RecurrentConfig
 from atento.errors import RecipeError
@@ -12,18 +13,6 @@ _WIDEST = 2**18  # far beyond any network there is; one more digit typed would t
 ADDED = ("sinusoidal", "learned")  # schemes that add to the input; the others act inside self-attention
 _READ_A_SOURCE = ("encoder-decoder", "recurrent-seq2seq")
 _LEFT_TO_RIGHT = ("decoder", "recurrent-lm")
-
-HeadKind = Literal["vocabulary", "class", "number", "tag", "span", "boundary"]
-Pooling = Literal["pooler", "first", "last", "mean"]
-HEAD_KINDS: dict[str, HeadKind] = {  # of a head's configuration -> what its loss compares
-    "masked-language-model": "vocabulary",
-    "next-sentence": "class",
-    "classification": "class",
-    "regression": "number",
-    "tagging": "tag",
-    "answer": "span",
-    "span-boundary": "boundary",
-}
 
 
 @dataclass(frozen=True)
@@ -169,58 +158,6 @@ class SparseConfig:
             raise RecipeError(f"`span_cost` must not be negative: got {self.span_cost}")
         if self.learn_alpha and (self.alpha is None or not 1.0 < self.alpha < 2.0):
             raise RecipeError(f"`learn_alpha` needs an `alpha` between 1 and 2 to begin at: got {self.alpha}")
-
-
-@dataclass(frozen=True)
-class HeadConfig:
-    """What is read off a network, beside its hidden vectors and the tokens that it writes."""
-
-    kind: Literal[
-        "masked-language-model", "next-sentence", "classification", "regression", "tagging", "answer", "span-boundary"
-    ]
-    """What the head gives: logits over the vocabulary at every position (masked-language-model); whether a text follows
-    another (next-sentence); a class or a number of the whole text (classification, regression); a class at every
-    position (tagging); start and end scores at every position (answer); a hidden token from the two tokens beside
-    its span (span-boundary, SpanBERT). masked-language-model and span-boundary are for encoders.
-    """
-    labels: tuple[str, ...] = ()
-    """Names of the classes. [at least 2 for classification and tagging]"""
-    pooling: Pooling | None = None
-    """What a head of the whole text reads: the pooler's vector, the first or the last real token's, or the mean over
-    real tokens. [null: the pooler where there is one; else the first token of an encoder, the last of a network that
-    reads from left to right, the mean of others]
-    """
-    hidden: bool = False
-    """Put a dense layer with tanh before the head."""
-    dropout: float = 0.1
-    """Share of the head's inputs set to 0 in training. [0 to below 1]"""
-    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] | None = None
-    """Activation of a masked-language-model head; RoBERTa's is always gelu. [null: as the network's `activation`]"""
-    name: str = ""
-    """Name of the head; two heads of one kind need two names. [empty: its kind; vocabulary for masked-language-model]
-    """
-    side: Literal["encoder", "decoder"] = "encoder"
-    """Which half of a network that reads a source and writes the head stands on."""
-
-    def __post_init__(self) -> None:
-        check_choices(self, "heads.")
-        if self.activation is not None and self.kind != "masked-language-model":
-            raise RecipeError(f"`activation` belongs to a masked-language-model head: got a {self.kind} head")
-        if self.kind in ("classification", "tagging") and len(self.labels) < 2:
-            raise RecipeError(f"`labels` must name at least two for a {self.kind} head: got {list(self.labels)}")
-        if len(set(self.labels)) < len(self.labels):
-            raise RecipeError(f"`labels` must differ: got {list(self.labels)}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise RecipeError(f"`dropout` must lie in [0, 1): got {self.dropout}")
-        if not self.name:
-            object.__setattr__(self, "name", "vocabulary" if self.kind == "masked-language-model" else self.kind)
-        if "." in self.name:  # it is part of the names of tensors
-            raise RecipeError(f"`name` of a head must hold no dot: got {self.name!r}")
-
-    @property
-    def outputs(self) -> int:
-        """How many numbers it gives."""
-        return {"next-sentence": 2, "answer": 2, "regression": 1}.get(self.kind, len(self.labels))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig, PositionConfig
 from atento.errors import RecipeError, nearest
 
 _LEARNED = PositionConfig("learned")

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
-from atento.config.network import HEAD_KINDS, HeadConfig, HeadKind, NetworkConfig, Pooling
+from atento.config.heads import HEAD_KINDS, HeadConfig, HeadKind, Pooling
+from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError, RecipeError, nearest
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
 from atento.networks.output import Output

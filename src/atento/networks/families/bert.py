@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig, PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.rows import Row, attention, linear, norm

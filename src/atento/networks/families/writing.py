@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from atento.config.network import HeadConfig, NetworkConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError, ModelError, RecipeError
 from atento.networks.families.reading import FAMILIES
 from atento.networks.families.rows import convert

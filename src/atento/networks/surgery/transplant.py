@@ -9,7 +9,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from atento.config.network import HeadConfig, NetworkConfig, PositionConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig, PositionConfig
 from atento.errors import CapabilityError
 from atento.networks.build import build_network
 from atento.networks.families.load_report import LoadReport

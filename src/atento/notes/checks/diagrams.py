@@ -7,7 +7,8 @@ from atento.attention import observe
 from atento.attention.multihead import MultiHeadAttention
 from atento.config import presets
 from atento.config.elmo import CBOWConfig, ELMoConfig
-from atento.config.network import HeadConfig, NetworkConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig
 from atento.inspection.network_figure import network_svg, network_text
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.describe import Part, describe

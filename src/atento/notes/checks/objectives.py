@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from atento.config import presets
 from atento.config.elmo import CBOWConfig, ELMoConfig
-from atento.config.network import HeadConfig, NetworkConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig
 from atento.data.batches import Ragged
 from atento.data.packing import packed
 from atento.data.text_batches import Masked, NextToken, TextBatch
