@@ -5,16 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),)
 
-.PHONY: demo test lint install dev clean
+.PHONY: demo test test-slow lint install dev clean
 
 demo: install
 	$(BIN)/atento demo
 
 test: dev
-	$(BIN)/ruff format --check --quiet src tests tools
-	$(BIN)/ruff check --quiet src tests tools
-	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not gpu and not slow" -n 2 --dist loadfile $(PYTEST)
+	$(BIN)/python tools/gate.py -m "not gpu and not slow" $(PYTEST)
+
+# What the gate leaves out for its length: the full grids of cases, of which the gate runs a part, and long campaigns.
+test-slow: dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not gpu" -n 2 --dist worksteal --durations=40 $(PYTEST)
 
 lint: dev
 	$(BIN)/ruff format src tests tools

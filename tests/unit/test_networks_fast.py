@@ -70,6 +70,7 @@ def inputs(lengths: list[int], side: str = "right", seed: int = 1) -> tuple[Tens
     return ids.masked_fill(~real, 0), real
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
 @pytest.mark.parametrize("name", ENCODER_DECODERS)
 def test_h12_fast_equals_plain_of_encoder_decoders(name: str, strategy: object) -> None:
@@ -84,6 +85,7 @@ def test_h12_fast_equals_plain_of_encoder_decoders(name: str, strategy: object) 
             assert a.token_scores == pytest.approx(b.token_scores, abs=1e-10)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
 @pytest.mark.parametrize("name", DECODERS)

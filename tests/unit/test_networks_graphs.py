@@ -62,6 +62,7 @@ def _filled(fixed: Fixed, tensors: list[Tensor]) -> Fixed:
     return replace(fixed, x=x, column=column, keys=keys, values=values, source=source, source_mask=mask, told=told)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
 @pytest.mark.parametrize("name", ALL)
 def test_h12_fixed_shapes_write_what_the_plain_steps_write(name: str, strategy: object) -> None:

@@ -28,6 +28,7 @@ def seconds(call: Callable[[], object]) -> float:
     return best
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_ten_times_the_text_takes_about_ten_times_as_long(kind: str, part: str) -> None:
@@ -50,6 +51,7 @@ def test_ten_times_the_text_takes_about_ten_times_as_long(kind: str, part: str) 
     assert long < 40 * short + 0.05
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mebibyte_without_a_space_does_not_hang(kind: str, part: str) -> None:

@@ -1,0 +1,44 @@
+"""What all tests share: the mark `covering`, which leaves most of a large grid of cases to the slow tier."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import pytest
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what the grids marked `covering` do not need for the gate."""
+    grids: dict[tuple[str, str], list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("covering"):
+            grids.setdefault((str(item.path), item.originalname), []).append(item)
+    for grid in grids.values():
+        mark = grid[0].get_closest_marker("covering")
+        assert mark is not None
+        kept = covering([item.callspec.params for item in grid], *mark.args)
+        for number, item in enumerate(grid):
+            if number not in kept:
+                item.add_marker(pytest.mark.slow)
+
+
+def covering(cases: Sequence[Mapping[str, object]], values: int = 1) -> set[int]:
+    """The numbers of some cases in which every value of every argument occurs, or every `values` of them together.
+
+    Greedy: always the case that brings most of what is missing, of equals the one whose values occurred least.
+    Values are told apart by identity: a grid repeats the objects of its lists, which need not be hashable.
+    """
+    brings = [
+        {(*names, *(id(case[name]) for name in names)) for names in combinations(case, min(values, len(case)))}
+        for case in cases
+    ]
+    missing = set[tuple[object, ...]]().union(*brings)
+    kept: set[int] = set()
+    seen: Counter[tuple[object, ...]] = Counter()
+    while missing:
+        best = max(range(len(cases)), key=lambda n: (len(brings[n] & missing), -sum(seen[one] for one in brings[n])))
+        kept.add(best)
+        missing -= brings[best]
+        seen.update(brings[best])
+    return kept

@@ -1,0 +1,73 @@
+"""The gate's own parts: the mark `covering`, and the times that `make test` ends with."""
+
+import importlib.util
+import itertools
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GRID = """
+import pytest
+
+@pytest.mark.covering{arguments}
+@pytest.mark.parametrize("a", [[0], [1], [2]])
+@pytest.mark.parametrize("b", ["x", "y"])
+@pytest.mark.parametrize(("c", "d"), [(1.5, 2.5), (3.5, 4.5)])
+def test_grid(a, b, c, d, pytestconfig):
+    with open(pytestconfig.rootpath / "ran", "a") as file:
+        file.write(f"{{a[0]}} {{b}} {{c}} {{d}}\\n")
+
+def test_of_no_grid():
+    pass
+"""
+
+
+def module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.mark.parametrize(("arguments", "at_a_time", "most"), [("", 1, 3), ("(2)", 2, 8)])
+def test_the_gate_runs_all_values_of_a_covering_grid_and_slow_the_rest(
+    tmp_path: Path, arguments: str, at_a_time: int, most: int
+) -> None:
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow: \n  covering: \n", encoding="utf-8")
+    (tmp_path / "test_it.py").write_text(GRID.format(arguments=arguments), encoding="utf-8")
+    ran = {}
+    for tier in ("not slow", "slow"):
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", tier, str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        assert done.returncode == 0, done.stdout
+        ran[tier] = (tmp_path / "ran").read_text(encoding="utf-8").splitlines()
+        (tmp_path / "ran").unlink()
+    both = [tuple(line.split()) for line in ran["not slow"] + ran["slow"]]
+    grid = itertools.product("012", "xy", [("1.5", "2.5"), ("3.5", "4.5")])
+    assert sorted(both) == sorted((a, b, *rest) for a, b, rest in grid)
+    kept = [tuple(line.split()) for line in ran["not slow"]]
+    assert len(kept) <= most
+    for places in itertools.combinations(range(4), at_a_time):
+        assert {tuple(case[n] for n in places) for case in kept} == {tuple(case[n] for n in places) for case in both}
+
+
+def test_the_seconds_of_each_tier_are_summed(tmp_path: Path) -> None:
+    report = tmp_path / "tests.xml"
+    report.write_text(
+        '<testsuites><testsuite><testcase classname="tests.unit.test_a" name="one" time="1.25"/>'
+        '<testcase classname="tests.parity.test_b" name="two" time="0.5"/>'
+        '<testcase classname="tests.unit.test_c.TestIt" name="three" time="2.0"/></testsuite></testsuites>',
+        encoding="utf-8",
+    )
+    lines = module(ROOT / "tools" / "gate.py").of_tests(report)
+    assert [line.split() for line in lines] == [
+        ["parity", "0.5", "s", "in", "1", "tests"],
+        ["unit", "3.2", "s", "in", "2", "tests"],
+    ]
