@@ -20,7 +20,7 @@ def events(run: Path, kind: str) -> list[dict[str, Any]]:
 
 def last(run: Path) -> Path:
     """The newest checkpoint that verifies."""
-    path = newest(run / "checkpoints", set_aside=False)
+    path = newest(run / "checkpoints", rename_damaged=False)
     assert path is not None
     return path
 
@@ -58,6 +58,6 @@ def differences(one: Path, other: Path) -> list[str]:
         pairs[name] = (tensors(last(one) / name), tensors(last(other) / name))
     pairs["state"] = (state(one), state(other))
     pairs["tokenizer"] = tuple((run / "tokenizer" / "tokenizer.json").read_bytes() for run in (one, other))
-    averaged = [newest(run / "averaged", set_aside=False) for run in (one, other)]
+    averaged = [newest(run / "averaged", rename_damaged=False) for run in (one, other)]
     pairs["averaged"] = tuple(None if path is None else tensors(path / "model.safetensors") for path in averaged)
     return [name for name, (mine, yours) in pairs.items() if mine != yours]

@@ -155,7 +155,7 @@ def test_one_checkpoint_is_its_own_average(run: Path, place: Path) -> None:
     beside = place / "run" / "checkpoints" / "step-00000020" / "state.json"  # as if it had been saved by a stop
     beside.write_text(beside.read_text("utf-8").replace('"scheduled": true', '"scheduled": false'), encoding="utf-8")
     averaged = average_run(place / "run", 2)
-    assert averaged.names == ("step-00000024", "step-00000016") and averaged.passed_over == ("step-00000020",)
+    assert averaged.names == ("step-00000024", "step-00000016") and averaged.skipped == ("step-00000020",)
 
 
 def test_best_chooses_the_average_only_where_it_is_better(run: Path, place: Path) -> None:

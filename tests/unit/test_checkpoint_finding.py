@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from atento.errors import CheckpointError
-from atento.storage.catalogue import found, is_in_use
+from atento.storage.catalogue import is_in_use, list_checkpoints
 from atento.storage.checkpoint import best, clean, newest, save_checkpoint
 
 
@@ -28,7 +28,7 @@ def names(folder: Path) -> list[str]:
 
 
 def steps(folder: Path) -> list[int]:
-    return [item.step for item in found(folder)]
+    return [item.step for item in list_checkpoints(folder)]
 
 
 def test_newest_is_by_step_also_beyond_eight_digits(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_newest_of_nothing_is_none(tmp_path: Path) -> None:
     assert newest(tmp_path) is None and best(tmp_path) is None
     assert newest(tmp_path / "absent") is None
     (tmp_path / "step-00000001").mkdir()
-    assert newest(tmp_path, set_aside=False) is None
+    assert newest(tmp_path, rename_damaged=False) is None
 
 
 def test_newest_and_best_of_one_run(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def test_s1_what_is_not_a_plain_file_is_refused(tmp_path: Path, kind: str, monke
         (rendered(body([], format="2")), "its format must be 'atento-checkpoint-1': got '2'"),
         (rendered({**body([]), "_target_": "os.system"}), "its keys must be"),
         (b"[]\n", "its keys must be"),
-        (b'{"step": 1, "step": 2}', "a key stands twice"),
+        (b'{"step": 1, "step": 2}', "a key occurs twice"),
         (b'{"step": NaN}', "NaN is no JSON number"),
         (b"[" * 1_000_000, "nested too deeply"),
         (b'{"step": ' + b"9" * 10_000 + b"}", "MANIFEST.json is malformed"),

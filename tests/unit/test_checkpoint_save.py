@@ -176,7 +176,7 @@ def test_a_damaged_checkpoint_is_reported_set_aside_and_the_older_used(
     content[-1] ^= 1
     (bad / "model.safetensors").write_bytes(content)
     with caplog.at_level(logging.WARNING):
-        assert newest(tmp_path, set_aside=False) == tmp_path / "step-00000001"
+        assert newest(tmp_path, rename_damaged=False) == tmp_path / "step-00000001"
         assert names(tmp_path) == ["step-00000001", "step-00000002"]
         assert newest(tmp_path) == tmp_path / "step-00000001"
     assert names(tmp_path) == ["step-00000001", "step-00000002.bad"]

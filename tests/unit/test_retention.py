@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 
 from atento.errors import UsageError
-from atento.storage.catalogue import Found, discard, found
+from atento.storage.catalogue import CheckpointFolder, discard, list_checkpoints
 from atento.storage.checkpoint import best, clean, newest, save_checkpoint
 from atento.storage.retention import retain
 
@@ -162,7 +162,7 @@ class Retention(RuleBasedStateMachine):
         assert {"step-notes", "notes.txt", "step-00000077", "step-00000078"} <= set(names(self.folder))
         good = [path for path, item in self.known.items() if item.run == "a" and item.damaged is None]
         expected = max(good, key=lambda path: self.known[path].step, default=None)
-        assert newest(self.folder, run_id="a", set_aside=False) == expected
+        assert newest(self.folder, run_id="a", rename_damaged=False) == expected
 
     def teardown(self) -> None:
         self.patch.undo()
@@ -197,17 +197,17 @@ def test_r6_random_histories() -> None:
 def planted(bug: str) -> Callable[..., list[int]]:
     """Retention right in all but one thing, each seen in a well-known project."""
 
-    def order(item: Found) -> object:
+    def order(item: CheckpointFolder) -> object:
         return {"clock": item.path.stat().st_mtime, "name": item.path.name}.get(bug, item.step)
 
     def wrong(folder: Path, keep: int, protect: set[int], run_id: str) -> list[int]:
         run = None if bug == "every run" else run_id
-        last = newest(folder, run_id=run, set_aside=False)
+        last = newest(folder, run_id=run, rename_damaged=False)
         if last is None and bug != "verifies nothing":
             return []
         spared = {last if bug != "verifies nothing" else None}
-        spared.add(None if bug == "forgets the best" else best(folder, run_id=run, set_aside=False))
-        ours = sorted((item for item in found(folder, run) if item.manifest), key=order, reverse=True)
+        spared.add(None if bug == "forgets the best" else best(folder, run_id=run, rename_damaged=False))
+        ours = sorted((item for item in list_checkpoints(folder, run) if item.manifest), key=order, reverse=True)
         deleted = []
         for item in ours[keep - (bug == "one too many") :]:
             if item.path not in spared and item.step not in protect:

@@ -32,8 +32,8 @@ def average(
         has = counted(len(averaged.names), "checkpoint")
         typer.echo(f"warning: {run} has {has} to average, and --last asks for {last:,}", err=True)
     typer.echo(f"averaged {counted(len(averaged.names), 'checkpoint')}: {', '.join(averaged.names)}", err=True)
-    if averaged.passed_over:
-        off = ", ".join(averaged.passed_over)
-        typer.echo(f"passed over what was saved between the recipe's own steps: {off}", err=True)
-    record = {"path": str(averaged.path), "checkpoints": averaged.names, "passed_over": averaged.passed_over}
+    if averaged.skipped:
+        skipped = ", ".join(averaged.skipped)
+        typer.echo(f"skipped, because not scheduled by the recipe: {skipped}", err=True)
+    record = {"path": str(averaged.path), "checkpoints": averaged.names, "skipped": averaged.skipped}
     typer.echo(json.dumps(record) if as_json else str(averaged.path))

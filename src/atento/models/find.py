@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from atento.errors import CheckpointError, UsageError
-from atento.storage.catalogue import chosen
+from atento.storage.catalogue import select_checkpoint
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = [
@@ -43,7 +43,7 @@ def find_model(model: str | Path, *, older: bool = False) -> Path:
 
 
 def _checkpoint(run: Path) -> Path:
-    selected = chosen(run)
+    selected = select_checkpoint(run)
     if selected is None and any((run / "checkpoints").glob("step-*")):
         raise CheckpointError(f"every checkpoint of the run {run} is damaged")
     if selected is None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from atento.errors import UsageError
 from atento.networks.families.tensors import INDEX, TensorFiles, check_finite
-from atento.storage.tensorfile import Piece, safetensors_pieces
+from atento.storage.tensorfile import Chunk, safetensors_chunks
 
 MAX_SHARD_SIZE = "5GB"
 TYPES = {
@@ -107,8 +107,8 @@ def _cast(name: str, value: Tensor, dtype: torch.dtype) -> Tensor:
     return cast
 
 
-def weight_files(weights: Mapping[str, Tensor], max_shard_size: int | str = MAX_SHARD_SIZE) -> dict[str, list[Piece]]:
-    """The files by name, each as the pieces to write: model.safetensors, or shards and their index.
+def weight_files(weights: Mapping[str, Tensor], max_shard_size: int | str = MAX_SHARD_SIZE) -> dict[str, list[Chunk]]:
+    """The files by name, each as the chunks to write: model.safetensors, or shards and their index.
 
     Shards are named as `transformers` names them: model-00001-of-00002.safetensors, ...
 
@@ -128,7 +128,7 @@ def weight_files(weights: Mapping[str, Tensor], max_shard_size: int | str = MAX_
         max_shard_size=max_shard_size,
     )
     files = {
-        file: safetensors_pieces(file, {name: weights[name] for name in names})
+        file: safetensors_chunks(file, {name: weights[name] for name in names})
         for file, names in plan.filename_to_tensors.items()
     }
     if plan.is_sharded:

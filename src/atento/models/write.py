@@ -18,7 +18,7 @@ from atento.models.weight_files import MAX_SHARD_SIZE, type_name, weight_files, 
 from atento.networks.families import release
 from atento.storage.manifest import directory as open_directory
 from atento.storage.manifest import is_plain_name, write_file, write_manifest
-from atento.storage.tensorfile import flatten
+from atento.storage.tensorfile import to_bytes
 from atento.text.tokenizer import Tokenizer
 
 LAYOUTS = ("atento", "huggingface")
@@ -134,7 +134,7 @@ def write_model(
             (temporary / folder).mkdir()
         with open_directory(temporary) as fd:
             entries = [write_file(fd, name, [content]) for name, content in contents.items()]
-            entries += [write_file(fd, name, flatten(pieces)) for name, pieces in tensors.items()]
+            entries += [write_file(fd, name, to_bytes(chunks)) for name, chunks in tensors.items()]
         write_manifest(temporary, entries=entries)
         if directory.exists():
             directory.rmdir()

@@ -7,7 +7,7 @@ from atento.config.network import NetworkConfig
 from atento.errors import UsageError
 from atento.models.configuration import network_config
 from atento.runs.record import is_run
-from atento.storage.catalogue import best, found, newest
+from atento.storage.catalogue import best, list_checkpoints, newest
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import read_manifest
 from atento.training.loop import Run, restore, save
@@ -44,9 +44,9 @@ def branch_point(said: str) -> BranchPoint:
     folder = Path(run) / "checkpoints"
     path: Path | None = folder / f"step-{int(step):08d}" if step.isdecimal() else None
     if not step.isdecimal():
-        path = (best if step == "best" else newest)(folder, set_aside=False)
+        path = (best if step == "best" else newest)(folder, rename_damaged=False)
     if path is None or not path.is_dir():
-        there = ", ".join(str(item.step) for item in reversed(found(folder))) or "none"
+        there = ", ".join(str(item.step) for item in reversed(list_checkpoints(folder))) or "none"
         raise UsageError(f"--from {said}: there is no such checkpoint; there are those of steps: {there}")
     manifest = read_manifest(path)
     return BranchPoint(said, path, manifest.step, manifest.run_id)

@@ -88,7 +88,7 @@ def position_report(run: str | Path) -> list[PositionTable]:
             training data cannot be read as they were.
     """
     folder = Path(run)
-    path = newest(folder / "checkpoints", set_aside=False) if (folder / "checkpoints").is_dir() else None
+    path = newest(folder / "checkpoints", rename_damaged=False) if (folder / "checkpoints").is_dir() else None
     if path is None:
         raise UsageError(f"{folder} is no run with a checkpoint")
     found = read_model(path)

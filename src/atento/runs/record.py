@@ -10,7 +10,7 @@ from atento.config.loading import load_recipe
 from atento.config.recipe import Recipe
 from atento.errors import CheckpointError, UsageError
 from atento.metrics.table import signed
-from atento.storage.catalogue import STATE, chosen, found
+from atento.storage.catalogue import STATE, list_checkpoints, select_checkpoint
 from atento.storage.manifest import read_json, read_manifest
 from atento.training.journal import read_journal
 
@@ -158,14 +158,16 @@ def read_run(folder: Path) -> RunRecord:
     journal = folder / "metrics.jsonl"
     events = read_journal(journal) if journal.exists() else []
     metric = recipe.metrics[0] if recipe.metrics else "nll"
-    choice = chosen(folder)
+    selected = select_checkpoint(folder)
     used, network = None, {}
-    if choice is not None:
-        manifest = read_manifest(choice.path)
-        score = read_json(choice.path, manifest, STATE).get("score")
-        network = read_json(choice.path, manifest, "config.json").get("network", {})
-        used = InUse(choice.word, choice.path, manifest.step, None if score is None else signed(metric, float(score)))
-    every = found(folder / "checkpoints")
+    if selected is not None:
+        manifest = read_manifest(selected.path)
+        score = read_json(selected.path, manifest, STATE).get("score")
+        network = read_json(selected.path, manifest, "config.json").get("network", {})
+        used = InUse(
+            selected.kind, selected.path, manifest.step, None if score is None else signed(metric, float(score))
+        )
+    every = list_checkpoints(folder / "checkpoints")
     names = sorted(path.name for path in (folder / "checkpoints").glob("step-*.bad*"))
     return RunRecord(
         folder=folder,

@@ -1,1 +1,1 @@
-"""Checkpoints on disk: written whole or not at all, verified, found, kept, averaged."""
+"""Checkpoints on disk: written whole or not at all, verified, listed, selected, retained, averaged."""

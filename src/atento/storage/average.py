@@ -9,35 +9,45 @@ import torch
 from torch import Tensor
 
 from atento.errors import UsageError
-from atento.storage.catalogue import found
-from atento.storage.checkpoint import load_checkpoint, save_checkpoint
+from atento.storage.catalogue import list_checkpoints
+from atento.storage.checkpoint import OWN_FILES, load_checkpoint, save_checkpoint
 
 
 @dataclass(frozen=True)
-class Averaged:
-    """An averaged model: where it lies, of which checkpoints, newest first, and its validation score if it was scored.
+class AveragedCheckpoint:
+    """An averaged checkpoint.
 
-    `passed_over` are younger than the oldest of them and left out.
+    Attributes:
+        path: its folder.
+        names: the checkpoints averaged, newest first.
+        skipped: checkpoints newer than the oldest of them that were left out.
+        score: its validation score; None: it was not validated.
     """
 
     path: Path
     names: tuple[str, ...]
-    passed_over: tuple[str, ...]
+    skipped: tuple[str, ...]
     score: float | None
 
 
-def average_run(run: Path, last: int, *, score: Callable[[dict[str, Tensor]], float] | None = None) -> Averaged:
-    """Average the weights of the run's `last` checkpoints into `RUN/averaged/` (Vaswani et al. 2017, 6.1).
+def average_run(
+    run: Path, last: int, *, score: Callable[[dict[str, Tensor]], float] | None = None
+) -> AveragedCheckpoint:
+    """Average the weights of the last checkpoints of a run into `RUN/averaged/` (Vaswani et al. 2017, 6.1).
 
-    Those between the recipe's own steps (a stop, a best one) are passed over, so that a run that was stopped has the
-    same average as one that was not. Sums are made in float64, one checkpoint in memory at a time. `score` judges the
-    mean weights, so that `best` may choose them.
+    Checkpoints between those that the recipe schedules (a stop, a best one) are skipped, so that the average does not
+    depend on whether a run was stopped. Sums are computed in float64, with one checkpoint in memory at a time.
+
+    Args:
+        run: the run folder.
+        last: how many checkpoints.
+        score: validates the averaged weights, so that `select_checkpoint` can select them.
 
     Raises:
         UsageError: the run has no checkpoint. CheckpointError: one of them is damaged.
     """
-    every = [item.path for item in found(run / "checkpoints")]
-    paths = ([path for path in every if _scheduled(path)] or every)[:last]
+    every = [item.path for item in list_checkpoints(run / "checkpoints")]
+    paths = ([path for path in every if _is_scheduled(path)] or every)[:last]
     if not paths:
         raise UsageError(f"{run} has no checkpoint to average")
     total: dict[str, Tensor] = {}
@@ -46,10 +56,9 @@ def average_run(run: Path, last: int, *, score: Callable[[dict[str, Tensor]], fl
         for name, value in load_checkpoint(path).weights.items():
             total[name] = value.double() if name not in total else total[name] + value.double()
     weights = {name: (value / len(paths)).to(newest.weights[name].dtype) for name, value in total.items()}
-    judged = None if score is None else score(weights)
-    own = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json"}
-    files = {path.name: path.read_bytes() for path in newest.path.iterdir() if path.name not in own}
-    state = {"score": judged, "averaged": [path.name for path in paths]}
+    mean_score = None if score is None else score(weights)
+    files = {path.name: path.read_bytes() for path in newest.path.iterdir() if path.name not in OWN_FILES}
+    state = {"score": mean_score, "averaged": [path.name for path in paths]}
     with torch.no_grad():
         path = save_checkpoint(
             run / "averaged",
@@ -61,12 +70,12 @@ def average_run(run: Path, last: int, *, score: Callable[[dict[str, Tensor]], fl
             extra=files,
             run_id=newest.run_id,
         )
-    others = tuple(one.name for one in every[: every.index(paths[-1])] if one not in paths)
-    return Averaged(path, tuple(one.name for one in paths), others, judged)
+    skipped = tuple(other.name for other in every[: every.index(paths[-1])] if other not in paths)
+    return AveragedCheckpoint(path, tuple(other.name for other in paths), skipped, mean_score)
 
 
-def _scheduled(path: Path) -> bool:
-    """Whether the recipe asked for this checkpoint; a damaged one counts, for it to be refused when it is read."""
+def _is_scheduled(path: Path) -> bool:
+    """Whether the recipe scheduled this checkpoint; a damaged one counts, and is refused when it is read."""
     try:
         return bool(json.loads((path / "state.json").read_bytes()).get("scheduled", True))
     except (OSError, ValueError, AttributeError):

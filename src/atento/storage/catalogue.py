@@ -1,4 +1,4 @@
-"""Which checkpoints a folder holds: `newest` and `best` from verified manifests, left-overs cleaned. No torch."""
+"""The checkpoints in a folder: listed, the newest or best selected and verified, leftovers removed. Needs no torch."""
 
 import contextlib
 import errno
@@ -9,49 +9,52 @@ import re
 import shutil
 import uuid
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from atento.errors import CheckpointError
 from atento.storage.manifest import Manifest, read_json, read_manifest, verify
 
 STATE = "state.json"
 _STEP = re.compile(r"step-(\d{8,})(\.old)?")  # `.old`: while the same step is saved again
-_LEFT_OVER = re.compile(r"\.tmp-\d+-[0-9a-f]{32}|\.trash-step-\d{8,}(\.old)?-[0-9a-f]{32}")
+_LEFTOVER = re.compile(r"\.tmp-\d+-[0-9a-f]{32}|\.trash-step-\d{8,}(\.old)?-[0-9a-f]{32}")
 _log = logging.getLogger(__name__)
 
 
-class Found(NamedTuple):
-    """A checkpoint directory as its manifest tells it; `manifest` None where that cannot be read."""
+class CheckpointFolder(NamedTuple):
+    """A checkpoint directory with the step and the manifest it states; the manifest is None where it is damaged."""
 
     step: int
     path: Path
     manifest: Manifest | None
 
 
-class Choice(NamedTuple):
-    """The checkpoint of a run that is used as its model, and what it is: best, last or averaged."""
+class SelectedCheckpoint(NamedTuple):
+    """The checkpoint of a run that is used as its model, and why."""
 
     path: Path
-    word: str
+    kind: Literal["best", "last", "averaged"]
 
 
-def chosen(run: Path) -> Choice | None:
-    """What `load` takes of a run folder: its best checkpoint, else its last; the averaged one where it scores higher.
+def select_checkpoint(run: Path) -> SelectedCheckpoint | None:
+    """The checkpoint that `load` reads of a run: the best, else the last; the averaged one where its score is higher.
 
-    Nothing is renamed. A damaged checkpoint is reported once. None: there is no checkpoint that verifies.
+    Only verified checkpoints count. A damaged one is reported once and not renamed.
+
+    Returns:
+        None where no checkpoint verifies.
 
     Raises:
-        CheckpointError: the system does not let us read.
+        CheckpointError: the system does not allow reading.
     """
-    told: set[Path] = set()
-    top = best(run / "checkpoints", set_aside=False, told=told)
-    path = top or newest(run / "checkpoints", set_aside=False, told=told)
+    reported: set[Path] = set()
+    scored = best(run / "checkpoints", rename_damaged=False, reported=reported)
+    path = scored or newest(run / "checkpoints", rename_damaged=False, reported=reported)
     if path is None:
         return None
-    averaged = newest(run / "averaged", set_aside=False, told=told)
+    averaged = newest(run / "averaged", rename_damaged=False, reported=reported)
     if averaged is not None and _score(averaged) > _score(path):
-        return Choice(averaged, "averaged")
-    return Choice(path, "last" if top is None else "best")
+        return SelectedCheckpoint(averaged, "averaged")
+    return SelectedCheckpoint(path, "last" if scored is None else "best")
 
 
 def _score(path: Path) -> float:
@@ -61,61 +64,67 @@ def _score(path: Path) -> float:
 
 
 def newest(
-    folder: Path, *, run_id: str | None = None, set_aside: bool = True, told: set[Path] | None = None
+    folder: Path, *, run_id: str | None = None, rename_damaged: bool = True, reported: set[Path] | None = None
 ) -> Path | None:
-    """The checkpoint of the highest step that verifies, or None: the word `last`.
+    """The checkpoint of the highest step that verifies; None where there is none.
 
-    One that is being replaced while we look may slip between two names of a listing: a second look catches it.
+    A checkpoint that another process replaces during the listing may be missed; a second listing catches it.
 
-    A damaged one is reported, renamed `.bad` (unless `set_aside` is False, for those who only look) and the next older
-    taken. With `run_id`, only that run's. `told` collects what was reported, so that a second search says nothing new.
+    Args:
+        folder: the folder of checkpoints.
+        run_id: only checkpoints of this run; None: of any.
+        rename_damaged: rename a damaged checkpoint to `.bad`, besides reporting it. False for readers.
+        reported: damaged checkpoints that were reported; those found here are added and not reported again.
 
     Raises:
-        CheckpointError: the system does not let us read, so nothing can be said of what is there.
+        CheckpointError: the system does not allow reading, so that nothing is known of the checkpoints.
     """
-    told = set() if told is None else told
-    items = found(folder, run_id)
-    choice = _first_sound(items, set_aside, told)
-    least = choice.step if choice else 0
-    come = [item for item in found(folder, run_id) if item not in items and item.step >= least]
-    choice = _first_sound(come, set_aside, told) or choice
-    return choice.path if choice else None
+    reported = set() if reported is None else reported
+    candidates = list_checkpoints(folder, run_id)
+    selected = _first_valid(candidates, rename_damaged, reported)
+    lowest = selected.step if selected else 0
+    later = [item for item in list_checkpoints(folder, run_id) if item not in candidates and item.step >= lowest]
+    selected = _first_valid(later, rename_damaged, reported) or selected
+    return selected.path if selected else None
 
 
 def best(
-    folder: Path, *, run_id: str | None = None, set_aside: bool = True, told: set[Path] | None = None
+    folder: Path, *, run_id: str | None = None, rename_damaged: bool = True, reported: set[Path] | None = None
 ) -> Path | None:
-    """The checkpoint with the highest `score` in its state, the earliest of equals, or None where none is scored.
+    """The checkpoint with the highest `score` in its state, the earliest of equals; None where none has a score.
 
-    Only manifests, states and the choice itself are verified; a damaged choice is treated as by `newest`.
+    Manifests and states are verified, and the whole content of the selected checkpoint alone. The arguments are those
+    of `newest`.
     """
-    told = set() if told is None else told
-    scored: list[tuple[float, Found]] = []
-    for item in found(folder, run_id):
+    reported = set() if reported is None else reported
+    scored: list[tuple[float, CheckpointFolder]] = []
+    for item in list_checkpoints(folder, run_id):
         try:
             score = read_json(item.path, item.manifest or verify(item.path), STATE).get("score")
         except CheckpointError as error:
-            _pass_over(item.path, error, set_aside, told)
+            _skip(item.path, error, rename_damaged, reported)
             continue
         if isinstance(score, int | float):
             scored.append((score, item))
     scored.sort(key=lambda pair: (-pair[0], pair[1].step))
-    choice = _first_sound([item for _, item in scored], set_aside, told)
-    return choice.path if choice else None
+    selected = _first_valid([item for _, item in scored], rename_damaged, reported)
+    return selected.path if selected else None
 
 
-def found(folder: Path, run_id: str | None = None) -> list[Found]:
-    """Every checkpoint directory, the highest step of its manifest first; links and other names are passed over.
+def list_checkpoints(folder: Path, run_id: str | None = None) -> list[CheckpointFolder]:
+    """Every checkpoint directory, the highest step first; links and other names are ignored.
 
-    With `run_id`, those of that run, and those whose manifest is damaged (by the step in their name).
+    Args:
+        folder: the folder of checkpoints.
+        run_id: only checkpoints of this run, and those whose manifest is damaged, whose step is that of their name.
 
     Raises:
-        CheckpointError: the system does not let us read.
+        CheckpointError: the system does not allow reading.
     """
-    items: list[tuple[int, bool, Found]] = []
+    items: list[tuple[int, bool, CheckpointFolder]] = []
     for path in _directories(folder):
-        named = _STEP.fullmatch(path.name)
-        if named is None:
+        name = _STEP.fullmatch(path.name)
+        if name is None:
             continue
         manifest = None
         try:
@@ -123,30 +132,33 @@ def found(folder: Path, run_id: str | None = None) -> list[Found]:
         except CheckpointError as error:
             _is_damaged(error)
         if run_id is None or manifest is None or manifest.run_id == run_id:
-            step = manifest.step if manifest else int(named[1])
-            items.append((step, named[2] is None, Found(step, path, manifest)))
+            step = manifest.step if manifest else int(name[1])
+            items.append((step, name[2] is None, CheckpointFolder(step, path, manifest)))
     return [item for _, _, item in sorted(items, key=lambda item: item[:2], reverse=True)]
 
 
 def clean(folder: Path) -> list[str]:
-    """Remove what killed runs left half done and finish a replacement cut short; for the start, under the `RunLock`.
+    """Remove what killed processes left, and complete an interrupted replacement; call it under the `RunLock`.
 
-    A directory that a living process still writes is locked by it and stays. Returns the names removed.
+    A directory that a living process still writes is locked by it and stays.
+
+    Returns:
+        The names removed.
     """
     removed = []
     for path in _directories(folder):
-        named = _STEP.fullmatch(path.name)
-        if named is not None and named[2]:
-            whole = folder / f"step-{named[1]}"
-            if not whole.exists():
-                path.rename(whole)
+        name = _STEP.fullmatch(path.name)
+        if name is not None and name[2]:
+            replacement = folder / f"step-{name[1]}"
+            if not replacement.exists():
+                path.rename(replacement)
                 continue
             try:
-                verify(whole)
+                verify(replacement)
             except CheckpointError:
-                continue  # the old one may be the only good one of this step
+                continue  # the old one may be the only valid one of this step
             discard(path)
-        elif _LEFT_OVER.fullmatch(path.name) and not is_in_use(path):
+        elif _LEFTOVER.fullmatch(path.name) and not is_in_use(path):
             shutil.rmtree(path, ignore_errors=True)
         else:
             continue
@@ -155,10 +167,10 @@ def clean(folder: Path) -> list[str]:
 
 
 def discard(path: Path) -> None:
-    """Delete a checkpoint so that it is never seen half deleted: renamed first; what stays of it, `clean` removes.
+    """Delete a checkpoint. It is renamed first, so that nobody reads it half deleted; `clean` removes leftovers.
 
     Raises:
-        OSError: it could not even be renamed, and stands as it was.
+        OSError: it cannot be renamed, and is unchanged.
     """
     trash = path.with_name(f".trash-{path.name}-{uuid.uuid4().hex}")
     path.rename(trash)
@@ -195,39 +207,41 @@ def _directories(folder: Path) -> list[Path]:
         raise CheckpointError(f"{folder} cannot be read ({error.strerror})") from error
 
 
-def _first_sound(items: list[Found], set_aside: bool, told: set[Path]) -> Found | None:
-    for item in items:
+def _first_valid(
+    candidates: list[CheckpointFolder], rename_damaged: bool, reported: set[Path]
+) -> CheckpointFolder | None:
+    for item in candidates:
         try:
             verify(item.path)
             return item
         except CheckpointError as error:
-            _pass_over(item.path, error, set_aside, told)
+            _skip(item.path, error, rename_damaged, reported)
     return None
 
 
 def _is_damaged(error: CheckpointError) -> bool:
-    """Whether the checkpoint is at fault; False where the disk failed. Raises where the reason says nothing of it."""
+    """Whether the content is damaged; False where the disk failed. Raises the error where it says nothing of either."""
     cause = error.__cause__
     if isinstance(cause, OSError) and cause.errno != errno.EIO:
-        raise error  # too many open files, no permission: going on with an older one would be a guess
+        raise error  # too many open files, no permission: to continue with an older one would be a guess
     return not isinstance(cause, OSError)
 
 
-def _pass_over(path: Path, error: CheckpointError, set_aside: bool, told: set[Path]) -> None:
-    """Report a checkpoint that does not verify, once, and, if its content is at fault, rename it `.bad`."""
+def _skip(path: Path, error: CheckpointError, rename_damaged: bool, reported: set[Path]) -> None:
+    """Report once a checkpoint that does not verify and, if its content is damaged, rename it to `.bad`."""
     if not path.is_dir():
-        return  # retention took it away while we looked
+        return  # retention deleted it meanwhile
     damaged = _is_damaged(error)
-    if path not in told:
-        told.add(path)
-        _log.warning("%s; it is passed over for another checkpoint", error)
-    if not (damaged and set_aside):
+    if path not in reported:
+        reported.add(path)
+        _log.warning("%s; it is skipped", error)
+    if not (damaged and rename_damaged):
         return
     number = 0
-    while (aside := path.with_name(f"{path.name}.bad{number or ''}")).exists():
+    while (bad := path.with_name(f"{path.name}.bad{number or ''}")).exists():
         number += 1
     try:
-        verify(path)  # a replacement may have come under this name meanwhile: then it is not the one at fault
+        verify(path)  # a valid replacement may have taken this name meanwhile
     except CheckpointError:
-        with contextlib.suppress(OSError):  # a folder that may only be read
-            path.rename(aside)
+        with contextlib.suppress(OSError):  # a folder that is read-only
+            path.rename(bad)

@@ -1,4 +1,4 @@
-"""Checkpoints: a directory a step, written whole or not at all, proved on reading; `newest` and `best` are computed."""
+"""Checkpoints: one directory for each step, written whole or not at all, and verified when it is read."""
 
 import contextlib
 import errno
@@ -31,25 +31,25 @@ from atento.storage.manifest import (
     write_file,
     write_manifest,
 )
-from atento.storage.tensorfile import Piece, flatten, read_safetensors, safetensors_pieces, size
+from atento.storage.tensorfile import Chunk, byte_size, read_safetensors, safetensors_chunks, to_bytes
 
 __all__ = ["Checkpoint", "best", "clean", "load_checkpoint", "newest", "save_checkpoint"]
 
 CONFIG, WEIGHTS, OPTIMIZER = "config.json", "model.safetensors", "optimizer.safetensors"
-_OWN = (CONFIG, WEIGHTS, OPTIMIZER, STATE)
-_ROOM = 1.2  # free space asked for, as a multiple of what will be written
+OWN_FILES = (CONFIG, WEIGHTS, OPTIMIZER, STATE, MANIFEST)
+_MARGIN = 1.2  # free space required, as a multiple of what will be written
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _TRANSIENT = {
     *(errno.EIO, errno.EAGAIN, errno.EINTR, errno.EBUSY),
     *(errno.ETIMEDOUT, errno.ESTALE, errno.ENFILE, errno.EMFILE),
 }
-_PAUSES = (0.1, 0.5, 2.0)  # seconds before each new attempt
+_PAUSES = (0.1, 0.5, 2.0)  # seconds before each further attempt
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint, read: tensors on the CPU, `config` and `state` as plain data."""
+    """The content of a verified checkpoint: tensors on the CPU, `config` and `state` as JSON data."""
 
     step: int
     run_id: str
@@ -71,27 +71,28 @@ def save_checkpoint(
     extra: Mapping[str, bytes] | None = None,
     run_id: str = "",
 ) -> Path:
-    """Write `folder/step-00000500/` so that at every instant the old state or the new one can be loaded.
+    """Write `folder/step-00000500/`. At any time either the old state or the new one can be loaded.
 
-    Everything goes into `.tmp-<step>-<uuid>` beside it, each file is fsynced, then the manifest, then the directory;
-    one rename commits, and the parent is fsynced. A checkpoint of the same step is replaced only then.
+    The files are written to `.tmp-<step>-<uuid>` beside it. Each file is fsynced, then the manifest, then the
+    directory; one rename commits, and the parent is fsynced. A checkpoint of the same step is replaced only then.
 
     Args:
-        folder: the run's `checkpoints` folder, made if need be.
+        folder: the run's `checkpoints` folder, created if it does not exist.
         step: updates done.
+        config: JSON data, written as `config.json`.
         weights, optimizer: tensors by name, on any device; shared storage is written once for each name.
-        state: plain JSON data; `step` is added, and `score` (higher is better, None: not scored) decides `best`.
+        state: JSON data. `step` is added; `score` (higher is better, None: not scored) decides `best`.
         extra: further files by name, such as `tokenizer.json`.
-        run_id: whose checkpoint this is; retention touches no other run's.
+        run_id: the run that the checkpoint belongs to; retention deletes no other run's.
 
     Raises:
         CheckpointError: a value that is not finite, a name or value that cannot be stored, too little free space,
-            or the disk failed; the message names path, bytes needed and the last good step. Nothing is left behind.
+            or the disk failed; the message names path, bytes needed and the last valid step. Nothing is left behind.
     """
-    files = _lay_out(step, config, weights, optimizer, state, extra or {})
+    files = _contents(step, config, weights, optimizer, state, extra or {})
     target = folder / f"step-{step:08d}"
     _refuse_other_run(target, run_id)
-    needed = _make_room(folder, target, step, files)
+    needed = _check_space(folder, target, step, files)
     for attempt in range(len(_PAUSES) + 1):
         try:
             return _write(folder, target, step, run_id, files)
@@ -103,7 +104,7 @@ def save_checkpoint(
                 place = f" ({reason.filename})" if reason.filename else ""
                 raise CheckpointError(
                     f"cannot save step {step} to {target}: {reason.strerror}{place}; "
-                    f"{needed} bytes are needed; {_last_good(folder)}"
+                    f"{needed} bytes are needed; {_last_valid(folder)}"
                 ) from reason
             _log.warning("saving step %d failed (%s), trying again", step, reason.strerror)
             time.sleep(_PAUSES[attempt])
@@ -111,20 +112,20 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Verify a checkpoint, then read it; never falls back to another. Tensors are on the CPU.
+    """Verify a checkpoint and read it, with its tensors on the CPU. Never falls back to another checkpoint.
 
     Raises:
         CheckpointError: truncated, altered, incomplete or malformed; names the file and what is wrong.
     """
     with directory(path) as fd:
-        with contextlib.suppress(OSError):  # a shared lock: retention leaves alone what is being read
+        with contextlib.suppress(OSError):  # a shared lock: retention does not delete what is being read
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         manifest = verify(path)
         config, state = (read_json(path, manifest, name) for name in (CONFIG, STATE))
         for name in (WEIGHTS, OPTIMIZER):
             if manifest.entry(name) is None:
                 raise CheckpointError(
-                    f"checkpoint {path}: {name} is not part of it; a checkpoint has {', '.join(_OWN)}"
+                    f"checkpoint {path}: {name} is not part of it; a checkpoint has {', '.join(OWN_FILES[:-1])}"
                 )
         if state.get("step") != manifest.step:
             raise CheckpointError(
@@ -135,28 +136,28 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def _refuse_other_run(target: Path, run_id: str) -> None:
-    """A checkpoint of this step is replaced only where it is this run's own. Raises CheckpointError."""
+    """Raises CheckpointError: a checkpoint of this step is there and belongs to another run."""
     if not target.exists():
         return
     try:
-        there = read_manifest(target).run_id
+        owner = read_manifest(target).run_id
     except CheckpointError:
-        return  # damaged: nobody's
-    if there != run_id:
+        return  # damaged: it may be replaced
+    if owner != run_id:
         raise CheckpointError(
-            f"{target} belongs to another run ({there!r}, this one is {run_id!r}); it is not replaced"
+            f"{target} belongs to another run ({owner!r}, this one is {run_id!r}); it is not replaced"
         )
 
 
-def _lay_out(
+def _contents(
     step: int,
     config: Mapping[str, Any],
     weights: Mapping[str, Tensor],
     optimizer: Mapping[str, Tensor],
     state: Mapping[str, Any],
     extra: Mapping[str, bytes],
-) -> dict[str, list[Piece]]:
-    """Every file as the pieces it is made of, all checked before the disk is touched."""
+) -> dict[str, list[Chunk]]:
+    """Every file as the chunks it is made of, all checked before anything is written."""
     if step < 0:
         raise CheckpointError(f"`step` must not be negative: got {step}")
     if state.get("step", step) != step:
@@ -165,7 +166,7 @@ def _lay_out(
     if score is not None and (isinstance(score, bool) or not isinstance(score, int | float)):
         raise CheckpointError(f"`state['score']` must be a number or None: got {score!r}")
     for name in extra:
-        if not is_plain_name(name) or name in (*_OWN, MANIFEST):
+        if not is_plain_name(name) or name in OWN_FILES:
             raise CheckpointError(
                 f"extra file {name!r}: the name must match [A-Za-z0-9._-]+ and be none of a checkpoint's own"
             )
@@ -173,13 +174,13 @@ def _lay_out(
         CONFIG: [_json_bytes(CONFIG, dict(config))],
         STATE: [_json_bytes(STATE, {"score": None, **state, "step": step})],
         **{name: [content] for name, content in extra.items()},
-        WEIGHTS: safetensors_pieces(WEIGHTS, weights),
-        OPTIMIZER: safetensors_pieces(OPTIMIZER, optimizer),
+        WEIGHTS: safetensors_chunks(WEIGHTS, weights),
+        OPTIMIZER: safetensors_chunks(OPTIMIZER, optimizer),
     }
 
 
 def _json_bytes(name: str, value: dict[str, Any]) -> bytes:
-    """JSON that comes back as it was, but for tuples. Raises CheckpointError."""
+    """The value as JSON; only tuples come back as something else, lists. Raises CheckpointError."""
     try:
         _check_plain(value, "")
         content = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
@@ -193,7 +194,7 @@ def _json_bytes(name: str, value: dict[str, Any]) -> bytes:
 
 
 def _check_plain(value: Any, where: str) -> None:
-    """Refuse what JSON would change in silence: NaN and infinity, and keys that are not text. Raises ValueError."""
+    """Raises ValueError: NaN, infinity, or a key that is not text, which JSON would change silently."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"`{where}` is not finite: {value}")
     if isinstance(value, Mapping | list | tuple):
@@ -203,40 +204,42 @@ def _check_plain(value: Any, where: str) -> None:
             _check_plain(item, f"{where}.{key}" if where else str(key))
 
 
-def _make_room(folder: Path, target: Path, step: int, files: Mapping[str, list[Piece]]) -> int:
-    """Bytes that the checkpoint takes, after seeing that there is room for them. Raises CheckpointError."""
+def _check_space(folder: Path, target: Path, step: int, files: Mapping[str, list[Chunk]]) -> int:
+    """The bytes that the checkpoint needs. Raises CheckpointError: there is too little free space."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         needed, free = _bytes_on_disk(folder, files), _free_bytes(folder)
-        if free is not None and free < needed * _ROOM:
-            clean(folder)  # what a killed run left behind may be what is in the way
+        if free is not None and free < needed * _MARGIN:
+            clean(folder)  # leftovers of a killed process may take the space
             free = _free_bytes(folder)
     except OSError as error:
-        raise CheckpointError(f"cannot save step {step} to {target}: {error.strerror}; {_last_good(folder)}") from error
-    if free is not None and free < needed * _ROOM:
         raise CheckpointError(
-            f"cannot save step {step} to {target}: {math.ceil(needed * _ROOM)} bytes are needed "
-            f"({_ROOM} times the checkpoint) and {free} are free; {_last_good(folder)}"
+            f"cannot save step {step} to {target}: {error.strerror}; {_last_valid(folder)}"
+        ) from error
+    if free is not None and free < needed * _MARGIN:
+        raise CheckpointError(
+            f"cannot save step {step} to {target}: {math.ceil(needed * _MARGIN)} bytes are needed "
+            f"({_MARGIN} times the checkpoint) and {free} are free; {_last_valid(folder)}"
         )
     return needed
 
 
-def _bytes_on_disk(folder: Path, files: Mapping[str, list[Piece]]) -> int:
-    """What the files take in whole blocks, with a block more for the manifest and one for the directory."""
+def _bytes_on_disk(folder: Path, files: Mapping[str, list[Chunk]]) -> int:
+    """The size of the files in whole blocks, and two blocks for the manifest and the directory."""
     block = max(os.statvfs(folder).f_frsize, 1)
-    return sum(-(-size(pieces) // block) * block for pieces in files.values()) + 2 * block
+    return sum(-(-byte_size(chunks) // block) * block for chunks in files.values()) + 2 * block
 
 
 def _free_bytes(folder: Path) -> int | None:
-    """Bytes that may still be written there; None where the file system does not say."""
-    seen = os.statvfs(folder)
-    return seen.f_bavail * seen.f_frsize if seen.f_blocks else None
+    """Bytes that can still be written there; None where the file system does not say."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize if status.f_blocks else None
 
 
-def _last_good(folder: Path) -> str:
-    """For an error message; a look that changes nothing and never fails."""
+def _last_valid(folder: Path) -> str:
+    """The part of an error message that names the last valid checkpoint; changes nothing and never fails."""
     try:
-        path = newest(folder, set_aside=False)
+        path = newest(folder, rename_damaged=False)
         return (
             f"the last good checkpoint is step {read_manifest(path).step}" if path else "there is no earlier checkpoint"
         )
@@ -244,19 +247,19 @@ def _last_good(folder: Path) -> str:
         return "the earlier checkpoints cannot be read now"
 
 
-def _write(folder: Path, target: Path, step: int, run_id: str, files: Mapping[str, list[Piece]]) -> Path:
-    """One attempt: all or nothing. Raises OSError with nothing left behind."""
+def _write(folder: Path, target: Path, step: int, run_id: str, files: Mapping[str, list[Chunk]]) -> Path:
+    """One attempt to write the checkpoint. Raises OSError: it failed; nothing is left behind."""
     temporary = folder / f".tmp-{step}-{uuid.uuid4().hex}"
     old = target.with_name(target.name + ".old")
     try:
         temporary.mkdir()
         with directory(temporary) as fd:
-            with contextlib.suppress(OSError):  # held as long as this process lives: `clean` asks for it
+            with contextlib.suppress(OSError):  # held until this process ends: `clean` checks it
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            entries = [write_file(fd, name, flatten(pieces)) for name, pieces in files.items()]
+            entries = [write_file(fd, name, to_bytes(chunks)) for name, chunks in files.items()]
             write_manifest(temporary, step=step, run_id=run_id, entries=entries)
             sync(fd)
-        if target.exists():  # two renames, and `found` knows both names: at no instant is neither there
+        if target.exists():  # two renames; `list_checkpoints` knows both names, so one of them is always there
             if old.exists():
                 discard(target)
             else:

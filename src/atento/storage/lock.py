@@ -1,4 +1,4 @@
-"""One trainer a run folder: a lock that the system takes back when its owner dies, however it dies."""
+"""The lock of a run folder: one trainer at a time; the system releases it when its process ends, however it ends."""
 
 import contextlib
 import fcntl
@@ -13,13 +13,14 @@ from types import TracebackType
 from atento.errors import UsageError
 
 _log = logging.getLogger(__name__)
-_held: set[int] = set()  # descriptors of the locks of this process, for its forked children to close
+_held: set[int] = set()  # descriptors of the locks of this process; forked children close them
 
 
 class RunLock:
-    """Holds a run folder for this process, as a context manager; a second trainer is refused, the owner named.
+    """A context manager that locks a run folder for this process; a second trainer is refused, with the owner's name.
 
-    The lock is `flock` on `folder/.lock`, so a killed owner leaves nothing to clear away; the file only says who.
+    The lock is `flock` on `folder/.lock`, so that a killed owner leaves nothing to remove; the content of the file only
+    names the owner.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -27,7 +28,7 @@ class RunLock:
         self._fd: int | None = None
 
     def __enter__(self) -> "RunLock":
-        """Take the lock.
+        """Acquire the lock.
 
         Raises:
             UsageError: another process holds it (process, host and time are named), or the folder cannot be written.
@@ -41,31 +42,31 @@ class RunLock:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = _owner(fd)
+            owner = _read_owner(fd)
             os.close(fd)
             raise UsageError(
                 f"run folder {self.folder} is in use by {owner}; wait for it, or give another folder"
             ) from None
         except OSError as error:
-            # Some network file systems know no locks; refusing to train there would help nobody.
-            _log.warning("%s cannot be locked (%s): see to it that only one trainer works there", path, error.strerror)
+            # Some network file systems have no locks; training is possible there all the same.
+            _log.warning("%s cannot be locked (%s): make sure that only one trainer uses it", path, error.strerror)
         self._fd = fd
         _held.add(fd)
-        _sign(fd)
+        _write_owner(fd)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the lock back. The file stays: taking it away could let two trainers lock two files of one name."""
-        if self._fd in _held:  # not in a forked child, which gave it back at birth
+        """Release the lock. The file stays: two trainers could lock two files of one name if it were removed."""
+        if self._fd in _held:  # not in a forked child, which closed it at its start
             _held.discard(self._fd)
             os.close(self._fd)
         self._fd = None
 
 
-def _sign(fd: int) -> None:
-    """Say who holds the lock; on a full disk it is held all the same."""
+def _write_owner(fd: int) -> None:
+    """Write the owner into the lock file; on a full disk the lock holds without it."""
     owner = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
@@ -76,8 +77,8 @@ def _sign(fd: int) -> None:
         os.pwrite(fd, json.dumps(owner).encode("utf-8") + b"\n", 0)
 
 
-def _owner(fd: int) -> str:
-    """The owner as it signed; it may just be about to."""
+def _read_owner(fd: int) -> str:
+    """The owner that the lock file names; it may not have written it yet."""
     try:
         owner = json.loads(os.pread(fd, 4096, 0))
         return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
@@ -85,11 +86,11 @@ def _owner(fd: int) -> str:
         return "another process"
 
 
-def _forget() -> None:
-    """In a forked child: let go of the parent's locks, or a worker that outlives its trainer would keep them."""
+def _close_in_child() -> None:
+    """In a forked child, close the parent's locks: a worker that outlives its trainer would hold them."""
     for fd in _held:
         os.close(fd)
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_close_in_child)

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: name, size and SHA-256 of every file, and the check that finds one flipped bit."""
+"""The manifest of a directory: name, size and SHA-256 of every file, written and verified."""
 
 import contextlib
 import errno
@@ -21,12 +21,12 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _MANIFEST_LIMIT = 4 << 20  # bytes; some 30,000 files
 JSON_LIMIT = 64 << 20  # bytes of config.json or state.json
-_PIECE = 16 << 20  # bytes a write, so that a large tensor is hashed while it is still in the cache
+_CHUNK = 16 << 20  # bytes of a write, so that a large tensor is hashed while it is still in the cache
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One file as the manifest knows it; `size` in bytes, `sha256` in hexadecimal."""
+class FileEntry:
+    """One file in the manifest; `size` in bytes, `sha256` in hexadecimal."""
 
     name: str
     size: int
@@ -35,13 +35,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint directory must hold, of which step and of which run."""
+    """The files that a directory must have, and the step and the run that it belongs to."""
 
     step: int
     run_id: str
-    files: tuple[Entry, ...]
+    files: tuple[FileEntry, ...]
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> FileEntry | None:
         """The entry of that file, or None."""
         return next((entry for entry in self.files if entry.name == name), None)
 
@@ -52,13 +52,13 @@ def is_plain_name(name: str) -> bool:
 
 
 def is_plain_path(name: str) -> bool:
-    """Whether it is a plain name, or two with `/` between: a file in a folder (`1_Pooling/config.json`)."""
+    """Whether it is a plain name, or two joined by `/`: a file in a folder (`1_Pooling/config.json`)."""
     parts = name.split("/")
     return len(parts) <= 2 and all(map(is_plain_name, parts))
 
 
 def sync(fd: int) -> None:
-    """Ask that the file or directory behind `fd` reach the disk itself."""
+    """Make the system write the file or directory behind `fd` to the disk."""
     full = getattr(fcntl, "F_FULLFSYNC", None)  # on macOS fsync stops at the drive's cache
     if full is not None:
         with contextlib.suppress(OSError):
@@ -74,7 +74,7 @@ def sync(fd: int) -> None:
 
 @contextlib.contextmanager
 def directory(path: Path) -> Iterator[int]:
-    """A descriptor of the directory, so that all its files are opened inside it and nowhere else.
+    """Open a directory, so that its files are opened relative to its descriptor.
 
     Raises:
         CheckpointError: there is no such directory, or it cannot be opened.
@@ -91,21 +91,21 @@ def directory(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def write_file(directory_fd: int, name: str, pieces: Iterable[bytes | memoryview]) -> Entry:
-    """Write a new file inside a directory, fsync it, and return its entry, hashed from what was meant to be written.
+def write_file(directory_fd: int, name: str, chunks: Iterable[bytes | memoryview]) -> FileEntry:
+    """Write a new file in a directory, fsync it, and return its entry, hashed from the bytes given.
 
     Raises:
-        OSError: as the system says it, with the file's name.
+        OSError: the system's error, with the file's name.
     """
     digest, size = hashlib.sha256(), 0
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
         fd = os.open(name, flags, 0o666, dir_fd=directory_fd)
         try:
-            for piece in pieces:
-                whole = memoryview(piece)
-                for start in range(0, len(whole), _PIECE):
-                    part = whole[start : start + _PIECE]
+            for chunk in chunks:
+                whole = memoryview(chunk)
+                for start in range(0, len(whole), _CHUNK):
+                    part = whole[start : start + _CHUNK]
                     digest.update(part)
                     size += len(part)
                     while part:
@@ -115,15 +115,22 @@ def write_file(directory_fd: int, name: str, pieces: Iterable[bytes | memoryview
             os.close(fd)
     except OSError as error:
         raise OSError(error.errno, error.strerror, name) from error
-    return Entry(name, size, digest.hexdigest())
+    return FileEntry(name, size, digest.hexdigest())
 
 
-def write_manifest(path: Path, *, step: int = 0, run_id: str = "", entries: Sequence[Entry] | None = None) -> Manifest:
-    """Write `MANIFEST.json` for the files of a directory and fsync it; `entries` spares reading them again.
+def write_manifest(
+    path: Path, *, step: int = 0, run_id: str = "", entries: Sequence[FileEntry] | None = None
+) -> Manifest:
+    """Write `MANIFEST.json` for the files of a directory and fsync it.
+
+    Args:
+        path: the directory.
+        step, run_id: what the directory belongs to.
+        entries: the files; None: the files are read and hashed.
 
     Raises:
-        CheckpointError: a name outside `[A-Za-z0-9._-]+`, something not a plain file, or a manifest already there.
-        OSError: as the system says it.
+        CheckpointError: a name outside `[A-Za-z0-9._-]+`, something that is not a plain file, or a manifest exists.
+        OSError: the system's error.
     """
     with directory(path) as fd:
         if entries is None:
@@ -142,21 +149,21 @@ def write_manifest(path: Path, *, step: int = 0, run_id: str = "", entries: Sequ
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of a directory, proved whole by its own hash; the files themselves are not looked at.
+    """The manifest of a directory, verified by its own hash; the files are not read.
 
     Raises:
-        CheckpointError: it is missing, malformed, altered, or names a file it may not.
+        CheckpointError: it is missing, malformed or altered, or has a file name that is not allowed.
     """
     with directory(path) as fd:
         return _read_manifest(path, fd)
 
 
 def verify(path: Path) -> Manifest:
-    """Prove that a directory holds exactly the files of its manifest, bit for bit; 0.8 s a GiB.
+    """Verify that a directory has exactly the files of its manifest, bit for bit; takes 0.8 s per GiB.
 
     Raises:
         CheckpointError: names the first file that is missing, extra, of the wrong size or content, or not a plain file.
-            Where the system could not read, and nothing is known of the content, the OSError is its cause.
+            Where the system could not read it, so that nothing is known of the content, the OSError is its cause.
     """
     with directory(path) as fd:
         manifest = _read_manifest(path, fd)
@@ -166,7 +173,9 @@ def verify(path: Path) -> Manifest:
             raise CheckpointError(f"checkpoint {path}: {name} is missing")
         for name in sorted(present - listed):
             raise CheckpointError(f"checkpoint {path}: {name} does not belong to it ({MANIFEST} does not list it)")
-        for entry in sorted(manifest.files, key=lambda entry: entry.size):  # small ones first: quick to find fault with
+        for entry in sorted(
+            manifest.files, key=lambda entry: entry.size
+        ):  # small ones first: their faults are found quickly
             if _hashed(path, fd, entry.name, entry.size) != entry:
                 raise CheckpointError(
                     f"checkpoint {path}: {entry.name} was altered: its SHA-256 is not that of {MANIFEST}"
@@ -174,8 +183,8 @@ def verify(path: Path) -> Manifest:
     return manifest
 
 
-def read_verified(path: Path, entry: Entry, limit: int) -> bytes:
-    """The content of one small file, checked against its entry.
+def read_verified(path: Path, entry: FileEntry, limit: int) -> bytes:
+    """The content of one small file, verified against its entry.
 
     Raises:
         CheckpointError: it is missing, altered, or longer than `limit` bytes.
@@ -190,7 +199,7 @@ def read_verified(path: Path, entry: Entry, limit: int) -> bytes:
 
 
 def read_json(path: Path, manifest: Manifest, name: str) -> dict[str, Any]:
-    """One JSON object of a checkpoint, its content checked against the manifest.
+    """One JSON object of a checkpoint, verified against the manifest.
 
     Raises:
         CheckpointError: it is missing, altered or malformed.
@@ -208,7 +217,7 @@ def read_json(path: Path, manifest: Manifest, name: str) -> dict[str, Any]:
 
 
 def strict_json(text: bytes) -> Any:
-    """JSON without what the standard does not know: no NaN, no key twice, UTF-8 alone.
+    """Parse JSON by the standard alone: UTF-8, no NaN or infinity, no key twice.
 
     Raises:
         ValueError: says what is wrong.
@@ -217,20 +226,20 @@ def strict_json(text: bytes) -> Any:
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no JSON number")
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) != len(pairs):
-            raise ValueError("a key stands twice in one object")
-        return made
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) != len(pairs):
+            raise ValueError("a key occurs twice in one object")
+        return value
 
     try:
-        return json.loads(text.decode("utf-8"), parse_constant=refuse, object_pairs_hook=once)
+        return json.loads(text.decode("utf-8"), parse_constant=refuse, object_pairs_hook=unique)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
 def _render(manifest: Manifest) -> bytes:
-    """The one way to write a manifest: canonical content, then the hash of that content as the last key."""
+    """The manifest as canonical JSON, with the hash of the other keys as the last key."""
     body: dict[str, Any] = {"format": _FORMAT, "step": manifest.step, "run_id": manifest.run_id}
     body["files"] = [{"name": entry.name, "size": entry.size, "sha256": entry.sha256} for entry in manifest.files]
     body["sha256"] = hashlib.sha256(json.dumps(body, indent=1).encode("ascii")).hexdigest()
@@ -244,14 +253,14 @@ def _read_manifest(path: Path, directory_fd: int) -> Manifest:
         manifest = _parse(strict_json(raw))
     except ValueError as error:
         raise CheckpointError(f"checkpoint {path}: {MANIFEST} is malformed: {error}") from None
-    # Written again it must be the same bytes: this holds the own hash, and blanks and line ends as well.
+    # Rendered again it must be the same bytes: this verifies its own hash, and spaces and line ends as well.
     if _render(manifest) != raw:
         raise CheckpointError(f"checkpoint {path}: {MANIFEST} was altered: its own SHA-256 does not match")
     return manifest
 
 
 def _parse(body: Any) -> Manifest:
-    """A manifest from its JSON, every field of its type. Raises ValueError."""
+    """A manifest from its JSON, with every field checked. Raises ValueError."""
     keys = ["format", "step", "run_id", "files", "sha256"]
     if not isinstance(body, dict) or list(body) != keys:
         raise ValueError(f"its keys must be {', '.join(keys)}")
@@ -259,7 +268,7 @@ def _parse(body: Any) -> Manifest:
         raise ValueError(f"its format must be {_FORMAT!r}: got {body['format']!r}")
     if not _is_count(body["step"]) or not isinstance(body["run_id"], str) or not isinstance(body["files"], list):
         raise ValueError("`step` must be a number, `run_id` text and `files` a list")
-    files: list[Entry] = []
+    files: list[FileEntry] = []
     for item in body["files"]:
         if not isinstance(item, dict) or list(item) != ["name", "size", "sha256"]:
             raise ValueError("a file must have name, size, sha256 and nothing else")
@@ -268,7 +277,7 @@ def _parse(body: Any) -> Manifest:
             raise ValueError(f"the file name {name!r} is not made of A-Z a-z 0-9 . _ - alone")
         if not _is_count(size) or not isinstance(sha256, str) or not _HASH.fullmatch(sha256):
             raise ValueError(f"{name}: size or sha256 is not one")
-        files.append(Entry(name, size, sha256))
+        files.append(FileEntry(name, size, sha256))
     if [entry.name for entry in files] != sorted({entry.name for entry in files}):
         raise ValueError("its files must be in order, each once")
     return Manifest(body["step"], body["run_id"], tuple(files))
@@ -277,10 +286,10 @@ def _parse(body: Any) -> Manifest:
 def _names(path: Path, directory_fd: int) -> set[str]:
     try:
         with os.scandir(directory_fd) as entries:
-            found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
-        names = {name for name, folder in found.items() if not folder}
-        for name in sorted(found.keys() - names):
-            inside = {f"{name}/{one.name}" for one in (path / name).iterdir()}
+            is_folder = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        names = {name for name, folder in is_folder.items() if not folder}
+        for name in sorted(is_folder.keys() - names):
+            inside = {f"{name}/{file.name}" for file in (path / name).iterdir()}
             names |= inside or {name}
         return names
     except OSError as error:
@@ -293,9 +302,9 @@ def _is_count(value: Any) -> bool:
 
 @contextlib.contextmanager
 def _plain_file(path: Path, directory_fd: int, name: str) -> Iterator[int]:
-    """A file of the directory, open for reading; links, pipes and the like are refused."""
+    """A file of the directory, open for reading; a link, a pipe or a socket is refused."""
     try:
-        # O_NONBLOCK: a pipe put in a file's place must not make us wait for ever.
+        # O_NONBLOCK: opening a pipe in a file's place must not wait for ever.
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory_fd)
     except FileNotFoundError:
         raise CheckpointError(f"checkpoint {path}: {name} is missing") from None
@@ -311,21 +320,21 @@ def _plain_file(path: Path, directory_fd: int, name: str) -> Iterator[int]:
         os.close(fd)
 
 
-def _hashed(path: Path, directory_fd: int, name: str, size: int | None = None) -> Entry:
-    """The entry of a file as it lies on the disk; a wrong size is found before anything is read."""
+def _hashed(path: Path, directory_fd: int, name: str, size: int | None = None) -> FileEntry:
+    """The entry of a file as it is on the disk; a wrong size is found before anything is read."""
     with _plain_file(path, directory_fd, name) as fd:
-        found = os.fstat(fd).st_size
-        if size is not None and found != size:
-            raise CheckpointError(f"checkpoint {path}: {name} has {found} bytes where {MANIFEST} says {size}")
+        actual = os.fstat(fd).st_size
+        if size is not None and actual != size:
+            raise CheckpointError(f"checkpoint {path}: {name} has {actual} bytes where {MANIFEST} says {size}")
         try:
             with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
-                return Entry(name, found, hashlib.file_digest(file, "sha256").hexdigest())
+                return FileEntry(name, actual, hashlib.file_digest(file, "sha256").hexdigest())
         except OSError as error:
             raise CheckpointError(f"checkpoint {path}: {name} cannot be read ({error.strerror})") from error
 
 
 def _read(path: Path, name: str, fd: int, limit: int) -> bytes:
-    """At most `limit` bytes of an open file, and an error when there are more."""
+    """The content of an open file. Raises CheckpointError: it has more than `limit` bytes."""
     try:
         with os.fdopen(fd, "rb", closefd=False) as file:
             content = file.read(limit + 1)

@@ -1,4 +1,4 @@
-"""Tensors as a safetensors file: written piece by piece so that it can be hashed on the way, read behind a guard."""
+"""safetensors files: written in chunks, so that they are hashed while they are written, and read with checks."""
 
 import json
 import os
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from atento.errors import CheckpointError
 
-Piece = bytes | Tensor
+Chunk = bytes | Tensor
 _HEADER_LIMIT = 16 << 20  # bytes; the format itself allows 100 MB
-# In the order in which the safetensors library lays tensors out: the widest first keeps every tensor aligned.
+# In the order in which the safetensors library writes tensors: the widest type first keeps every tensor aligned.
 _DTYPES = {
     torch.uint64: "U64",
     torch.int64: "I64",
@@ -32,21 +32,21 @@ _DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_ALIGNMENT = 64  # bytes; PyTorch's allocator on a processor
+_ALIGNMENT = 64  # bytes, as PyTorch's allocator on a CPU aligns
 _ORDER = {dtype: rank for rank, dtype in enumerate(_DTYPES)}
 
 
-def safetensors_pieces(file: str, tensors: Mapping[str, Tensor]) -> list[Piece]:
-    """A safetensors file as its header and then its tensors, byte for byte as the library would write it.
+def safetensors_chunks(file: str, tensors: Mapping[str, Tensor]) -> list[Chunk]:
+    """A safetensors file as chunks, its header first, then its tensors; the bytes are those that the library writes.
 
-    Piece by piece because the library's own writer would need everything twice in memory to be hashed.
+    The library's own writer would need a second copy of all tensors in memory to be hashed.
 
     Args:
         file: its name, for messages.
         tensors: any shapes and devices; storage shared between names is written once for each.
 
     Raises:
-        CheckpointError: names a tensor that is not finite, or of a kind that the format cannot hold.
+        CheckpointError: a tensor is not finite, or of a kind that the format cannot hold; names it.
     """
     for name, tensor in tensors.items():
         if name == "__metadata__" or tensor.dtype not in _DTYPES or tensor.layout != torch.strided or tensor.is_meta:
@@ -55,39 +55,40 @@ def safetensors_pieces(file: str, tensors: Mapping[str, Tensor]) -> list[Piece]:
         if not _is_finite(tensor):
             raise CheckpointError(f"{file}: tensor {name!r} is not finite; such a checkpoint is not saved")
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    pieces: list[Piece] = []
+    chunks: list[Chunk] = []
     end = 0
     for name in sorted(tensors, key=lambda name: (_ORDER[tensors[name].dtype], name)):
         tensor = tensors[name]
         start, end = end, end + tensor.numel() * tensor.element_size()
         header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
-        pieces.append(tensor)
+        chunks.append(tensor)
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     text += b" " * (-len(text) % 8)
     if len(text) > _HEADER_LIMIT:
         raise CheckpointError(f"{file}: its header would have {len(text)} bytes, more than {_HEADER_LIMIT}")
-    return [len(text).to_bytes(8, "little") + text, *pieces]
+    return [len(text).to_bytes(8, "little") + text, *chunks]
 
 
-def flatten(pieces: list[Piece]) -> Iterator[bytes | memoryview]:
-    """Pieces as bytes; of tensors on another device one at a time is brought over."""
-    for piece in pieces:
-        if isinstance(piece, bytes):
-            yield piece
+def to_bytes(chunks: list[Chunk]) -> Iterator[bytes | memoryview]:
+    """The bytes of each chunk; tensors on another device are copied to the CPU one at a time."""
+    for chunk in chunks:
+        if isinstance(chunk, bytes):
+            yield chunk
         else:
-            yield piece.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            yield chunk.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
-def size(pieces: list[Piece]) -> int:
-    """Bytes that the pieces take."""
-    return sum(len(piece) if isinstance(piece, bytes) else piece.numel() * piece.element_size() for piece in pieces)
+def byte_size(chunks: list[Chunk]) -> int:
+    """The size of all chunks in bytes."""
+    return sum(len(chunk) if isinstance(chunk, bytes) else chunk.numel() * chunk.element_size() for chunk in chunks)
 
 
 def read_safetensors(path: Path, directory_fd: int, name: str) -> dict[str, Tensor]:
     """The tensors of a safetensors file of a directory, on the CPU.
 
     Raises:
-        CheckpointError: the header is longer than 16 MiB or lies, the file is not of this format, or not finite.
+        CheckpointError: the header is longer than 16 MiB or wrong, the file is not of this format, or a tensor is not
+            finite.
     """
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory_fd)
@@ -109,15 +110,16 @@ def read_safetensors(path: Path, directory_fd: int, name: str) -> dict[str, Tens
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """The tensor at an address such as PyTorch gives; the library maps files, where a tensor stands at any byte.
+    """The tensor at an address aligned as PyTorch aligns it; the library maps files, where it may begin at any byte.
 
-    Some processors round products of unaligned tensors otherwise, and results must be those from before saving (F5).
+    Some processors round products of unaligned tensors differently, and results must be equal to those before saving
+    (docs/notes.md#f5).
     """
     return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """Whether there is neither NaN nor infinity; whole numbers have none."""
+    """Whether the tensor has neither NaN nor infinity; integers have none."""
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return True
     return bool(torch.isfinite(tensor).all())
