@@ -133,15 +133,16 @@ class Session:
 
 
 def environment(words: Sequence[str] = (), folder: Path = ROOT) -> dict[str, str]:
-    """The variables that make recipes small, and the micro-world's data if a command trains on those."""
+    """The variables that make recipes small: no sizes where `init` brings them, and less of the micro-world's data."""
     smaller = dict(SMALLER)
-    if len(words) > 1 and not any(word.startswith("data.train=") for word in words):
-        name = folder / words[1] if words[1].endswith(".yaml") else words[1]
-        if words[1].startswith("micro-world") or (words[0] == "train" and words[1].endswith(".yaml")):
-            data = load_recipe(name, environment={}).recipe.data
-            for split, count in FEWER_PAIRS.items():
-                if any(source.world for source in getattr(data, split)):
-                    smaller[f"DATA__{split.upper()}__COUNT"] = count
+    recipe = next((word for word in words if word.endswith(".yaml") or word.startswith("micro-world")), None)
+    if recipe and not any(word.startswith("data.train=") for word in words) and words[0] != "recipes":
+        written = load_recipe(folder / recipe if recipe.endswith(".yaml") else recipe, environment={}).recipe
+        if written.init:
+            smaller = {name: value for name, value in smaller.items() if not name.startswith(("NETWORK", "TOKENIZER"))}
+        for split, count in FEWER_PAIRS.items():
+            if any(source.world for source in getattr(written.data, split)):
+                smaller[f"DATA__{split.upper()}__COUNT"] = count
     return {f"ATENTO_{name}": value for name, value in smaller.items()}
 
 
@@ -170,6 +171,7 @@ def session(
     sources, targets = lines_of(place / "train.tsv", 0), lines_of(place / "train.tsv", 1)
     files = {"train.en": sources, "train.pt": targets, "valid.en": sources[:6], "valid.pt": targets[:6]}
     files |= {"letter.en": sources[:3], "book.txt": targets, "texts.txt": targets[:4], "prompts.txt": targets[:2]}
+    files["words.txt"] = ["gato", *sorted({word for line in targets for word in line.strip(".?").lower().split()})[:9]]
     files |= {"pairs.tsv": [f"{one}\t{two}" for one, two in zip(sources[:3], sources[3:6])]}
     for name, lines in files.items():
         (place / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
