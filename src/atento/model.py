@@ -37,11 +37,12 @@ from atento.tasks.attend import attention_record
 from atento.tasks.embedding import cosine, embed
 from atento.tasks.generation import go_on, stream
 from atento.tasks.lengths import trained_length
-from atento.tasks.options import check_texts, decoding_for, embedding_for, listed, texts_of
+from atento.tasks.options import check_texts, decoding_for, embedding_for, listed, one_output, texts_of
 from atento.tasks.scoring import TokenScores, score_texts
+from atento.tasks.strategies import Utility
 from atento.tasks.translation import stream_translation, translate
 from atento.tasks.word_embedding import embed_words
-from atento.tasks.writing import Utility, WrittenText
+from atento.tasks.writing import WrittenText
 from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
 from atento.training.allocator import keep_freed_memory
@@ -261,7 +262,7 @@ class Model:
         number `row` of a list.
         """
         check_texts([prompt])
-        decoding = decoding_for(replace(self.decoding, beam=1, n_best=1), 1, options)
+        decoding = decoding_for(one_output(self.decoding), 1, options)
         shared: dict[str, Any] = {"steps": self.steps, "row": row, "trained": self.trained_length}
         if isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq) and task != "language-modeling":
             network = self._writer(task or self.config.get("task"))

@@ -14,9 +14,9 @@ from torch import Tensor
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.decoding import contract as contracts
 from atento.decoding.beam.candidates import highest
+from atento.decoding.beam.required import Automaton
 from atento.decoding.beam.search import beam
 from atento.decoding.greedy import best_token, greedy
-from atento.decoding.required import Automaton
 from test_decoding_chains import EOS, LONGEST, START, Chain, Written, assert_same, entry, ids
 
 A, C = 2, 3

@@ -18,7 +18,7 @@ from atento.model import Model
 from atento.models.configuration import decoding_config
 from atento.networks import build_network
 from atento.tasks.options import decoding_for
-from atento.tasks.writing import rules_of, strategy_of
+from atento.tasks.strategies import rules_of, strategy_of
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
 

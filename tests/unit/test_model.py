@@ -397,7 +397,7 @@ def test_a_narrower_beam_than_the_recipes_n_best(made: Model) -> None:
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"bean": 4}, UsageError, "unknown decoding option 'bean'; did you mean 'beam'.* Known: batch_tokens, beam"),
+    ({"bean": 4}, UsageError, "unknown decoding option 'bean'; did you mean 'beam'.* Known: banned_tokens, "),
     ({"beam": 0}, RecipeError, "`decoding.beam` must be at least 1: got 0"),
     ({"beam": "4"}, RecipeError, "decoding.beam must be an integer: got '4'"),
     ({"beam": 2.5}, RecipeError, "decoding.beam must be an integer: got 2.5"),

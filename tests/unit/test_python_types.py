@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -28,7 +29,8 @@ from atento.runs.train import train
 from atento.storage.average import average_run
 from atento.tasks.options import decoding_for
 
-WIDER = ("mbr", "stop")  # also a function; also one string or any sequence
+LISTS = ("stop", "stop_tokens", "banned_words", "banned_tokens", "required_words")
+WIDER = ("mbr", *LISTS)  # also a function; also one string or any sequence
 
 
 def test_the_typed_options_are_the_fields_of_the_configurations() -> None:
@@ -38,11 +40,12 @@ def test_the_typed_options_are_the_fields_of_the_configurations() -> None:
         name: kind for name, kind in fields.items() if name != "n_best" and name not in WIDER
     }
     assert set(get_args(fields["mbr"])) < set(get_args(options["mbr"]))
+    assert {options[name] for name in LISTS} == {str | Sequence[str]}
     assert get_type_hints(EmbeddingOptions) == get_type_hints(EmbeddingConfig)
 
 
 def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
-    assert set(_FLAGS) <= {*DecodingOptions.__annotations__, "n_best"}
+    assert {*_FLAGS, "seed"} == {*DecodingOptions.__annotations__, "n_best"}  # --seed is every command's
     for method in (Model.translate, Model.summarize, Model.generate):
         assert "n_best" in inspect.signature(method).parameters
     assert "split_sentences" in inspect.signature(Model.translate).parameters

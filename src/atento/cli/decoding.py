@@ -10,20 +10,51 @@ import typer
 
 from atento.cli.completion import utilities, words
 
-_FLAGS: dict[str, tuple[Any, Any]] = {
-    "greedy": (Annotated[bool, typer.Option("--greedy", help="The most probable token at every step.")], False),
-    "beam": (Annotated[int | None, typer.Option(min=1, help="Beam width; the model's own if not given.")], None),
-    "length_penalty": (
-        Annotated[float | None, typer.Option(help="Score = log-probability / length ** this.")],
-        None,
-    ),
-    "sample": (Annotated[bool, typer.Option("--sample", help="Draw tokens; the filters below imply it.")], False),
-    "temperature": (Annotated[float | None, typer.Option(min=0, help="Divides the logits; 0 is greedy.")], None),
-    "top_k": (Annotated[int | None, typer.Option(min=0, help="Draw among the k most probable tokens.")], None),
-    "top_p": (Annotated[float | None, typer.Option(help="Draw among the smallest set with this mass.")], None),
-    "min_p": (Annotated[float | None, typer.Option(help="... among those with this share of the best's.")], None),
-    "mbr": (
-        Annotated[
+
+def _number(kind: type, text: str, **limits: Any) -> Any:
+    return Annotated[kind | None, typer.Option(help=text, **limits)]
+
+
+def _switch(flag: str, text: str) -> Any:
+    return Annotated[bool | None, typer.Option(f"--{flag}/--no-{flag}", help=text)]
+
+
+def _word(text: str, *choices: str) -> Any:
+    return Annotated[str | None, typer.Option(metavar="WORD", help=text, autocompletion=words(*choices))]
+
+
+def _text(text: str, metavar: str = "TEXT") -> Any:
+    return Annotated[str | None, typer.Option(metavar=metavar, help=text)]
+
+
+def _texts(text: str, metavar: str = "TEXT") -> Any:
+    return Annotated[list[str] | None, typer.Option(metavar=metavar, help=f"{text}; may be repeated.")]
+
+
+# Heading of the help -> option -> type of its flag. Where a flag is not given the model's own value holds.
+_HEADINGS: dict[str, dict[str, Any]] = {
+    "Search": {
+        "greedy": Annotated[bool, typer.Option("--greedy", help="The most probable token at every step.")],
+        "beam": _number(int, "Beam width; the model's own if not given.", min=1),
+        "length_penalty": _number(float, "Score = log-probability / length ** this."),
+        "stopping": _word("What an ended hypothesis does to the beam: fixed or shrinking.", "fixed", "shrinking"),
+        "until": _word("When a beam search ends: filled, likely or sure.", "filled", "likely", "sure"),
+        "groups": _number(int, "Diverse beam search: groups that the beam is divided into.", min=1),
+        "diversity": _number(float, "What --groups subtract for a token that an earlier group took.", min=0),
+        "exact": _switch("exact", "Find the best output there is, by branch and bound."),
+        "exact_limit": _number(int, "Unfinished hypotheses that --exact may read for a text.", min=1),
+        "n_best": _number(int, "So many outputs a line, TAB between them; no text twice but of --sample.", min=1),
+    },
+    "Sampling": {
+        "sample": Annotated[bool, typer.Option("--sample", help="Draw tokens; the options below imply it.")],
+        "temperature": _number(float, "Divides the logits; 0 is greedy.", min=0),
+        "top_k": _number(int, "Draw among the k most probable tokens.", min=0),
+        "top_p": _number(float, "Draw among the smallest set of tokens with this probability."),
+        "min_p": _number(float, "Draw among tokens with at least this share of the best one's probability."),
+        "typical_p": _number(float, "Draw among tokens of nearly the expected surprise, up to this probability."),
+    },
+    "Minimum Bayes risk": {
+        "mbr": Annotated[
             str | None,
             typer.Option(
                 metavar="UTILITY",
@@ -31,41 +62,39 @@ _FLAGS: dict[str, tuple[Any, Any]] = {
                 autocompletion=utilities,
             ),
         ],
-        None,
-    ),
-    "candidates": (Annotated[int | None, typer.Option(min=1, help="How many outputs --mbr chooses among.")], None),
-    "candidates_from": (
-        Annotated[
-            str | None,
-            typer.Option(
-                metavar="HOW", help="sample, beam or both, for --mbr.", autocompletion=words("sample", "beam", "both")
-            ),
-        ],
-        None,
-    ),
-    "n_best": (
-        Annotated[
-            int | None,
-            typer.Option(min=1, help="So many outputs a line, TAB between them; no text twice but of --sample."),
-        ],
-        None,
-    ),
-    "repetition_penalty": (
-        Annotated[float | None, typer.Option(help="Above 1: what was written is made less likely.")],
-        None,
-    ),
-    "no_repeat_ngrams": (Annotated[int | None, typer.Option(min=0, help="No n-gram of this length twice.")], None),
-    "min_new_tokens": (Annotated[int | None, typer.Option(min=0, help="At least so many.")], None),
-    "max_new_tokens": (
-        Annotated[
-            int | None,
-            typer.Option(min=1, help="At most so many; if not given 2 x source + 16, or 128 after a prompt."),
-        ],
-        None,
-    ),
-    "stop": (Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this; may be repeated.")], None),
-    "batch_tokens": (Annotated[int | None, typer.Option(min=1, help="Source tokens times outputs at once.")], None),
+        "candidates": _number(int, "How many outputs --mbr chooses among.", min=1),
+        "candidates_from": _word("How candidates are written: sample, beam or both.", "sample", "beam", "both"),
+        "evidence": _number(int, "Outputs drawn to compare candidates with; 0: the candidates.", min=0),
+        "evidence_weights": _word("What evidence counts: uniform or model.", "uniform", "model"),
+        "self_comparison": _switch("self-comparison", "Whether a candidate is compared with itself."),
+        "mbr_method": _word("Method: full, aggregated, coarse or pruned.", "full", "aggregated", "coarse", "pruned"),
+        "mbr_keep": _number(int, "Candidates that coarse and pruned compare in full at least.", min=1),
+        "mbr_confidence": _number(float, "How sure pruned is before it drops a candidate."),
+    },
+    "Words and tokens": {
+        "repetition_penalty": _number(float, "Above 1: what was written is made less likely."),
+        "no_repeat_ngrams": _number(int, "No n-gram of this length twice.", min=0),
+        "count_prompt": _switch("count-prompt", "Let these two also count the source or prompt."),
+        "banned_words": _texts("A word or phrase that no output contains"),
+        "banned_tokens": _texts("A token of the vocabulary that is never written", "TOKEN"),
+        "required_words": _texts("A word or phrase that every output contains"),
+        "prefix": _text("Text that every output begins with."),
+        "forced_bos": _text("Token of the vocabulary that every output begins with.", "TOKEN"),
+        "forced_eos": _switch("forced-eos", "End with EOS at --max-new-tokens."),
+    },
+    "Length": {
+        "min_new_tokens": _number(int, "At least so many.", min=0),
+        "max_new_tokens": _number(int, "At most so many; if not given 2 x source + 16, or 128 after a prompt.", min=1),
+        "ignore_eos": _switch("ignore-eos", "Do not end at EOS."),
+        "stop": _texts("Text that an output ends before"),
+        "stop_tokens": _texts("Token of the vocabulary that ends an output", "TOKEN"),
+        "batch_tokens": _number(int, "Source tokens times outputs at once.", min=1),
+    },
 }
+_FLAGS = {name: kind for flags in _HEADINGS.values() for name, kind in flags.items()}
+for _heading, _flags in _HEADINGS.items():
+    for _kind in _flags.values():
+        _kind.__metadata__[0].rich_help_panel = _heading
 
 
 def with_decoding(command: Callable[..., None]) -> Callable[..., None]:
@@ -73,8 +102,13 @@ def with_decoding(command: Callable[..., None]) -> Callable[..., None]:
     own = [one for one in inspect.signature(command).parameters.values() if one.name != "decoding"]
     first = next((n for n, one in enumerate(own) if one.name == "skip_bad"), len(own))
     flags = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
-        for name, (annotation, default) in _FLAGS.items()
+        inspect.Parameter(
+            name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=False if name in ("greedy", "sample") else None,
+            annotation=annotation,
+        )
+        for name, annotation in _FLAGS.items()
     ]
 
     @functools.wraps(command)
@@ -83,8 +117,11 @@ def with_decoding(command: Callable[..., None]) -> Callable[..., None]:
 
         try:
             command(decoding=_chosen({name: given.pop(name) for name in _FLAGS}), **given)
-        except RecipeError as error:  # of the options that were made from these flags
-            raise UsageError(_by_flag(str(error))) from None
+        except (RecipeError, UsageError) as error:  # of the options that were made from these flags
+            message = _by_flag(str(error))
+            if message == str(error):
+                raise
+            raise UsageError(message) from None
 
     parameters = [*own[:first], *flags, *own[first:]]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -112,8 +149,7 @@ def _chosen(flags: dict[str, Any]) -> dict[str, Any]:
     from atento.errors import UsageError
 
     greedy, sample = flags.pop("greedy"), flags.pop("sample")
-    stop = flags.pop("stop")
-    options = {name: value for name, value in flags.items() if value is not None}
+    options = {name: value for name, value in flags.items() if value is not None and value != []}
     draws = ["--sample"] * sample + [f"--{name.replace('_', '-')}" for name in FILTERS if name in options]
     if greedy and options.get("beam", 1) != 1:
         raise UsageError(f"--greedy and --beam {options['beam']} exclude each other")
@@ -124,21 +160,13 @@ def _chosen(flags: dict[str, Any]) -> dict[str, Any]:
     ):
         if there and draws and not (flag != "--greedy" and "mbr" in options):
             raise UsageError(f"{flag} and {draws[0]} exclude each other: one searches, the other draws")
-    if greedy and "mbr" in options:
-        raise UsageError("--greedy and --mbr exclude each other")
+    for name in ("mbr", "exact"):
+        if greedy and options.get(name):
+            raise UsageError(f"--greedy and --{name} exclude each other")
     if "beam" in options and "mbr" in options:
         raise UsageError("--beam has no part in --mbr: --candidates-from beam takes a beam as wide as --candidates")
-    for name in ("candidates", "candidates_from"):
-        if name in options and "mbr" not in options:
-            raise UsageError(f"--{name.replace('_', '-')} is for --mbr")
     _refuse_unused(options, greedy, sample)
-    if greedy:
-        options["greedy"] = True
-    if sample:
-        options["sample"] = True
-    if stop:
-        options["stop"] = list(stop)
-    return options
+    return options | {name: True for name, given in (("greedy", greedy), ("sample", sample)) if given}
 
 
 def _refuse_unused(options: dict[str, Any], greedy: bool, sample: bool) -> None:
@@ -147,11 +175,13 @@ def _refuse_unused(options: dict[str, Any], greedy: bool, sample: bool) -> None:
     from atento.config.effects import unused_options
     from atento.errors import UsageError
 
-    named = {name: options[name] for name in ("beam", "mbr", "candidates_from", *FILTERS) if name in options}
-    named |= {"beam": 1} if greedy else {}
+    deciding = ("beam", "mbr", "candidates_from", "evidence", "exact", "required_words", *FILTERS)
+    named = {name: options[name] for name in deciding if name in options} | ({"beam": 1} if greedy else {})
     drawn = sample or any(name in named for name in FILTERS)
-    if not (greedy or drawn or "beam" in named or "mbr" in named):  # the model's own strategy: it is looked at there
-        return
+    if not (greedy or drawn or named.keys() & {"beam", "mbr", "exact"}):
+        return  # the model's own strategy: it is looked at when the model is loaded
+    if "required_words" in named:
+        named["required_words"] = tuple(named["required_words"])
     strategy = DecodingConfig(**named | {"sample": drawn})
-    for name, why in unused_options(strategy, {*options, *(["sample"] if sample else [])}):
+    for name, why in unused_options(strategy, {*options, *(["sample"] if sample else [])}, partial=True):
         raise UsageError(f"--{name.replace('_', '-')} has no effect: {why}")

@@ -1,12 +1,13 @@
 """How outputs are searched for or drawn: a recipe's decoding, and the options of the command line and of Python."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from atento.config.literals import check_choices
 from atento.errors import RecipeError
 
+MOST_REQUIRED = 10  # required words: the states of their automaton double with each
 MOST_BEAM = 1024  # time and memory grow with it; `atento.decoding.Beam` takes any
 UTILITIES = ("bleu", "chrf", "rouge", "rouge1", "rouge2", "f1")  # of `mbr`, as `atento.metrics.utilities` has them
 CONTINUATION_TOKENS = 128  # most tokens written after a prompt where nothing else is asked for: a paragraph
@@ -37,6 +38,25 @@ class DecodingConfig:
     """When beam search ends: `fixed` keeps the beam's width until as many hypotheses have ended, `shrinking` takes a
     place off the beam for each.
     """
+    until: Literal["filled", "likely", "sure"] = "filled"
+    """When the search for one text ends: `filled`, as soon as `beam` hypotheses have ended; `likely`, when no
+    unfinished one ranks above them at its present length; `sure`, when none could at any length up to `max_new_tokens`.
+    Each takes longer than the one before.
+    """
+    groups: int = 1
+    """Diverse beam search (Vijayakumar et al. 2018): the beam is divided into this many groups, each of which avoids
+    what the groups before it write. [at least 1; must divide `beam`] Give `diversity` with it.
+    """
+    diversity: float = 0.0
+    """What `groups` subtracts from the log-probability of a token for each earlier group that has just taken it. [0 or
+    more] 0.5 to 1 is usual.
+    """
+    exact: bool = False
+    """Find the output of the highest score there is, by branch and bound; what a beam finds first is the bound. Where
+    `exact_limit` is reached the beam's output is given, and a warning counts these texts. For short outputs.
+    """
+    exact_limit: int = 1_000
+    """How many unfinished hypotheses `exact` may read for one text. [at least 1] Time grows with it."""
     sample: bool = False
     """Draw each token from the distribution instead of searching. Any of the five filters below implies it."""
     temperature: float = 1.0
@@ -61,12 +81,55 @@ class DecodingConfig:
     """How many outputs `mbr` chooses among. [at least 1] Time grows with it."""
     candidates_from: Literal["sample", "beam", "both"] = "sample"
     """Where the candidates of `mbr` come from: drawn, a beam as wide as `candidates`, or half and half."""
+    evidence: int = 0
+    """How many outputs are drawn for `mbr` to compare the candidates with. [0 or more; 0: the candidates themselves]"""
+    evidence_weights: Literal["uniform", "model"] = "uniform"
+    """What each output counts that `mbr` compares with: `uniform`, once for each time it was written; `model`, in
+    proportion to the model's probability, different outputs once each.
+    """
+    self_comparison: bool = True
+    """Whether `mbr` also compares a candidate with itself, where the candidates are the evidence."""
+    mbr_method: Literal["full", "aggregated", "coarse", "pruned"] = "full"
+    """How `mbr` compares: `full`, every pair; `aggregated`, each candidate with the mean of the evidence (DeNero et al.
+    2009); `coarse`, every pair of the best `mbr_keep` of those; `pruned`, candidates that are unlikely to win drop out
+    early (Cheng and Vlachos 2023). The last three pay from about 100 candidates on.
+    """
+    mbr_keep: int = 16
+    """How many different candidates the methods `coarse` and `pruned` of `mbr` compare with all the evidence at least.
+    [at least 1]
+    """
+    mbr_confidence: float = 0.999
+    """How sure the method `pruned` of `mbr` must be before a candidate drops out. [above 0, below 1]"""
     repetition_penalty: float = 1.0
     """Above 1, logits of tokens that were written before are lowered by this factor (Keskar et al. 2019). [above 0; 1:
     off] 1.1 to 1.3 against loops.
     """
     no_repeat_ngrams: int = 0
     """No n-gram of this many tokens is written twice. [0 or more; 0: off] 3 is usual in summarisation."""
+    count_prompt: bool = False
+    """Whether `repetition_penalty` and `no_repeat_ngrams` also count what stands in the source or prompt."""
+    banned_words: tuple[str, ...] = ()
+    """Words or phrases that no output may contain, in the subwords that the tokenizer cuts them into, at the beginning
+    of a text and inside it; a model can still spell one in other subwords. [not empty]
+    """
+    banned_tokens: tuple[str, ...] = ()
+    """Tokens that are never written, named as the vocabulary has them: "<unk>". [in the vocabulary]"""
+    required_words: tuple[str, ...] = ()
+    """Words or phrases that every output must contain, in any order: the beam is shared out among hypotheses that lack
+    equally much (Post and Vilar 2018). [at most 10, not empty] A wider beam places them better.
+    """
+    prefix: str = ""
+    """Text that every output begins with: whole words. ["": none]"""
+    forced_bos: str | None = None
+    """The first token of every output, named as the vocabulary has it: the tag of a language, for one. [null: none]"""
+    forced_eos: bool = False
+    """An output that reaches `max_new_tokens` ends with EOS there."""
+    ignore_eos: bool = False
+    """EOS does not end an output: each runs to `max_new_tokens`, or to `stop` or `stop_tokens`."""
+    stop_tokens: tuple[str, ...] = ()
+    """Tokens that end an output beside EOS, named as the vocabulary has them; they are left out of it. [in the
+    vocabulary]
+    """
     min_new_tokens: int = 0
     """Fewest tokens before an output may end. [0 or more]"""
     max_new_tokens: int | None = None
@@ -82,43 +145,89 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         check_choices(self, "decoding.")
-        for name in ("beam", "n_best", "batch_tokens", "candidates"):
+        self._check_ranges()
+        self._check_together()
+
+    def _check_ranges(self) -> None:
+        """Raises RecipeError: a value out of its range."""
+        for name in ("beam", "n_best", "batch_tokens", "candidates", "groups", "mbr_keep", "exact_limit"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`decoding.{name}` must be at least 1: got {getattr(self, name)}")
         if self.beam > MOST_BEAM:
             raise RecipeError(f"`decoding.beam` must be at most {MOST_BEAM}: got {self.beam}")
-        for name in ("top_k", "no_repeat_ngrams", "min_new_tokens"):
+        for name in ("top_k", "no_repeat_ngrams", "min_new_tokens", "evidence"):
             if getattr(self, name) < 0:
                 raise RecipeError(f"`decoding.{name}` must not be negative: got {getattr(self, name)}")
         if not -50 <= self.length_penalty <= 50:
             raise RecipeError(f"`decoding.length_penalty` must lie in [-50, 50]: got {self.length_penalty}")
-        if not 0 <= self.temperature < float("inf"):
-            raise RecipeError(f"`decoding.temperature` must be finite and not negative: got {self.temperature}")
+        for name in ("temperature", "diversity"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise RecipeError(f"`decoding.{name}` must be finite and not negative: got {getattr(self, name)}")
         for name in ("top_p", "typical_p"):
             if not 0 < getattr(self, name) <= 1:
                 raise RecipeError(f"`decoding.{name}` must lie in (0, 1]: got {getattr(self, name)}")
         if not 0 <= self.min_p <= 1:
             raise RecipeError(f"`decoding.min_p` must lie in [0, 1]: got {self.min_p}")
+        if not 0 < self.mbr_confidence < 1:
+            raise RecipeError(f"`decoding.mbr_confidence` must lie between 0 and 1: got {self.mbr_confidence}")
         if not 0 < self.repetition_penalty < float("inf"):
             raise RecipeError(f"`decoding.repetition_penalty` must be above 0: got {self.repetition_penalty}")
         if self.max_new_tokens is not None and self.max_new_tokens < 1:
             raise RecipeError(f"`decoding.max_new_tokens` must be at least 1: got {self.max_new_tokens}")
+        for name in ("stop", "banned_words", "required_words", "banned_tokens", "stop_tokens"):
+            if not all(text.strip() for text in getattr(self, name)) and not (name == "stop" and all(self.stop)):
+                raise RecipeError(f"`decoding.{name}` must hold strings that are not empty")
+        if len(set(self.required_words)) > MOST_REQUIRED:
+            raise RecipeError(
+                f"`decoding.required_words` takes at most {MOST_REQUIRED} words: got {len(set(self.required_words))}"
+            )
+
+    def _check_together(self) -> None:
+        """Raises RecipeError: values that exclude each other."""
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
             raise RecipeError(
                 "`decoding.min_new_tokens` must not exceed `max_new_tokens`: "
                 f"got {self.min_new_tokens} and {self.max_new_tokens}"
             )
-        if not all(self.stop):
-            raise RecipeError("`decoding.stop` must hold strings that are not empty")
         if self.mbr is not None and self.n_best > self.candidates:
             raise RecipeError(
                 f"`decoding.n_best` must not exceed `candidates`: got {self.n_best} and {self.candidates}"
             )
+        for first, second, why in self._excluded():
+            raise RecipeError(f"`decoding.{first}` and `{second}` exclude each other: {why}")
         if self.mbr is None and not self.samples and self.n_best > self.beam:
             raise RecipeError(
                 f"`decoding.n_best` must not exceed `beam`: got {self.n_best} and {self.beam}; "
                 "a wider beam gives as many, and so does `sample`"
             )
+        width = self.searched_width
+        if width and width % self.groups:
+            name = "beam" if self.mbr is None else "candidates"
+            raise RecipeError(f"`decoding.groups` must divide `{name}`: got {self.groups} and a beam of {width}")
+
+    def _excluded(self) -> Iterator[tuple[str, str, str]]:
+        """Two options that are both given and cannot both be heeded, and why."""
+        strategy = "mbr" if self.mbr is not None else "sample" if self.samples else None
+        if self.exact:
+            if strategy is not None:
+                yield "exact", strategy, "one searches, the other draws"
+            if self.n_best > 1:
+                yield "exact", "n_best", "an exact search finds the one best output"
+            for name in ("stop", "required_words"):
+                if getattr(self, name):
+                    yield "exact", name, "an exact search does not know what an output still lacks or contains"
+        if self.required_words:
+            if strategy is not None:
+                yield "required_words", strategy, "required words need a beam search"
+            if self.groups > 1:
+                yield "required_words", "groups", "both divide the beam"
+            if self.stop:
+                yield "required_words", "stop", "a stop string may end an output before its words are written"
+            for word in self.required_words:
+                if word in self.banned_words:
+                    yield "required_words", "banned_words", f"both name {word!r}"
+        if self.ignore_eos and self.forced_eos:
+            yield "ignore_eos", "forced_eos", "one takes EOS for no end, the other ends with it"
 
     @property
     def samples(self) -> bool:
@@ -128,25 +237,38 @@ class DecodingConfig:
         )
 
     @property
+    def searched_width(self) -> int:
+        """The width of the beam that is searched with; 0 where none is."""
+        if self.mbr is None:
+            return 0 if self.samples else self.beam
+        return {"sample": 0, "beam": self.candidates, "both": self.candidates // 2}[self.candidates_from]
+
+    @property
     def rows(self) -> int:
         """How many outputs of one text are written at a time."""
         if self.mbr is not None:
-            return self.candidates
+            return max(self.candidates, self.evidence)
         return self.n_best if self.samples else self.beam
 
 
 class DecodingOptions(TypedDict, total=False):
     """The options of `Model.translate` and its like, for type checkers and completion: the fields of `DecodingConfig`.
 
-    Three differ. `n_best` is a parameter of its own, because it changes what a call returns. `mbr` and `stop` take more
-    in Python: a function of two lists of texts that returns the matrix of their utilities, and one string or any
-    sequence of them. `greedy` is the flag `--greedy`: a beam of 1, whatever the recipe says.
+    `n_best` is a parameter of its own, because it changes what a call returns. `mbr` also takes a function of two lists
+    of texts that returns the matrix of their utilities. `stop`, `stop_tokens`, `banned_words`, `banned_tokens` and
+    `required_words` take one string or any sequence of them. `greedy` is the flag `--greedy`: a beam of 1, whatever the
+    recipe says.
     """
 
     greedy: bool
     beam: int
     length_penalty: float
     stopping: Literal["fixed", "shrinking"]
+    until: Literal["filled", "likely", "sure"]
+    groups: int
+    diversity: float
+    exact: bool
+    exact_limit: int
     sample: bool
     temperature: float
     top_k: int
@@ -156,8 +278,23 @@ class DecodingOptions(TypedDict, total=False):
     mbr: str | Callable[[list[str], list[str]], Any] | None
     candidates: int
     candidates_from: Literal["sample", "beam", "both"]
+    evidence: int
+    evidence_weights: Literal["uniform", "model"]
+    self_comparison: bool
+    mbr_method: Literal["full", "aggregated", "coarse", "pruned"]
+    mbr_keep: int
+    mbr_confidence: float
     repetition_penalty: float
     no_repeat_ngrams: int
+    count_prompt: bool
+    banned_words: str | Sequence[str]
+    banned_tokens: str | Sequence[str]
+    required_words: str | Sequence[str]
+    prefix: str
+    forced_bos: str | None
+    forced_eos: bool
+    ignore_eos: bool
+    stop_tokens: str | Sequence[str]
     min_new_tokens: int
     max_new_tokens: int | None
     stop: str | Sequence[str]

@@ -4,36 +4,72 @@ from collections.abc import Collection, Iterator
 
 from atento.config.decoding import FILTERS, DecodingConfig
 
+BEAM = ("length_penalty", "stopping", "until", "groups", "diversity")  # read by a beam search alone
+MBR = ("candidates", "candidates_from", "evidence", "evidence_weights", "self_comparison", "mbr_method")
+_SWITCHES = ("sample", "exact", "count_prompt", "forced_eos", "ignore_eos")  # false asks for nothing
 
-def unused_options(config: DecodingConfig, given: Collection[str]) -> Iterator[tuple[str, str]]:
+Rules = Iterator[tuple[tuple[str, ...], str]]  # options, and the reason why none of them has an effect
+
+
+def unused_options(
+    config: DecodingConfig, given: Collection[str], *, partial: bool = False
+) -> Iterator[tuple[str, str]]:
     """(option, reason) for each option among `given` that has no effect.
 
     Args:
-        config: the whole decoding configuration, `given` in it.
-        given: the names that somebody wrote. `sample: false` is never named: it asks for nothing.
+        config: the decoding configuration, `given` in it.
+        given: the names that somebody wrote. A switch that is false is never named: it asks for nothing.
+        partial: the configuration is not complete yet. Options that only lack another one are not named then.
     """
-    for names, reason in _rules(config):
+    named = set()
+    for names, reason in [*_other_strategy(config), *(() if partial else _lacking(config))]:
         for name in names:
-            if name in given and (name != "sample" or config.sample):
+            if name in given and name not in named and (name not in _SWITCHES or getattr(config, name)):
+                named.add(name)
                 yield name, reason
 
 
-def _rules(config: DecodingConfig) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The options that this strategy does not read, beside the reason."""
+def _other_strategy(config: DecodingConfig) -> Rules:
+    """Options of another strategy than the one that the configuration stands for."""
     if config.mbr is not None:
         yield ("beam",), "`mbr` searches with a beam as wide as `candidates`, if `candidates_from` asks for one"
         if config.candidates_from == "sample":
-            yield ("length_penalty", "stopping"), "`mbr` draws its candidates"
-        if config.candidates_from == "beam":
+            yield BEAM, "`mbr` draws its candidates"
+        if config.candidates_from == "beam" and not config.evidence:
             yield ("sample", *FILTERS), "`mbr` takes its candidates from a beam"
             return
-    else:
-        yield ("candidates", "candidates_from"), "it is for `mbr`"
-        if config.samples:
-            yield ("beam", "length_penalty", "stopping"), "outputs are drawn, not searched for"
-        elif config.beam == 1:
-            yield ("length_penalty",), "a beam of 1 compares no lengths"
-            yield ("stopping",), "a beam of 1 ends with its one output"
+        if config.candidates_from == "beam":
+            yield ("sample",), "`mbr` takes its candidates from a beam, and always draws its `evidence`"
+    elif config.samples:
+        yield ("beam", *BEAM), "outputs are drawn, not searched for"
+    elif config.exact:
+        yield ("stopping", "until", "groups", "diversity"), "`exact` finds the best output, whatever a beam finds first"
+    elif config.beam == 1 and not config.required_words:
+        yield ("length_penalty",), "a beam of 1 compares no lengths"
+        yield ("stopping", "until"), "a beam of 1 ends with its one output"
+        yield ("groups", "diversity"), "a beam of 1 has no groups"
     if config.temperature == 0:
         others = tuple(name for name in FILTERS if name != "temperature")
         yield others, "a `temperature` of 0 takes the most probable token"
+
+
+def _lacking(config: DecodingConfig) -> Rules:
+    """Options that do something only beside another one, which is not given."""
+    if config.mbr is None:
+        yield (*MBR, "mbr_keep", "mbr_confidence"), "it is for `mbr`"
+    if config.evidence:
+        yield ("self_comparison",), "the `evidence` is drawn for itself, so no candidate meets itself"
+    if config.mbr_method not in ("coarse", "pruned"):
+        yield ("mbr_keep",), "it is for `mbr_method` coarse or pruned"
+    if config.mbr_method != "pruned":
+        yield ("mbr_confidence",), "it is for `mbr_method` pruned"
+    if not config.exact:
+        yield ("exact_limit",), "it is for `exact`"
+    if config.stopping == "shrinking":
+        yield ("until",), "a shrinking beam ends when its last place is given up"
+    if config.groups == 1:
+        yield ("diversity",), "a beam of one group has no others to differ from: give `groups`"
+    if config.repetition_penalty == 1 and not config.no_repeat_ngrams:
+        yield ("count_prompt",), "it is for `repetition_penalty` and `no_repeat_ngrams`"
+    if config.ignore_eos and not config.stop_tokens:
+        yield ("min_new_tokens",), "`ignore_eos` leaves no end that it could put off"

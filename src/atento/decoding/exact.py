@@ -46,7 +46,7 @@ def exact_search(
     network: Steppable | StepFunction,
     ids: Tensor,
     *,
-    max_new_tokens: int,
+    max_new_tokens: int | Sequence[int],
     min_new_tokens: int = 0,
     eos_id: int | tuple[int, ...] | None = None,
     token_mask: Tensor | None = None,
@@ -61,7 +61,8 @@ def exact_search(
     Args:
         network: a network, or anything with `begin` and `step`.
         ids: (B,S), sources or prompts.
-        max_new_tokens: outputs end within so many, EOS counted; only those that end are outputs.
+        max_new_tokens: outputs end within so many, EOS counted, one number or one a row; only those that end are
+            outputs.
         min_new_tokens: at least so many before EOS.
         eos_id: None = the network's own, () = none: then outputs are of `max_new_tokens` tokens.
         token_mask: boolean (B,S), True = a real token.
@@ -75,8 +76,11 @@ def exact_search(
     Raises:
         ValueError: a score above 0, which no bound would hold.
     """
-    if max_new_tokens < 1 or limit < 1:
-        raise ValueError(f"`max_new_tokens` and `limit` must be at least 1: got {max_new_tokens} and {limit}")
+    limits = [max_new_tokens] * len(ids) if isinstance(max_new_tokens, int) else list(max_new_tokens)
+    if min(limits, default=1) < 1 or limit < 1:
+        raise ValueError(f"`max_new_tokens` and `limit` must be at least 1: got {min(limits)} and {limit}")
+    if len(limits) != len(ids):
+        raise ValueError(f"`max_new_tokens` gives one number a row: got {len(limits)} for {len(ids)} rows")
     if trace is not None:
         trace.begin("exact", ids.shape[0])
     real = [None if token_mask is None else token_mask[row : row + 1] for row in range(len(ids))]
@@ -85,7 +89,7 @@ def exact_search(
     for row in range(ids.shape[0]):
         step_function, state, first = begun(network, ids[row : row + 1], real[row])
         ends = (step_function.eos_id,) if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
-        request = Request([max_new_tokens] * len(ids), min_new_tokens, ends, tuple(rules), prompts=prompts, trace=trace)
+        request = Request(limits, min_new_tokens, ends, tuple(rules), prompts=prompts, trace=trace)
         search = _Search(step_function, row, request, length_penalty, limit)
         beat = None if known is None else known[row]
         if beat is not None and (beat.finished or not ends):

@@ -6,7 +6,8 @@ from typing import Any
 from atento.config.decoding import DecodingConfig
 from atento.decoding.trace import Trace
 from atento.networks import Decoder, RecurrentLM
-from atento.tasks.writing import Utility, WrittenText, stream_one, write_all
+from atento.tasks.strategies import Utility, constraints_of
+from atento.tasks.writing import WrittenText, stream_one, write_all
 from atento.text.tokenizer import Tokenizer
 
 
@@ -44,6 +45,7 @@ def go_on(
         device=next(network.parameters()).device,
         marks=tokenizer.added(template=template),
         goes_on=True,
+        constraints=constraints_of(config, tokenizer),
         utility=utility,
         first=first,
         trained=trained,

@@ -1,6 +1,7 @@
 """What one call of a model gives, checked: its texts, and the options that change the usual decoding or embedding."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from atento.config.decoding import FILTERS, DecodingConfig, DecodingOptions
@@ -65,12 +66,19 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
         changes["mbr"] = "a function"
     if n_best is not None:
         changes["n_best"] = n_best
+    elif changes.get("exact"):
+        changes["n_best"] = 1
     elif isinstance(beam, int) and 0 < beam < usual.n_best:
         changes["n_best"] = beam
     decoding: DecodingConfig = Reading().fit(as_written(changes, "options"), DecodingConfig, "decoding", usual)
-    for name, why in unused_options(decoding, options):
+    for name, why in unused_options(decoding, options):  # n_best is heeded by every strategy
         raise UsageError(f"`{name}` has no effect: {why}")
     return decoding
+
+
+def one_output(usual: DecodingConfig) -> DecodingConfig:
+    """A model's usual decoding as a stream takes it: greedy search in place of a beam."""
+    return replace(usual, beam=1, n_best=1, groups=1, exact=False)
 
 
 def embedding_for(given: Mapping[str, Any], place: str, options: EmbeddingOptions) -> EmbeddingConfig:
@@ -87,7 +95,9 @@ def embedding_for(given: Mapping[str, Any], place: str, options: EmbeddingOption
 
 def _greedy(changes: dict[str, Any]) -> dict[str, Any]:
     """A beam of 1 and nothing drawn, whatever is usual, with the other options of the call."""
-    neutral = {"beam": 1, "sample": False, "mbr": None} | {name: getattr(_PLAIN, name) for name in FILTERS}
+    neutral = {"beam": 1, "groups": 1, "sample": False, "mbr": None, "exact": False} | {
+        name: getattr(_PLAIN, name) for name in FILTERS
+    }
     for name, value in neutral.items():
         if changes.get(name, value) != value:
             raise UsageError(f"`greedy` and `{name}` exclude each other: got `{name}` {changes[name]!r}")
@@ -101,10 +111,13 @@ def _named_strategy(changes: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(f"`sample` and `{filters[0]}` exclude each other: got `sample` False")
     if filters:
         changes = {"sample": True} | changes
-    if changes.get("mbr") is None and changes.get("sample"):
-        return {"mbr": None} | changes
-    if changes.get("mbr") is None and ("beam" in changes or "sample" in changes):
-        return {"mbr": None, "sample": False} | {name: getattr(_PLAIN, name) for name in FILTERS} | changes
+    if changes.get("mbr") is not None:
+        return {"exact": False} | changes
+    if changes.get("sample"):
+        return {"mbr": None, "exact": False} | changes
+    if changes.get("exact") or "beam" in changes or "sample" in changes:
+        neutral = {"mbr": None, "sample": False} | {name: getattr(_PLAIN, name) for name in FILTERS}
+        return neutral | ({} if "exact" in changes else {"exact": False}) | changes
     return changes
 
 

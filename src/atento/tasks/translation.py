@@ -8,7 +8,8 @@ from atento.data.special_tokens import special_tokens_of
 from atento.decoding import Hypothesis
 from atento.decoding.trace import Trace
 from atento.networks import Seq2Seq
-from atento.tasks.writing import Utility, WrittenText, stream_one, write_all
+from atento.tasks.strategies import Utility, constraints_of
+from atento.tasks.writing import WrittenText, stream_one, write_all
 from atento.text.tokenizer import Tokenizer
 
 
@@ -38,6 +39,7 @@ def translate(
         tokenizer.target.decode,
         device=next(network.parameters()).device,
         marks=marks.added(False),
+        constraints=constraints_of(config, tokenizer.target),
         utility=utility,
         first=first,
         trained=trained,

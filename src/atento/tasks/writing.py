@@ -2,29 +2,29 @@
 
 import reprlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from atento.config.decoding import CONTINUATION_TOKENS, FILTERS, DecodingConfig
+from atento.config.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.network import NetworkConfig
-from atento.decoding import MBR, Beam, Greedy, Hypothesis, Sample, generate
-from atento.decoding.contract import Rule
-from atento.decoding.rules import NoRepeatNGrams, RepetitionPenalty, StopStrings
+from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
+from atento.decoding.exact import exact_search
+from atento.decoding.rules import StopStrings
 from atento.decoding.seeds import row_seed
 from atento.decoding.strategies import Strategy
 from atento.decoding.stream import stream
 from atento.decoding.trace import Trace
-from atento.errors import AtentoWarning, UsageError
+from atento.errors import AtentoWarning, UsageError, counted
 from atento.tasks.grouping import by_length
 from atento.tasks.lengths import warn_of_length
+from atento.tasks.strategies import NO_CONSTRAINTS, Constraints, ToText, Utility, constraints_of, rules_of, strategy_of
 from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
 
-ToText = Callable[[list[int]], str]
-Utility = Callable[[list[str], list[str]], Any]  # candidates, evidence -> (N,M) in 0-1
 WIDER = 2  # times that the width of a beam is doubled to find `n_best` different texts
 
 
@@ -39,37 +39,6 @@ class WrittenText:
         return f"WrittenText({reprlib.repr(self.text)}, score={self.hypothesis.score:.4f})"
 
 
-def strategy_of(config: DecodingConfig, text: ToText | None = None, utility: Utility | None = None) -> Strategy:
-    """The strategy a decoding configuration stands for; `text` is how outputs are read where utilities compare them,
-    `utility` a function that does so in place of the metric that the configuration names.
-    """
-    drawn = {name: getattr(config, name) for name in FILTERS}
-    if config.mbr is not None:
-        n = config.candidates
-        writers: Any = Sample(**drawn, n=n)
-        if config.candidates_from == "beam":
-            writers = Beam(n, config.length_penalty, n, config.stopping)
-        elif config.candidates_from == "both" and n > 1:
-            half = n // 2
-            writers = (Sample(**drawn, n=n - half), Beam(half, config.length_penalty, half, config.stopping))
-        return MBR(utility or config.mbr, writers, text=text, n_best=config.n_best)
-    if config.samples:
-        return Sample(**drawn, n=config.n_best)
-    if config.beam == 1:
-        return Greedy()
-    return Beam(config.beam, config.length_penalty, config.n_best, config.stopping)
-
-
-def rules_of(config: DecodingConfig) -> tuple[Rule, ...]:
-    """What changes scores before a choice, as the configuration says."""
-    rules: list[Rule] = []
-    if config.repetition_penalty != 1.0:
-        rules.append(RepetitionPenalty(config.repetition_penalty))
-    if config.no_repeat_ngrams:
-        rules.append(NoRepeatNGrams(config.no_repeat_ngrams))
-    return tuple(rules)
-
-
 def write_all(
     steps: Any,
     config: NetworkConfig,
@@ -80,6 +49,7 @@ def write_all(
     device: torch.device,
     marks: int = 0,
     goes_on: bool = False,
+    constraints: Constraints = NO_CONSTRAINTS,
     utility: Utility | None = None,
     first: int = 0,
     trained: int | None = None,
@@ -99,20 +69,22 @@ def write_all(
         inputs: ids, special tokens with them; `marks` of each are special.
         text: ids -> text.
         goes_on: inputs are prompts, which stand before the output and share its places.
+        constraints: the words and tokens of `decoding`, as ids (`strategies.constraints_of`).
         first: the number of the first input, where these are part of more.
         utility: a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names.
         trained: tokens of the longest text that the model was trained on; longer inputs are counted in a warning.
         trace: is told of the search; for one input.
 
     Raises:
-        UsageError: a prompt that fills all the places a network has; a trace of several inputs.
+        UsageError: a prompt that fills all the places a network has, a limit below the tokens that `constraints` take,
+            or a trace of several inputs.
     """
     if trace is not None and len(inputs) != 1:
         raise UsageError(f"a trace is of one text: got {len(inputs)}")
     lengths = [len(ids) for ids in inputs]
     warn_of_length(lengths, trained)
     _warn_of_places(lengths, decoding, config, goes_on=goes_on)
-    writer = _Writer(steps, config, inputs, decoding, text, device, marks, goes_on, first, trace)
+    writer = _Writer(steps, config, inputs, decoding, text, device, marks, goes_on, constraints, first, trace)
     strategy = strategy_of(decoding, text, utility)
     beam = strategy if isinstance(strategy, Beam) and decoding.n_best > 1 else None
     if beam is not None:  # all that it finds: some may be one text in other pieces
@@ -123,6 +95,13 @@ def write_all(
             results[row] = found if beam is None else _distinct(found, decoding.n_best)
     if beam is not None:
         _fill_up(results, writer, beam)
+    if writer.given_up:
+        warnings.warn(
+            f"the exact search was given up for {len(writer.given_up)} of {counted(len(inputs), 'text')} after "
+            f"`exact_limit` {decoding.exact_limit:,}: their outputs may not be the best",
+            AtentoWarning,
+            stacklevel=2,
+        )
     return results
 
 
@@ -138,8 +117,10 @@ class _Writer:
     device: torch.device
     marks: int
     goes_on: bool
+    constraints: Constraints
     first: int
     trace: Trace | None
+    given_up: list[int] = field(default_factory=list)  # inputs whose exact search reached its limit
 
     def write(self, rows: list[int], strategy: Strategy) -> list[list[WrittenText]]:
         """The outputs for the inputs of those numbers, as one batch."""
@@ -150,20 +131,53 @@ class _Writer:
         for place, one in enumerate(inputs):
             ids[place, : len(one)] = torch.tensor(one)
         real = torch.arange(ids.shape[1]) < lengths[:, None]
-        most = [most_tokens(len(one), self.marks, decoding, self.config, goes_on=self.goes_on) for one in inputs]
+        needed = self.constraints.length
+        most = [
+            most_tokens(len(one), self.marks, decoding, self.config, goes_on=self.goes_on, needed=needed)
+            for one in inputs
+        ]
+        required = self.constraints.required
+        shared: dict[str, Any] = {
+            "max_new_tokens": most,
+            "min_new_tokens": decoding.min_new_tokens,
+            "eos_id": _eos_ids(decoding, self.constraints, self.config),
+            "token_mask": real.to(self.device),
+            "rules": rules_of(decoding, self.constraints, eos_id=self.config.eos_id, max_new_tokens=most),
+            "trace": self.trace,
+        }
         found = generate(
             self.steps,
             ids.to(self.device),
             strategy,
-            max_new_tokens=most,
-            min_new_tokens=decoding.min_new_tokens,
-            token_mask=real.to(self.device),
-            rules=rules_of(decoding),
+            required=[required] * len(rows) if required else None,
             stop=stop,
-            trace=self.trace,
             seed=[row_seed(decoding.seed, self.first + row) for row in rows],
+            **shared,
         )
+        if decoding.exact:
+            found = self._exact(ids.to(self.device), rows, found, shared)
         return [[self._read(one, stop) for one in hypotheses] for hypotheses in found]
+
+    def _exact(
+        self, ids: Tensor, rows: list[int], found: list[list[Hypothesis]], shared: dict[str, Any]
+    ) -> list[list[Hypothesis]]:
+        """The best output of each row; that of the beam where the search is given up, or where no output can end."""
+        decoding = self.decoding
+        # a rule that changes scores ranks outputs by other numbers than those that hypotheses have
+        comparable = decoding.repetition_penalty == 1.0
+        searched = exact_search(
+            self.steps,
+            ids,
+            length_penalty=decoding.length_penalty,
+            limit=decoding.exact_limit,
+            known=[one[0] for one in found] if comparable else None,
+            **shared,
+        )
+        self.given_up.extend(row for row, one in zip(rows, searched) if not one.optimal)
+        return [
+            [one.best] if one.best is not None and (one.optimal or comparable) else beam
+            for one, beam in zip(searched, found)
+        ]
 
     def _read(self, one: Hypothesis, stop: StopStrings | None) -> WrittenText:
         text = self.text(one.ids)
@@ -211,37 +225,56 @@ def stream_one(
     Raises:
         UsageError: a beam of more than 1, several outputs or `mbr`: those know their output only at its end.
     """
-    if decoding.mbr is not None or decoding.n_best > 1 or (decoding.beam > 1 and not decoding.samples):
-        raise UsageError("a stream is one output of greedy search or sampling: no beam, no `mbr`, no `n_best`")
-    warn_of_length([len(ids)], trained)
     strategy = strategy_of(decoding)
-    assert isinstance(strategy, Greedy | Sample)
+    if decoding.n_best > 1 or not isinstance(strategy, Greedy | Sample):
+        raise UsageError(
+            "a stream is one output of greedy search or sampling: no beam, no `mbr`, no `exact`, no `n_best`, no "
+            "`required_words`"
+        )
+    warn_of_length([len(ids)], trained)
+    constraints = constraints_of(decoding, tokenizer)
+    most = most_tokens(len(ids), marks, decoding, config, goes_on=goes_on, needed=constraints.length)
     tokens = stream(
         steps,
         torch.tensor([list(ids)], device=device),
         strategy,
-        max_new_tokens=most_tokens(len(ids), marks, decoding, config, goes_on=goes_on),
+        max_new_tokens=most,
         min_new_tokens=decoding.min_new_tokens,
-        rules=rules_of(decoding),
+        eos_id=_eos_ids(decoding, constraints, config),
+        rules=rules_of(decoding, constraints, eos_id=config.eos_id, max_new_tokens=[most]),
         stop=StopStrings(tokenizer.decode, decoding.stop) if decoding.stop else None,
         seed=[row_seed(decoding.seed, row)],
     )
     return stream_text(tokenizer, (token.id for token in tokens if token.end != "eos"), stop=decoding.stop)
 
 
-def most_tokens(length: int, marks: int, decoding: DecodingConfig, config: NetworkConfig, *, goes_on: bool) -> int:
+def _eos_ids(decoding: DecodingConfig, constraints: Constraints, config: NetworkConfig) -> tuple[int, ...] | None:
+    """The ids that end an output; None: the network's own EOS alone."""
+    if not decoding.ignore_eos and not constraints.stop_ids:
+        return None
+    return (*(() if decoding.ignore_eos else (config.eos_id,)), *constraints.stop_ids)
+
+
+def most_tokens(
+    length: int, marks: int, decoding: DecodingConfig, config: NetworkConfig, *, goes_on: bool, needed: int = 0
+) -> int:
     """How many tokens may be written for an input of that length; learned positions end somewhere.
 
-    Where nothing is asked for: 2 x source + 16, or, where an output goes on from a prompt, 128 however long that is.
+    Where nothing is asked for: 2 x source + 16, or, where an output goes on from a prompt, 128 however long that is;
+    and `needed` more, the tokens that every output must contain.
+
+    Raises:
+        UsageError: no places after the prompt, or fewer tokens than `needed`.
     """
-    usual = max(CONTINUATION_TOKENS if goes_on else 2 * (length - marks) + 16, decoding.min_new_tokens)
+    usual = max(CONTINUATION_TOKENS if goes_on else 2 * (length - marks) + 16, decoding.min_new_tokens) + needed
     most = usual if decoding.max_new_tokens is None else decoding.max_new_tokens
     room = _room(length, config, goes_on=goes_on)
-    if room is None:
-        return most
-    if room < 1:
+    if room is not None and room < 1:
         raise UsageError(f"a prompt of {length} tokens fills all {config.max_len} places that the network has")
-    return min(most, room)
+    most = most if room is None else min(most, room)
+    if most < needed:
+        raise UsageError(f"`prefix` and `required_words` take {needed} tokens: an output may have {most}")
+    return most
 
 
 def _room(length: int, config: NetworkConfig, *, goes_on: bool) -> int | None:

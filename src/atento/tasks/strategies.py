@@ -1,0 +1,168 @@
+"""From a decoding configuration to what `generate` takes: a strategy, rules, and words as ids of a tokenizer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atento.config.decoding import FILTERS, DecodingConfig
+from atento.decoding import MBR, Beam, Greedy, Sample
+from atento.decoding.beam.required import Automaton
+from atento.decoding.contract import Rule
+from atento.decoding.rules import Banned, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty
+from atento.decoding.strategies import Strategy
+from atento.errors import UsageError, nearest
+from atento.text.tokenizer import Tokenizer
+
+Ids = tuple[int, ...]
+ToText = Callable[[list[int]], str]
+Utility = Callable[[list[str], list[str]], Any]  # candidates, evidence -> (N,M) in 0-1
+_ANCHOR = "a"  # a word that stands before another one, to see how the tokenizer cuts it inside a text
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Sequences of ids that no output may contain, that every output must contain, the ids that every output begins
+    with, and single ids that end an output beside EOS."""
+
+    banned: tuple[Ids, ...] = ()
+    required: tuple[Ids, ...] = ()
+    prefix: Ids = ()
+    stop_ids: Ids = ()
+
+    @property
+    def length(self) -> int:
+        """The fewest tokens of an output that contains all that it must, EOS not counted."""
+        if not self.required:
+            return len(self.prefix)
+        automaton = Automaton.of(self.required)
+        return len(self.prefix) + automaton.missing[automaton.read(self.prefix)]
+
+
+NO_CONSTRAINTS = Constraints()
+
+
+def strategy_of(config: DecodingConfig, text: ToText | None = None, utility: Utility | None = None) -> Strategy:
+    """The strategy that a decoding configuration stands for.
+
+    Args:
+        config: the decoding configuration.
+        text: ids -> text, where a utility compares outputs.
+        utility: a function that compares outputs, in place of the metric that the configuration names.
+    """
+    filters = {name: getattr(config, name) for name in FILTERS}
+    if config.mbr is not None:
+        n = config.candidates
+        candidates: Any = Sample(**filters, n=n)
+        if config.candidates_from == "beam":
+            candidates = _beam(config, n, n)
+        elif config.candidates_from == "both" and n > 1:
+            candidates = (Sample(**filters, n=n - n // 2), _beam(config, n // 2, n // 2))
+        return MBR(
+            utility or config.mbr,
+            candidates,
+            Sample(**filters, n=config.evidence) if config.evidence else None,
+            config.evidence_weights,
+            config.self_comparison,
+            text,
+            config.n_best,
+            config.mbr_method,
+            config.mbr_keep,
+            config.mbr_confidence,
+        )
+    if config.samples:
+        return Sample(**filters, n=config.n_best)
+    if config.beam == 1 and not config.required_words and not config.exact:
+        return Greedy()
+    return _beam(config, config.beam, config.n_best)
+
+
+def _beam(config: DecodingConfig, width: int, n_best: int) -> Beam:
+    """A beam search of that width, as the configuration has it."""
+    return Beam(width, config.length_penalty, n_best, config.stopping, config.until, config.groups, config.diversity)
+
+
+def rules_of(
+    config: DecodingConfig,
+    constraints: Constraints = NO_CONSTRAINTS,
+    *,
+    eos_id: int = 0,
+    max_new_tokens: Sequence[int] = (),
+) -> tuple[Rule, ...]:
+    """What changes scores before a choice, as the configuration says; what forces a token stands last, and so wins.
+
+    Args:
+        config: the decoding configuration.
+        constraints: its words and tokens, as ids.
+        eos_id: what `forced_eos` ends an output with, after `max_new_tokens`, a number a row.
+    """
+    rules: list[Rule] = []
+    if config.repetition_penalty != 1.0:
+        rules.append(RepetitionPenalty(config.repetition_penalty, config.count_prompt))
+    if config.no_repeat_ngrams:
+        rules.append(NoRepeatNGrams(config.no_repeat_ngrams, config.count_prompt))
+    if constraints.banned:
+        rules.append(Banned(constraints.banned))
+    if config.forced_eos:
+        rules.append(ForcedLast(eos_id, max_new_tokens))
+    if constraints.prefix:
+        rules.append(Forced(dict(enumerate(constraints.prefix))))
+    return tuple(rules)
+
+
+def constraints_of(config: DecodingConfig, tokenizer: Tokenizer) -> Constraints:
+    """The words and tokens that a configuration names, as ids.
+
+    Args:
+        config: the decoding configuration.
+        tokenizer: of the outputs (`Tokenizer.target`).
+
+    Raises:
+        UsageError: a word that the vocabulary cannot write, a token that it does not hold, or a banned word inside of
+            what must be written; names the option.
+    """
+    banned = [ids for word in config.banned_words for ids in _spellings(word, tokenizer, "banned_words")]
+    banned += [(_token(name, tokenizer, "banned_tokens"),) for name in config.banned_tokens]
+    required = tuple(_spellings(word, tokenizer, "required_words")[-1] for word in config.required_words)
+    prefix: Ids = () if config.forced_bos is None else (_token(config.forced_bos, tokenizer, "forced_bos"),)
+    if config.prefix.strip():
+        prefix += _ids(config.prefix, tokenizer, "prefix")
+    for name, must in (("prefix", [prefix]), ("required_words", required)):
+        for ids in must:
+            inside = [one for one in banned if _contains(ids, one)]
+            if inside:
+                text = tokenizer.decode(inside[0], skip_special=False)
+                raise UsageError(f"`{name}` must not contain what is banned: got {text!r} in {tokenizer.decode(ids)!r}")
+    stop_ids = tuple(_token(name, tokenizer, "stop_tokens") for name in config.stop_tokens)
+    return Constraints(tuple(dict.fromkeys(banned)), required, prefix, stop_ids)
+
+
+def _spellings(word: str, tokenizer: Tokenizer, option: str) -> list[Ids]:
+    """The ids of a word at the beginning of a text and inside it; one of them where it ends with the other."""
+    first = _ids(word, tokenizer, option)
+    before = tokenizer.encode(_ANCHOR)
+    joined = tokenizer.encode(f"{_ANCHOR} {word.strip()}")
+    inside = tuple(joined[len(before) :]) if joined[: len(before)] == before else first
+    shorter = min(first, inside, key=len)
+    return [shorter] if _contains(first, shorter) and _contains(inside, shorter) else [first, inside]
+
+
+def _ids(text: str, tokenizer: Tokenizer, option: str) -> Ids:
+    """The ids of a text. Raises UsageError where the vocabulary cannot write it."""
+    ids = tuple(tokenizer.encode(text.strip()))
+    if not ids or tokenizer.specials.get("unk") in ids:
+        raise UsageError(f"`{option}`: the model's vocabulary cannot write {text!r}")
+    return ids
+
+
+def _token(name: str, tokenizer: Tokenizer, option: str) -> int:
+    """The id of a token. Raises UsageError where the vocabulary has none of that name."""
+    found = tokenizer.token_id(name)
+    if found is None:
+        near = nearest(name, list(tokenizer.specials.ids)).partition(" Known:")[0].rstrip(".")
+        raise UsageError(f"`{option}`: the model's vocabulary has no token {name!r}{near}")
+    return found
+
+
+def _contains(ids: Sequence[int], part: Sequence[int]) -> bool:
+    """Whether `part` stands in `ids`, its tokens side by side."""
+    return any(tuple(ids[at : at + len(part)]) == tuple(part) for at in range(len(ids) - len(part) + 1))
