@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from atento.attention import attend, attention_weights
 from atento.attention.masks import causal, padding
 from atento.attention.positions import Learned, Rotary
-from atento.attention.relative import ALiBi, Places, Relations, Shaw, T5Bias, alibi_slopes, t5_buckets
+from atento.attention.relative import ALiBi, Shaw, T5Bias, alibi_slopes, t5_buckets
+from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -96,7 +97,7 @@ def test_t5_attention(both: bool, seen: int) -> None:
     bias = T5Bias(H, 32, 40, bidirectional=both)
     bias.weight.copy_(theirs.relative_attention_bias.weight)
     length = 60
-    places = Places.of(length - seen, length)
+    places = QueryKeyPositions.arange(length - seen, length)
     expected = theirs.compute_bias(length - seen, length, past_seen_tokens=seen)
     assert torch.equal(bias.scores(random(1), places, 1.0), expected)
     if seen:
@@ -105,7 +106,7 @@ def test_t5_attention(both: bool, seen: int) -> None:
     allowed = None if both else causal().dense(length)
     hidden = None if allowed is None else torch.zeros(allowed.shape).masked_fill(~allowed, -1e9)
     q, k, v = (by_head(part(x)) for part in (theirs.q, theirs.k, theirs.v))
-    out = attend(q, k, v, mask=allowed, scale=1.0, relations=Relations((bias,), places))
+    out = attend(q, k, v, mask=allowed, scale=1.0, relative=RelativeTerms((bias,), places))
     torch.testing.assert_close(theirs.o(out.transpose(1, 2).flatten(2)), theirs(x, mask=hidden)[0], rtol=0, atol=2e-5)
 
 
@@ -127,7 +128,9 @@ def test_alibi_attention_as_bloom_has_it(n_heads: int) -> None:
     q, k = random(B, n_heads, L, K), random(B, n_heads, L, K, seed=1)
     mask = causal() & padding(real)
     expected = attention_weights(q, k, mask=mask, bias=theirs.expand(B, n_heads, L, L))
-    found = attention_weights(q, k, mask=mask, relations=Relations((ALiBi(n_heads),), Places.of(L, L)))
+    found = attention_weights(
+        q, k, mask=mask, relative=RelativeTerms((ALiBi(n_heads),), QueryKeyPositions.arange(L, L))
+    )
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
 
 
@@ -166,7 +169,7 @@ def test_b5_shaw_keys_as_wav2vec2_bert_has_them(limit: int) -> None:
     x = random(B, L, H * K, seed=100)
     expected, weights = theirs(x, output_attentions=True)
     q, k, v = (by_head(part(x)) for part in (theirs.linear_q, theirs.linear_k, theirs.linear_v))
-    relations = Relations((shaw,), Places.of(L, L))
-    out = attend(q, k, v, relations=relations).transpose(1, 2).flatten(2)
+    relative = RelativeTerms((shaw,), QueryKeyPositions.arange(L, L))
+    out = attend(q, k, v, relative=relative).transpose(1, 2).flatten(2)
     torch.testing.assert_close(theirs.linear_out(out), expected, rtol=0, atol=2e-6)
-    torch.testing.assert_close(attention_weights(q, k, relations=relations), weights, rtol=0, atol=2e-6)
+    torch.testing.assert_close(attention_weights(q, k, relative=relative), weights, rtol=0, atol=2e-6)

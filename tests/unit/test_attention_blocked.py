@@ -32,7 +32,8 @@ from atento.attention.masks import (
     prefix,
     window,
 )
-from atento.attention.relative import ALiBi, Gated, Places, Relations, RelativeMatrix, Shaw, T5Bias
+from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias
+from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 
 B, H, S, K = 2, 2, 37, 4
 LENGTHS = [S, 21, 45]  # as many queries as keys, fewer (the last ones of a cache), more (the first see what few may)
@@ -92,7 +93,7 @@ SCHEMES: dict[str, Callable[[], nn.Module]] = {
 @pytest.fixture(autouse=True)
 def short_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strips of 16 queries, the fewest there are: every case here takes several, the last one ragged."""
-    monkeypatch.setattr(blocked, "_STRIP", 1)
+    monkeypatch.setattr(blocked, "_PART_SCORES", 1)
 
 
 def made(names: tuple[str, ...], dtype: torch.dtype) -> list[nn.Module]:
@@ -108,7 +109,7 @@ def run(
     dtype: torch.dtype = torch.float64,
     bias: Tensor | None = None,
     schemes: tuple[str, ...] = (),
-    places: Places | None = None,
+    positions: QueryKeyPositions | None = None,
     dropout: float = 0.0,
 ) -> dict[str, Tensor]:
     """The output, and the gradients of everything that has one, by name."""
@@ -119,11 +120,11 @@ def run(
     for leaf in leaves.values():
         leaf.requires_grad_()
     modules = made(schemes, dtype)
-    relations = Relations(tuple(modules), places or Places.of(t, S)) if modules else None  # type: ignore[arg-type]
+    relative = RelativeTerms(tuple(modules), positions or QueryKeyPositions.arange(t, S)) if modules else None  # type: ignore[arg-type]
     q, k, v, own = (leaves.get(name) for name in ("q", "k", "v", "bias"))
     assert q is not None and k is not None and v is not None
     random = Randomness(5)
-    out = attend(q, k, v, mask=mask, bias=own, relations=relations, dropout=dropout, random=random, kernel=kernel)
+    out = attend(q, k, v, mask=mask, bias=own, relative=relative, dropout=dropout, random=random, kernel=kernel)
     (out * some(*out.shape, seed=3, dtype=dtype)).sum().backward()
     found = {"out": out.detach()} | {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
     for number, module in enumerate(modules):
@@ -171,7 +172,7 @@ def test_b_each_relative_scheme_by_itself(name: str, scheme: str) -> None:
 def test_b_places_that_differ_by_row(name: str, scheme: str) -> None:
     """Packed texts count from 0 again, in each row elsewhere."""
     at = torch.stack([torch.arange(S) % 9, (torch.arange(S) * 3) % 20])
-    assert_equal(MASKS[name], schemes=(scheme,), places=Places(at, at, consecutive=False))
+    assert_equal(MASKS[name], schemes=(scheme,), positions=QueryKeyPositions(at, at, consecutive=False))
 
 
 @pytest.mark.parametrize("shape", [(B, H), (1, H), (B, 1), (1, 1), ()], ids=str)
@@ -260,9 +261,9 @@ def test_a19_gradients_equal_finite_differences(scheme: str, mask: Mask) -> None
     inputs.append(some(1, 1, 1, 18, seed=4).requires_grad_())
 
     def call(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, *learned: Tensor) -> Tensor:
-        relations = Relations((module,), Places.of(18, 18))  # type: ignore[arg-type]
+        relative = RelativeTerms((module,), QueryKeyPositions.arange(18, 18))  # type: ignore[arg-type]
         options: dict[str, Any] = {"dropout": 0.2, "random": Randomness(3), "kernel": "blocked"}
-        return attend(q, k, v, mask=mask, bias=bias, relations=relations, **options)
+        return attend(q, k, v, mask=mask, bias=bias, relative=relative, **options)
 
     assert torch.autograd.gradcheck(call, (*inputs, *module.parameters()))
 
@@ -271,11 +272,11 @@ def test_a19_a_table_shared_by_two_schemes_gets_its_gradient_once() -> None:
     """The same scheme twice, as two gated halves of the heads would have it."""
     (scheme,) = made(("T5",), torch.float64)
     both = (scheme, Gated(scheme, H, (1,), learned=False))
-    relations = Relations(both, Places.of(S, S))  # type: ignore[arg-type]
+    relative = RelativeTerms(both, QueryKeyPositions.arange(S, S))  # type: ignore[arg-type]
     q = some(B, H, S, K)
     grads: list[Tensor] = []
     for kernel in ("plain", "blocked"):
-        out = attend(q, q, q, relations=relations, kernel=kernel)
+        out = attend(q, q, q, relative=relative, kernel=kernel)
         grads += torch.autograd.grad(out.sin().sum(), list(scheme.parameters()))
     torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=1e-10)
 
@@ -285,11 +286,11 @@ def test_a19_what_asks_for_no_gradient_gets_none() -> None:
     q, k, v = some(B, H, S, K).requires_grad_(), some(B, H, S, K, seed=1), some(B, H, S, K, seed=2)
     (module,) = made(("T5",), torch.float64)
     module.requires_grad_(False)
-    relations = Relations((module,), Places.of(S, S))  # type: ignore[arg-type]
+    relative = RelativeTerms((module,), QueryKeyPositions.arange(S, S))  # type: ignore[arg-type]
     bias = some(1, H, S, S)
     grads: list[Tensor] = []
     for kernel in ("plain", "blocked"):
-        out = attend(q, k, v, mask=causal(), bias=bias, relations=relations, kernel=kernel)
+        out = attend(q, k, v, mask=causal(), bias=bias, relative=relative, kernel=kernel)
         grads += torch.autograd.grad(out.sin().sum(), q)
     torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=1e-10)
     assert k.grad is v.grad is bias.grad is None and all(p.grad is None for p in module.parameters())
@@ -326,7 +327,7 @@ def strips(mask: Mask | None, t: int, s: int, batch: int = 1, n_heads: int = 1) 
 def test_a19_strips_cover_every_query_that_sees_something_once(
     name: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocked, "_STRIP", size)
+    monkeypatch.setattr(blocked, "_PART_SCORES", size)
     mask = MASKS[name]
     found = strips(mask, S, S, B, H)
     assert all(count(strip.keys) > 0 for strip in found)
@@ -340,7 +341,7 @@ def test_a19_strips_cover_every_query_that_sees_something_once(
 
 def test_a19_work_grows_with_what_the_mask_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores made for 4,096 positions: half for causal, little for a window or packed texts; strips stay small."""
-    monkeypatch.setattr(blocked, "_STRIP", 1 << 16)
+    monkeypatch.setattr(blocked, "_PART_SCORES", 1 << 16)
     n = 4096
     packed = documents(torch.arange(n).view(1, -1) // 128)
     kept = blocks(torch.eye(n // 64).bool(), 64)
@@ -381,13 +382,13 @@ def test_a19_no_square_is_ever_made(mask: Mask, monkeypatch: pytest.MonkeyPatch)
     """At 2,048 positions with a learned bias, Shaw's tables and dropout, forward and backward: less than a byte a pair
     of one head, a small multiple of a strip; the plain equation makes the square."""
     n, size = 2048, 1 << 16
-    monkeypatch.setattr(blocked, "_STRIP", size)
+    monkeypatch.setattr(blocked, "_PART_SCORES", size)
     largest = {}
     for kernel in ("blocked", "plain"):
         q, k, v = (some(1, H, n, K, seed=seed, dtype=torch.float32).requires_grad_() for seed in range(3))
-        relations = Relations(tuple(made(("T5", "Shaw"), torch.float32)), Places.of(n, n))  # type: ignore[arg-type]
+        relative = RelativeTerms(tuple(made(("T5", "Shaw"), torch.float32)), QueryKeyPositions.arange(n, n))  # type: ignore[arg-type]
         with Largest() as seen:
-            out = attend(q, k, v, mask=mask, relations=relations, dropout=0.1, random=Randomness(1), kernel=kernel)
+            out = attend(q, k, v, mask=mask, relative=relative, dropout=0.1, random=Randomness(1), kernel=kernel)
             out.sum().backward()
         assert q.grad is not None and bool((q.grad != 0).any())
         largest[kernel] = seen.bytes
@@ -398,6 +399,6 @@ def test_a19_no_square_is_ever_made(mask: Mask, monkeypatch: pytest.MonkeyPatch)
 
 def test_a19_a_value_bias_is_refused() -> None:
     q = some(1, 1, 3, 2)
-    message = "the blocked kernel takes no `value_bias`, which is a square itself; use kernel='plain'"
+    message = "the blocked kernel does not support `value_bias`; use kernel='plain'"
     with pytest.raises(ValueError, match=message):
         attend(q, q, q, value_bias=some(3, 3, 2), kernel="blocked")

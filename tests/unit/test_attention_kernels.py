@@ -14,7 +14,7 @@ from torch import Tensor
 
 from atento.attention import attend, attention_weights
 from atento.attention.dropout import Randomness
-from atento.attention.equation import Asked
+from atento.attention.equation import AttentionArgs
 from atento.attention.kernels import KERNELS, choose
 from atento.attention.lowering import lower
 from atento.attention.masks import (
@@ -28,7 +28,8 @@ from atento.attention.masks import (
     prefix,
     window,
 )
-from atento.attention.relative import Places, Relations, RelativeMatrix
+from atento.attention.relative import RelativeMatrix
+from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 
 B, H, T, S, K, KV = 2, 4, 3, 5, 3, 2
 ON_CPU = ["plain", "fused", "blocked"]  # flex has no backward pass there; varlen knows few masks
@@ -339,9 +340,9 @@ def test_head_counts_that_cannot_be_are_refused(query: int, keys: int, values: i
         ({"k": torch.zeros(2, 3, 4)}, "`k` must have four dimensions (B,H,L,K): got (2, 3, 4)"),
         (
             {"v": torch.zeros(1, 2, 3, 4).double()},
-            "q, k and v must be of one type: got torch.float32, torch.float32 and",
+            "q, k and v must have the same dtype: got torch.float32, torch.float32 and",
         ),
-        ({"k": torch.zeros(1, 2, 3, 5)}, "queries and keys must be equally wide, 1 or more: got 4 and 5"),
+        ({"k": torch.zeros(1, 2, 3, 5)}, "queries and keys must have the same width, 1 or more: got 4 and 5"),
         ({"q": torch.zeros(1, 2, 3, 0), "k": torch.zeros(1, 2, 3, 0)}, "equally wide, 1 or more: got 0 and 0"),
         ({"v": torch.zeros(1, 2, 5, 4)}, "there must be a value for each key: got 3 keys and 5 values"),
         ({"mask": causal}, "a mask is a value: call the function, as in mask=causal()"),
@@ -370,9 +371,9 @@ def test_one_row_of_queries_may_read_many_rows_of_keys(kernel: str) -> None:
 
 def test_a_scale_of_nothing_weighs_all_alike_whatever_is_added_before_it() -> None:
     q, k, v = (torch.randn(1, 2, 600, 4, generator=torch.Generator().manual_seed(n)) for n in range(3))
-    added = Relations((RelativeMatrix(2),), Places.of(600, 600))
+    added = RelativeTerms((RelativeMatrix(2),), QueryKeyPositions.arange(600, 600))
     for kernel in ("auto", "plain", "fused", "blocked"):
-        found = attend(q, k, v, scale=0, relations=added, kernel=kernel)
+        found = attend(q, k, v, scale=0, relative=added, kernel=kernel)
         torch.testing.assert_close(found, v.mean(dim=2, keepdim=True).expand_as(v))
 
 
@@ -395,7 +396,7 @@ def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> 
     everything = lower(None, 128, 128, torch.device("cpu"))
 
     def chosen(value_bias: Tensor | None, dropout: float) -> str:
-        return choose(long, long, Asked(everything, None, value_bias, None, 0.5, dropout, None))
+        return choose(long, long, AttentionArgs(everything, None, value_bias, None, 0.5, dropout, None))
 
     assert chosen(None, 0.0) == "fused"
     assert chosen(None, 0.1) == chosen(torch.zeros(128, 128, 4), 0.0) == "plain"

@@ -140,7 +140,7 @@ def test_h12_rows_of_cached_steps_are_joined(network: EncoderDecoder) -> None:
 def test_what_was_not_observed_is_said(network: EncoderDecoder) -> None:
     with observe(network) as seen:
         run(network)
-    with pytest.raises(UsageError, match=re.escape("no 'heads' attention was observed; seen: cross, decoder, encoder")):
+    with pytest.raises(UsageError, match=re.escape("no 'heads' attention was observed, only: cross, decoder, encoder")):
         seen["heads", 0]
     message = "no encoder attention of layer 2 was observed; the network has layers 0 to 1"
     with pytest.raises(UsageError, match=message):
@@ -161,7 +161,7 @@ def test_what_was_not_observed_is_said(network: EncoderDecoder) -> None:
             run(network)
     with observe(torch.nn.Linear(1, 1)) as nothing:
         pass
-    with pytest.raises(UsageError, match="no 'encoder' attention was observed; seen: nothing"):
+    with pytest.raises(UsageError, match="no 'encoder' attention was observed, only: nothing"):
         nothing["encoder", 0]
 
 

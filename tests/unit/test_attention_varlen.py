@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from atento.attention import attend
+from atento.attention.cuda_kernels import PackedSequences
 from atento.attention.masks import Mask, bidirectional, causal, documents, lookahead, padding, per_head, window
-from atento.attention.varlen import Pieces
 
 B, H, L, K = 3, 4, 7, 5
 IDS = torch.tensor([[0, 0, 0, 1, 1, 2, -1], [4, 4, 4, 4, 4, 4, 4], [-1, -1, 3, 3, 1, 1, 1]])
@@ -63,7 +63,7 @@ def test_keys_of_another_length() -> None:
 
 @pytest.mark.parametrize("mask", [window(1, 1), lookahead(1), documents(IDS) | causal(), ~documents(IDS)])
 def test_masks_that_it_does_not_know_are_refused(mask: Mask) -> None:
-    with pytest.raises(ValueError, match="variable-length attention knows documents, padded keys and the causal mask"):
+    with pytest.raises(ValueError, match="variable-length attention supports documents"):
         attend(*qkv(), mask=mask, kernel="varlen")
 
 
@@ -73,11 +73,11 @@ def test_what_it_cannot_add_or_drop_is_refused(extra: dict[str, object]) -> None
         attend(*qkv(), kernel="varlen", **extra)  # type: ignore[arg-type]
 
 
-def test_pieces_leave_out_what_no_document_owns() -> None:
-    pieces = Pieces.of(IDS)
-    assert pieces.bounds.tolist() == [0, 3, 5, 6, 13, 16, 18] and pieces.longest == 7
-    assert len(pieces.places) == int((IDS >= 0).sum())
-    assert pieces.places.tolist()[-5:] == [18, 19, 20, 16, 17]  # of a row, by the number of the document
+def test_packed_sequences_leave_out_padding() -> None:
+    sequences = PackedSequences.from_documents(IDS)
+    assert sequences.bounds.tolist() == [0, 3, 5, 6, 13, 16, 18] and sequences.max_len == 7
+    assert len(sequences.index) == int((IDS >= 0).sum())
+    assert sequences.index.tolist()[-5:] == [18, 19, 20, 16, 17]  # of a row, by the number of the document
 
 
 @pytest.mark.gpu

@@ -56,8 +56,8 @@ def true_scores(network: EncoderDecoder, kind: str, layer: int) -> Tensor:
         scale = q.shape[-1] ** -0.5
         shared = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
         scores = q @ shared.transpose(-2, -1) * scale
-        relations = named.get("relations")
-        found.append(scores if relations is None else scores + relations.scores(q * scale, scale))  # type: ignore[attr-defined]
+        relative = named.get("relative")
+        found.append(scores if relative is None else scores + relative.scores(q * scale, scale))  # type: ignore[attr-defined]
         return original(q, k, v, **named)  # type: ignore[arg-type]
 
     before = []
@@ -160,8 +160,8 @@ def test_b13_parts_over_words_sum_to_the_words_scores() -> None:
     some = parts_by_word({"content": torch.ones(1, 1, 2, 3)}, [0, 0], [None, 0, 1])["content"]
     assert some.tolist() == [[[[2.0, 2.0]]]]
     with pytest.raises(
-        ValueError, match=r"each token must have a word, or None: got 4 and 4 for the scores \(2, 2, 5, 5\)"
+        ValueError, match=r"each token must have a word or None: got 4 and 4 for scores of shape \(2, 2, 5, 5\)"
     ):
         parts_by_word(parts, words[:4])
-    with pytest.raises(ValueError, match="words are numbered from 0, None is no word: got -1"):
+    with pytest.raises(ValueError, match="words must be numbered from 0, or None: got -1"):
         parts_by_word(parts, [0, 1, 1, 2, -1])

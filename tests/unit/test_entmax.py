@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atento.attention.entmax import AdaptiveSpan, Entmax, entmax, soft_span, softmax, top_k
 from atento.attention.masks import causal
-from atento.attention.relative import Places
+from atento.attention.relative_terms import QueryKeyPositions
 
 INF = float("inf")
 row = st.lists(st.floats(-6, 6), min_size=1, max_size=6)
@@ -135,7 +135,7 @@ def test_a17_a_dozen_turns_find_every_row_of_many(monkeypatch: pytest.MonkeyPatc
     """Newton's steps are few up to α = 2, and a row that is found stays so while others are still sought."""
     z = torch.cat([draw(4000, 64), 5 * draw(300, 64, seed=1), 100 * draw(20, 64, seed=2)])
     exact = [entmax(z, alpha) for alpha in (1.01, 1.5, 2.0)]
-    monkeypatch.setattr("atento.attention.entmax._TURNS", 12)
+    monkeypatch.setattr("atento.attention.entmax._MAX_ITERATIONS", 12)
     for alpha, p in zip((1.01, 1.5, 2.0), exact):
         torch.testing.assert_close(entmax(z, alpha), p, rtol=0, atol=1e-12)
         torch.testing.assert_close(entmax(z[::500], alpha), p[::500], rtol=0, atol=1e-12)
@@ -303,7 +303,7 @@ def test_a17_span_equals_the_paper_in_loops() -> None:
         assert span.ahead_logit is not None and span.ahead is not None
         span.ahead_logit.copy_(torch.tensor([-1.0, -6.0]))
     scores = draw(1, 2, 12, 12)
-    found = softmax(span(scores, Places.of(12, 12)))
+    found = softmax(span(scores, QueryKeyPositions.arange(12, 12)))
     expected = by_the_paper(scores, span.behind.tolist(), span.ahead.tolist(), 3)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     assert bool((found == 0).any())
@@ -316,11 +316,11 @@ def test_a17_gradient_of_the_spans() -> None:
     ahead = torch.tensor([0.4, 3.7], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda b, a: soft_span(distance, b, a, 2.5), (behind, ahead))
     span = AdaptiveSpan(2, 10, ramp=2.5, initial=3.3).double()
-    scores, places = draw(2, 2, 6, 6).requires_grad_(), Places.of(6, 6)
+    scores, positions = draw(2, 2, 6, 6).requires_grad_(), QueryKeyPositions.arange(6, 6)
 
     def weights(scores: Tensor, behind: Tensor, ahead: Tensor) -> Tensor:
         with_these = {"behind_logit": behind, "ahead_logit": ahead}
-        return softmax(torch.func.functional_call(span, with_these, (scores, places)))
+        return softmax(torch.func.functional_call(span, with_these, (scores, positions)))
 
     logits = [p.detach().clone().requires_grad_() for p in span.parameters()]
     assert torch.autograd.gradcheck(weights, (scores, *logits))
@@ -329,16 +329,19 @@ def test_a17_gradient_of_the_spans() -> None:
 def test_a17_a_span_no_less_than_the_text_is_dense() -> None:
     span = AdaptiveSpan(3, 100, initial=50)
     scores = draw(2, 3, 20, 20, dtype=torch.float32)
-    assert torch.equal(span(scores, Places.of(20, 20)), scores)
+    assert torch.equal(span(scores, QueryKeyPositions.arange(20, 20)), scores)
 
 
 def test_a17_the_mask_of_spans_is_what_they_leave() -> None:
     """At whole and broken spans, and with a limit ahead or none; so kernels may skip the rest."""
     for initial, ramp, ahead in ((4.0, 2.0, True), (4.3, 2.5, True), (0.01, 1.0, True), (5.0, 3.0, False)):
         span = AdaptiveSpan(2, 10, ramp=ramp, initial=initial, ahead=ahead).double()
-        left = torch.softmax(span(torch.zeros(1, 2, 16, 16, dtype=torch.float64), Places.of(16, 16)), -1) > 0
+        left = (
+            torch.softmax(span(torch.zeros(1, 2, 16, 16, dtype=torch.float64), QueryKeyPositions.arange(16, 16)), -1)
+            > 0
+        )
         assert torch.equal(span.to_mask().dense(16), left)
-        assert span.to_mask().reach is not None
+        assert span.to_mask().reachable is not None
         assert (span.to_mask() & causal()).ahead == 0
 
 
@@ -350,13 +353,13 @@ def test_a16_a17_a_span_shrinks_to_what_its_head_needs() -> None:
     length, ramp = 24, 2.0
     span = AdaptiveSpan(3, 40, ramp=ramp, initial=20)
     table = torch.nn.Parameter(torch.zeros(3, 2 * length - 1))
-    places = Places.of(length, length)
+    positions = QueryKeyPositions.arange(length, length)
     optimiser = torch.optim.Adam([{"params": span.parameters(), "lr": 0.1}, {"params": [table], "lr": 0.3}])
     generator = torch.Generator().manual_seed(1)
     for _ in range(250):
         values = torch.randn(8, 1, length, 4, generator=generator)
-        scores = places.spread(lambda d: table[:, d + length - 1])
-        out = softmax(span(scores, places)) @ values
+        scores = positions.spread(lambda d: table[:, d + length - 1])
+        out = softmax(span(scores, positions)) @ values
         near = (values[:, :, 6:-3] + values[:, :, 5:-4]) / 2
         wanted = torch.cat([near, values[:, :, :-9], values[:, :, 9:]], dim=1)  # queries 6 ... length - 4 by head
         wanted[:, 0] = (values[:, 0, 5:-4] + values[:, 0, 4:-5]) / 2
@@ -373,5 +376,5 @@ def test_a16_a17_a_span_shrinks_to_what_its_head_needs() -> None:
 
 def test_span_refuses_what_cannot_be() -> None:
     for longest, initial, ramp in ((10, 10, 1), (10, 0, 1), (10, 5, 0)):
-        with pytest.raises(ValueError, match="a span must begin between 0 and `longest`"):
+        with pytest.raises(ValueError, match="a span must begin between 0 and `max_span`"):
             AdaptiveSpan(2, longest, ramp=ramp, initial=initial)

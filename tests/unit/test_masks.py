@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.attention.algebra import additive
+from atento.attention.key_ranges import KeyRange
 from atento.attention.lowering import lower
 from atento.attention.masks import (
     Mask,
-    Span,
     allowed_pairs,
     bidirectional,
     blocks,
@@ -126,8 +126,8 @@ def test_a_mask_that_does_not_look_ahead_has_nothing_above_the_diagonal(pair: Pa
     matrix = pair.mask.dense(S)
     ahead = bool(matrix.triu(1).any())
     assert pair.mask.looks_ahead or not ahead
-    if pair.mask.ahead is not None and pair.mask.ahead >= 0:
-        assert not bool(matrix.triu(pair.mask.ahead + 1).any())
+    if pair.mask.max_ahead is not None and pair.mask.max_ahead >= 0:
+        assert not bool(matrix.triu(pair.mask.max_ahead + 1).any())
 
 
 @pytest.mark.parametrize(("make", "brute"), LEAVES)
@@ -139,7 +139,7 @@ def test_every_constructor_alone_equals_brute_force(make: Callable[[], Mask], br
     assert make().looks_ahead or not bool(matrix.triu(1).any())
 
 
-def listed(span: Span) -> list[int]:
+def listed(span: KeyRange) -> list[int]:
     return span.tolist() if isinstance(span, Tensor) else list(range(*span))
 
 
@@ -159,12 +159,12 @@ def test_a19_no_key_outside_the_reach_is_seen(pair: Pair, queries: int, ends: li
     lowered = lower(pair.mask, queries, S, CPU)
     seen = pair.mask.dense(queries, S).expand(B, H, queries, S)[:, :, first:last]
     for row in (None, *range(B)):
-        reach = listed(lowered.reach(first, last, row))
+        reach = listed(lowered.reachable(first, last, row))
         assert reach == sorted(set(reach)) and set(reach) <= set(range(S))
         outside = torch.ones(S, dtype=torch.bool)
         outside[reach] = False
         assert not bool((seen if row is None else seen[row])[..., outside].any())
-        assert lowered.by_row or reach == listed(lowered.reach(first, last, None))  # else rows need no strips alone
+        assert lowered.per_row or reach == listed(lowered.reachable(first, last, None))  # else all rows share strips
 
 
 @settings(max_examples=300, deadline=None)
@@ -175,7 +175,7 @@ def test_a19_keys_called_clear_are_seen_by_all_queries(pair: Pair, queries: int,
     lowered = lower(pair.mask, queries, S, CPU)
     seen = pair.mask.dense(queries, S).expand(B, H, queries, S)[:, :, first:last]
     for row in (None, *range(B)) if first < last else ():
-        low, high = lowered.clear(first, last, row)
+        low, high = lowered.unmasked(first, last, row)
         assert 0 <= low <= S and high <= S
         assert low >= high or bool((seen if row is None else seen[row])[..., low:high].all())
 
@@ -198,13 +198,13 @@ def test_a19_what_is_clear_is_no_narrower_than_it_might_be() -> None:
         ~causal(): (0, 0),
     }
     for mask, clear in expected.items():
-        assert lower(mask, 9, 9, CPU).clear(4, 6) == clear, mask
+        assert lower(mask, 9, 9, CPU).unmasked(4, 6) == clear, mask
 
 
 @settings(max_examples=200, deadline=None)
 @given(pair=pairs, queries=st.integers(1, S + 2), ends=part, keys=some_keys, row=st.sampled_from([None, *range(B)]))
 def test_a19_a_strip_is_a_part_of_the_matrix(
-    pair: Pair, queries: int, ends: list[int], keys: Span | None, row: int | None
+    pair: Pair, queries: int, ends: list[int], keys: KeyRange | None, row: int | None
 ) -> None:
     """Queries as a slice or as numbers, keys as a range or as numbers, of a mask and of tensors that say the same."""
     dense = pair.mask.dense(queries, S).expand(B, H, queries, S)
@@ -260,18 +260,18 @@ def test_a19_reaches_are_no_wider_than_they_need_be() -> None:
         padding(torch.tensor([3])) & window(1, 1): (9, 15),
     }
     for mask, expected in bands.items():
-        assert mask.reach is not None and mask.reach(10, 14, far, None) == expected, mask
-    assert window(9, 9).reach(0, 2, 4, None) == (0, 4)  # type: ignore[misc]
+        assert mask.reachable is not None and mask.reachable(10, 14, far, None) == expected, mask
+    assert window(9, 9).reachable(0, 2, 4, None) == (0, 4)  # type: ignore[misc]
     own, shared = documents(rows), window(1, 1)
     for joined in (own & shared, shared & own, own | shared, shared | own, per_head([shared, own])):
-        assert lower(joined, 6, 6, CPU).by_row, joined
+        assert lower(joined, 6, 6, CPU).per_row, joined
     packed = lower(own, 6, 6, CPU)
-    assert [packed.reach(0, 2, row) for row in (0, 1, None)] == [(0, 3), (0, 4), (0, 4)]
-    assert [packed.reach(4, 6, row) for row in (0, 1, None)] == [(3, 6), (0, 0), (3, 6)]
-    assert packed.by_row and not lower(documents(rows[:1]), 6, 6, CPU).by_row
+    assert [packed.reachable(0, 2, row) for row in (0, 1, None)] == [(0, 3), (0, 4), (0, 4)]
+    assert [packed.reachable(4, 6, row) for row in (0, 1, None)] == [(3, 6), (0, 0), (3, 6)]
+    assert packed.per_row and not lower(documents(rows[:1]), 6, 6, CPU).per_row
     lengths = prefix(torch.tensor([3, 8]))
-    assert lengths.reach is not None
-    assert [lengths.reach(4, 6, 9, row) for row in (0, 1, None)] == [(0, 6), (0, 8), (0, 8)]
+    assert lengths.reachable is not None
+    assert [lengths.reachable(4, 6, 9, row) for row in (0, 1, None)] == [(0, 6), (0, 8), (0, 8)]
 
 
 def test_a19_reaches_with_gaps_are_lists_of_keys() -> None:
@@ -290,8 +290,8 @@ def test_a19_reaches_with_gaps_are_lists_of_keys() -> None:
         (kept & chosen, 4, 8, []),
     ]
     for mask, first, last, expected in cases:
-        assert mask.reach is not None and listed(mask.reach(first, last, 100, None)) == expected, (mask, first)
-    assert (~causal()).reach is (causal() | padding(torch.tensor([1]))).reach is None
+        assert mask.reachable is not None and listed(mask.reachable(first, last, 100, None)) == expected, (mask, first)
+    assert (~causal()).reachable is (causal() | padding(torch.tensor([1]))).reach is None
 
 
 @settings(max_examples=80, deadline=None)
@@ -435,21 +435,24 @@ def test_a_mask_made_for_other_keys_is_refused() -> None:
 
 def test_masks_that_do_not_fit_are_not_joined() -> None:
     two, three = padding(torch.tensor([1, 2])), prefix(torch.tensor([1, 2, 3]))
-    with pytest.raises(ValueError, match=r"masks of batch 2 and 3 cannot be joined: padding, prefix\(rows\)"):
+    with pytest.raises(ValueError, match=r"masks of batch 2 and 3 cannot be combined: padding, prefix\(rows\)"):
         two & three
     heads = [predicate(lambda b, h, q, k: h < q, f"own{n}", heads=n) for n in (2, 4)]
-    with pytest.raises(ValueError, match="masks of heads 2 and 4 cannot be joined: own2, own4"):
+    with pytest.raises(ValueError, match="masks of heads 2 and 4 cannot be combined: own2, own4"):
         heads[0] | heads[1]
     four, five = (padding(torch.ones(2, n, dtype=torch.bool)) for n in (4, 5))
-    with pytest.raises(ValueError, match=r"masks made for 4 and 5 keys cannot be joined: padding, ~\(padding\)"):
+    with pytest.raises(ValueError, match=r"masks made for 4 and 5 keys cannot be combined: padding, ~\(padding\)"):
         four & ~five
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: causal() & torch.ones(2, 2).bool(), "masks are joined to masks: got Tensor; `predicate` makes one"),
-        (lambda: causal() | causal, "masks are joined to masks: got function; `predicate` makes one"),
+        (
+            lambda: causal() & torch.ones(2, 2).bool(),
+            "a mask combines only with a mask: got Tensor; `predicate`",
+        ),
+        (lambda: causal() | causal, "a mask combines only with a mask: got function; `predicate` makes one"),
         (
             lambda: padding([1, 2]),
             "`padding` takes lengths (B,), or boolean (B,L) with True for a real token: got list",
@@ -463,8 +466,8 @@ def test_masks_that_do_not_fit_are_not_joined() -> None:
         (lambda: lower(causal, 2, 2, CPU), "a mask is a value: call the function, as in mask=causal()"),
         (lambda: predicate(lambda b, h, q, k: True), "a rule gives a boolean tensor, as `k <= q` does: got bool"),  # type: ignore[arg-type,return-value]
         (lambda: predicate(lambda b, h, q, k: q - k), "a rule gives a boolean tensor, as `k <= q` does: got torch.int"),
-        (lambda: causal() and causal(), "a mask is neither true nor false: join masks with & and |"),
-        (lambda: not causal(), "a mask is neither true nor false"),
+        (lambda: causal() and causal(), "a mask has no truth value: combine masks with & and |"),
+        (lambda: not causal(), "a mask has no truth value"),
         (lambda: allowed_pairs((0, 3)), "`pairs` are (query, key) numbers from 0, as in allowed_pairs([(0, 3)])"),  # type: ignore[arg-type]
         (lambda: lower([[True]], 1, 1, CPU), "a mask is a `Mask` or a boolean tensor, True = may attend: got list"),
     ],
@@ -538,11 +541,11 @@ def test_a_float_mask_is_refused_when_lowered() -> None:
         ),
         (
             lambda: per_head([causal(), prefix(torch.tensor([1, 2])), prefix(torch.tensor([1, 2, 3]))]),
-            "masks of batch 2 and 3 cannot be joined: prefix(rows), prefix(rows)",
+            "masks of batch 2 and 3 cannot be combined: prefix(rows), prefix(rows)",
         ),
         (
             lambda: per_head([documents(torch.zeros(1, 4).long()), documents(torch.zeros(1, 5).long())]),
-            "masks made for 4 and 5 keys cannot be joined: documents, documents",
+            "masks made for 4 and 5 keys cannot be combined: documents, documents",
         ),
         (
             lambda: lower(per_head([documents(torch.zeros(1, 4).long()), causal()]), 5, 5, CPU),

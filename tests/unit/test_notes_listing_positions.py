@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from atento.attention import attend
 from atento.attention.masks import causal
 from atento.attention.positions import T5Bias
-from atento.attention.relative import Places, Relations
+from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.errors import UsageError
 from atento.notes import PositionalEncoding, RelativePositionalEncoding
 
@@ -82,7 +82,7 @@ def test_spec_error_57_the_einsum_of_the_notes_cannot_run():
     with pytest.raises(RuntimeError, match="number of subscripts"):
         torch.einsum("bhid,jd->bhij", q, vectors)
     zeros = torch.zeros(1, 1, 4, 4)
-    found = module.relative.scores(q, Places.of(4, 4), 1.0)
+    found = module.relative.scores(q, QueryKeyPositions.arange(4, 4), 1.0)
     torch.testing.assert_close(zeros + found, torch.einsum("bhid,ijd->bhij", q, vectors))
 
 
@@ -125,9 +125,9 @@ def test_spec_error_60_t5_adds_its_bias_after_the_scaling():
     bias = torch.stack([torch.stack([t5.at(torch.tensor(j - i)) for j in range(5)]) for i in range(5)])  # (5,5,H)
     scores, bias = q @ k.transpose(-2, -1), 10 * bias.permute(2, 0, 1)
     t5.weight.data *= 10  # as large as the scores
-    relations = Relations((t5,), Places.of(5, 5))
-    torch.testing.assert_close(attend(q, k, v, relations=relations, scale=1.0), torch.softmax(scores + bias, -1) @ v)
-    scaled = attend(q, k, v, relations=relations)
+    relative = RelativeTerms((t5,), QueryKeyPositions.arange(5, 5))
+    torch.testing.assert_close(attend(q, k, v, relative=relative, scale=1.0), torch.softmax(scores + bias, -1) @ v)
+    scaled = attend(q, k, v, relative=relative)
     torch.testing.assert_close(scaled, torch.softmax(scores / 3 + bias, -1) @ v)
     assert not torch.allclose(scaled, torch.softmax((scores + bias) / 3, -1) @ v, atol=1e-3)
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.attention.positions import Learned, Rotary, Sinusoidal, sinusoids
-from atento.attention.relative import ALiBi, Places
+from atento.attention.relative import ALiBi
+from atento.attention.relative_terms import QueryKeyPositions
 from atento.errors import UsageError
 
 
@@ -354,7 +355,7 @@ def test_rotary_for_some_heads_leaves_the_others() -> None:
     part, x = Rotary(4), random(2, 3, 5, 4)
     turn = part.at(torch.arange(5), torch.tensor([True, False, True]).view(3, 1, 1), torch.float64)
     assert torch.equal(turn(x)[:, 1], x[:, 1]) and torch.equal(turn(x)[:, ::2], part(x)[:, ::2])
-    torch.testing.assert_close(turn.back()(turn(x)), x, rtol=0, atol=1e-14)  # and the way back
+    torch.testing.assert_close(turn.inverse()(turn(x)), x, rtol=0, atol=1e-14)  # and the way back
     rows = part.at(torch.arange(5).expand(2, -1), torch.tensor([True, False, True]).view(3, 1, 1), torch.float64)
     assert torch.equal(rows(x), turn(x))
 
@@ -366,7 +367,7 @@ def test_rotary_needs_a_pair_to_turn(d_head: int, fraction: float) -> None:
         Rotary(d_head, fraction=fraction)
 
 
-# Places -------------------------------------------------------------------------------------------------------------
+# Query and key positions ------------------------------------------------------------------------------------------
 
 IDS = torch.tensor([[0, 1, 2, 3, 9, 10, 11], [5, 5, 6, 0, 1, 2, 30]])  # positions by row, in no order
 
@@ -378,10 +379,10 @@ def two_heads(distance: Tensor) -> Tensor:
 @settings(deadline=None)
 @given(t=st.integers(0, 7), s=st.integers(0, 7))
 def test_spread_by_strides_equals_looking_up_every_pair(t: int, s: int) -> None:
-    places = Places.of(t, s)
-    found = places.spread(two_heads)
+    positions = QueryKeyPositions.arange(t, s)
+    found = positions.spread(two_heads)
     assert found.shape == (1, 2, t, s)
-    assert torch.equal(found, replace(places, consecutive=False).spread(two_heads))
+    assert torch.equal(found, replace(positions, consecutive=False).spread(two_heads))
     for i, j in product(range(t), range(s)):
         assert found[0, :, i, j].tolist() == [j - (s - t + i) + 0.5, (j - (s - t + i)) ** 2]
 
@@ -393,32 +394,32 @@ def test_spread_by_row_and_how_often_it_asks() -> None:
         asked.append(distance.numel())
         return two_heads(distance)
 
-    found = Places(IDS[:, -3:], IDS, False).spread(at)
+    found = QueryKeyPositions(IDS[:, -3:], IDS, False).spread(at)
     assert found.shape == (2, 2, 3, 7)
     for r, i, j in product(range(2), range(3), range(7)):
         assert float(found[r, 0, i, j]) == float(IDS[r, j] - IDS[r, 4 + i]) + 0.5
-    Places.of(50, 100).spread(at)
+    QueryKeyPositions.arange(50, 100).spread(at)
     assert asked == [2 * 3 * 7, 149]
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), t=st.sampled_from([7, 3]), counted=st.booleans())
-def test_a_part_is_a_part_of_the_distances(data: st.DataObject, t: int, counted: bool) -> None:
+def test_a_strip_has_the_distances_of_its_queries_and_keys(data: st.DataObject, t: int, counted: bool) -> None:
     """Slices, with steps too, ranges and lists of keys, one batch row; spread agrees with its own distances."""
-    places = Places.of(t, 7) if counted else Places(IDS[:, -t:], IDS, False)
+    positions = QueryKeyPositions.arange(t, 7) if counted else QueryKeyPositions(IDS[:, -t:], IDS, False)
     slices = st.builds(slice, st.integers(0, t - 1), st.integers(0, t), st.sampled_from([None, 1, 2]))
     queries = data.draw(slices | st.lists(st.integers(0, t - 1), min_size=1).map(torch.tensor))
     ranges = st.tuples(st.integers(0, 6), st.integers(0, 7)).map(lambda pair: (min(pair), max(pair)))
     listed = st.lists(st.integers(0, 6), min_size=1, unique=True).map(sorted).map(torch.tensor)
     keys = data.draw(st.none() | ranges | listed)
     row = data.draw(st.sampled_from([None, 0, 1]))
-    part = places.part(queries, keys, row)
-    expected = places.distances[..., queries, :]
+    strip = positions.strip(queries, keys, row)
+    expected = positions.distances[..., queries, :]
     if keys is not None:
         expected = expected[..., keys] if isinstance(keys, Tensor) else expected[..., keys[0] : keys[1]]
     if row is not None and expected.dim() == 3:
         expected = expected[row : row + 1]
-    assert torch.equal(part.distances, expected)
-    assert torch.equal(part.spread(two_heads), replace(part, consecutive=False).spread(two_heads))
+    assert torch.equal(strip.distances, expected)
+    assert torch.equal(strip.spread(two_heads), replace(strip, consecutive=False).spread(two_heads))
     ranged = not isinstance(queries, Tensor) and queries.step in (None, 1) and not isinstance(keys, Tensor)
-    assert part.consecutive == (ranged and counted)
+    assert strip.consecutive == (ranged and counted)

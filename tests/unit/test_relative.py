@@ -17,17 +17,8 @@ from torch.utils._pytree import tree_leaves
 from atento.attention import attend, attention_weights
 from atento.attention.masks import Mask, causal, documents, padding, window
 from atento.attention.positions import Rotary
-from atento.attention.relative import (
-    ALiBi,
-    Gated,
-    Places,
-    Relations,
-    RelativeMatrix,
-    Shaw,
-    T5Bias,
-    alibi_slopes,
-    t5_buckets,
-)
+from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias, alibi_slopes, t5_buckets
+from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 
 B, H, K = 2, 3, 4
 Scheme = TypeVar("Scheme", bound=nn.Module)
@@ -113,16 +104,16 @@ def explicit(schemes: tuple[nn.Module, ...], q: Tensor, distances: Tensor, scale
 GIVEN = torch.tensor([[0, 1, 2, 3, 9, 10, 11], [5, 5, 6, 0, 1, 2, 30]])  # positions by row, in no order
 
 
-def turned_back(q: Tensor, positions: Tensor) -> Tensor:
-    return Rotary(K).at(positions).back()(q)
+def inverse_rotation(q: Tensor, positions: Tensor) -> Tensor:
+    return Rotary(K).at(positions).inverse()(q)
 
 
-def places_of(kind: str) -> Places:
+def positions_of(kind: str) -> QueryKeyPositions:
     """Seven keys, and as many queries or the last three; counted, or given row by row; of turned queries, or not."""
-    places = Places.of(3 if "cached" in kind else 7, 7)
+    positions = QueryKeyPositions.arange(3 if "cached" in kind else 7, 7)
     if "given" in kind:
-        places = Places(GIVEN[:, -3:] if "cached" in kind else GIVEN, GIVEN, False)
-    return replace(places, turned=(turned_back,)) if "turned" in kind else places
+        positions = QueryKeyPositions(GIVEN[:, -3:] if "cached" in kind else GIVEN, GIVEN, False)
+    return replace(positions, inverse_rotations=(inverse_rotation,)) if "turned" in kind else positions
 
 
 @torch.no_grad()
@@ -130,20 +121,20 @@ def places_of(kind: str) -> Places:
 @pytest.mark.parametrize("name", SCHEMES)
 def test_b4_b5_b7_schemes_and_sums_equal_the_formula_pair_by_pair(name: str, kind: str) -> None:
     """Turned queries meet turned keys, but Shaw's a_ij meets them as they were."""
-    schemes, places = made(name), places_of(kind)
-    own, k, v = qkv(places.queries.shape[-1], 7)
-    q = Rotary(K)(own, position_ids=places.queries) if "turned" in kind else own
+    schemes, positions = made(name), positions_of(kind)
+    own, k, v = qkv(positions.queries.shape[-1], 7)
+    q = Rotary(K)(own, position_ids=positions.queries) if "turned" in kind else own
     atol = 1e-6 if "turned" in kind else 1e-10  # cosines are float32
     for scale in (None, 0.9):
-        relations = Relations(schemes, places)
-        bias, values = explicit(schemes, own, places.distances, K**-0.5 if scale is None else scale)
+        relative = RelativeTerms(schemes, positions)
+        bias, values = explicit(schemes, own, positions.distances, K**-0.5 if scale is None else scale)
         expected = attend(q, k, v, mask=causal(), bias=bias, value_bias=values, scale=scale, kernel="plain")
-        assert relations.adds_values == bool(values.any())
-        for kernel in ("plain", "blocked") if relations.adds_values else ("plain", "fused", "blocked"):
-            out = attend(q, k, v, mask=causal(), relations=relations, scale=scale, kernel=kernel)
+        assert relative.adds_values == bool(values.any())
+        for kernel in ("plain", "blocked") if relative.adds_values else ("plain", "fused", "blocked"):
+            out = attend(q, k, v, mask=causal(), relative=relative, scale=scale, kernel=kernel)
             torch.testing.assert_close(out, expected, rtol=0, atol=atol)
         weights = attention_weights(q, k, mask=causal(), bias=bias, scale=scale)
-        seen = attention_weights(q, k, mask=causal(), relations=relations, scale=scale)
+        seen = attention_weights(q, k, mask=causal(), relative=relative, scale=scale)
         torch.testing.assert_close(seen, weights, rtol=0, atol=atol)
 
 
@@ -161,12 +152,12 @@ MASKS: dict[str, Mask | Tensor | None] = {
 
 
 def outcome(
-    kernel: str, schemes: tuple[Any, ...], places: Places, mask: Mask | Tensor | None, dtype: torch.dtype
+    kernel: str, schemes: tuple[Any, ...], positions: QueryKeyPositions, mask: Mask | Tensor | None, dtype: torch.dtype
 ) -> list[Tensor]:
     """The output and the gradients of q, k, v and all that the schemes learn."""
     learned = [p for scheme in schemes for p in scheme.to(dtype).parameters()]
-    leaves = [x.to(dtype).requires_grad_() for x in qkv(places.queries.shape[-1], L)]
-    out = attend(*leaves, mask=mask, relations=Relations(schemes, places), kernel=kernel)
+    leaves = [x.to(dtype).requires_grad_() for x in qkv(positions.queries.shape[-1], L)]
+    out = attend(*leaves, mask=mask, relative=RelativeTerms(schemes, positions), kernel=kernel)
     upstream = torch.arange(out.numel(), dtype=dtype).view_as(out).sin() / 4
     return [out.detach(), *torch.autograd.grad(out, [*leaves, *learned], upstream)]
 
@@ -175,38 +166,42 @@ def outcome(
 @pytest.mark.parametrize("name", SCHEMES)
 def test_b7_all_kernels_agree_with_gradients(name: str, mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """float64 1e-10, float32 1e-5; strips of 16 queries, so that the blocked kernel has three."""
-    monkeypatch.setattr("atento.attention.blocked._STRIP", 1)
+    monkeypatch.setattr("atento.attention.blocked._PART_SCORES", 1)
     ids = torch.stack([torch.arange(L) // 2, torch.arange(L).flip(0)])
-    square, cached, given = Places.of(L, L), Places.of(24, L), Places(ids, ids, False)
-    shared = Places(ids[:1], ids[:1], False)  # one row of positions for all rows of the batch
-    turned = replace(given, turned=(turned_back,))
+    square, cached, given = (
+        QueryKeyPositions.arange(L, L),
+        QueryKeyPositions.arange(24, L),
+        QueryKeyPositions(ids, ids, False),
+    )
+    shared = QueryKeyPositions(ids[:1], ids[:1], False)  # one row of positions for all rows of the batch
+    turned = replace(given, inverse_rotations=(inverse_rotation,))
     cases = [(one, torch.float64) for one in (square, cached, given, shared, turned)]
-    for places, dtype in [*cases, (square, torch.float32)]:
-        plain = outcome("plain", made(name), places, MASKS[mask], dtype)
+    for positions, dtype in [*cases, (square, torch.float32)]:
+        plain = outcome("plain", made(name), positions, MASKS[mask], dtype)
         assert all(bool(x.isfinite().all()) for x in plain) and float(plain[0].abs().max()) > 0.1
-        others = ["blocked"] if Relations(made(name), places).adds_values else ["blocked", "fused"]
+        others = ["blocked"] if RelativeTerms(made(name), positions).adds_values else ["blocked", "fused"]
         for kernel in others:
-            for one, other in zip(outcome(kernel, made(name), places, MASKS[mask], dtype), plain):
+            for one, other in zip(outcome(kernel, made(name), positions, MASKS[mask], dtype), plain):
                 rtol, atol = (0.0, 1e-10) if dtype == torch.float64 else (1e-5, 1e-5)
                 torch.testing.assert_close(one, other, rtol=rtol, atol=atol)
 
 
 def test_a_scheme_that_stands_in_the_sum_twice_gets_its_gradient_once() -> None:
     scheme, grads = filled(RelativeMatrix(H, 5)), []
-    relations = Relations((scheme, scheme), Places.of(5, 5))
-    assert relations.parameters() == [scheme.weight]
+    relative = RelativeTerms((scheme, scheme), QueryKeyPositions.arange(5, 5))
+    assert relative.parameters() == [scheme.weight]
     for kernel in ("plain", "blocked"):
-        out = attend(*qkv(5, 5), relations=relations, kernel=kernel)
+        out = attend(*qkv(5, 5), relative=relative, kernel=kernel)
         grads.append(torch.autograd.grad(out.pow(2).sum(), scheme.weight)[0])
     torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=1e-10)
 
 
 def test_fused_refuses_a_scheme_that_adds_to_values_and_auto_does_not_ask_it() -> None:
-    relations = Relations(made("shaw"), Places.of(90, 90))
+    relative = RelativeTerms(made("shaw"), QueryKeyPositions.arange(90, 90))
     with pytest.raises(ValueError, match="the fused kernel neither adds to values nor drops weights"):
-        attend(*qkv(90, 90), relations=relations, kernel="fused")
-    plain = attend(*qkv(90, 90), relations=relations, kernel="plain")
-    assert torch.equal(attend(*qkv(90, 90), relations=relations), plain)
+        attend(*qkv(90, 90), relative=relative, kernel="fused")
+    plain = attend(*qkv(90, 90), relative=relative, kernel="plain")
+    assert torch.equal(attend(*qkv(90, 90), relative=relative), plain)
 
 
 @torch.no_grad()
@@ -214,9 +209,9 @@ def test_fused_refuses_a_scheme_that_adds_to_values_and_auto_does_not_ask_it() -
 @pytest.mark.parametrize("kind", ["counted", "given"])
 @pytest.mark.parametrize("name", SCHEMES)
 def test_rows_of_the_weights_are_the_rows_of_all_weights(name: str, kind: str, rows: Tensor | slice) -> None:
-    schemes, places = made(name), places_of(kind)
+    schemes, positions = made(name), positions_of(kind)
     q, k, _ = qkv(7, 7)
-    options: dict[str, Any] = {"mask": causal(), "relations": Relations(schemes, places)}
+    options: dict[str, Any] = {"mask": causal(), "relative": RelativeTerms(schemes, positions)}
     whole = attention_weights(q, k, **options)
     torch.testing.assert_close(attention_weights(q, k, rows=rows, **options), whole[:, :, rows], rtol=0, atol=1e-12)
 
@@ -238,12 +233,12 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("name", ["t5", "matrix", "shaw", "sum with values"])
 def test_b10_in_blocks_no_square_of_the_length_is_ever_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward and backward; the plain kernel shows that the square would be seen."""
-    monkeypatch.setattr("atento.attention.blocked._STRIP", 1)
+    monkeypatch.setattr("atento.attention.blocked._PART_SCORES", 1)
     square, largest = 512 * 512 * 8, {}
     for kernel in ("plain", "blocked"):
         leaves = [x[:1].requires_grad_() for x in qkv(512, 512)]
         with Largest() as seen:
-            out = attend(*leaves, relations=Relations(made(name), Places.of(512, 512)), kernel=kernel)
+            out = attend(*leaves, relative=RelativeTerms(made(name), QueryKeyPositions.arange(512, 512)), kernel=kernel)
             out.sum().backward()
         largest[kernel] = seen.nbytes
     assert largest["plain"] >= H * square and largest["blocked"] <= H * square // 24
@@ -304,7 +299,7 @@ def test_b4_the_relative_matrix_stands_inside_the_scaling_or_not(scaled: bool) -
     r = scheme.weight[torch.tensor(rows)].permute(2, 0, 1)
     products = q @ k.transpose(-2, -1)
     expected = torch.softmax((products + r) / 2 if scaled else products / 2 + r, dim=-1)
-    weights = attention_weights(q, k, relations=Relations((scheme,), Places.of(7, 7)))
+    weights = attention_weights(q, k, relative=RelativeTerms((scheme,), QueryKeyPositions.arange(7, 7)))
     torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
 
 
@@ -323,9 +318,9 @@ def test_b5_shaw_equals_loops(values: bool) -> None:
         scores = torch.stack([q[r, h, i] @ (k[r, h, j] + shaw.keys[row]) / 2 for j, row in zip(seen, rows)])
         for weight, j, row in zip(scores.softmax(0), seen, rows):
             expected[r, h, i] += weight * (v[r, h, j] + (0 if shaw.value_table is None else shaw.value_table[row]))
-    relations = Relations((shaw,), Places.of(6, 6))
+    relative = RelativeTerms((shaw,), QueryKeyPositions.arange(6, 6))
     for kernel in ("plain", "blocked") if values else ("plain", "fused", "blocked"):
-        out = attend(q, k, v, mask=causal() & padding(torch.tensor(lengths)), relations=relations, kernel=kernel)
+        out = attend(q, k, v, mask=causal() & padding(torch.tensor(lengths)), relative=relative, kernel=kernel)
         torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
 
 
@@ -335,7 +330,7 @@ def test_b5_the_same_distance_is_the_same_row_at_any_length(limit: int) -> None:
     shaw = Shaw(1, limit)
     with torch.no_grad():
         shaw.keys.copy_(torch.arange(2 * limit + 1)[:, None])  # q of 1 reads the number of the row
-    rows = {n: shaw.scores(torch.ones(1, 1, n, 1), Places.of(n, n), 1.0)[0, 0] for n in (1, 4, 6, 20)}
+    rows = {n: shaw.scores(torch.ones(1, 1, n, 1), QueryKeyPositions.arange(n, n), 1.0)[0, 0] for n in (1, 4, 6, 20)}
     for n, found in rows.items():
         assert bool((found.diagonal() == limit).all())
         assert torch.equal(found, rows[20][:n, :n]) and torch.equal(found, rows[20][-n:, -n:])
@@ -350,7 +345,7 @@ def test_b6_the_module_of_the_notes_as_it_was_meant() -> None:
 
     def read(length: int, heads: slice) -> Tensor:
         q, k, v = (x[:, heads, :length] for x in qkv(6, 6))
-        return attend(q, k, v, mask=causal(), relations=Relations((shaw,), Places.of(length, length)))
+        return attend(q, k, v, mask=causal(), relative=RelativeTerms((shaw,), QueryKeyPositions.arange(length, length)))
 
     whole = read(6, slice(0, H))
     for length in (1, 4, 6):
@@ -365,12 +360,12 @@ def test_b6_the_module_of_the_notes_as_it_was_meant() -> None:
 @pytest.mark.parametrize("name", ["t5", "alibi", "matrix", "shaw"])
 def test_b7_a_gate_begins_at_1_which_is_the_scheme_itself_and_at_0_it_is_none(name: str) -> None:
     (scheme,) = made(name)
-    gated, places = Gated(scheme, H, None, True).double(), Places.of(6, 6)
-    itself = attend(*qkv(6, 6), relations=Relations((scheme,), places))
+    gated, positions = Gated(scheme, H, None, True).double(), QueryKeyPositions.arange(6, 6)
+    itself = attend(*qkv(6, 6), relative=RelativeTerms((scheme,), positions))
     assert gated.gate is not None and gated.gate.tolist() == [1, 1, 1]
-    assert torch.equal(attend(*qkv(6, 6), relations=Relations((gated,), places)), itself)
+    assert torch.equal(attend(*qkv(6, 6), relative=RelativeTerms((gated,), positions)), itself)
     nn.init.zeros_(gated.gate)
-    closed = attend(*qkv(6, 6), relations=Relations((gated,), places))
+    closed = attend(*qkv(6, 6), relative=RelativeTerms((gated,), positions))
     torch.testing.assert_close(closed, attend(*qkv(6, 6)), rtol=0, atol=1e-12)
     assert not torch.allclose(closed, itself)
 
@@ -378,9 +373,9 @@ def test_b7_a_gate_begins_at_1_which_is_the_scheme_itself_and_at_0_it_is_none(na
 @pytest.mark.parametrize("name", ["t5", "alibi", "matrix", "shaw"])
 def test_b7_heads_that_are_not_named_are_as_without(name: str) -> None:
     (scheme,) = made(name)
-    places = Places.of(6, 6)
-    whole, none = attend(*qkv(6, 6), relations=Relations((scheme,), places)), attend(*qkv(6, 6))
-    out = attend(*qkv(6, 6), relations=Relations((Gated(scheme, H, (1,), False),), places))
+    positions = QueryKeyPositions.arange(6, 6)
+    whole, none = attend(*qkv(6, 6), relative=RelativeTerms((scheme,), positions)), attend(*qkv(6, 6))
+    out = attend(*qkv(6, 6), relative=RelativeTerms((Gated(scheme, H, (1,), False),), positions))
     assert torch.equal(out[:, 1], whole[:, 1]) and not torch.allclose(out[:, 1], none[:, 1])
     torch.testing.assert_close(out[:, ::2], none[:, ::2], rtol=0, atol=1e-12)
 
@@ -388,13 +383,13 @@ def test_b7_heads_that_are_not_named_are_as_without(name: str) -> None:
 def test_b7_a_learned_gate_finds_out_whether_its_scheme_serves() -> None:
     """Taught by attention that has the scheme in head 0 alone: its gate stays, the others close."""
     scheme = filled(RelativeMatrix(H, 5)).requires_grad_(False)
-    gated, places = Gated(scheme, H, None, True).double(), Places.of(8, 8)
-    assert Relations((gated,), places).parameters() == [gated.gate]
-    target = attend(*qkv(8, 8), relations=Relations((Gated(scheme, H, (0,), False),), places))
+    gated, positions = Gated(scheme, H, None, True).double(), QueryKeyPositions.arange(8, 8)
+    assert RelativeTerms((gated,), positions).parameters() == [gated.gate]
+    target = attend(*qkv(8, 8), relative=RelativeTerms((Gated(scheme, H, (0,), False),), positions))
     optimiser = torch.optim.Adam(gated.parameters(), lr=0.1)
     for _ in range(150):
         optimiser.zero_grad()
-        (attend(*qkv(8, 8), relations=Relations((gated,), places)) - target).pow(2).sum().backward()
+        (attend(*qkv(8, 8), relative=RelativeTerms((gated,), positions)) - target).pow(2).sum().backward()
         optimiser.step()
     assert gated.gate is not None
     torch.testing.assert_close(gated.gate.detach(), torch.tensor([1.0, 0, 0]).double(), rtol=0, atol=0.02)

@@ -55,7 +55,7 @@ def one_score(part: Part, query: list[float], key: list[float]) -> float:
 def test_a5_scores_equal_loops(name: str) -> None:
     """Additive vᵀ tanh(W s + U h + b) (Bahdanau), bilinear sᵀ W h and dot sᵀ h (Luong)."""
     part, queries, keys = make(name)
-    scores = part(queries, part.ready(keys)).detach()
+    scores = part(queries, part.project(keys)).detach()
     assert scores.shape == (B, T, S)
     for r, i, j in product(range(B), range(T), range(S)):
         expected = one_score(part, queries[r, i].tolist(), keys[r, j].tolist())
@@ -66,7 +66,7 @@ def test_a5_scores_equal_loops(name: str) -> None:
 def test_a5_keys_made_ready_once_serve_one_query_after_another(name: str) -> None:
     """As a recurrent decoder asks: a state at a time, each step against the same keys."""
     part, queries, keys = make(name)
-    ready = part.ready(keys)
+    ready = part.project(keys)
     before = ready.clone()
     whole = part(queries, ready)
     for t in range(T):
@@ -79,10 +79,10 @@ def test_a5_bilinear_with_the_identity_is_dot_and_dot_with_a_scale_is_attention(
     part = BilinearScore(D, D).double()
     nn.init.eye_(part.key.weight)
     dot = DotScore()
-    torch.testing.assert_close(part(queries, part.ready(keys)), dot(queries, dot.ready(keys)), rtol=0, atol=1e-12)
+    torch.testing.assert_close(part(queries, part.project(keys)), dot(queries, dot.project(keys)), rtol=0, atol=1e-12)
     values = random(B, S, 3, seed=2)
     scaled = DotScore(scale=D**-0.5)
-    context, weights = attend_scored(scaled(queries, scaled.ready(keys)), values)
+    context, weights = attend_scored(scaled(queries, scaled.project(keys)), values)
     one_head = [x.unsqueeze(1) for x in (queries, keys, values)]
     torch.testing.assert_close(context, attend(*one_head)[:, 0], rtol=0, atol=1e-12)
     torch.testing.assert_close(weights, attention_weights(*one_head[:2])[:, 0], rtol=0, atol=1e-12)
@@ -136,12 +136,12 @@ def test_a5_a10_context_and_weights_equal_loops(name: str) -> None:
 def test_a10_the_context_is_a_sum_of_the_keys_themselves(name: str) -> None:
     """Encoder states are keys and values: c_i = Σ_j α_ij h_j, over the real ones; what stands in padding is nothing."""
     part, queries, keys = make(name)
-    context, weights = attend_scored(part(queries, part.ready(keys)).detach(), keys, padding(REAL))
+    context, weights = attend_scored(part(queries, part.project(keys)).detach(), keys, padding(REAL))
     for r, i in product(range(B), range(T)):
         summed = sum(float(weights[r, i, j]) * keys[r, j] for j in range(S) if REAL[r, j])
         torch.testing.assert_close(context[r, i], summed, rtol=0, atol=1e-12)
     noise = keys.masked_fill(~REAL[..., None], 1e6)
-    again, _ = attend_scored(part(queries, part.ready(noise)), noise, padding(REAL))
+    again, _ = attend_scored(part(queries, part.project(noise)), noise, padding(REAL))
     torch.testing.assert_close(again, context, rtol=0, atol=1e-12)
 
 
@@ -151,7 +151,7 @@ def test_a5_gradients_equal_finite_differences(name: str) -> None:
     part, queries, keys = make(name)
 
     def run(queries: Tensor, keys: Tensor, *_: Tensor) -> Tensor:  # the numbers learned are read where they stand
-        return attend_scored(part(queries, part.ready(keys)), keys, padding(torch.tensor([3, 0])))[0]
+        return attend_scored(part(queries, part.project(keys)), keys, padding(torch.tensor([3, 0])))[0]
 
     inputs = (queries.requires_grad_(), keys.requires_grad_(), *part.parameters())
     assert torch.autograd.gradcheck(run, inputs)

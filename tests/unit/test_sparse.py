@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from atento.attention import attend, attention_weights
+from atento.attention.block_router import BlockRouter
 from atento.attention.entmax import AdaptiveSpan, Entmax
 from atento.attention.lowering import lower
 from atento.attention.masks import (
@@ -22,13 +23,9 @@ from atento.attention.masks import (
     prefix,
     window,
 )
-from atento.attention.relative import ALiBi, Places, Relations
-from atento.attention.sparse import (
-    BlockChoice,
-    SparseAttention,
-    attend_chosen,
-    kept_links,
-)
+from atento.attention.relative import ALiBi
+from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
+from atento.attention.sparse import SparseAttention, kept_links
 
 B, H, K = 2, 3, 4
 INF = float("inf")
@@ -79,7 +76,7 @@ def test_a17_dense_limits_equal_the_equation(name: str, mask: str) -> None:
     """Weights and the gradient of the scores, float64 1e-10."""
     scores, _ = hidden(MASKS[mask])
     expected = torch.nan_to_num(torch.softmax(scores.detach(), -1))
-    found = DENSE[name].weigh(scores, Places.of(9, 9))
+    found = DENSE[name].weigh(scores, QueryKeyPositions.arange(9, 9))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
     g = draw(B, H, 9, 9, seed=1)
     (found * g).sum().backward()
@@ -93,13 +90,13 @@ def test_a17_dense_limits_equal_the_equation(name: str, mask: str) -> None:
 def test_a17_rows_sum_to_1_hidden_keys_get_0_and_gradients_are_finite(name: str, mask: str) -> None:
     """A row that sees nothing, by its mask or as its span leaves nothing of it, gives 0."""
     scores, allowed = hidden(MASKS[mask])
-    weights = SPARSE[name].weigh(scores, Places.of(9, 9))
+    weights = SPARSE[name].weigh(scores, QueryKeyPositions.arange(9, 9))
     assert bool((weights[~allowed] == 0).all()) and bool((weights >= 0).all())
     sums = weights.sum(-1)
     some = allowed.any(-1)
     if name in ("spans", "all three"):  # with R = 2 and z = 1.5 a key is seen up to 3 away
-        places = torch.arange(9)
-        some = (allowed & ((places[:, None] - places).abs() <= 3)).any(-1)
+        positions = torch.arange(9)
+        some = (allowed & ((positions[:, None] - positions).abs() <= 3)).any(-1)
     torch.testing.assert_close(sums, some.double(), rtol=0, atol=1e-12)
     SPARSE[name].zero_grad()
     (weights * draw(B, H, 9, 9, seed=1)).sum().backward()
@@ -121,7 +118,7 @@ def test_a17_gradients_of_all_three_together() -> None:
             self.layer = layer
 
         def forward(self, scores: Tensor) -> Tensor:
-            return self.layer.weigh(scores, Places.of(5, 5))
+            return self.layer.weigh(scores, QueryKeyPositions.arange(5, 5))
 
     def weights(scores: Tensor, *parameters: Tensor) -> Tensor:
         named = {f"layer.{name}": value for name, value in zip(names, parameters)}
@@ -137,11 +134,11 @@ def test_a17_a19_kernels_agree_on_sparse_weights(name: str, mask: str) -> None:
     """Strip by strip as all at once, 1e-10: outputs, and gradients of q, k, v, of α and spans, and of nothing NaN."""
     q, k, v = qkv(9, 9)
     layer = SPARSE[name]
-    relations = Relations((ALiBi(H).double(),), Places.of(9, 9), layer)
+    relative = RelativeTerms((ALiBi(H).double(),), QueryKeyPositions.arange(9, 9), layer)
     g = draw(B, H, 9, K, seed=9)
     results = []
     for kernel in ("plain", "blocked"):
-        out = attend(q, k, v, mask=MASKS[mask], relations=relations, kernel=kernel)
+        out = attend(q, k, v, mask=MASKS[mask], relative=relative, kernel=kernel)
         results.append([out, *torch.autograd.grad((out * g).sum(), [q, k, v, *layer.parameters()])])
     for one, other in zip(*results):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
@@ -153,12 +150,12 @@ def test_a17_a19_the_mask_of_spans_changes_nothing_but_what_is_computed() -> Non
     layer = SparseAttention(span=span(8, 1.5, 2))
     assert layer.span is not None
     q, k, v = qkv(40, 40)
-    relations, g = Relations((), Places.of(40, 40), layer), draw(B, H, 40, K, seed=9)
+    relative, g = RelativeTerms((), QueryKeyPositions.arange(40, 40), layer), draw(B, H, 40, K, seed=9)
     near = causal() & layer.span.to_mask()
-    assert near.reach is not None and near.reach(20, 24, 40, None) == (17, 24)
+    assert near.reachable is not None and near.reachable(20, 24, 40, None) == (17, 24)
     results = []
     for mask, kernel in ((causal(), "plain"), (near, "plain"), (near, "blocked")):
-        out = attend(q, k, v, mask=mask, relations=relations, kernel=kernel)
+        out = attend(q, k, v, mask=mask, relative=relative, kernel=kernel)
         results.append([out, *torch.autograd.grad((out * g).sum(), [q, k, v, layer.span.behind_logit])])
     for one, two, three in zip(*results):
         torch.testing.assert_close(two, one, rtol=0, atol=1e-10)
@@ -207,7 +204,7 @@ def test_a17_report_counts_from_the_places() -> None:
     """A cached step: the one query stands last; or where each row says."""
     step = kept_links(torch.tensor([[[[0.5, 0, 0.5, 0, 0]]]]))
     assert step.distance.tolist() == [3] and step.buckets == ("0", "1", "2", "3-4")
-    rows = Places(torch.tensor([[7], [0]]), torch.tensor([[0, 7], [0, 2]]), False)
+    rows = QueryKeyPositions(torch.tensor([[7], [0]]), torch.tensor([[0, 7], [0, 2]]), False)
     found = kept_links(torch.tensor([[[[0.5, 0.5]]], [[[0.0, 1.0]]]]), rows)
     assert found.distance.tolist() == [9 / 3] and found.ahead.tolist() == [1 / 3]
     assert kept_links(torch.zeros(1, 1, 2, 2)).by_distance.tolist() == [[0]]
@@ -239,16 +236,16 @@ CHOICE_MASKS: dict[str, Callable[[int], Mask | Tensor | None]] = {
 def test_a17_chosen_blocks_equal_dense_attention_within_them(name: str, t: int, s: int, n: int) -> None:
     """Outputs and gradients to 1e-10; with n above the number of blocks that is dense attention itself."""
     mask = CHOICE_MASKS[name](s)
-    choice = BlockChoice(H, K, size=4, n=n).double()
+    router = BlockRouter(H, K, size=4, n=n).double()
     q, k, v = qkv(t, s)
-    chosen = choice.choose(q, k, mask)
+    chosen = router.route(q, k, mask)
     assert chosen.blocks.shape[-1] == min(n, -(-s // 4))
     allowed = lower(mask, t, s, q.device).allowed
     if n < 50:
-        within = squares(chosen.kept(s), 4, t, s)
+        within = squares(chosen.block_mask(s), 4, t, s)
         assert torch.equal(chosen.dense(t, s), within)
         allowed = within if allowed is None else within & allowed
-    found, expected = attend_chosen(q, k, v, choice, mask=mask), attend(q, k, v, mask=allowed, kernel="plain")
+    found, expected = router.attend(q, k, v, mask=mask), attend(q, k, v, mask=allowed, kernel="plain")
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
     g = draw(*found.shape, seed=9)
     for one, other in zip(*(torch.autograd.grad((out * g).sum(), (q, k, v)) for out in (found, expected))):
@@ -257,9 +254,9 @@ def test_a17_chosen_blocks_equal_dense_attention_within_them(name: str, t: int, 
 
 def test_a17_w10_chosen_blocks_in_float16_do_not_overflow() -> None:
     """Scores past the largest number of float16; with every block chosen it is float64's dense attention, rounded."""
-    choice = BlockChoice(H, K, size=4, n=50).double()
+    router = BlockRouter(H, K, size=4, n=50).double()
     q, k, v = ((x * 400).detach().half() for x in qkv(13, 13))
-    found = attend_chosen(q, k, v, choice, mask=causal())
+    found = router.attend(q, k, v, mask=causal())
     expected = attend(q.double(), k.double(), v.double(), mask=causal(), kernel="plain")
     assert found.dtype == torch.float16
     torch.testing.assert_close(found.double(), expected, rtol=2**-10, atol=2**-10)
@@ -269,17 +266,17 @@ def test_a17_w10_chosen_blocks_in_float16_do_not_overflow() -> None:
 def test_a17_the_choice_in_loops(masked: bool) -> None:
     """The own block, then the best by q̄ W k̄: a mean query and all blocks, or the first query and no block ahead."""
     size, n, length = 4, 2, 15
-    choice = BlockChoice(H, K, size=size, n=n).double()
+    router = BlockRouter(H, K, size=size, n=n).double()
     with torch.no_grad():
-        choice.gate.copy_(draw(H, K, K, seed=5))
+        router.gate.copy_(draw(H, K, K, seed=5))
     q, k, _ = qkv(length, length)
-    found = choice.choose(q, k, causal() if masked else None).blocks
+    found = router.route(q, k, causal() if masked else None).blocks
     for b in range(B):
         for h in range(H):
             for i in range(4):
                 asked = q[b, h, 4 * i] if masked else q[b, h, 4 * i : 4 * i + 4].mean(0)
                 scores = {
-                    j: float((asked @ choice.gate[h] @ k[b, h, 4 * j : 4 * j + 4].mean(0)).detach()) for j in range(4)
+                    j: float((asked @ router.gate[h] @ k[b, h, 4 * j : 4 * j + 4].mean(0)).detach()) for j in range(4)
                 }
                 others = sorted((j for j in scores if j != i and not (masked and j > i)), key=lambda j: -scores[j])
                 expected = {i, *others[: n - 1]}
@@ -289,47 +286,47 @@ def test_a17_the_choice_in_loops(masked: bool) -> None:
 
 def test_a17_the_gates_get_the_gradient_of_a_bias_on_their_blocks() -> None:
     """Straight through: as if a number had been added to all scores of a chosen block, at 0; and W gets it too."""
-    choice = BlockChoice(H, K, size=4, n=2).double()
+    router = BlockRouter(H, K, size=4, n=2).double()
     q, k, v = qkv(12, 12)
     g = draw(B, H, 12, K, seed=9)
-    chosen = choice.choose(q, k, causal())
-    (attend_chosen(q, k, v, choice, mask=causal()) * g).sum().backward()
+    chosen = router.route(q, k, causal())
+    (router.attend(q, k, v, mask=causal()) * g).sum().backward()
     bias = torch.zeros(B, H, 3, 3, dtype=torch.float64, requires_grad=True)
     pairs = bias.repeat_interleave(4, -1).repeat_interleave(4, -2)
-    allowed = causal().dense(12) & squares(chosen.kept(12), 4, 12, 12)
+    allowed = causal().dense(12) & squares(chosen.block_mask(12), 4, 12, 12)
     (attend(q.detach(), k.detach(), v.detach(), mask=allowed, bias=pairs, kernel="plain") * g).sum().backward()
-    assert bias.grad is not None and choice.gate.grad is not None
-    (by_gate,) = torch.autograd.grad(chosen.gates, choice.gate, bias.grad.gather(-1, chosen.blocks))
-    torch.testing.assert_close(choice.gate.grad, by_gate, rtol=0, atol=1e-12)
+    assert bias.grad is not None and router.gate.grad is not None
+    (by_gate,) = torch.autograd.grad(chosen.gates, router.gate, bias.grad.gather(-1, chosen.blocks))
+    torch.testing.assert_close(router.gate.grad, by_gate, rtol=0, atol=1e-12)
     assert float(by_gate.abs().max()) > 1e-3
 
 
 def test_a17_a_causal_choice_knows_nothing_of_what_comes_later() -> None:
     """Later tokens may be anything: outputs before them stay, bit for bit; with padding, padded keys as well."""
-    choice = BlockChoice(H, K, size=4, n=2).double()
+    router = BlockRouter(H, K, size=4, n=2).double()
     q, k, v = (x.detach() for x in qkv(24, 24))
-    before = attend_chosen(q, k, v, choice, mask=causal())
+    before = router.attend(q, k, v, mask=causal())
     for at in range(1, 24, 3):
         q2, k2, v2 = (torch.cat([x[:, :, :at], 5 * draw(B, H, 24 - at, K, seed=at)], dim=2) for x in (q, k, v))
-        assert torch.equal(attend_chosen(q2, k2, v2, choice, mask=causal())[:, :, :at], before[:, :, :at])
+        assert torch.equal(router.attend(q2, k2, v2, mask=causal())[:, :, :at], before[:, :, :at])
     mask = padding(torch.tensor([10, 24]))
     q2, k2, v2 = (x.clone() for x in (q, k, v))
     for x in (q2, k2, v2):
         x[0, :, 10:] = 7.0
-    one, other = (attend_chosen(*three, choice, mask=mask) for three in ((q, k, v), (q2, k2, v2)))
+    one, other = (router.attend(*three, mask=mask) for three in ((q, k, v), (q2, k2, v2)))
     assert torch.equal(one[0, :, :10], other[0, :, :10]) and torch.equal(one[1], other[1])
 
 
 def test_a17_a_planted_block_is_found() -> None:
     """Keys like the query stand in one far block: it is chosen by all, and attention reads its values."""
-    choice = BlockChoice(1, 8, size=8, n=2)
+    router = BlockRouter(1, 8, size=8, n=2)
     k, v = 0.1 * draw(1, 1, 128, 8, dtype=torch.float32), torch.zeros(1, 1, 128, 1)
     q = torch.zeros(1, 1, 128, 8)
     q[..., 0] = 8.0
     k[:, :, 40:48, 0], v[:, :, 40:48] = 4.0, 1.0
-    chosen = choice.choose(q, k)
+    chosen = router.route(q, k)
     assert bool((chosen.blocks == 5).any(-1).all())
-    assert float(attend_chosen(q, k, v, choice).min().detach()) > 0.99
+    assert float(router.attend(q, k, v).min().detach()) > 0.99
 
 
 def test_a17_choosing_is_learned() -> None:
@@ -338,9 +335,9 @@ def test_a17_choosing_is_learned() -> None:
     """
     torch.manual_seed(0)
     size, n_blocks, n_codes = 4, 8, 4
-    choice = BlockChoice(1, 2 * n_codes, size=size, n=3)
+    router = BlockRouter(1, 2 * n_codes, size=size, n=3)
     generator = torch.Generator().manual_seed(1)
-    optimiser = torch.optim.Adam(choice.parameters(), lr=0.05)
+    optimiser = torch.optim.Adam(router.parameters(), lr=0.05)
 
     def drawn(rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Every block of keys has a code; the queries of the last block look for that of one of the others."""
@@ -357,13 +354,13 @@ def test_a17_choosing_is_learned() -> None:
     def found(rows: int = 200) -> float:
         """Of the blocks with the code, other than the last, the share that the last block's queries choose."""
         q, k, _, relevant = drawn(rows)
-        kept = choice.choose(q, k).kept(n_blocks * size)[:, 0, -1]
+        kept = router.route(q, k).block_mask(n_blocks * size)[:, 0, -1]
         return float((kept & relevant)[:, :-1].sum() / relevant[:, :-1].sum())
 
     before = found()
     for _ in range(60):
         q, k, v, _ = drawn(32)
-        loss = -attend_chosen(q, k, v, choice)[:, :, -size:].mean()
+        loss = -router.attend(q, k, v)[:, :, -size:].mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -372,12 +369,12 @@ def test_a17_choosing_is_learned() -> None:
 
 def test_a17_one_choice_for_all_rows_is_a_mask() -> None:
     """`kept` makes the squares that `blocks` takes, which the blocked kernel skips by."""
-    choice = BlockChoice(H, K, size=4, n=2).double()
+    router = BlockRouter(H, K, size=4, n=2).double()
     q, k, v = (x[:1].detach() for x in qkv(16, 16))
-    chosen = choice.choose(q, k, causal())
-    mask = blocks(chosen.kept(16)[0], 4) & causal()
+    chosen = router.route(q, k, causal())
+    mask = blocks(chosen.block_mask(16)[0], 4) & causal()
     found = attend(q, k, v, mask=mask, kernel="blocked")
-    torch.testing.assert_close(found, attend_chosen(q, k, v, choice, mask=causal()), rtol=0, atol=1e-10)
+    torch.testing.assert_close(found, router.attend(q, k, v, mask=causal()), rtol=0, atol=1e-10)
     report = kept_links(attention_weights(q, k, mask=mask), allowed=causal().dense(16))
     assert bool((report.share > 0.3).all()) and bool((report.share < 1).all())
 
@@ -402,23 +399,23 @@ def test_a19_chosen_blocks_make_nothing_square() -> None:
     sizes = []
     for length in (8192, 16384):
         q, k, v = (draw(1, 1, length, 8, seed=i, dtype=torch.float32).requires_grad_() for i in range(3))
-        choice = BlockChoice(1, 8, size=32, n=2)
+        router = BlockRouter(1, 8, size=32, n=2)
         with Largest() as largest:
-            attend_chosen(q, k, v, choice, mask=causal()).sum().backward()
+            router.attend(q, k, v, mask=causal()).sum().backward()
         sizes.append(largest.size)
         assert largest.size < length * length / 64
     assert sizes[1] <= 2 * sizes[0]
 
 
 def test_chosen_blocks_refuse_what_cannot_be() -> None:
-    choice = BlockChoice(H, K)
+    router = BlockRouter(H, K)
     q, k, v = qkv(5, 4)
     with pytest.raises(ValueError, match="no more queries than keys"):
-        attend_chosen(q, k, v, choice)
-    with pytest.raises(ValueError, match="as many heads"):
-        attend_chosen(k, k[:, :1], v[:, :1], choice)
+        router.attend(q, k, v)
+    with pytest.raises(ValueError, match="as many key heads"):
+        router.attend(k, k[:, :1], v[:, :1])
     with pytest.raises(ValueError, match="`size` and `n` must be at least 1: got 0 and 8"):
-        BlockChoice(H, K, size=0)
+        BlockRouter(H, K, size=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -426,8 +423,8 @@ def test_chosen_blocks_keep_the_type(dtype: torch.dtype) -> None:
     """Near the float64 result, gradients of the same type."""
     exact = [x.detach() for x in qkv(16, 16)]
     q, k, v = (x.to(dtype).requires_grad_() for x in exact)
-    choice = BlockChoice(H, K, size=4, n=9)
-    out = attend_chosen(q, k, v, choice, mask=causal())
+    router = BlockRouter(H, K, size=4, n=9)
+    out = router.attend(q, k, v, mask=causal())
     out.float().sum().backward()
     assert out.dtype == dtype and q.grad is not None and q.grad.dtype == dtype
     near = 1e-5 if dtype == torch.float32 else 0.05

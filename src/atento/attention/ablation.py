@@ -1,4 +1,4 @@
-"""Heads taken away, one at a time, to see what the loss says to it (Michel et al. 2019)."""
+"""Head ablation: set the output of single heads to zero and measure the loss (Michel et al. 2019)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,31 +13,38 @@ from atento.errors import UsageError
 
 def attentions(network: nn.Module) -> dict[tuple[str, int], MultiHeadAttention]:
     """The attention layers of a network by ("encoder" | "decoder" | "cross", layer)."""
-    return {(one.kind, one.layer): one for one in network.modules() if isinstance(one, MultiHeadAttention)}
+    modules = [module for module in network.modules() if isinstance(module, MultiHeadAttention)]
+    return {(module.kind, module.layer): module for module in modules}
 
 
 @contextmanager
 def ablate(network: nn.Module, kind: str, layer: int, head: int) -> Iterator[None]:
-    """While this lasts, what that head has read is zero: `with ablate(network, "cross", -1, 3): ...`.
+    """Set the output of one head to zero inside this context: `with ablate(network, "cross", -1, 3): ...`.
+
+    Args:
+        network: the network.
+        kind: "encoder", "decoder" or "cross".
+        layer: layer number from 0; -1 is the last.
+        head: head number from 0.
 
     Raises:
-        UsageError: the network has no such attention or head.
+        UsageError: the network has no such layer or head.
     """
     found = attentions(network)
     depth = max((number + 1 for name, number in found if name == kind), default=0)
-    part = found.get((kind, layer + depth if layer < 0 else layer))
-    if part is None or not 0 <= head < part.n_heads:
+    attention = found.get((kind, layer + depth if layer < 0 else layer))
+    if attention is None or not 0 <= head < attention.n_heads:
         known = ", ".join(f"{name} {number}" for name, number in sorted(found))
-        heads = "" if part is None else f", heads 0 to {part.n_heads - 1}"
+        heads = "" if attention is None else f", heads 0 to {attention.n_heads - 1}"
         raise UsageError(f"no head {head} in {kind} attention of layer {layer}; there are: {known}{heads}")
-    columns = slice(head * part.d_head, (head + 1) * part.d_head)
+    columns = slice(head * attention.d_head, (head + 1) * attention.d_head)
 
-    def silence(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Tensor]:
-        read = inputs[0].clone()
-        read[..., columns] = 0.0
-        return (read,)
+    def zero_head(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Tensor]:
+        context = inputs[0].clone()
+        context[..., columns] = 0.0
+        return (context,)
 
-    hook = part.output.register_forward_pre_hook(silence)
+    hook = attention.output.register_forward_pre_hook(zero_head)
     try:
         yield
     finally:
@@ -46,14 +53,18 @@ def ablate(network: nn.Module, kind: str, layer: int, head: int) -> Iterator[Non
 
 @torch.no_grad()
 def ablation_effects(network: nn.Module, loss: Callable[[], float]) -> dict[tuple[str, int, int], float]:
-    """What taking each head away adds to the loss: {("cross", 0, 3): 0.12, ...}; `loss` runs the network once.
+    """The increase of the loss when each head is ablated: {("cross", 0, 3): 0.12, ...}.
 
-    Near 0: the model does as well without it. One run a head, and one with all of them.
+    Near 0, the model does as well without the head. The network runs once for each head, and once with all heads.
+
+    Args:
+        network: the network.
+        loss: runs the network and returns the loss.
     """
-    whole = loss()
+    baseline = loss()
     effects = {}
-    for (kind, layer), part in attentions(network).items():
-        for head in range(part.n_heads):
+    for (kind, layer), attention in attentions(network).items():
+        for head in range(attention.n_heads):
             with ablate(network, kind, layer, head):
-                effects[kind, layer, head] = loss() - whole
+                effects[kind, layer, head] = loss() - baseline
     return effects

@@ -1,9 +1,6 @@
-"""A mask: a value with an algebra, and its forms: dense, additive, by blocks, drawn.
+"""The `Mask` type: a predicate with `&`, `|`, `~`, and its dense, additive, block-wise and printed forms.
 
-A mask is a predicate on (batch row, head, query position, key position). Masks combine with `&`, `|` and `~`, draw
-themselves as a dense matrix, and answer whether they look ahead, which is what decides if a network may cache. True
-means "may attend". Where there are more keys than queries, query i stands at key S - T + i, so the same value serves
-a whole sequence and one cached step of it. `masks` names the usual ones; `lowering` makes them what kernels eat.
+`masks.py` has the named masks; `lowering.py` turns a mask into the form that a kernel needs.
 """
 
 from collections.abc import Callable
@@ -13,108 +10,138 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from atento.attention.key_ranges import Reach, Span, common, either, longer, shared
+from atento.attention.key_ranges import (
+    KeyRange,
+    RangeFunction,
+    intersection,
+    union,
+    unmasked_by_both,
+    unmasked_by_either,
+)
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """A predicate `rule(b, h, q, k) -> bool` on index tensors that broadcast to (B, H, T, S).
+    """A predicate on (batch row, head, query position, key position); True means "may attend".
 
-    `form` is the shape a fused kernel may know ("full", "causal", or "any"); `ahead` is how many positions past
-    itself a query may see (None: without limit); `batch` and `heads` are the sizes the rule depends on (1: it
-    does not); `keys` is the number of keys that a mask with data of its own was made for; `by_query` is False where
-    all queries see the same keys, so that one row stands for all. `reach(first, last, keys, row)` names keys outside
-    of which the queries first ... last - 1 see nothing (in batch row `row`; None: in any), so that kernels can leave
-    the others out; None: there may be some anywhere. `clear` names, in the same
-    way, a range of keys that all those queries see (in that batch row; None: in all), where kernels need not mask.
-    `by_row`: the reach differs from batch row to batch row. `pieces` (B,L) are the documents of a mask that is nothing
-    but them, causal or not, as `documents` takes them.
+    Masks combine with `&`, `|` and `~`. With more keys than queries, query i is at key position S - T + i, so one mask
+    serves a whole sequence and a cached step of it.
+
+    Attributes:
+        rule: `rule(b, h, q, k) -> bool` on index tensors that broadcast to (B,H,T,S).
+        name: the mask as text, for messages.
+        form: "full" or "causal" if a fused kernel knows the mask, else "any".
+        max_ahead: how many positions past itself a query may see; None if unlimited.
+        batch: number of batch rows that the rule depends on; 1 if it does not.
+        heads: number of heads that the rule depends on; 1 if it does not.
+        key_len: number of keys that a mask with data of its own was made for.
+        per_query: False if all queries see the same keys, so that one row stands for all.
+        reachable: `reachable(first, last, key_len, row)` gives keys outside of which queries first ... last - 1 of
+            batch row `row` (None: of any row) see nothing, so that kernels skip the others; None if unknown.
+        per_row: True if `reachable` differs between batch rows.
+        unmasked: like `reachable`, a range of keys that all of these queries see, so that kernels skip masking there.
+        document_ids: (B,L), the documents of a mask that is `documents(ids)`, alone or combined with `causal()`.
     """
 
     rule: Rule
     name: str
     form: str = "any"
-    ahead: int | None = None
+    max_ahead: int | None = None
     batch: int = 1
     heads: int = 1
-    keys: int | None = None
-    by_query: bool = True
-    reach: Reach | None = None
-    by_row: bool = False
-    clear: Reach | None = None
-    pieces: Tensor | None = None
+    key_len: int | None = None
+    per_query: bool = True
+    reachable: RangeFunction | None = None
+    per_row: bool = False
+    unmasked: RangeFunction | None = None
+    document_ids: Tensor | None = None
 
     def __and__(self, other: "Mask") -> "Mask":
-        fit(self, other)
+        check_compatible(self, other)
         if self.form == "full":
             return other
         if other.form == "full":
             return self
-        limits = [mask.ahead for mask in (self, other) if mask.ahead is not None]
-        reaches = [mask.reach for mask in (self, other) if mask.reach is not None]
+        limits = [mask.max_ahead for mask in (self, other) if mask.max_ahead is not None]
+        functions = [mask.reachable for mask in (self, other) if mask.reachable is not None]
 
-        def reach(first: int, last: int, keys: int, row: int | None) -> Span:
-            return reduce(common, [one(first, last, keys, row) for one in reaches])
+        def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
+            return reduce(intersection, [function(first, last, key_len, row) for function in functions])
 
-        name = f"{self.name} & {other.name}"
-        both = shared(self.clear, other.clear)
-        joined = _join(
-            self, other, torch.logical_and, name, min(limits) if limits else None, reach if reaches else None, both
+        combined = _combine(
+            self,
+            other,
+            torch.logical_and,
+            f"{self.name} & {other.name}",
+            max_ahead=min(limits) if limits else None,
+            reachable=reachable if functions else None,
+            unmasked=unmasked_by_both(self.unmasked, other.unmasked),
         )
-        pieces = self.pieces if other.form == "causal" else other.pieces if self.form == "causal" else None
-        return joined if pieces is None else replace(joined, pieces=pieces)
+        documents = (
+            self.document_ids if other.form == "causal" else other.document_ids if self.form == "causal" else None
+        )
+        return combined if documents is None else replace(combined, document_ids=documents)
 
     def __or__(self, other: "Mask") -> "Mask":
-        fit(self, other)
-        ahead = None if self.ahead is None or other.ahead is None else max(self.ahead, other.ahead)
-        one, two = self.reach, other.reach
+        check_compatible(self, other)
+        left, right = self.reachable, other.reachable
 
-        def reach(first: int, last: int, keys: int, row: int | None) -> Span:
-            assert one is not None and two is not None
-            return either(one(first, last, keys, row), two(first, last, keys, row))
+        def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
+            assert left is not None and right is not None
+            return union(left(first, last, key_len, row), right(first, last, key_len, row))
 
-        known = None if one is None or two is None else reach
-        return _join(
+        return _combine(
             self,
             other,
             torch.logical_or,
             f"({self.name} | {other.name})",
-            ahead,
-            known,
-            longer(self.clear, other.clear),
+            max_ahead=None
+            if self.max_ahead is None or other.max_ahead is None
+            else max(self.max_ahead, other.max_ahead),
+            reachable=None if left is None or right is None else reachable,
+            unmasked=unmasked_by_either(self.unmasked, other.unmasked),
         )
 
     def __invert__(self) -> "Mask":
         def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
             return ~self.rule(b, h, q, k)
 
-        return Mask(rule, f"~({self.name})", "any", None, self.batch, self.heads, self.keys, self.by_query)
+        return Mask(rule, f"~({self.name})", "any", None, self.batch, self.heads, self.key_len, self.per_query)
 
     def __bool__(self) -> bool:
-        raise TypeError("a mask is neither true nor false: join masks with & and |, turn one round with ~")
+        raise TypeError("a mask has no truth value: combine masks with & and |, and invert one with ~")
 
     @property
     def looks_ahead(self) -> bool:
-        """True if some query may see a later key; a network with such a mask must not cache."""
-        return self.ahead is None or self.ahead > 0
+        """True if some query may see a later key. A network with such a mask must not cache keys and values."""
+        return self.max_ahead is None or self.max_ahead > 0
 
     @property
     def may_cache(self) -> bool:
-        """True if no query sees a later key, so that keys and values once made stay right."""
+        """True if no query sees a later key, so that cached keys and values stay valid."""
         return not self.looks_ahead
 
     def dense(self, query_len: int, key_len: int | None = None, device: torch.device | str | None = None) -> Tensor:
-        """The mask as a boolean matrix (B or 1, H or 1, T, S)."""
+        """The mask as a boolean matrix.
+
+        Args:
+            query_len: number of queries T.
+            key_len: number of keys S; T if not given.
+            device: device of the result.
+
+        Returns:
+            Boolean (B or 1, H or 1, T, S), True = may attend.
+        """
         key_len = query_len if key_len is None else key_len
         queries = torch.arange(key_len - query_len, key_len, device=device)
         return self.tile(queries, torch.arange(key_len, device=device), key_len)
 
     def tile(self, queries: Tensor, keys: Tensor, key_len: int, row: int | None = None) -> Tensor:
         """A part of the dense matrix: (B or 1, H or 1, t, s) for positions `queries` (t,) and `keys` (s,)."""
-        if self.keys is not None and self.keys != key_len:
-            raise ValueError(f"the mask {self.name} was made for {self.keys} keys: got {key_len}")
+        if self.key_len is not None and self.key_len != key_len:
+            raise ValueError(f"the mask {self.name} was made for {self.key_len} keys: got {key_len}")
         device = keys.device
         b = torch.arange(self.batch, device=device) if row is None else torch.tensor([row % self.batch], device=device)
         h = torch.arange(self.heads, device=device).view(1, -1, 1, 1)
@@ -122,22 +149,22 @@ class Mask:
         return allowed.expand(len(b), self.heads, len(queries), len(keys))
 
     def additive(self, query_len: int, key_len: int | None = None) -> Tensor:
-        """The mask in additive form, 0 where a query may attend and -inf where not (the matrix of the notes).
-
-        See docs/notes.md#a7.
-        """
+        """The mask in additive form: 0 where a query may attend, -inf elsewhere (docs/notes.md#a7)."""
         return additive(self.dense(query_len, key_len))
 
     def draw(self, query_len: int, key_len: int | None = None, *, row: int = 0, head: int = 0) -> str:
-        """The matrix as text, a line a query: ■ may attend, · may not."""
+        """The matrix as text, one line for each query: ■ may attend, · may not."""
         allowed = self.dense(query_len, key_len)
         matrix = allowed[min(row, allowed.shape[0] - 1), min(head, allowed.shape[1] - 1)]
-        return "\n".join(" ".join("■" if one else "·" for one in line) for line in matrix.tolist())
+        return "\n".join(" ".join("■" if cell else "·" for cell in line) for line in matrix.tolist())
 
     def blocks(self, query_len: int, key_len: int | None = None, size: int = 64) -> Tensor:
-        """The mask by squares of `size`: boolean (B or 1, H or 1, ⌈T/size⌉, ⌈S/size⌉), True where any pair may attend.
+        """The mask by blocks of `size` x `size` pairs, True if any pair of the block may attend.
 
-        Made strip by strip, so that the whole square is never in memory.
+        It is computed strip by strip, so that the whole matrix is never in memory.
+
+        Returns:
+            Boolean (B or 1, H or 1, ⌈T/size⌉, ⌈S/size⌉).
         """
         key_len = query_len if key_len is None else key_len
         keys, strips = torch.arange(key_len), []
@@ -151,51 +178,57 @@ class Mask:
         return f"Mask({self.name})"
 
 
-def fit(one: Mask, two: Mask) -> None:
-    """Raises TypeError: one is no mask. ValueError: the two were not made for the same rows, heads or keys."""
-    for mask in (one, two):
+def check_compatible(left: Mask, right: Mask) -> None:
+    """Raises TypeError if one is not a Mask, ValueError if they were made for different rows, heads or keys."""
+    for mask in (left, right):
         if not isinstance(mask, Mask):
-            raise TypeError(f"masks are joined to masks: got {type(mask).__name__}; `predicate` makes one of any rule")
+            raise TypeError(
+                f"a mask combines only with a mask: got {type(mask).__name__}; `predicate` makes a mask of any rule"
+            )
     for size in ("batch", "heads"):
-        a, b = getattr(one, size), getattr(two, size)
+        a, b = getattr(left, size), getattr(right, size)
         if a != b and 1 not in (a, b):
-            raise ValueError(f"masks of {size} {a} and {b} cannot be joined: {one.name}, {two.name}")
-    if one.keys is not None and two.keys is not None and one.keys != two.keys:
-        raise ValueError(f"masks made for {one.keys} and {two.keys} keys cannot be joined: {one.name}, {two.name}")
+            raise ValueError(f"masks of {size} {a} and {b} cannot be combined: {left.name}, {right.name}")
+    if left.key_len is not None and right.key_len is not None and left.key_len != right.key_len:
+        raise ValueError(
+            f"masks made for {left.key_len} and {right.key_len} keys cannot be combined: {left.name}, {right.name}"
+        )
 
 
-def _join(
-    one: Mask,
-    two: Mask,
-    how: Callable[[Tensor, Tensor], Tensor],
+def _combine(
+    left: Mask,
+    right: Mask,
+    operator: Callable[[Tensor, Tensor], Tensor],
     name: str,
-    ahead: int | None,
-    reach: Reach | None,
-    clear: Reach | None,
+    *,
+    max_ahead: int | None,
+    reachable: RangeFunction | None,
+    unmasked: RangeFunction | None,
 ) -> Mask:
 
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        b1 = b if one.batch > 1 else torch.zeros_like(b[:1])
-        b2 = b if two.batch > 1 else torch.zeros_like(b[:1])
-        h1 = h if one.heads > 1 else torch.zeros_like(h[:, :1])
-        h2 = h if two.heads > 1 else torch.zeros_like(h[:, :1])
-        return how(one.rule(b1, h1, q, k), two.rule(b2, h2, q, k))
+        # a rule that does not depend on the row or the head gets index 0, so that its result broadcasts
+        left_b = b if left.batch > 1 else torch.zeros_like(b[:1])
+        right_b = b if right.batch > 1 else torch.zeros_like(b[:1])
+        left_h = h if left.heads > 1 else torch.zeros_like(h[:, :1])
+        right_h = h if right.heads > 1 else torch.zeros_like(h[:, :1])
+        return operator(left.rule(left_b, left_h, q, k), right.rule(right_b, right_h, q, k))
 
     return Mask(
         rule,
         name,
         "any",
-        ahead,
-        max(one.batch, two.batch),
-        max(one.heads, two.heads),
-        one.keys if one.keys is not None else two.keys,
-        one.by_query or two.by_query,
-        reach,
-        one.by_row or two.by_row,
-        clear,
+        max_ahead,
+        max(left.batch, right.batch),
+        max(left.heads, right.heads),
+        left.key_len if left.key_len is not None else right.key_len,
+        left.per_query or right.per_query,
+        reachable,
+        left.per_row or right.per_row,
+        unmasked,
     )
 
 
 def additive(allowed: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Boolean to additive form, the one place where it is done: 0 where allowed, -inf where not."""
+    """A boolean mask in additive form: 0 where allowed, -inf elsewhere. Same shape."""
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, float("-inf"))

@@ -1,10 +1,12 @@
-"""Attention in strips of queries, computed again in the backward pass: memory linear in length for anything.
+"""The blocked kernel: attention in strips of queries, recomputed in the backward pass (docs/notes.md#a19).
 
-See docs/notes.md#a19.
+Each strip is the plain equation on some queries, over the keys that its mask can reach and no others. A window, packed
+documents or a block mask therefore cost what they allow. No (T,S) tensor is kept, so memory is linear in length: the
+backward pass computes the weights of each strip again (Rabe & Staats 2021; Dao et al. 2022), with the same dropout,
+which is a function of the position of a pair.
 
-Each strip is the plain equation on a few rows, over the keys that its mask can reach and no others, so a window, packed
-documents or kept squares cost what they allow. Nothing of size (T,S) is kept: the backward pass makes each strip's
-weights anew (Rabe & Staats 2021; Dao et al. 2022), with the same dropout, which is a function of the pair's place.
+A strip is computed in parts, which hold some batch rows and some heads of it, so that the scores of a part fit into
+the processor's cache.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,220 +17,239 @@ import torch
 from torch import Tensor
 
 from atento.attention.algebra import additive
-from atento.attention.distance_bias import Diagonals
 from atento.attention.dropout import fresh, pair_dropout
-from atento.attention.equation import Asked, normalise, widened
-from atento.attention.key_ranges import Span, count
+from atento.attention.equation import AttentionArgs, normalise, widened
+from atento.attention.key_ranges import KeyRange, count
 from atento.attention.lowering import LoweredMask, nothing_allowed, take
-from atento.attention.relative import Relations
+from atento.attention.relative_terms import DistanceBias, RelativeTerms
 
-_STRIP = 1 << 20  # scores computed at once on a processor: some megabytes, which stay in its cache
-_WIDER = 64  # times as many on a GPU, which wants much to do at once
-_ROWS = 128  # queries in a strip: fewer make thin products, which are slow; more see past what their mask allows
+_PART_SCORES = 1 << 20  # scores computed at once on a CPU: a few megabytes, which stay in its cache
+_GPU_FACTOR = 64  # times as many on a GPU, which needs large operations
+_MAX_QUERIES = 512  # queries in a strip
+_MIN_QUERIES = 128  # fewer make thin products, which are slow; more read keys that their mask does not allow
+_TINY = 16  # queries in a strip that exceeds the budget all the same
 
 
 @dataclass(frozen=True)
 class _Call:
-    """What does not change from strip to strip."""
+    """The arguments of a call, the same for all strips."""
 
     mask: LoweredMask
-    relations: Relations | None
+    relative: RelativeTerms | None
     scale: float
     dropout: float
-    key: int
-    lengths: tuple[int, int]
+    key: int  # of the dropout
+    lengths: tuple[int, int]  # T and S
 
     @property
     def learned(self) -> list[Tensor]:
-        """What the relative schemes learn."""
-        return [] if self.relations is None else self.relations.parameters()
+        """The parameters of the relative schemes."""
+        return [] if self.relative is None else self.relative.parameters()
 
     @property
     def budget(self) -> int:
         """How many scores are computed at once."""
-        return _STRIP if self.mask.device.type == "cpu" else _WIDER * _STRIP
+        return _PART_SCORES if self.mask.device.type == "cpu" else _GPU_FACTOR * _PART_SCORES
 
     @property
-    def whole(self) -> bool:
-        """True if something is made for all heads of a strip at once."""
-        return self.relations is not None and self.relations.beside_diagonals is not None
+    def has_strip_terms(self) -> bool:
+        """True if some term is computed for all heads of a strip at once."""
+        return self.relative is not None and self.relative.without_distance_bias is not None
 
     @property
-    def undivided(self) -> bool:
-        """True if something needs the weights of all heads at once."""
-        return self.relations is not None and (self.relations.adds_values or self.relations.sparsifier is not None)
+    def needs_all_heads(self) -> bool:
+        """True if some term needs the weights of all heads at once, so that a strip cannot be divided."""
+        return self.relative is not None and (self.relative.adds_values or self.relative.sparsifier is not None)
 
 
 @dataclass(frozen=True)
 class _Strip:
-    """Queries first ... last - 1 of batch row `row` (None: of all), and the keys they may see."""
+    """Some queries of batch row `row` (None: of all rows), and the keys that they can reach."""
 
     queries: slice
-    keys: Span
+    keys: KeyRange
     row: int | None
 
     def rows(self, x: Tensor) -> Tensor:
-        """The batch row's part of x, whose first size may be 1."""
+        """The batch rows of the strip in x, whose first dimension may be 1."""
         return x if self.row is None or x.shape[0] == 1 else x[self.row : self.row + 1]
 
     def bias(self, x: Tensor) -> Tensor:
-        """The strip's part of a bias (B|1,H|1,T|1,S), all keys."""
+        """The rows and queries of the strip in a bias (B|1,H|1,T|1,S), for all keys."""
         x = self.rows(x)
         return x if x.shape[-2] == 1 else x[..., self.queries, :]
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Some heads of some batch rows of a strip: as much as is computed at once."""
+    """Some heads of some batch rows of a strip, computed at once."""
 
     rows: slice
     heads: slice
 
     def of(self, x: Tensor) -> Tensor:
-        """The part of x (b|1,H|1,...)."""
+        """The view of the part in x (b|1,H|1,...)."""
         x = x if x.shape[0] == 1 else x[self.rows]
         return x if x.shape[1] == 1 else x[:, self.heads]
 
-    def add(self, total: Tensor, more: Tensor) -> None:
-        """Add to the part of `total` (b|1,H|1,...) what it stands for, summed where it stands for several."""
+    def add(self, total: Tensor, gradient: Tensor) -> None:
+        """Add the part's gradient to `total` (b|1,H|1,...), summed over dimensions of size 1."""
         total = self.of(total)
-        total += more.sum_to_size(total.shape)
+        total += gradient.sum_to_size(total.shape)
 
 
-def blocked(q: Tensor, k: Tensor, v: Tensor, asked: Asked) -> Tensor:
-    """The plain equation, strip by strip; q (B,H,T,K), k (B,H,S,K), v (B,H,S,Kv) -> (B,H,T,Kv).
+def blocked(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
+    """The plain equation, strip by strip.
 
-    float16 is computed in float32, as the plain equation does for its scores, and rounded at the end.
+    float16 is computed in float32, as in the plain equation, and rounded at the end.
+
+    Args:
+        q: queries (B,H,T,K).
+        k: keys (B,H,S,K).
+        v: values (B,H,S,Kv).
+        args: the other arguments of `attend`.
+
+    Returns:
+        (B,H,T,Kv).
+
+    Raises:
+        ValueError: `value_bias` is given.
     """
-    if asked.value_bias is not None:
-        raise ValueError("the blocked kernel takes no `value_bias`, which is a square itself; use kernel='plain'")
-    bias = asked.bias
+    if args.value_bias is not None:
+        raise ValueError("the blocked kernel does not support `value_bias`; use kernel='plain'")
+    bias = args.bias
     while bias is not None and bias.dim() < 4:
         bias = bias.unsqueeze(0)
-    key = fresh(asked.random).key() if asked.dropout else 0
-    call = _Call(asked.mask, asked.relations, asked.scale, asked.dropout, key, (q.shape[-2], k.shape[-2]))
+    key = fresh(args.random).key() if args.dropout else 0
+    call = _Call(args.mask, args.relative, args.scale, args.dropout, key, (q.shape[-2], k.shape[-2]))
     wide = (widened(x) for x in (q, k, v))
     out: Tensor = _Blocked.apply(call, *wide, bias, *call.learned)  # type: ignore[no-untyped-call]
     return out.to(v.dtype)
 
 
 def _strips(call: _Call, batch: int, n_heads: int) -> Iterator[_Strip]:
-    """The strips of a call, leaving out those that see nothing."""
+    """The strips of a call, without those whose queries reach no key."""
     query_len = call.lengths[0]
-    for row in range(batch) if call.mask.by_row and batch > 1 else (None,):
-        middle = call.mask.reach(query_len // 2, min(query_len // 2 + 64, query_len), row)
-        together = n_heads * (batch if row is None else 1) if call.whole else call.mask.planes(row)
-        width = max(1, count(middle)) * together
-        wished = min(512, max(_ROWS, count(middle) // 8)) if call.mask.narrows else 512
-        size = max(16, min(wished, call.budget // width))
+    for row in range(batch) if call.mask.per_row and batch > 1 else (None,):
+        # the length of a strip follows from the number of keys that queries in the middle reach
+        middle = call.mask.reachable(query_len // 2, min(query_len // 2 + 64, query_len), row)
+        if call.has_strip_terms:
+            n_matrices = n_heads * (batch if row is None else 1)
+        else:
+            n_matrices = call.mask.n_matrices(row)  # the mask of a strip is made for these at once
+        width = max(1, count(middle)) * n_matrices
+        wanted = min(_MAX_QUERIES, max(_MIN_QUERIES, count(middle) // 8)) if call.mask.limits_keys else _MAX_QUERIES
+        size = max(_TINY, min(wanted, call.budget // width))
         first = 0
         while first < query_len:
             last = min(first + size, query_len)
-            keys = call.mask.reach(first, last, row)
-            while last - first > 16 and together * (last - first) * count(keys) > 4 * call.budget:
-                last = first + max(16, (last - first) // 2)  # these see more than those in the middle do
-                keys = call.mask.reach(first, last, row)
+            keys = call.mask.reachable(first, last, row)
+            # queries that reach many more keys than those in the middle get shorter strips
+            while last - first > _TINY and n_matrices * (last - first) * count(keys) > 4 * call.budget:
+                last = first + max(_TINY, (last - first) // 2)
+                keys = call.mask.reachable(first, last, row)
             if count(keys):
                 yield _Strip(slice(first, last), keys, row)
             first = last
 
 
 def _parts(call: _Call, strip: _Strip, rows: int, n_heads: int) -> Iterator[_Part]:
-    """The strip in parts of about the budget: several batch rows, one, or some heads of one."""
+    """Divides a strip into parts of about the budget: several batch rows, one row, or some heads of one row."""
     pairs = (strip.queries.stop - strip.queries.start) * count(strip.keys)
-    together = rows * n_heads if call.undivided else max(1, call.budget // pairs)
-    if together >= n_heads:
-        size = together // n_heads
+    n_planes = rows * n_heads if call.needs_all_heads else max(1, call.budget // pairs)
+    if n_planes >= n_heads:
+        size = n_planes // n_heads
         yield from (_Part(slice(i, min(i + size, rows)), slice(0, n_heads)) for i in range(0, rows, size))
     else:
         for row in range(rows):
-            for first in range(0, n_heads, together):
-                yield _Part(slice(row, row + 1), slice(first, min(first + together, n_heads)))
+            for first in range(0, n_heads, n_planes):
+                yield _Part(slice(row, row + 1), slice(first, min(first + n_planes, n_heads)))
 
 
-class _Added:
-    """What a strip adds to its scores, made once for all its parts, and the gradient that comes back to it."""
+class _StripTerms:
+    """The terms added to the scores of a strip, computed once for all its parts, and the gradient of those terms."""
 
     def __init__(self, call: _Call, strip: _Strip, queries: Tensor, bias: Tensor | None, learns: bool) -> None:
-        others = None if call.relations is None else call.relations.beside_diagonals
-        self.relations = None if others is None else others.part(strip.queries, strip.keys, strip.row)
+        relative = None if call.relative is None else call.relative.without_distance_bias
+        self.relative = None if relative is None else relative.strip(strip.queries, strip.keys, strip.row)
         self.queries = queries.detach().requires_grad_(learns)
         self.scores = None
-        if self.relations is not None:
+        if self.relative is not None:
             with torch.set_grad_enabled(learns):
-                self.scores = self.relations.scores(self.queries, call.scale)
+                self.scores = self.relative.scores(self.queries, call.scale)
         self.bias = None if bias is None else take(strip.bias(bias), strip.keys, dim=-1)
-        self.hidden = list(_hidden(call, strip))
+        self.mask_bias = list(_mask_bias(call, strip))
+        # with a range of unmasked keys no row is empty, and the mask has other entries than one for all keys
         self.empty = None
-        if len(self.hidden) == 1 and self.hidden[0][0] == slice(None):
-            self.empty = nothing_allowed(self.hidden[0][1] == 0)
+        if len(self.mask_bias) == 1 and self.mask_bias[0][0] == slice(None):
+            self.empty = nothing_allowed(self.mask_bias[0][1] == 0)
         self.gradient = None if self.scores is None or not learns else torch.zeros_like(self.scores)
 
-    def to(self, scores: Tensor, part: _Part) -> Tensor:
-        """Scores of a part, in place."""
-        for added in (self.scores, self.bias):
-            if added is not None:
-                scores += part.of(added.detach())
-        for keys, hidden in self.hidden:
-            scores[..., keys] += part.of(hidden)
+    def add_to(self, scores: Tensor, part: _Part) -> Tensor:
+        """Add the terms to the scores of a part, in place."""
+        for term in (self.scores, self.bias):
+            if term is not None:
+                scores += part.of(term.detach())
+        for keys, mask_bias in self.mask_bias:
+            scores[..., keys] += part.of(mask_bias)
         return scores
 
-    def none_for(self, part: _Part) -> Tensor | None:
-        """The rows of a part that see nothing."""
+    def empty_rows(self, part: _Part) -> Tensor | None:
+        """True for the rows of a part that may attend to nothing; None if there is none."""
         return None if self.empty is None else part.of(self.empty)
 
 
-def _hidden(call: _Call, strip: _Strip) -> Iterator[tuple[slice, Tensor]]:
-    """The additive mask of a strip, only for those of its keys that some query may not see."""
+def _mask_bias(call: _Call, strip: _Strip) -> Iterator[tuple[slice, Tensor]]:
+    """The additive mask of a strip, as (keys of the strip, values), only for keys that some query may not see."""
     if call.mask.mask is None:
         return
-    spans: Sequence[tuple[slice, Span]] = [(slice(None), strip.keys)]
+    ranges: Sequence[tuple[slice, KeyRange]] = [(slice(None), strip.keys)]
     if not isinstance(strip.keys, Tensor):
         first, last = strip.keys
-        low, high = call.mask.clear(strip.queries.start, strip.queries.stop, strip.row)
+        low, high = call.mask.unmasked(strip.queries.start, strip.queries.stop, strip.row)
         low, high = max(low, first), min(high, last)
-        if low < high:
+        if low < high:  # mask only the keys before and after the unmasked range
             ends = [(first, low), (high, last)]
-            spans = [(slice(one - first, two - first), (one, two)) for one, two in ends if one < two]
-    for where, keys in spans:
+            ranges = [(slice(start - first, stop - first), (start, stop)) for start, stop in ends if start < stop]
+    for where, keys in ranges:
         allowed = call.mask.strip(strip.queries, keys, strip.row)
         assert allowed is not None
         yield where, additive(allowed)
 
 
 def _scores(queries: Tensor, keys: Tensor) -> Tensor:
-    """q kᵀ, at least in float32, where the softmax is exact."""
-    scores = _product(queries, keys, turned="two")
+    """q kᵀ, at least in float32, in which the softmax is exact."""
+    scores = _matmul(queries, keys, transpose="right")
     return scores.float() if scores.dtype == torch.bfloat16 else scores
 
 
-def _product(one: Tensor, two: Tensor, turned: str = "") -> Tensor:
-    """one (b,h,n,m) times two (b,h,m,l), the one that `turned` names given as (b,h,m,n) or (b,h,l,m).
+def _matmul(left: Tensor, right: Tensor, transpose: str = "") -> Tensor:
+    """left (b,h,n,m) times right (b,h,m,l); `transpose` names the one that is given transposed, "left" or "right".
 
-    In three dimensions and turned last: on a CPU 16-bit products of a single head take a slow path otherwise.
+    It runs in three dimensions and transposes last: on a CPU, 16-bit products of a single head are slow otherwise.
     """
-    left, right = one.flatten(0, 1), two.flatten(0, 1)
-    left, right = left.mT if turned == "one" else left, right.mT if turned == "two" else right
-    return torch.bmm(left, right).view(*one.shape[:2], left.shape[-2], right.shape[-1])
+    a, b = left.flatten(0, 1), right.flatten(0, 1)
+    a, b = a.mT if transpose == "left" else a, b.mT if transpose == "right" else b
+    return torch.bmm(a, b).view(*left.shape[:2], a.shape[-2], b.shape[-1])
 
 
-def _add(total: Tensor, keys: Span, part: Tensor, dim: int) -> None:
-    """Add to those keys of a gradient."""
-    part = part.to(total.dtype)
+def _add_at(total: Tensor, keys: KeyRange, gradient: Tensor, dim: int) -> None:
+    """Add a gradient to these keys of `total`."""
+    gradient = gradient.to(total.dtype)
     if isinstance(keys, Tensor):
-        total.index_add_(dim, keys.to(part.device), part)
+        total.index_add_(dim, keys.to(gradient.device), gradient)
     else:
-        total.narrow(dim, keys[0], keys[1] - keys[0]).add_(part)
+        total.narrow(dim, keys[0], keys[1] - keys[0]).add_(gradient)
 
 
-def _kept(call: _Call, strip: _Strip, part: _Part, weights: Tensor, n_heads: int) -> Tensor:
-    """The dropout of a part, as the plain equation has it for those pairs."""
+def _dropout_mask(call: _Call, strip: _Strip, part: _Part, weights: Tensor, n_heads: int) -> Tensor:
+    """The dropout of a part, equal to that of the plain equation for the same pairs."""
     row, heads = (strip.row or 0) + part.rows.start, (part.heads.start, n_heads)
     return pair_dropout(weights, call.dropout, call.key, strip.queries, strip.keys, row, call.lengths, heads)
 
 
 class _Blocked(torch.autograd.Function):
-    """Forward strip by strip; backward strip by strip, weights made anew."""
+    """Forward strip by strip; backward strip by strip, with the weights computed again."""
 
     @staticmethod
     def forward(
@@ -239,22 +260,22 @@ class _Blocked(torch.autograd.Function):
         batch, n_heads = q.shape[:2]
         out = q.new_zeros(*q.shape[:-1], v.shape[-1])
         q, k, v = (q * call.scale).contiguous(), k.contiguous(), v.contiguous()
-        diagonals = Diagonals(call.relations, call.scale, call.lengths, learns=False)
+        distance_bias = DistanceBias(call.relative, call.scale, call.lengths, learns=False)
         for strip in _strips(call, batch, n_heads):
             queries = strip.rows(q)[..., strip.queries, :]
             keys, values = (take(strip.rows(x), strip.keys, dim=-2) for x in (k, v))
-            added = _Added(call, strip, queries, bias, False)
+            terms = _StripTerms(call, strip, queries, bias, False)
             for part in _parts(call, strip, len(queries), n_heads):
-                scores = added.to(_scores(part.of(queries), part.of(keys)), part)
-                diagonals.add(scores, strip.queries, strip.keys, part.heads)
-                weights = _normalised(scores, added, part)
+                scores = terms.add_to(_scores(part.of(queries), part.of(keys)), part)
+                distance_bias.add_to(scores, strip.queries, strip.keys, part.heads)
+                weights = _normalised(scores, terms, part)
                 if call.dropout:
-                    weights *= _kept(call, strip, part, weights, n_heads)
-                used = weights.to(v.dtype)
-                read = _product(used, part.of(values))
-                extra = None if added.relations is None else added.relations.values(used)
-                read = read if extra is None else read + extra
-                part.of(strip.rows(out))[..., strip.queries, :] = read
+                    weights *= _dropout_mask(call, strip, part, weights, n_heads)
+                narrow = weights.to(v.dtype)
+                context = _matmul(narrow, part.of(values))
+                added = None if terms.relative is None else terms.relative.values(narrow)
+                context = context if added is None else context + added
+                part.of(strip.rows(out))[..., strip.queries, :] = context
         return out
 
     @staticmethod
@@ -263,113 +284,116 @@ class _Blocked(torch.autograd.Function):
         call: _Call = ctx.call
         q, k, v, bias = ctx.saved_tensors
         batch, n_heads = q.shape[:2]
-        sums = _Sums(call, q, k, v, bias if ctx.needs_input_grad[4] else None)
-        diagonals = Diagonals(call.relations, call.scale, call.lengths, learns=True)
+        grads = _Gradients(call, q, k, v, bias if ctx.needs_input_grad[4] else None)
+        distance_bias = DistanceBias(call.relative, call.scale, call.lengths, learns=True)
         q, k, v, grad = (q * call.scale).contiguous(), k.contiguous(), v.contiguous(), grad.contiguous()
         for strip in _strips(call, batch, n_heads):
             queries, upstream = (strip.rows(x)[..., strip.queries, :] for x in (q, grad))
             keys, values = (take(strip.rows(x), strip.keys, dim=-2) for x in (k, v))
-            added = _Added(call, strip, queries, bias, call.relations is not None)
+            terms = _StripTerms(call, strip, queries, bias, call.relative is not None)
             for part in _parts(call, strip, len(queries), n_heads):
-                own, other, gone = part.of(queries), part.of(keys), part.of(upstream)
-                scores = added.to(_scores(own, other), part)
-                diagonals.add(scores, strip.queries, strip.keys, part.heads)
-                weights = _normalised(scores, added, part)
-                kept = _kept(call, strip, part, weights, n_heads) if call.dropout else None
-                used = (weights if kept is None else weights * kept).to(v.dtype)
-                dused = _product(gone, part.of(values), turned="two").to(weights.dtype)
-                if added.relations is not None and added.relations.adds_values:
-                    dused += sums.through_values(added.relations, used, gone)
-                dweights = dused if kept is None else dused.mul_(kept)
-                dscores = sums.through_weights(added, scores, weights, dweights)
-                if added.gradient is not None:
-                    part.add(added.gradient, dscores)
-                diagonals.take(dscores, strip.queries, strip.keys, part.heads)
-                sums.bias(strip, part, dscores)
+                # the forward pass of the part, again
+                part_q, part_k, dout = part.of(queries), part.of(keys), part.of(upstream)
+                scores = terms.add_to(_scores(part_q, part_k), part)
+                distance_bias.add_to(scores, strip.queries, strip.keys, part.heads)
+                weights = _normalised(scores, terms, part)
+                dropout = _dropout_mask(call, strip, part, weights, n_heads) if call.dropout else None
+                dropped = (weights if dropout is None else weights * dropout).to(v.dtype)
+                # from the output to the weights, to the scores, to what made them
+                ddropped = _matmul(dout, part.of(values), transpose="right").to(weights.dtype)
+                if terms.relative is not None and terms.relative.adds_values:
+                    ddropped += grads.through_values(terms.relative, dropped, dout)
+                dweights = ddropped if dropout is None else ddropped.mul_(dropout)
+                dscores = grads.through_weights(terms, scores, weights, dweights)
+                if terms.gradient is not None:
+                    part.add(terms.gradient, dscores)
+                distance_bias.accumulate_gradient(dscores, strip.queries, strip.keys, part.heads)
+                grads.add_bias(strip, part, dscores)
                 narrow = dscores.to(q.dtype)
-                part.of(strip.rows(sums.q))[..., strip.queries, :] = _product(narrow, other)
-                _add(part.of(strip.rows(sums.k)), strip.keys, _product(narrow, own, turned="one"), -2)
-                _add(part.of(strip.rows(sums.v)), strip.keys, _product(used, gone, turned="one"), -2)
-            sums.through_scores(strip, added)
-        sums.through_diagonals(diagonals)
-        return None, *sums.all(ctx.saved_tensors)
+                part.of(strip.rows(grads.q))[..., strip.queries, :] = _matmul(narrow, part_k)
+                _add_at(part.of(strip.rows(grads.k)), strip.keys, _matmul(narrow, part_q, transpose="left"), -2)
+                _add_at(part.of(strip.rows(grads.v)), strip.keys, _matmul(dropped, dout, transpose="left"), -2)
+            grads.through_scores(strip, terms)
+        grads.through_distance_bias(distance_bias)
+        return None, *grads.results(ctx.saved_tensors)
 
 
-def _normalised(scores: Tensor, added: _Added, part: _Part) -> Tensor:
-    """Weights of scores (b,h,t,s)."""
-    if added.relations is not None and added.relations.sparsifier is not None:
-        return added.relations.sparsifier.weigh(scores, added.relations.places)
-    return normalise(scores, added.none_for(part))
+def _normalised(scores: Tensor, terms: _StripTerms, part: _Part) -> Tensor:
+    """The weights of scores (b,h,t,s), by softmax or by the sparsifier."""
+    if terms.relative is not None and terms.relative.sparsifier is not None:
+        return terms.relative.sparsifier.weigh(scores, terms.relative.positions)
+    return normalise(scores, terms.empty_rows(part))
 
 
-class _Sums:
-    """The gradients as they add up from strip to strip; many strips in sixteen bits would lose what they add."""
+class _Gradients:
+    """The gradients, summed from strip to strip in at least float32: sums of many strips lose digits in 16 bits."""
 
     def __init__(self, call: _Call, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> None:
         self.scale, self.parameters = call.scale, call.learned
-        self.q = torch.zeros_like(q, memory_format=torch.contiguous_format)
-        self.k, self.v = _sum_like(k), _sum_like(v)
-        self.of_bias = None if bias is None else _sum_like(bias)
-        self.learned = [_sum_like(parameter) for parameter in self.parameters]
+        self.q = torch.zeros_like(q, memory_format=torch.contiguous_format)  # each query is in one strip alone
+        self.k, self.v = _wide_zeros(k), _wide_zeros(v)
+        self.bias = None if bias is None else _wide_zeros(bias)
+        self.learned = [_wide_zeros(parameter) for parameter in self.parameters]
 
-    def _learn(self, found: Sequence[Tensor | None]) -> None:
-        for total, more in zip(self.learned, found, strict=True):
-            if more is not None:
-                total += more
+    def _add_learned(self, gradients: Sequence[Tensor | None]) -> None:
+        for total, gradient in zip(self.learned, gradients, strict=True):
+            if gradient is not None:
+                total += gradient
 
-    def through_values(self, relations: Relations, used: Tensor, upstream: Tensor) -> Tensor:
-        """The gradient of the weights by what relative schemes add to values."""
+    def through_values(self, relative: RelativeTerms, weights: Tensor, dout: Tensor) -> Tensor:
+        """The gradient of the weights through the terms that relative schemes add to the output, by autograd."""
         with torch.enable_grad():
-            used = used.detach().requires_grad_()
-            extra = relations.values(used)
-        assert extra is not None
-        first, *more = torch.autograd.grad(extra, [used, *self.parameters], upstream, allow_unused=True)
-        self._learn(more)
+            weights = weights.detach().requires_grad_()
+            added = relative.values(weights)
+        assert added is not None
+        first, *learned = torch.autograd.grad(added, [weights, *self.parameters], dout, allow_unused=True)
+        self._add_learned(learned)
         return first
 
-    def through_weights(self, added: _Added, scores: Tensor, weights: Tensor, dweights: Tensor) -> Tensor:
-        """The gradient of the scores: p (dp - Σ p dp) of a softmax, else by autograd."""
-        if added.relations is None or added.relations.sparsifier is None:
+    def through_weights(self, terms: _StripTerms, scores: Tensor, weights: Tensor, dweights: Tensor) -> Tensor:
+        """The gradient of the scores: p (dp - Σ p dp) for softmax, else by autograd through the sparsifier."""
+        if terms.relative is None or terms.relative.sparsifier is None:
             return dweights.sub_((dweights * weights).sum(dim=-1, keepdim=True)).mul_(weights)
         with torch.enable_grad():
             scores = scores.detach().requires_grad_()
-            weights = added.relations.sparsifier.weigh(scores, added.relations.places)
-        first, *more = torch.autograd.grad(weights, [scores, *self.parameters], dweights, allow_unused=True)
-        self._learn(more)
+            weights = terms.relative.sparsifier.weigh(scores, terms.relative.positions)
+        first, *learned = torch.autograd.grad(weights, [scores, *self.parameters], dweights, allow_unused=True)
+        self._add_learned(learned)
         return first
 
-    def bias(self, strip: _Strip, part: _Part, dscores: Tensor) -> None:
+    def add_bias(self, strip: _Strip, part: _Part, dscores: Tensor) -> None:
         """Add to the gradient of the bias."""
-        if self.of_bias is not None:
-            total = part.of(strip.bias(self.of_bias))
+        if self.bias is not None:
+            total = part.of(strip.bias(self.bias))
             size = (*total.shape[:-1], dscores.shape[-1])
-            _add(total, strip.keys, dscores.sum_to_size(size), -1)
+            _add_at(total, strip.keys, dscores.sum_to_size(size), -1)
 
-    def through_scores(self, strip: _Strip, added: _Added) -> None:
-        """On to what the relative schemes learn, and to the queries they looked at."""
-        own = strip.rows(self.q)[..., strip.queries, :]
-        if added.gradient is not None and added.scores is not None and added.scores.requires_grad:
-            into = [added.queries, *self.parameters]
-            first, *more = torch.autograd.grad(added.scores, into, added.gradient, allow_unused=True)
-            self._learn(more)
+    def through_scores(self, strip: _Strip, terms: _StripTerms) -> None:
+        """Finish the strip: the gradient of the relative schemes and of the queries that they read, then the scale."""
+        dq = strip.rows(self.q)[..., strip.queries, :]
+        if terms.gradient is not None and terms.scores is not None and terms.scores.requires_grad:
+            inputs = [terms.queries, *self.parameters]
+            first, *learned = torch.autograd.grad(terms.scores, inputs, terms.gradient, allow_unused=True)
+            self._add_learned(learned)
             if first is not None:
-                own += first
-        own *= self.scale
+                dq += first
+        dq *= self.scale
 
-    def through_diagonals(self, diagonals: Diagonals) -> None:
-        """On to what the schemes of distances learn."""
-        if diagonals.found is not None and diagonals.found.requires_grad:
-            found = torch.autograd.grad(diagonals.found, self.parameters, diagonals.gradient, allow_unused=True)
-            self._learn(found)
+    def through_distance_bias(self, distance_bias: DistanceBias) -> None:
+        """The gradient of the schemes that depend on the distance alone."""
+        if distance_bias.table is not None and distance_bias.table.requires_grad:
+            self._add_learned(
+                torch.autograd.grad(distance_bias.table, self.parameters, distance_bias.gradient, allow_unused=True)
+            )
 
-    def all(self, given: Sequence[Tensor | None]) -> Iterator[Tensor | None]:
-        """Of queries, keys, values, bias and what is learned, each as exact as what it belongs to."""
-        sums = (self.q, self.k, self.v, self.of_bias, *self.learned)
-        for total, x in zip(sums, (*given, *self.parameters), strict=True):
+    def results(self, inputs: Sequence[Tensor | None]) -> Iterator[Tensor | None]:
+        """The gradients of q, k, v, the bias and the parameters, each in the dtype of its input."""
+        sums = (self.q, self.k, self.v, self.bias, *self.learned)
+        for total, x in zip(sums, (*inputs, *self.parameters), strict=True):
             yield None if total is None or x is None else total.to(x.dtype)
 
 
-def _sum_like(x: Tensor) -> Tensor:
-    """Zeros in at least float32, contiguous."""
+def _wide_zeros(x: Tensor) -> Tensor:
+    """Zeros of the shape of x in at least float32, contiguous."""
     dtype = torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else x.dtype
     return torch.zeros(x.shape, dtype=dtype, device=x.device)

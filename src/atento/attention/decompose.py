@@ -1,7 +1,4 @@
-"""A score taken apart: how much is content, how much position, scheme by scheme, over tokens or words.
-
-See docs/notes.md#b13.
-"""
+"""Decompose attention scores into content and position terms, by token or by word (docs/notes.md#b13)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atento.attention.multihead import MultiHeadAttention, Order
+from atento.attention.multihead import MultiHeadAttention, PositionTerms
 
 
 @torch.no_grad()
@@ -17,83 +14,85 @@ def decompose(
     attention: MultiHeadAttention,
     x: Tensor,
     *,
-    order: Order | None = None,
+    position_terms: PositionTerms | None = None,
     added: Tensor | None = None,
     norm: nn.Module | None = None,
 ) -> dict[str, Tensor]:
-    """The scores of a self-attention, before mask and softmax, as named parts of shape (B,H,L,L) that sum to them.
+    """Decompose the scores of a self-attention, before mask and softmax, into named terms that sum to them.
 
     Args:
-        x: (B,L,D), the stream that the layer reads.
-        order: what position schemes tell this layer.
-        added: (B|1,L,D), the part of `x` that position schemes added to it. Known before the first layer; later
-            layers have mixed it with the rest, and without it all of x counts as content.
-        norm: the norm that stands before the attention, if one does (`LayerNorm`, or an RMS norm, which takes no mean
-            away): with the deviation it found taken as given, it is linear, so what it makes of each part is exact.
+        attention: the attention layer.
+        x: (B,L,D), the input of the layer.
+        position_terms: what position schemes contribute to this layer.
+        added: (B|1,L,D), the part of `x` that position schemes added to it. It is known before the first layer only;
+            without it all of `x` counts as content.
+        norm: the norm before the attention, if there is one (`LayerNorm` or an RMS norm). With its deviation held
+            constant it is linear, so that the terms are exact.
 
     Returns:
-        "content", or with `added` "content-content", "content-position", "position-content" and
-        "position-position" (query first); "rotary" where queries and keys are turned; and one entry a relative
-        scheme, by the name of its class.
+        Terms of shape (B,H,L,L): "content", or with `added` "content-content", "content-position",
+        "position-content" and "position-position" (query first); "rotary" if queries and keys are rotated; and one
+        for each relative scheme, under the name of its class.
     """
     scale = attention.d_head**-0.5 if attention.scale is None else attention.scale
     shared = attention.n_heads // attention.n_kv_heads
     sides = {"content": x} if added is None else {"content": x - added, "position": added.expand_as(x)}
     projected: dict[str, tuple[Tensor, Tensor]] = {}
     for name, part in sides.items():
-        constant = name == "content"  # biases, of the norm and the projection, count as content
-        read = part if norm is None else _normed(norm, part, x, constant)
-        q, k = _queries_and_keys(attention, read, constant)
+        constant = name == "content"  # the biases of the norm and the projection count as content
+        normed = part if norm is None else _normed(norm, part, x, constant)
+        q, k = _queries_and_keys(attention, normed, constant)
         projected[name] = q * scale, k.repeat_interleave(shared, dim=1)
     if len(sides) == 1:
         q, k = projected["content"]
         parts = {"content": q @ k.transpose(-2, -1)}
     else:
-        pairs = [(one, other) for one in projected for other in projected]
-        parts = {f"{one}-{other}": projected[one][0] @ projected[other][1].transpose(-2, -1) for one, other in pairs}
-    if order is None:
+        pairs = [(query, key) for query in projected for key in projected]
+        parts = {f"{query}-{key}": projected[query][0] @ projected[key][1].transpose(-2, -1) for query, key in pairs}
+    if position_terms is None:
         return parts
     q, k = (torch.stack(both).sum(dim=0) for both in zip(*projected.values()))
-    if order.turns:
-        turned_q, turned_k = q, k
-        for turn in order.turns:
-            turned_q, turned_k = turn(turned_q), turn(turned_k)
-        parts["rotary"] = turned_q @ turned_k.transpose(-2, -1) - q @ k.transpose(-2, -1)
-        q = turned_q
-    if order.relations is not None:
+    if position_terms.rotations:
+        rotated_q, rotated_k = q, k
+        for rotation in position_terms.rotations:
+            rotated_q, rotated_k = rotation(rotated_q), rotation(rotated_k)
+        parts["rotary"] = rotated_q @ rotated_k.transpose(-2, -1) - q @ k.transpose(-2, -1)
+        q = rotated_q
+    if position_terms.relative is not None:
         shape = (*q.shape[:-1], k.shape[-2])
-        for scheme in order.relations.schemes:
-            name, found = type(scheme).__name__, scheme.scores(q, order.relations.places, scale).expand(shape)
-            parts[name] = parts[name] + found if name in parts else found
+        for scheme in position_terms.relative.schemes:
+            name = type(scheme).__name__
+            term = scheme.scores(q, position_terms.relative.positions, scale).expand(shape)
+            parts[name] = parts[name] + term if name in parts else term
     return parts
 
 
 def parts_by_word(
     parts: Mapping[str, Tensor], rows: Sequence[int | None], columns: Sequence[int | None] | None = None
 ) -> dict[str, Tensor]:
-    """The parts of the scores summed over words: what one word's tokens say to another's, part by part.
+    """Sum the terms of the scores over the tokens of words.
 
-    A sum over pairs of tokens is linear, so the parts of a pair of words sum to the sum of its scores. Words of many
-    pieces have large sums; divide by the number of pairs of tokens for a mean.
+    The terms of a pair of words sum to the sum of its scores. Words of many tokens have large sums; divide by the
+    number of token pairs for a mean.
 
     Args:
-        parts: as `decompose` or `score_parts` gives them, (B,H,T,S) each.
-        rows: the word of each query's token, numbered from 0 as `Encoded.word_ids` are; None for a token of no word,
-            such as a special one, which is left out.
-        columns: the same of the keys; None: as `rows`.
+        parts: from `decompose` or `score_parts`, (B,H,T,S) each.
+        rows: the word of each query's token, numbered from 0 as in `Encoded.word_ids`; None for a token outside words,
+            such as a special token, which is left out.
+        columns: the same for the keys; `rows` if not given.
 
     Returns:
-        The same names; (B,H,W,W') each, W the words of the queries and W' of the keys.
+        The same names; (B,H,W,W') each, for W words of the queries and W' words of the keys.
 
     Raises:
-        ValueError: not one word a token, or a negative one.
+        ValueError: the number of words is not the number of tokens, or a word is negative.
     """
     columns = rows if columns is None else columns
     summed = {}
     for name, part in parts.items():
         if (len(rows), len(columns)) != tuple(part.shape[-2:]):
             raise ValueError(
-                f"each token must have a word, or None: got {len(rows)} and {len(columns)} for the scores "
+                f"each token must have a word or None: got {len(rows)} and {len(columns)} for scores of shape "
                 f"{tuple(part.shape)}"
             )
         summed[name] = _membership(rows, part) @ part @ _membership(columns, part).t()
@@ -101,10 +100,10 @@ def parts_by_word(
 
 
 def _membership(words: Sequence[int | None], like: Tensor) -> Tensor:
-    """Which tokens each word has: (W,L) of zeros and ones, in the type of `like`."""
+    """The tokens of each word as a matrix (W,L) of zeros and ones, in the dtype of `like`."""
     known = [word for word in words if word is not None]
     if known and min(known) < 0:
-        raise ValueError(f"words are numbered from 0, None is no word: got {min(known)}")
+        raise ValueError(f"words must be numbered from 0, or None: got {min(known)}")
     out = like.new_zeros(max(known, default=-1) + 1, len(words))
     for token, word in enumerate(words):
         if word is not None:
@@ -113,7 +112,7 @@ def _membership(words: Sequence[int | None], like: Tensor) -> Tensor:
 
 
 def _normed(norm: Any, part: Tensor, whole: Tensor, constant: bool) -> Tensor:
-    """What the norm of `whole` makes of a part of it."""
+    """The contribution of `part` to the norm of `whole`."""
     if isinstance(norm, nn.LayerNorm):
         part, deviation = part - part.mean(dim=-1, keepdim=True), whole.var(dim=-1, unbiased=False, keepdim=True)
     else:

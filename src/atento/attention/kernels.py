@@ -1,7 +1,8 @@
-"""Scaled dot-product attention: the plain equation, PyTorch's fused kernels, and the one place that chooses."""
+"""Scaled dot-product attention: `attend`, `attention_weights`, the kernels, and the choice between them."""
 
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -9,15 +10,26 @@ from torch import Tensor
 
 from atento.attention.algebra import Mask, additive
 from atento.attention.blocked import blocked
+from atento.attention.cuda_kernels import flex, varlen
 from atento.attention.dropout import Randomness, fresh, pair_dropout
-from atento.attention.equation import Asked, weigh
-from atento.attention.flex import flex
+from atento.attention.equation import AttentionArgs, weigh
 from atento.attention.lowering import LoweredMask, lower, nothing_allowed
-from atento.attention.relative import Relations
-from atento.attention.varlen import varlen
+from atento.attention.relative_terms import RelativeTerms
 from atento.errors import nearest
 
 AnyMask = Mask | Tensor | LoweredMask | None
+
+
+class BlockRouting(Protocol):
+    """Chooses the blocks of keys that each block of queries attends to (see `block_router.BlockRouter`)."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, mask: AnyMask = None, scale: float | None = None) -> Tensor:
+        """Attention over the chosen blocks: q (B,H,T,K), k (B,H,S,K), v (B,H,S,Kv) -> (B,H,T,Kv)."""
+        ...
+
+    def allowed(self, q: Tensor, k: Tensor, mask: AnyMask = None) -> Tensor:
+        """The pairs that are both chosen and allowed by `mask`, boolean (B,H,T,S)."""
+        ...
 
 
 def attention_weights(
@@ -28,24 +40,34 @@ def attention_weights(
     bias: Tensor | None = None,
     scale: float | None = None,
     rows: Tensor | slice | None = None,
-    relations: Relations | None = None,
+    relative: RelativeTerms | None = None,
 ) -> Tensor:
-    """The weights alone: softmax(q kᵀ · scale + bias) over the keys that may be attended to (docs/notes.md#a3).
+    """Attention weights: softmax(q kᵀ · scale + bias) over the allowed keys (docs/notes.md#a3).
 
-    q (B,H,T,K), k (B,Hkv,S,K) -> (B,H,T,S) in float32 (float64 if q is); `rows` keeps only those queries, and nothing
-    is computed for the others. `scale` is 1/√K unless given (`scale=1` is the plain dot product); `relations` are
-    relative position schemes. Rows sum to 1; a row that may attend to nothing is 0.
+    Args:
+        q: queries (B,H,T,K).
+        k: keys (B,Hkv,S,K); Hkv divides H.
+        mask: a Mask, or a boolean tensor that broadcasts to (B,H,T,S), True = may attend.
+        bias: (B|1,H|1,T|1,S), added to the scores after scaling.
+        scale: 1/√K if not given; 1 gives the plain dot product.
+        rows: the queries to compute weights for, as a slice or a tensor of indices; all if not given.
+        relative: relative position schemes, which add to the scores.
 
-    Raises TypeError, ValueError: queries and keys that do not go together, or a mask that does not fit them.
+    Returns:
+        (B,H,T,S) in float32 (float64 if q is). Each row sums to 1; a row that may attend to nothing is 0.
+
+    Raises:
+        TypeError: an argument has the wrong type, or the mask is not boolean.
+        ValueError: the shapes do not fit each other.
     """
-    _fit(q, k, k)
+    _check_shapes(q, k, k)
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
-    _fit_mask(lowered, q, k)
+    _check_mask(lowered, q, k)
     k = by_head(k, q.shape[1])
     if rows is not None and not isinstance(rows, Tensor | slice):
-        raise TypeError(f"`rows` is a slice or a tensor of query numbers: got {type(rows).__name__}")
+        raise TypeError(f"`rows` must be a slice or a tensor of query indices: got {type(rows).__name__}")
     if rows is None:
-        return weigh(q, k, lowered.bias, lowered.empty, bias, relations, scale)
+        return weigh(q, k, lowered.bias, lowered.empty, bias, relative, scale)
     allowed = lowered.strip(rows)
     return weigh(
         q[..., rows, :],
@@ -53,74 +75,74 @@ def attention_weights(
         None if allowed is None else additive(allowed),
         None if allowed is None else nothing_allowed(allowed),
         bias if bias is None or bias.shape[-2] == 1 else bias[..., rows, :],
-        None if relations is None else relations.part(rows),
+        None if relative is None else relative.strip(rows),
         scale,
     )
 
 
 def by_head(x: Tensor, n_heads: int) -> Tensor:
-    """Keys or values repeated so that each query head has its own: (B,Hkv,S,K) -> (B,H,S,K)."""
+    """Repeat grouped keys or values for each query head: (B,Hkv,S,K) -> (B,H,S,K)."""
     return x if x.shape[1] == n_heads else x.repeat_interleave(n_heads // x.shape[1], dim=1)
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor, asked: Asked) -> Tensor:
-    """The equation as it is written: softmax(Q Kᵀ / √d_k) V (Vaswani et al. 2017, eq. 1)."""
-    mask, relations, value_bias = asked.mask, asked.relations, asked.value_bias
-    weights = weigh(q, k, mask.bias, mask.empty, asked.bias, relations, asked.scale)
-    if asked.dropout:
-        weights = weights * pair_dropout(weights, asked.dropout, fresh(asked.random).key())
+def plain(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
+    """The equation as written: softmax(Q Kᵀ / √d_k) V (Vaswani et al. 2017, eq. 1)."""
+    mask, relative, value_bias = args.mask, args.relative, args.value_bias
+    weights = weigh(q, k, mask.bias, mask.empty, args.bias, relative, args.scale)
+    if args.dropout:
+        weights = weights * pair_dropout(weights, args.dropout, fresh(args.random).key())
     weights = weights.to(v.dtype)
     out = weights @ v  # (B,H,T,Kv)
     if value_bias is not None:
         pattern = "bhts,tsk->bhtk" if value_bias.dim() == 3 else "bhts,bhtsk->bhtk"
         out = out + torch.einsum(pattern, weights, value_bias.to(v.dtype))
-    added = None if relations is None else relations.values(weights)
+    added = None if relative is None else relative.values(weights)
     return out if added is None else out + added
 
 
-def fused(q: Tensor, k: Tensor, v: Tensor, asked: Asked) -> Tensor:
-    """PyTorch's fused attention: the same result without keeping the (T,S) weights."""
-    if asked.value_bias is not None or asked.dropout or not asked.only_biases:
+def fused(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
+    """PyTorch's fused attention: the same result, without the (T,S) weights in memory."""
+    if args.value_bias is not None or args.dropout or not args.only_biases:
         raise ValueError("the fused kernel neither adds to values nor drops weights; use kernel='plain' or 'blocked'")
-    mask, joined = asked.mask, asked.added(q)
-    is_causal = mask.is_causal and joined is None
+    mask, bias = args.mask, args.score_bias(q)
+    is_causal = mask.is_causal and bias is None
     if not is_causal and mask.bias is not None:
-        joined = mask.bias if joined is None else joined + mask.bias.to(joined.dtype)
+        bias = mask.bias if bias is None else bias + mask.bias.to(bias.dtype)
     empty = None if is_causal else mask.empty
-    if joined is not None and empty is not None:
-        joined = joined.masked_fill(empty, 0.0)  # keep NaN out of the gradients too
-    attn_mask = None if joined is None else joined.to(q.dtype)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal, scale=asked.scale)
+    if bias is not None and empty is not None:
+        bias = bias.masked_fill(empty, 0.0)  # a row of -inf would give NaN, also in the gradients
+    attn_mask = None if bias is None else bias.to(q.dtype)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal, scale=args.scale)
     return out if empty is None else out.masked_fill(empty, 0.0)
 
 
-Kernel = Callable[[Tensor, Tensor, Tensor, Asked], Tensor]
+Kernel = Callable[[Tensor, Tensor, Tensor, AttentionArgs], Tensor]
 KERNELS: dict[str, Kernel] = {"plain": plain, "fused": fused, "blocked": blocked, "flex": flex, "varlen": varlen}
-_SHORT = 64 * 64  # scores a head, up to which a fused kernel costs more in set-up than it saves
-_LONG = 512 * 512  # scores a head, above which leaving out what a mask forbids saves more than strips cost
-_FEW = 1 << 21  # scores of all heads, up to which a processor is quickest without strips; twice that in 16 bits
+_SHORT = 64 * 64  # pairs (T·S): up to here the set-up of a fused kernel costs more than it saves
+_LONG = 512 * 512  # pairs (T·S): above this, skipping masked keys saves more than the strips cost
+_FEW = 1 << 21  # scores of all heads (B·H·T·S): up to here a CPU is fastest without strips; twice as many in 16 bits
 
 
-def choose(q: Tensor, k: Tensor, asked: Asked) -> str:
-    """The kernel for a call, by what it needs: the only place where this is decided."""
-    mask, relations, bias = asked.mask, asked.relations, asked.bias
+def choose(q: Tensor, k: Tensor, args: AttentionArgs) -> str:
+    """The name of the kernel for a call. All callers choose here, by size, device, mask and position terms."""
+    mask, relative, bias = args.mask, args.relative, args.bias
     pairs, on_cpu = q.shape[-2] * k.shape[-2], q.device.type == "cpu"
-    sixteen = on_cpu and q.dtype in (torch.bfloat16, torch.float16)
-    few = q.shape[0] * q.shape[1] * pairs <= (2 * _FEW if sixteen else _FEW) if on_cpu else pairs <= _LONG
-    if asked.value_bias is not None:
+    half = on_cpu and q.dtype in (torch.bfloat16, torch.float16)
+    few = q.shape[0] * q.shape[1] * pairs <= (2 * _FEW if half else _FEW) if on_cpu else pairs <= _LONG
+    if args.value_bias is not None:
+        return "plain"  # no other kernel supports it
+    learned = (bias is not None and bias.requires_grad) or (relative is not None and bool(relative.parameters()))
+    if args.dropout or learned or not args.only_biases:
+        return "plain" if few else "blocked"  # fused kernels lack this dropout and the terms on values
+    if on_cpu and (pairs <= _SHORT or (half and few)):
         return "plain"
-    learned = (bias is not None and bias.requires_grad) or (relations is not None and bool(relations.parameters()))
-    if asked.dropout or learned or not asked.only_biases:
-        return "plain" if few else "blocked"
-    if on_cpu and (pairs <= _SHORT or (sixteen and few)):
-        return "plain"
-    if pairs > _LONG and (relations is not None or not (mask.is_causal or mask.is_of_keys)):
-        return "blocked"
-    return "blocked" if sixteen and not mask.is_causal else "fused"
+    if pairs > _LONG and (relative is not None or not (mask.is_causal or mask.is_per_key)):
+        return "blocked"  # it skips masked keys and never makes a (T,S) bias
+    return "blocked" if half and not mask.is_causal else "fused"
 
 
-def _fit(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Raises TypeError, ValueError: queries, keys and values that do not go together."""
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raises TypeError or ValueError if q, k and v do not fit each other."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise TypeError(f"`{name}` must be a tensor (B,H,L,K): got {type(x).__name__}")
@@ -129,32 +151,32 @@ def _fit(q: Tensor, k: Tensor, v: Tensor) -> None:
     if len(k) != len(v) or (len(q) != len(k) and 1 not in (len(q), len(k))):
         raise ValueError(f"batch rows of q, k and v must agree, or be 1: got {len(q)}, {len(k)} and {len(v)}")
     if not q.dtype == k.dtype == v.dtype:
-        raise TypeError(f"q, k and v must be of one type: got {q.dtype}, {k.dtype} and {v.dtype}")
+        raise TypeError(f"q, k and v must have the same dtype: got {q.dtype}, {k.dtype} and {v.dtype}")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
         raise ValueError(
             f"key and value heads must be equal and divide the query heads: "
             f"got {k.shape[1]}, {v.shape[1]} and {q.shape[1]}"
         )
     if q.shape[-1] != k.shape[-1] or q.shape[-1] == 0:
-        raise ValueError(f"queries and keys must be equally wide, 1 or more: got {q.shape[-1]} and {k.shape[-1]}")
+        raise ValueError(f"queries and keys must have the same width, 1 or more: got {q.shape[-1]} and {k.shape[-1]}")
     if k.shape[-2] != v.shape[-2]:
         raise ValueError(f"there must be a value for each key: got {k.shape[-2]} keys and {v.shape[-2]} values")
 
 
-def _fit_mask(lowered: LoweredMask, q: Tensor, k: Tensor) -> None:
-    """Raises ValueError: a mask made for other batch rows or heads than those of q and k (B or 1,H,L,K)."""
+def _check_mask(lowered: LoweredMask, q: Tensor, k: Tensor) -> None:
+    """Raises ValueError if the mask was made for another number of batch rows or heads than q and k have."""
     mask, rows = lowered.mask, max(len(q), len(k))
     if isinstance(mask, Mask):
-        for what, own, got in (("batch rows", mask.batch, rows), ("heads", mask.heads, q.shape[1])):
-            if own not in (1, got):
-                raise ValueError(f"the mask {mask.name} is for {own} {what}: got {got}")
+        for what, expected, got in (("batch rows", mask.batch, rows), ("heads", mask.heads, q.shape[1])):
+            if expected not in (1, got):
+                raise ValueError(f"the mask {mask.name} is for {expected} {what}: got {got}")
     elif mask is not None:
-        _fit_scores("mask", mask.shape, (rows, *q.shape[1:3], lowered.key_len))
+        _check_broadcast("mask", mask.shape, (rows, *q.shape[1:3], lowered.key_len))
 
 
-def _fit_scores(name: str, shape: torch.Size, scores: tuple[int, ...]) -> None:
-    """Raises ValueError: that shape does not broadcast to (B,H,T,S)."""
-    if len(shape) > 4 or any(own not in (1, full) for own, full in zip(reversed(shape), reversed(scores))):
+def _check_broadcast(name: str, shape: torch.Size, scores: tuple[int, ...]) -> None:
+    """Raises ValueError if `shape` does not broadcast to `scores`, (B,H,T,S)."""
+    if len(shape) > 4 or any(size not in (1, full) for size, full in zip(reversed(shape), reversed(scores))):
         raise ValueError(f"`{name}` must broadcast to {scores}, (B,H,T,S): got {tuple(shape)}")
 
 
@@ -169,48 +191,53 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
     random: Randomness | None = None,
-    relations: Relations | None = None,
+    relative: RelativeTerms | None = None,
     kernel: str = "auto",
 ) -> Tensor:
-    """Attention of queries over keys and values (docs/notes.md#a3, #a6, #a7, #a9).
+    """Scaled dot-product attention (docs/notes.md#a3, #a6, #a7, #a9).
+
+    With T queries and S keys, query i is at key position S - T + i, as in a cached step.
 
     Args:
-        q: (B,H,T,K). k: (B,Hkv,S,K). v: (B,Hkv,S,Kv); Hkv divides H (grouped heads). B may be 1 in q, or in k and v.
-        mask: a Mask or a boolean tensor that broadcasts to (B,H,T,S), True = may attend; never float.
+        q: queries (B,H,T,K).
+        k: keys (B,Hkv,S,K); Hkv divides H (grouped-query attention). B may be 1 in q, or in k and v.
+        v: values (B,Hkv,S,Kv).
+        mask: a Mask, or a boolean tensor that broadcasts to (B,H,T,S), True = may attend; never float.
         bias: (B|1,H|1,T,S), added to the scores after scaling.
         value_bias: (T,S,Kv) or (B|1,H|1,T,S,Kv), weighted and added to the output (Shaw; docs/notes.md#b5).
-        scale: 1/√K unless given.
-        dropout: probability on the weights, drawn from `random` (from PyTorch's generator when None).
-        relations: relative position schemes, which add to scores and values.
-        kernel: "auto", or one of `KERNELS`.
+        scale: 1/√K if not given.
+        dropout: dropout probability of the weights.
+        random: the randomness of dropout; PyTorch's global generator if not given.
+        relative: relative position schemes, which add to scores and values.
+        kernel: "auto", or a name in `KERNELS`.
 
     Returns:
-        (B,H,T,Kv); a row that may attend to nothing gives 0. Query i stands at key S - T + i.
+        (B,H,T,Kv); a row that may attend to nothing gives 0.
 
     Raises:
-        TypeError: the mask is not boolean, or q, k and v are not tensors of one type. ValueError: their sizes, the
-            dropout or the kernel's name cannot be.
+        TypeError: the mask is not boolean, or q, k and v are not tensors of one dtype.
+        ValueError: the shapes do not fit each other, or `dropout`, `scale` or `kernel` is not valid.
     """
-    _fit(q, k, v)
+    _check_shapes(q, k, v)
     if not 0.0 <= dropout <= 1.0:
         raise ValueError(f"`dropout` must lie in [0, 1]: got {dropout}")
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
-    _fit_mask(lowered, q, k)
-    if len(q) != len(k):  # one row of queries for many of keys, or the other way round
+    _check_mask(lowered, q, k)
+    if len(q) != len(k):  # one batch row of queries for many of keys, or the reverse
         q, k, v = (x.expand(max(len(q), len(k)), *x.shape[1:]) for x in (q, k, v))
     if bias is not None:
-        _fit_scores("bias", bias.shape, (*q.shape[:3], k.shape[-2]))
+        _check_broadcast("bias", bias.shape, (*q.shape[:3], k.shape[-2]))
         bias = bias.view((1,) * (4 - bias.dim()) + bias.shape)
         bias = bias.expand(*bias.shape[:3], k.shape[-2])
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     if not math.isfinite(scale):
         raise ValueError(f"`scale` must be finite: got {scale}")
-    if scale == 0.0 and relations is None:  # all scores 0; PyTorch's kernel gives NaN for it
+    if scale == 0.0 and relative is None:  # all scores are 0; PyTorch's kernel gives NaN for scale 0
         q, scale = q * 0.0, 1.0
     elif scale == 0.0 and kernel in ("auto", "fused"):
         kernel = "blocked"
-    asked = Asked(lowered, bias, value_bias, relations, scale, dropout, random)
-    name = choose(q, k, asked) if kernel == "auto" else kernel
+    args = AttentionArgs(lowered, bias, value_bias, relative, scale, dropout, random)
+    name = choose(q, k, args) if kernel == "auto" else kernel
     if name not in KERNELS:
         raise ValueError(f"unknown kernel {name!r}{nearest(str(name), ['auto', *KERNELS])}")
-    return KERNELS[name](q, by_head(k, q.shape[1]), by_head(v, q.shape[1]), asked)
+    return KERNELS[name](q, by_head(k, q.shape[1]), by_head(v, q.shape[1]), args)

@@ -1,76 +1,79 @@
-"""Which keys some queries reach, and which they all see: ranges, or numbers where there are gaps."""
+"""Sets of keys: which keys a block of queries may reach, and which keys all of its queries may attend to."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-Span = tuple[int, int] | Tensor  # keys [first, last), or their sorted indices
-Reach = Callable[[int, int, int, int | None], Span]  # of queries first ... last - 1, so many keys, a batch row or all
+KeyRange = tuple[int, int] | Tensor  # the keys first ... last - 1 as (first, last), or sorted indices if there are gaps
+RangeFunction = Callable[[int, int, int, int | None], KeyRange]
+# function(first, last, key_len, row): the keys for queries first ... last - 1 in batch row `row` (None: all rows)
 
 
-def listed(span: Span) -> Tensor:
-    """All of them by number."""
-    return span if isinstance(span, Tensor) else torch.arange(*span)
+def indices(keys: KeyRange) -> Tensor:
+    """The keys as a tensor of indices."""
+    return keys if isinstance(keys, Tensor) else torch.arange(*keys)
 
 
-def count(span: Span) -> int:
-    """How many keys those are."""
-    return len(span) if isinstance(span, Tensor) else span[1] - span[0]
+def count(keys: KeyRange) -> int:
+    """The number of keys."""
+    return len(keys) if isinstance(keys, Tensor) else keys[1] - keys[0]
 
 
-def common(one: Span, two: Span) -> Span:
-    """The keys of both spans."""
-    if not isinstance(one, Tensor) and not isinstance(two, Tensor):
-        first = max(one[0], two[0])
-        return first, max(first, min(one[1], two[1]))
-    if isinstance(one, Tensor) and isinstance(two, Tensor):
-        return one[torch.isin(one, two)]
-    some, (first, last) = (one, two) if isinstance(one, Tensor) else (two, one)
-    assert isinstance(some, Tensor)
-    return some[(some >= first) & (some < last)]
+def intersection(left: KeyRange, right: KeyRange) -> KeyRange:
+    """The keys that are in both."""
+    if not isinstance(left, Tensor) and not isinstance(right, Tensor):
+        first = max(left[0], right[0])
+        return first, max(first, min(left[1], right[1]))
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        return left[torch.isin(left, right)]
+    listed, (first, last) = (left, right) if isinstance(left, Tensor) else (right, left)
+    assert isinstance(listed, Tensor)
+    return listed[(listed >= first) & (listed < last)]
 
 
-def either(one: Span, two: Span) -> Span:
-    """The keys of either span; two ranges that meet make one."""
-    if not isinstance(one, Tensor) and not isinstance(two, Tensor) and max(one[0], two[0]) <= min(one[1], two[1]):
-        return min(one[0], two[0]), max(one[1], two[1])
-    joined: Tensor = torch.unique(torch.cat([listed(one), listed(two)]))
+def union(left: KeyRange, right: KeyRange) -> KeyRange:
+    """The keys that are in either; two ranges that touch become one range."""
+    if isinstance(left, tuple) and isinstance(right, tuple) and max(left[0], right[0]) <= min(left[1], right[1]):
+        return min(left[0], right[0]), max(left[1], right[1])
+    joined: Tensor = torch.unique(torch.cat([indices(left), indices(right)]))
     return joined
 
 
-def band(behind: int | None, ahead: int | None) -> Reach:
-    """The reach of a mask that lets a query see no further than so many positions before and after itself."""
+def reachable_in_window(before: int | None, after: int | None) -> RangeFunction:
+    """The keys that some query may reach if each sees `before` and `after` positions around it (None: no limit)."""
 
-    def reach(first: int, last: int, keys: int, row: int | None) -> Span:
-        low = 0 if behind is None else min(max(0, first - behind), keys)
-        return low, max(low, keys if ahead is None else min(keys, last + ahead))
+    def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
+        low = 0 if before is None else min(max(0, first - before), key_len)
+        return low, max(low, key_len if after is None else min(key_len, last + after))
 
-    return reach
-
-
-def within(behind: int | None, ahead: int | None) -> Reach:
-    """What all queries see that see so many positions before and after themselves."""
-
-    def clear(first: int, last: int, keys: int, row: int | None) -> Span:
-        low = 0 if behind is None else min(max(0, last - 1 - behind), keys)
-        return low, max(low, keys if ahead is None else min(keys, first + 1 + ahead))
-
-    return clear
+    return reachable
 
 
-def shared(one: Reach | None, two: Reach | None) -> Reach | None:
-    """What all queries see by both of two masks."""
-    if one is None or two is None:
+def unmasked_in_window(before: int | None, after: int | None) -> RangeFunction:
+    """The keys that all queries see if each sees `before` and `after` positions around it (None: no limit)."""
+
+    def unmasked(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
+        low = 0 if before is None else min(max(0, last - 1 - before), key_len)
+        return low, max(low, key_len if after is None else min(key_len, first + 1 + after))
+
+    return unmasked
+
+
+def unmasked_by_both(left: RangeFunction | None, right: RangeFunction | None) -> RangeFunction | None:
+    """The keys that all queries see under the conjunction of two masks."""
+    if left is None or right is None:
         return None
-    return lambda first, last, keys, row: common(one(first, last, keys, row), two(first, last, keys, row))
+    return lambda first, last, key_len, row: intersection(
+        left(first, last, key_len, row), right(first, last, key_len, row)
+    )
 
 
-def longer(one: Reach | None, two: Reach | None) -> Reach | None:
-    """What all queries see by one of two masks: the longer range of the two."""
-    known = [clear for clear in (one, two) if clear is not None]
+def unmasked_by_either(left: RangeFunction | None, right: RangeFunction | None) -> RangeFunction | None:
+    """Keys that all queries see under the disjunction of two masks: the longer of the two ranges."""
+    known = [function for function in (left, right) if function is not None]
 
-    def clear(first: int, last: int, keys: int, row: int | None) -> Span:
-        return max((one(first, last, keys, row) for one in known), key=count)
+    def unmasked(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
+        return max((function(first, last, key_len, row) for function in known), key=count)
 
-    return clear if known else None
+    return unmasked if known else None

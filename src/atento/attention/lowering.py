@@ -1,4 +1,4 @@
-"""The one place that turns a mask into what kernels eat: a flag, a dense matrix, or strips of it made when needed."""
+"""Turns a mask into the form that a kernel needs: a flag, a dense matrix, or strips of it computed on demand."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from atento.attention.algebra import Mask, additive
-from atento.attention.key_ranges import Span
+from atento.attention.key_ranges import KeyRange
 
 
-def boolean(mask: Tensor) -> Tensor:
-    """The mask itself. Raises TypeError: it is not boolean (an additive one, say), or no tensor at all."""
+def check_boolean(mask: Tensor) -> Tensor:
+    """Returns the mask. Raises TypeError if it is not a boolean tensor (an additive mask, for example)."""
     if callable(mask) and not isinstance(mask, Tensor):
         raise TypeError(f"a mask is a value: call the function, as in mask={getattr(mask, '__name__', 'causal')}()")
     if not isinstance(mask, Tensor):
@@ -23,9 +23,15 @@ def boolean(mask: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LoweredMask:
-    """A mask for T queries over S keys, made once for all layers of a stack; its dense forms only if a kernel asks.
+    """A mask for T queries over S keys, made once for all layers of a stack.
 
-    `mask` is the value itself, a boolean tensor (B|1,H|1,T|1,S), or None where everything is allowed.
+    Dense forms are computed when a kernel first asks for them, and kept.
+
+    Attributes:
+        mask: the mask, a boolean tensor (B|1,H|1,T|1,S), or None if every query may attend to every key.
+        query_len: T.
+        key_len: S.
+        device: device of the dense forms.
     """
 
     mask: Mask | Tensor | None
@@ -35,20 +41,20 @@ class LoweredMask:
 
     @property
     def is_causal(self) -> bool:
-        """True for the pure causal square that fused kernels know."""
+        """True for the causal mask with T = S, which fused kernels know."""
         return isinstance(self.mask, Mask) and self.mask.form == "causal" and self.query_len == self.key_len
 
     @property
-    def is_of_keys(self) -> bool:
-        """True where all queries see the same keys, or all of them: as padding has it."""
-        own = self.mask
-        return own is None or (not own.by_query if isinstance(own, Mask) else own.shape[-2] == 1)
+    def is_per_key(self) -> bool:
+        """True if all queries see the same keys, as with a padding mask or none."""
+        mask = self.mask
+        return mask is None or (not mask.per_query if isinstance(mask, Mask) else mask.shape[-2] == 1)
 
     @cached_property
     def allowed(self) -> Tensor | None:
-        """The boolean matrix (B|1,H|1,T|1,S); None where everything is allowed."""
+        """The boolean matrix (B|1,H|1,T|1,S); None if everything is allowed."""
         if isinstance(self.mask, Mask):
-            return self.mask.dense(self.query_len if self.mask.by_query else 1, self.key_len, self.device)
+            return self.mask.dense(self.query_len if self.mask.per_query else 1, self.key_len, self.device)
         return self.mask
 
     @cached_property
@@ -58,74 +64,75 @@ class LoweredMask:
 
     @cached_property
     def empty(self) -> Tensor | None:
-        """The rows (B|1,H|1,T|1,1) that may attend to nothing; None when there is none."""
+        """True for the rows (B|1,H|1,T|1,1) that may attend to nothing; None if there is none."""
         if isinstance(self.mask, Mask) and self.mask.form == "causal" and self.query_len <= self.key_len:
             return None
         return None if self.allowed is None else nothing_allowed(self.allowed)
 
-    def strip(self, queries: Tensor | slice, keys: Span | None = None, row: int | None = None) -> Tensor | None:
-        """`allowed` for some queries (numbers from 0, or a slice) and keys, in batch row `row` or all of them."""
+    def strip(self, queries: Tensor | slice, keys: KeyRange | None = None, row: int | None = None) -> Tensor | None:
+        """`allowed` for some queries (indices from 0) and keys, in batch row `row` or in all rows."""
         mask = self.mask
         if mask is None:
             return None
         if isinstance(mask, Mask):
-            places = torch.arange(self.query_len, device=self.device)
-            places = places[queries] if mask.by_query else places[:1]
-            found = torch.arange(*((0, self.key_len) if keys is None or isinstance(keys, Tensor) else keys))
-            listed = (keys if isinstance(keys, Tensor) else found).to(self.device)
-            return mask.tile(places + self.key_len - self.query_len, listed, self.key_len, row)
-        part = mask if row is None or mask.shape[0] == 1 else mask[row : row + 1]
-        part = part if part.shape[-2] == 1 else part[..., queries, :]
-        return part if keys is None else take(part, keys, dim=-1)
+            index = torch.arange(self.query_len, device=self.device)
+            index = index[queries] if mask.per_query else index[:1]
+            key_index = (
+                keys if isinstance(keys, Tensor) else torch.arange(*((0, self.key_len) if keys is None else keys))
+            ).to(self.device)
+            # query i is at key position S - T + i
+            return mask.tile(index + self.key_len - self.query_len, key_index, self.key_len, row)
+        strip = mask if row is None or mask.shape[0] == 1 else mask[row : row + 1]
+        strip = strip if strip.shape[-2] == 1 else strip[..., queries, :]
+        return strip if keys is None else take(strip, keys, dim=-1)
 
-    def reach(self, first: int, last: int, row: int | None = None) -> Span:
-        """Keys outside of which the queries first ... last - 1 (numbered from 0) see nothing."""
-        if not isinstance(self.mask, Mask) or self.mask.reach is None:
+    def reachable(self, first: int, last: int, row: int | None = None) -> KeyRange:
+        """Keys outside of which the queries first ... last - 1 (indices from 0) see nothing."""
+        if not isinstance(self.mask, Mask) or self.mask.reachable is None:
             return 0, self.key_len
-        ahead = self.key_len - self.query_len
-        return self.mask.reach(first + ahead, last + ahead, self.key_len, row)
+        offset = self.key_len - self.query_len
+        return self.mask.reachable(first + offset, last + offset, self.key_len, row)
 
-    def clear(self, first: int, last: int, row: int | None = None) -> tuple[int, int]:
-        """A range of keys that the queries first ... last - 1 (numbered from 0) all see; empty where none is known."""
-        if not isinstance(self.mask, Mask) or self.mask.clear is None:
+    def unmasked(self, first: int, last: int, row: int | None = None) -> tuple[int, int]:
+        """A range of keys that all of the queries first ... last - 1 (indices from 0) see; empty if none is known."""
+        if not isinstance(self.mask, Mask) or self.mask.unmasked is None:
             return 0, 0
-        ahead = self.key_len - self.query_len
-        found = self.mask.clear(first + ahead, last + ahead, self.key_len, row)
-        return (0, 0) if isinstance(found, Tensor) else found
+        offset = self.key_len - self.query_len
+        keys = self.mask.unmasked(first + offset, last + offset, self.key_len, row)
+        return (0, 0) if isinstance(keys, Tensor) else keys
 
-    def planes(self, row: int | None = None) -> int:
-        """How many different matrices of queries and keys the mask is, in batch row `row` or all of them."""
-        if self.mask is None:
+    def n_matrices(self, row: int | None = None) -> int:
+        """How many different (T,S) matrices the mask holds, in batch row `row` or in all rows."""
+        if self.mask is None or self.is_per_key:
             return 1
         heads, rows = (self.mask.heads, self.mask.batch) if isinstance(self.mask, Mask) else self.mask.shape[1::-1]
-        per_query = self.mask.by_query if isinstance(self.mask, Mask) else self.mask.shape[-2] > 1
-        return heads * (rows if row is None else 1) if per_query else 1
+        return heads * (rows if row is None else 1)
 
     @property
-    def narrows(self) -> bool:
-        """True if the mask knows a reach, so that fewer queries at once see fewer keys."""
-        return isinstance(self.mask, Mask) and self.mask.reach is not None
+    def limits_keys(self) -> bool:
+        """True if the mask knows which keys a strip can reach, so that a shorter strip reads fewer keys."""
+        return isinstance(self.mask, Mask) and self.mask.reachable is not None
 
     @property
-    def by_row(self) -> bool:
-        """True if the reach differs from one batch row to the next."""
-        return isinstance(self.mask, Mask) and self.mask.by_row and self.mask.batch > 1
+    def per_row(self) -> bool:
+        """True if the reachable keys differ between batch rows."""
+        return isinstance(self.mask, Mask) and self.mask.per_row and self.mask.batch > 1
 
     def select(self, rows: Tensor) -> "LoweredMask":
-        """For those batch rows only, in that order."""
+        """The mask of these batch rows, in this order."""
         if self.allowed is None or self.allowed.shape[0] == 1:
             return self
         return LoweredMask(self.allowed.index_select(0, rows), self.query_len, self.key_len, self.device)
 
 
 def nothing_allowed(allowed: Tensor) -> Tensor | None:
-    """The rows (...,1) that may attend to nothing; None when there is none."""
+    """True for the rows (...,1) that may attend to nothing; None if there is none."""
     empty = ~allowed.any(dim=-1, keepdim=True)
     return empty if bool(empty.any()) else None
 
 
-def take(x: Tensor, keys: Span, dim: int) -> Tensor:
-    """Those positions of a dimension: a view for a range, a copy for indices."""
+def take(x: Tensor, keys: KeyRange, dim: int) -> Tensor:
+    """The given indices of a dimension: a view for a range, a copy for a tensor of indices."""
     if isinstance(keys, Tensor):
         return x.index_select(dim, keys.to(x.device))
     return x if keys == (0, x.shape[dim]) else x.narrow(dim, keys[0], keys[1] - keys[0])
@@ -134,19 +141,31 @@ def take(x: Tensor, keys: Span, dim: int) -> Tensor:
 def lower(
     mask: "Mask | Tensor | LoweredMask | None", query_len: int, key_len: int, device: torch.device
 ) -> LoweredMask:
-    """Any way of giving a mask, as the kernels eat it. Masks are boolean, never float."""
+    """Lower a mask for T queries and S keys.
+
+    Args:
+        mask: a Mask, a boolean tensor that broadcasts to (B,H,T,S), a mask that is already lowered, or None.
+        query_len: T.
+        key_len: S.
+        device: device of the dense forms.
+
+    Raises:
+        TypeError: the mask is not boolean.
+        ValueError: the mask was made for another number of keys.
+    """
     if isinstance(mask, LoweredMask):
         return mask
     if isinstance(mask, Mask):
+        # a single query at the last position sees every key under the causal mask
         if mask.form == "full" or (mask.form == "causal" and query_len == 1):
             mask = None
-        elif mask.keys is not None and mask.keys != key_len:
-            raise ValueError(f"the mask {mask.name} was made for {mask.keys} keys: got {key_len}")
+        elif mask.key_len is not None and mask.key_len != key_len:
+            raise ValueError(f"the mask {mask.name} was made for {mask.key_len} keys: got {key_len}")
     elif mask is not None:
-        mask = boolean(mask)
+        mask = check_boolean(mask)
         while mask.dim() < 4:
             mask = mask.unsqueeze(0)
         if mask.shape[-1] not in (1, key_len):
             raise ValueError(f"a mask over {mask.shape[-1]} keys does not fit: got {key_len} keys")
-        mask = mask.expand(*mask.shape[:-1], key_len)  # strips are cut out of its keys
+        mask = mask.expand(*mask.shape[:-1], key_len)  # kernels index its keys
     return LoweredMask(mask, query_len, key_len, device)

@@ -1,5 +1,6 @@
-"""Multi-head attention, self or cross, with its decode state (docs/notes.md#a2, #a8, #a9, #a11, #h12)."""
+"""Multi-head attention, self or cross, with cached keys and values (docs/notes.md#a2, #a8, #a9, #a11, #h12)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -7,44 +8,62 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
-from atento.attention.kernels import AnyMask, attend, by_head
+from atento.attention.kernels import AnyMask, BlockRouting, attend, by_head
 from atento.attention.observe import record
-from atento.attention.positions import Turn
-from atento.attention.relative import Relations
-from atento.attention.sparse import BlockChoice, attend_chosen
+from atento.attention.relative_terms import RelativeTerms
 
 
 @dataclass
 class KeyValues:
-    """Keys and values of the positions seen so far, each (B,Hkv,S,K); what makes decoding a step cheap."""
+    """Keys and values, each (B,Hkv,S,K), of all positions so far: the cache of a decoding step."""
 
     keys: Tensor
     values: Tensor
 
-    def extended(self, keys: Tensor, values: Tensor) -> "KeyValues":
-        """With the keys and values of the next positions joined behind."""
+    def append(self, keys: Tensor, values: Tensor) -> "KeyValues":
+        """A copy with the keys and values of the next positions appended."""
         return KeyValues(torch.cat([self.keys, keys], dim=2), torch.cat([self.values, values], dim=2))
 
     def select(self, rows: Tensor) -> "KeyValues":
-        """Only those batch rows, in that order (beams reorder and finished sentences leave)."""
+        """The keys and values of these batch rows, in this order, as beam search needs them."""
         return KeyValues(self.keys.index_select(0, rows), self.values.index_select(0, rows))
 
 
 @dataclass(frozen=True)
-class Order:
-    """What position schemes have made ready for a self-attention: how to turn queries and keys, what pairs get."""
+class PositionTerms:
+    """What the position schemes of a layer contribute to its self-attention.
 
-    turns: tuple[Turn, ...] = ()
-    relations: Relations | None = None
-    choice: BlockChoice | None = None  # what chooses blocks of keys, where attention is sparse by blocks
+    Attributes:
+        rotations: applied to queries and keys, in this order (`positions.Rotation`).
+        relative: added to scores and values.
+        block_router: chooses the blocks of keys that are read, for attention that is sparse by blocks.
+    """
+
+    rotations: tuple[Callable[[Tensor], Tensor], ...] = ()
+    relative: RelativeTerms | None = None
+    block_router: BlockRouting | None = None
 
 
 class MultiHeadAttention(nn.Module):
-    """Concat(head_1 ... head_h) W^O with head_i = attend(x W_i^Q, m W_i^K, m W_i^V).
+    """Multi-head attention: Concat(head_1 ... head_h) W^O with head_i = attend(x W_i^Q, m W_i^K, m W_i^V).
 
-    All the input matrices stand in one weight, rows in the order queries, keys, values, head after head, so that
-    self-attention is one product. `kind` ("encoder", "decoder", "cross") and `layer` only name it when observed.
-    `n_kv_heads` fewer than `n_heads` share keys and values (grouped; 1: multi-query); `scale` None is 1/√K.
+    The weight of `input` holds the matrices of queries, keys and values, in this order, head after head, so that
+    self-attention is one product.
+
+    Args:
+        d_model: width of the input and the output.
+        n_heads: number of query heads; must divide `d_model` unless `d_head` is given.
+        n_kv_heads: number of key and value heads; `n_heads` if not given. Fewer is grouped-query attention, 1 is
+            multi-query attention.
+        d_head: width of a head; `d_model // n_heads` if not given.
+        bias: whether the projections have a bias.
+        dropout: dropout probability of the attention weights.
+        scale: factor of the scores; 1/√d_head if not given.
+        kind: "encoder", "decoder" or "cross", the name under which `observe` records the weights.
+        layer: the layer number under which `observe` records the weights.
+
+    Raises:
+        ValueError: `n_kv_heads` does not divide `n_heads`.
     """
 
     def __init__(
@@ -76,66 +95,77 @@ class MultiHeadAttention(nn.Module):
         memory: Tensor | KeyValues | None = None,
         *,
         mask: AnyMask = None,
-        order: Order | None = None,
+        position_terms: PositionTerms | None = None,
         state: KeyValues | None = None,
         random: Randomness | None = None,
     ) -> tuple[Tensor, KeyValues]:
-        """x (B,T,D) attends to itself, or to `memory` (B,S,D) (or its keys and values, made once by `key_values`).
+        """Attend to x itself, or to `memory`.
 
-        `order` is what position schemes add to a self-attention; keys are cached turned, as they stay where they are.
-        Returns the output (B,T,D) and the keys and values it read, which are the next `state` of a self-attention.
+        Args:
+            x: queries (B,T,D); in self-attention also the keys and values.
+            memory: for cross-attention, (B,S,D), or its keys and values from `key_values`.
+            mask: which keys each query may attend to.
+            position_terms: position schemes, for self-attention. Cached keys are already rotated.
+            state: the cache of a self-attention, which the new keys and values are appended to.
+            random: the randomness of dropout.
+
+        Returns:
+            The output (B,T,D), and the keys and values that were read, which are the next `state`.
         """
+        terms = PositionTerms() if position_terms is None else position_terms
         if memory is None:
             q, k, v = self._split(self.input(x))
-            for turn in () if order is None else order.turns:
-                q, k = turn(q), turn(k)
-            read = KeyValues(k, v) if state is None else state.extended(k, v)
+            for rotation in terms.rotations:
+                q, k = rotation(q), rotation(k)
+            keys_values = KeyValues(k, v) if state is None else state.append(k, v)
         else:
             weight, bias = self._rows(0, self.n_heads)
             q = self._by_head(F.linear(x, weight, bias))
-            read = memory if isinstance(memory, KeyValues) else self.key_values(memory)
-        relations = None if order is None else order.relations
-        choice = None if order is None else order.choice
-        record(self, self.kind, self.layer, q, read.keys, mask, relations, self.scale, choice)
-        if choice is not None:
-            k, v = by_head(read.keys, self.n_heads), by_head(read.values, self.n_heads)
-            out = attend_chosen(q, k, v, choice, mask=mask, scale=self.scale)
-            return self.output(out.transpose(1, 2).flatten(2)), read
-        dropout = self.dropout if self.training else 0.0
-        out = attend(
-            q,
-            read.keys,
-            read.values,
-            mask=mask,
-            scale=self.scale,
-            dropout=dropout,
-            random=random,
-            relations=relations,
-        )  # (B,H,T,K)
-        return self.output(out.transpose(1, 2).flatten(2)), read
+            keys_values = memory if isinstance(memory, KeyValues) else self.key_values(memory)
+        k, v, router = keys_values.keys, keys_values.values, terms.block_router
+        record(self, self.kind, self.layer, q, k, mask, terms.relative, self.scale, router)
+        if router is not None:
+            out = router.attend(q, by_head(k, self.n_heads), by_head(v, self.n_heads), mask=mask, scale=self.scale)
+        else:
+            out = attend(
+                q,
+                k,
+                v,
+                mask=mask,
+                scale=self.scale,
+                dropout=self.dropout if self.training else 0.0,
+                random=random,
+                relative=terms.relative,
+            )  # (B,H,T,K)
+        return self.output(out.transpose(1, 2).flatten(2)), keys_values
 
     def key_values(self, memory: Tensor) -> KeyValues:
-        """Keys and values of `memory` (B,S,D): computed once for all steps of a decoder (docs/notes.md#a9)."""
+        """Keys and values of `memory` (B,S,D), computed once for all steps of a decoder (docs/notes.md#a9)."""
         weight, bias = self._rows(self.n_heads, self.n_heads + 2 * self.n_kv_heads)
         k, v = F.linear(memory, weight, bias).split(self.n_kv_heads * self.d_head, dim=-1)
         return KeyValues(self._by_head(k), self._by_head(v))
 
     def head_weights(self) -> dict[str, Tensor]:
-        """The matrices for X·W by head: "query" (H,D,K), "key", "value" (Hkv,D,K), "output" (H,K,D); no biases."""
+        """The weight matrices by head, without biases.
+
+        Returns:
+            "query" (H,D,K), "key" (Hkv,D,K), "value" (Hkv,D,K) and "output" (H,K,D), for products X·W.
+        """
         sizes = [self.n_heads * self.d_head, *[self.n_kv_heads * self.d_head] * 2]
-        parts = self.input.weight.split(sizes, dim=0)
-        named = {n: p.unflatten(0, (-1, self.d_head)).transpose(1, 2) for n, p in zip(("query", "key", "value"), parts)}
+        matrices = zip(("query", "key", "value"), self.input.weight.split(sizes, dim=0))
+        named = {name: weight.unflatten(0, (-1, self.d_head)).transpose(1, 2) for name, weight in matrices}
         return named | {"output": self.output.weight.t().unflatten(0, (self.n_heads, self.d_head))}
 
     @torch.no_grad()
     def load_head_weights(self, weights: dict[str, Tensor]) -> None:
-        """The inverse of `head_weights` (docs/notes.md#a8: fused and per-head weights convert both ways)."""
+        """Copy the matrices in: the inverse of `head_weights` (docs/notes.md#a8)."""
         self.input.weight.copy_(
             torch.cat([weights[n].transpose(1, 2).flatten(0, 1) for n in ("query", "key", "value")])
         )
         self.output.weight.copy_(weights["output"].flatten(0, 1).t())
 
     def _rows(self, first: int, last: int) -> tuple[Tensor, Tensor | None]:
+        """The weight and bias of the heads first ... last - 1 of `input`: views, no copies."""
         rows = slice(first * self.d_head, last * self.d_head)
         return self.input.weight[rows], None if self.input.bias is None else self.input.bias[rows]
 
@@ -144,6 +174,7 @@ class MultiHeadAttention(nn.Module):
         return x.reshape(*x.shape[:2], heads, self.d_head).transpose(1, 2)  # (B,L,H*K) -> (B,H,L,K)
 
     def _split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Projected (B,L,(H+2·Hkv)·K) -> queries (B,H,L,K), keys and values (B,Hkv,L,K)."""
         sizes = [self.n_heads * self.d_head, *[self.n_kv_heads * self.d_head] * 2]
         q, k, v = x.split(sizes, dim=-1)
         return self._by_head(q), self._by_head(k), self._by_head(v)

@@ -1,6 +1,6 @@
-"""Seeing attention without slowing it: while observed, weights are recomputed exactly from queries and keys.
+"""Record attention weights while the fast kernels run: `observe` recomputes them from queries and keys.
 
-This is the one place where a context variable stands for an argument: looking must not change any signature.
+A context variable holds the current observation, so that no module needs an argument for it.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -12,16 +12,14 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from atento.attention.kernels import AnyMask, attention_weights, by_head
-from atento.attention.lowering import lower
-from atento.attention.relative import Relations
-from atento.attention.sparse import BlockChoice
+from atento.attention.kernels import AnyMask, BlockRouting, attention_weights, by_head
+from atento.attention.relative_terms import RelativeTerms
 from atento.errors import UsageError
 
 
 @runtime_checkable
 class Observable(Protocol):
-    """An attention layer as `observe` finds it: what its weights are called, and which layer makes them."""
+    """An attention layer that `observe` can record: it has the name and the layer number of its weights."""
 
     kind: str
     layer: int
@@ -29,30 +27,39 @@ class Observable(Protocol):
 
 @dataclass
 class Observation:
-    """What was seen: `seen["encoder" | "decoder" | "cross", layer]` -> (B,H',rows,S), float32, detached.
+    """The recorded weights: `observation["encoder" | "decoder" | "cross", layer]` -> (B,H',rows,S).
 
-    Layers count from 0, -1 is the last. During cached decoding the rows of successive steps are joined.
+    They are float32 and detached. Layers count from 0, and -1 is the last. During cached decoding the rows of
+    successive steps are concatenated.
+
+    Attributes:
+        layers: layers to record; None for all.
+        heads: heads to record; None for all.
+        rows: queries to record; None for all.
+        n_layers: number of layers of the network by kind.
+        modules: the attention layers of the observed network; other networks are not recorded.
+        weights: the recorded weights of each call, by kind and layer.
     """
 
     layers: frozenset[int] | None = None
     heads: list[int] | None = None
     rows: list[int] | None = None
     n_layers: dict[str, int] = field(default_factory=dict)
-    parts: frozenset[nn.Module] = frozenset()  # whose attention is wanted: another network's is not
+    modules: frozenset[nn.Module] = frozenset()
     weights: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
 
     def check(self, n_heads: int, length: int) -> None:
-        """Raises UsageError: a head or a row is asked for that this attention has not."""
-        for name, asked, most in (("head", self.heads, n_heads), ("row", self.rows, length)):
-            for number in asked or ():
-                if not -most <= number < most:
-                    raise UsageError(f"there is no {name} {number} to observe: there are {most}, from 0")
+        """Raises UsageError if a requested head or row does not exist in an attention of this size."""
+        for name, requested, size in (("head", self.heads, n_heads), ("row", self.rows, length)):
+            for number in requested or ():
+                if not -size <= number < size:
+                    raise UsageError(f"there is no {name} {number} to observe: there are {size}, from 0")
 
-    def __getitem__(self, where: tuple[str, int]) -> Tensor:
-        kind, layer = where
+    def __getitem__(self, key: tuple[str, int]) -> Tensor:
+        kind, layer = key
         if kind not in self.n_layers:
             raise UsageError(
-                f"no {kind!r} attention was observed; seen: {', '.join(sorted(self.n_layers)) or 'nothing'}"
+                f"no {kind!r} attention was observed, only: {', '.join(sorted(self.n_layers)) or 'nothing'}"
             )
         depth = self.n_layers[kind]
         index = layer + depth if layer < 0 else layer
@@ -60,11 +67,11 @@ class Observation:
             raise UsageError(
                 f"no {kind} attention of layer {layer} was observed; the network has layers 0 to {depth - 1}"
             )
-        parts = self.weights[kind, index]
-        if len(parts) == 1:
-            return parts[0]
-        width = max(part.shape[-1] for part in parts)  # cached steps see one key more each
-        return torch.cat([nn.functional.pad(part, (0, width - part.shape[-1])) for part in parts], dim=-2)
+        calls = self.weights[kind, index]
+        if len(calls) == 1:
+            return calls[0]
+        width = max(weights.shape[-1] for weights in calls)  # each cached step has one more key
+        return torch.cat([nn.functional.pad(one, (0, width - one.shape[-1])) for one in calls], dim=-2)
 
 
 _observation: ContextVar[Observation | None] = ContextVar("atento_observation", default=None)
@@ -77,63 +84,81 @@ def observe(
     heads: Iterable[int] | None = None,
     rows: Iterable[int] | None = None,
 ) -> Iterator[Observation]:
-    """Record exact attention weights of any layer, head or row of `network` while the fast kernels run.
+    """Record the exact attention weights of a network while the fast kernels run.
 
-    `with observe(network) as seen: network(...)`; then `seen["cross", -1]` is (B,H,T,S). Costs nothing when off.
-    Around `generate` what is seen is one pass over the best output of each sentence. In an encoder-decoder, row t of
-    "decoder" and "cross" is what was read to write token t, EOS included. In a language model the rows of the prompt
-    come first: with a prompt of P tokens, row P - 1 + t is what was read to write token t. The P tokens of `prefix_ids`
-    likewise stand before: row P + t there. In a cached loop of one's own the rows of successive steps are joined. With
-    `rows`, nothing is computed for other rows, so that a text of many thousand tokens can be looked at.
+    Around `generate`, the record is one pass over the best output of each sentence. In an encoder-decoder, row t of
+    "decoder" and "cross" is the query that predicts token t of the output, EOS included. In a language model the rows
+    of the prompt come first: with a prompt of P tokens, row P - 1 + t predicts token t. The P tokens of `prefix_ids`
+    also come first, and row P + t predicts token t. In a cached loop of your own, the rows of successive steps are
+    concatenated.
+
+    Args:
+        network: the network to observe; other networks are not recorded.
+        layers: layers to record, from 0, -1 is the last; all if not given.
+        heads: heads to record; all if not given.
+        rows: queries to record; all if not given. Nothing is computed for other queries, so that attention over
+            thousands of tokens can be observed.
+
+    Yields:
+        The observation: `observation["cross", -1]` is (B,H,T,S).
+
+    Raises:
+        UsageError: a layer does not exist, or an argument is not a list of numbers.
+
+    Example::
+
+        with observe(network) as seen:
+            network(source_ids, target_ids)
+        weights = seen["cross", -1]
     """
     depth: dict[str, int] = {}
-    parts = []
+    modules = []
     for module in network.modules():
         if isinstance(module, Observable):
             depth[module.kind] = max(depth.get(module.kind, 0), module.layer + 1)
-            parts.append(module)
-    for name, given, most in (
+            modules.append(module)
+    for name, given, size in (
         ("layers", layers, max(depth.values(), default=0)),
         ("heads", heads, None),
         ("rows", rows, None),
     ):
-        _listed(name, given, most)
+        _check_numbers(name, given, size)
     wanted = (
         None
         if layers is None
         else frozenset(layer + n if layer < 0 else layer for layer in layers for n in depth.values())
     )
-    seen = Observation(
-        wanted, None if heads is None else list(heads), None if rows is None else list(rows), depth, frozenset(parts)
+    observation = Observation(
+        wanted, None if heads is None else list(heads), None if rows is None else list(rows), depth, frozenset(modules)
     )
-    token = _observation.set(seen)
+    token = _observation.set(observation)
     try:
-        yield seen
+        yield observation
     finally:
         _observation.reset(token)
 
 
-def _listed(name: str, given: object, most: int | None) -> None:
-    """Raises UsageError: not a list of numbers, or one beyond the network's layers."""
+def _check_numbers(name: str, given: object, size: int | None) -> None:
+    """Raises UsageError if `given` is not a list of numbers, or one of them is not below `size`."""
     if given is None:
         return
     if not isinstance(given, Iterable) or isinstance(given, str):
         raise UsageError(f"`{name}` takes a list of numbers: got {given!r}; write {name}=[{given}]")
     for number in given if isinstance(given, Collection) else ():
-        if most is not None and not -most <= number < most:
-            has = f"layers 0 to {most - 1}" if most else "no attention layers"
+        if size is not None and not -size <= number < size:
+            has = f"layers 0 to {size - 1}" if size else "no attention layers"
             raise UsageError(f"there is no layer {number} to observe; the network has {has}")
 
 
 def observing(network: nn.Module) -> bool:
-    """True while somebody looks at this network."""
-    seen = _observation.get()
-    return seen is not None and not seen.parts.isdisjoint(network.modules())
+    """True while this network is observed."""
+    observation = _observation.get()
+    return observation is not None and not observation.modules.isdisjoint(network.modules())
 
 
 @contextmanager
 def unobserved() -> Iterator[None]:
-    """Nothing is recorded while this lasts: a search walks many ways, and only the one it took is to be shown."""
+    """Record nothing inside this context: a search runs many hypotheses, and only the best one is recorded."""
     token = _observation.set(None)
     try:
         yield
@@ -142,37 +167,48 @@ def unobserved() -> Iterator[None]:
 
 
 def record(
-    part: nn.Module,
+    module: nn.Module,
     kind: str,
     layer: int,
     q: Tensor,
     k: Tensor,
     mask: AnyMask,
-    relations: Relations | None,
+    relative: RelativeTerms | None,
     scale: float | None,
-    choice: BlockChoice | None = None,
+    block_router: BlockRouting | None = None,
 ) -> None:
-    """Called by every attention layer, `part`, with its name; returns at once when nobody is looking at it."""
-    seen = _observation.get()
-    if seen is None or part not in seen.parts or (seen.layers is not None and layer not in seen.layers):
+    """Record the weights of an attention layer; every layer calls this, and it returns at once if not observed."""
+    observation = _wanted(module, layer)
+    if observation is None:
         return
-    seen.check(q.shape[1], q.shape[-2])
+    observation.check(q.shape[1], q.shape[-2])
     with torch.no_grad():
-        rows = None if seen.rows is None else torch.tensor(seen.rows, device=q.device)
-        if choice is not None:
-            lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
-            kept = choice.choose(q, by_head(k, q.shape[1]), lowered).dense(q.shape[-2], k.shape[-2])
-            mask = kept if lowered.allowed is None else kept & lowered.allowed
-        weights = attention_weights(q.float(), k.float(), mask=mask, scale=scale, rows=rows, relations=relations)
-        seen.weights.setdefault((kind, layer), []).append(weights if seen.heads is None else weights[:, seen.heads])
+        rows = None if observation.rows is None else torch.tensor(observation.rows, device=q.device)
+        if block_router is not None:
+            mask = block_router.allowed(q, by_head(k, q.shape[1]), mask)
+        weights = attention_weights(q.float(), k.float(), mask=mask, scale=scale, rows=rows, relative=relative)
+        _append(observation, kind, layer, weights)
 
 
-def record_weights(part: nn.Module, kind: str, layer: int, weights: Tensor) -> None:
-    """As `record`, for a layer of one head that makes its weights (B,T,S) anyway."""
-    seen = _observation.get()
-    if seen is None or part not in seen.parts or (seen.layers is not None and layer not in seen.layers):
+def record_weights(module: nn.Module, kind: str, layer: int, weights: Tensor) -> None:
+    """Record weights (B,T,S) that a layer with one head has computed."""
+    observation = _wanted(module, layer)
+    if observation is None:
         return
-    seen.check(1, weights.shape[1])
-    found = weights.detach().float().unsqueeze(1)  # (B,1,T,S)
-    found = found if seen.rows is None else found[:, :, seen.rows]
-    seen.weights.setdefault((kind, layer), []).append(found if seen.heads is None else found[:, seen.heads])
+    observation.check(1, weights.shape[1])
+    weights = weights.detach().float().unsqueeze(1)  # (B,1,T,S)
+    _append(observation, kind, layer, weights if observation.rows is None else weights[:, :, observation.rows])
+
+
+def _wanted(module: nn.Module, layer: int) -> Observation | None:
+    """The current observation if it records this layer of this module."""
+    observation = _observation.get()
+    if observation is None or module not in observation.modules:
+        return None
+    return observation if observation.layers is None or layer in observation.layers else None
+
+
+def _append(observation: Observation, kind: str, layer: int, weights: Tensor) -> None:
+    """Keep the weights (B,H,rows,S) of the requested heads."""
+    weights = weights if observation.heads is None else weights[:, observation.heads]
+    observation.weights.setdefault((kind, layer), []).append(weights)

@@ -1,7 +1,7 @@
-"""Position schemes, parts that add up: what is added to the input, how queries and keys are turned, what pairs get.
+"""Position schemes: sinusoidal and learned positions, and rotary positions (docs/notes.md#b1, #b2, #b7, #b11).
 
-`Sinusoidal` and `Learned` add a vector to each token, `Rotary` turns queries and keys, and the relative schemes
-(`relative`) add to scores and values. See docs/notes.md#b1, #b2, #b7, #b11.
+`Sinusoidal` and `Learned` add a vector to each token. `Rotary` rotates queries and keys. The relative schemes, which
+add to scores and values, are in `relative.py`.
 """
 
 import math
@@ -20,11 +20,11 @@ __all__ = [
     "Learned",
     "RelativeMatrix",
     "Rotary",
+    "Rotation",
     "Shaw",
     "Sinusoidal",
     "Stretch",
     "T5Bias",
-    "Turn",
     "sinusoids",
 ]
 
@@ -37,14 +37,20 @@ def sinusoids(
     interleaved: bool = True,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """sin on even, cos on odd dimensions: angle of pair i is position / base^(2i/d) (Vaswani et al. 2017, 3.5).
+    """Sinusoidal position vectors (Vaswani et al. 2017, section 3.5; docs/notes.md#b1).
 
-    See docs/notes.md#b1.
+    Even dimensions are sines and odd dimensions cosines; the angle of pair i is position / base^(2i/d). The angles are
+    computed in float64 and the result is rounded once, so that far positions are exact.
 
-    Not `interleaved`: all sines first, then all cosines, as the paper's own code and Marian have it.
+    Args:
+        positions: (...), integers or floats.
+        d_model: width D of the vectors; if it is odd, there is one sine more than cosines.
+        base: the base of the angles.
+        interleaved: False puts all sines first, then all cosines, as Marian and the code of the paper do.
+        dtype: dtype of the result.
 
-    positions (...,) integers or floats -> (..., d_model) of type `dtype`. All is computed in float64 and rounded once,
-    so that far positions are exact. An odd `d_model` has one sine more than cosines.
+    Returns:
+        (...,D).
     """
     angles = positions.double().unsqueeze(-1) * _rates(d_model, base, positions.device)  # (..., ceil(D/2))
     table = torch.zeros(*positions.shape, d_model, dtype=torch.float64, device=positions.device)
@@ -57,15 +63,20 @@ def sinusoids(
 
 
 def _rates(width: int, base: float, device: torch.device) -> Tensor:
-    """The angle that each pair gains from one position to the next: base^(-2i/width), (⌈width/2⌉,) float64."""
+    """The angle of each pair per position: base^(-2i/width), (⌈width/2⌉,) float64."""
     pairs = torch.arange(0, width, 2, dtype=torch.float64, device=device)
     return torch.exp(pairs * (-math.log(base) / width))
 
 
 class Sinusoidal(nn.Module):
-    """Adds the sinusoid of its position to each token; has no parameters and any length.
+    """Adds sinusoidal position vectors to the input; it has no parameters and no maximum length.
 
-    The table has the type of the module and is computed anew when that changes: `.double()` gives float64 throughout.
+    The table has the dtype of the module and is computed again when that changes, so `.double()` is exact.
+
+    Args:
+        d_model: width D.
+        base: the base of the angles.
+        interleaved: as in `sinusoids`.
     """
 
     def __init__(self, d_model: int, base: float = 10000.0, *, interleaved: bool = True) -> None:
@@ -75,14 +86,14 @@ class Sinusoidal(nn.Module):
         self.reset_buffers()
 
     def reset_buffers(self) -> None:
-        """Make the table anew: it is not stored, so a network built on the meta device needs it after loading."""
-        # made on the CPU even for a network on the meta device, where these few numbers would import PyTorch's compiler
-        own = "cpu" if torch.get_default_device().type == "meta" else None
-        rows = self._rows(torch.arange(256, device=own), torch.get_default_dtype())
+        """Compute the table again; it is not saved, so a network built on the meta device needs it after loading."""
+        # on the meta device these few operations would import PyTorch's compiler, so they run on the CPU
+        device = "cpu" if torch.get_default_device().type == "meta" else None
+        rows = self._rows(torch.arange(256, device=device), torch.get_default_dtype())
         self.register_buffer("table", rows, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Sinusoidal":
-        """As of any module; a table of another type is computed anew, not rounded from the one before."""
+        """Apply `fn` as any module does; for a new dtype compute the table again instead of rounding it."""
         before = self.table.dtype
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self.table.dtype != before and not self.table.is_meta:
@@ -97,11 +108,18 @@ class Sinusoidal(nn.Module):
         position_ids: Tensor | None = None,
         dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """What is added: (L,D) for positions `offset` on, or (B,L,D) for `position_ids` (B,L).
+        """The vectors to add, in the dtype of the table, or in float64 if `dtype` is float64.
 
-        They are of the table's type, or of `dtype` where that is float64.
+        Args:
+            length: number of positions L.
+            offset: the first position.
+            position_ids: (B,L), the positions, instead of `offset`.
+            dtype: dtype of the input.
+
+        Returns:
+            (L,D), or (B,L,D) with `position_ids`.
         """
-        table = self.table  # one look: another thread may put a longer one there
+        table = self.table  # read once: another thread may replace it by a longer table
         exact = dtype if dtype == torch.float64 else table.dtype
         if position_ids is not None:
             return self._rows(position_ids, exact)
@@ -117,16 +135,17 @@ class Sinusoidal(nn.Module):
         return sinusoids(positions, self.d_model, self.base, interleaved=self.interleaved, dtype=dtype)
 
     def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
-        """x (B,L,D) -> (B,L,D); the first token stands at `offset`, or where `position_ids` (B,L) say."""
+        """x (B,L,D) -> (B,L,D); the first token is at position `offset`, or positions are `position_ids` (B,L)."""
         return x + self.vectors(x.shape[1], offset, position_ids, x.dtype).to(x.dtype)
 
 
 class Learned(nn.Module):
-    """Adds a learned vector for each position, of which there are `max_len` (Gehring et al. 2017; BERT, GPT).
+    """Adds a learned vector for each position (Gehring et al. 2017; BERT, GPT; docs/notes.md#b2).
 
-    See docs/notes.md#b2.
-
-    `shift` leaves that many rows free before position 0, as RoBERTa's table does.
+    Args:
+        max_len: number of positions.
+        d_model: width D.
+        shift: unused rows of the table before position 0, as in RoBERTa.
     """
 
     def __init__(self, max_len: int, d_model: int, shift: int = 0) -> None:
@@ -141,14 +160,14 @@ class Learned(nn.Module):
 
     @property
     def max_len(self) -> int:
-        """How many positions the table has."""
+        """Number of positions."""
         return self.weight.shape[0] - self.shift
 
     def vectors(self, length: int, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
-        """What is added: (L,D) for positions `offset` on, or (B,L,D) for `position_ids` (B,L).
+        """The vectors to add: (L,D) for positions from `offset` on, or (B,L,D) for `position_ids` (B,L).
 
         Raises:
-            UsageError: a position past the table's end.
+            UsageError: a position is beyond the end of the table.
         """
         end = offset + length if position_ids is None else int(position_ids.max()) + 1
         if end > self.max_len:
@@ -161,63 +180,71 @@ class Learned(nn.Module):
         return self.weight[self.shift + offset : self.shift + end]
 
     def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
-        """x (B,L,D) -> (B,L,D); the first token stands at `offset`, or where `position_ids` (B,L) say."""
+        """x (B,L,D) -> (B,L,D); the first token is at position `offset`, or positions are `position_ids` (B,L)."""
         return x + self.vectors(x.shape[1], offset, position_ids).to(x.dtype)
 
     @torch.no_grad()
     def grown(self, max_len: int) -> "Learned":
-        """A table of `max_len` positions: the first as they are, the new ones random."""
+        """A copy with `max_len` positions: old positions are copied, new ones are initialised at random."""
         longer = Learned(max_len, self.weight.shape[1], self.shift).to(self.weight)
-        kept = min(len(self.weight), len(longer.weight))
-        longer.weight[:kept] = self.weight[:kept]
+        n_copied = min(len(self.weight), len(longer.weight))
+        longer.weight[:n_copied] = self.weight[:n_copied]
         return longer
 
     @torch.no_grad()
     def interpolated(self, max_len: int) -> "Learned":
-        """A table of `max_len` positions drawn out of this one, linearly: its first and last stay first and last."""
+        """A copy with `max_len` positions, interpolated linearly; the first and the last position are unchanged."""
         longer = Learned(max_len, self.weight.shape[1], self.shift).to(self.weight)
-        own = self.weight[self.shift :].T.unsqueeze(0)  # (1,D,L)
-        wide = own.to(torch.promote_types(own.dtype, torch.float32))
-        drawn = F.interpolate(wide, size=max_len, mode="linear", align_corners=True)
+        rows = self.weight[self.shift :].T.unsqueeze(0)  # (1,D,L)
+        wide = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        interpolated = F.interpolate(wide, size=max_len, mode="linear", align_corners=True)
         longer.weight[: self.shift] = self.weight[: self.shift]
-        longer.weight[self.shift :] = drawn[0].T.to(longer.weight.dtype)
+        longer.weight[self.shift :] = interpolated[0].T.to(longer.weight.dtype)
         return longer
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Rotations for given positions: cos and sin (L,R/2) or (B,1,L,R/2) of the R turned dimensions of a head."""
+class Rotation:
+    """The rotation of queries or keys at given positions.
+
+    Attributes:
+        cos: (L,R/2) or (B,1,L,R/2), for the R rotated dimensions of a head.
+        sin: as `cos`.
+        interleaved: whether the two dimensions of a pair are neighbours; else one is in each half.
+        heads: boolean (H,1,1), the heads that are rotated; None for all.
+    """
 
     cos: Tensor
     sin: Tensor
     interleaved: bool
-    heads: Tensor | None = None  # boolean (H,1,1): which heads are turned; None: all
+    heads: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x (B,H,L,K) -> the same shape, each pair of dimensions turned by its angle."""
+        """Rotate each pair of dimensions of x (B,H,L,K) by its angle. Same shape."""
         cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
         width = 2 * cos.shape[-1]
-        turned, rest = x[..., :width], x[..., width:]
+        rotated, rest = x[..., :width], x[..., width:]
         if self.interleaved:
-            one, two = turned[..., 0::2], turned[..., 1::2]
-            out = torch.stack([one * cos - two * sin, two * cos + one * sin], dim=-1).flatten(-2)
+            a, b = rotated[..., 0::2], rotated[..., 1::2]
+            out = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
         else:
-            one, two = turned.chunk(2, dim=-1)
-            out = torch.cat([one * cos - two * sin, two * cos + one * sin], dim=-1)
+            a, b = rotated.chunk(2, dim=-1)
+            out = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
         out = out if rest.shape[-1] == 0 else torch.cat([out, rest], dim=-1)
         return out if self.heads is None else torch.where(self.heads, out, x)
 
-    def back(self) -> "Turn":
-        """The same rotations the other way."""
+    def inverse(self) -> "Rotation":
+        """The inverse rotation."""
         return replace(self, sin=-self.sin)
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Rotations slowed down, so that a network reads longer texts than those it was trained on.
+    """Scaled rotary angles, so that a network reads longer texts than it was trained on.
 
-    All are `factor` times slower (Chen et al. 2023, position interpolation); or, with `trained_len`, only those that
-    turn fewer than `low` times in that many positions, and those between `low` and `high` times in part (Llama 3.1).
+    Without `trained_len` all angles are divided by `factor` (position interpolation, Chen et al. 2023). With it, only
+    angles with fewer than `low` full turns in `trained_len` positions are; those with `low` to `high` turns are scaled
+    in part (Llama 3.1).
     """
 
     factor: float
@@ -225,20 +252,29 @@ class Stretch:
     low: float = 1.0
     high: float = 4.0
 
-    def slowed(self, rates: Tensor) -> Tensor:
-        """Angles a position (R/2,) -> the same shape."""
+    def scaled(self, rates: Tensor) -> Tensor:
+        """Scale angles per position (R/2,). Same shape."""
         if self.trained_len is None:
             return rates / self.factor
         turns = self.trained_len * rates / (2 * math.pi)
-        kept = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
-        return rates * (kept + (1.0 - kept) / self.factor)
+        unscaled = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)  # share that keeps its angle
+        return rates * (unscaled + (1.0 - unscaled) / self.factor)
 
 
 class Rotary(nn.Module):
-    """Turns each pair of dimensions of queries and keys by an angle that grows with the position (Su et al. 2021).
+    """Rotary positions: rotate pairs of dimensions of queries and keys by an angle proportional to the position.
 
-    So q·k depends on the distance alone. `interleaved`: pairs are neighbours (the paper) or, else, one of each half
-    (Llama). `fraction` of the head's width is turned, the rest left as it is; `stretch` is for longer texts.
+    q·k then depends on positions through their distance alone (Su et al. 2021).
+
+    Args:
+        d_head: width of a head.
+        base: the base of the angles.
+        interleaved: whether the two dimensions of a pair are neighbours (the paper); else one is in each half (Llama).
+        fraction: the share of the width that is rotated.
+        stretch: scaling of the angles for longer texts.
+
+    Raises:
+        ValueError: fewer than 2 dimensions are rotated.
     """
 
     def __init__(
@@ -256,20 +292,25 @@ class Rotary(nn.Module):
             raise ValueError(f"rotary positions need a head at least 2 wide: got {d_head} and fraction {fraction}")
         self.base, self.interleaved, self.stretch = base, interleaved, stretch
 
-    def at(self, positions: Tensor, heads: Tensor | None = None, dtype: torch.dtype = torch.float32) -> Turn:
-        """The rotations for positions (L,) or (B,L); made once for all layers.
+    def at(self, positions: Tensor, heads: Tensor | None = None, dtype: torch.dtype = torch.float32) -> Rotation:
+        """The rotation at the given positions, computed once for all layers.
 
-        They are computed in float64 and rounded once, to `dtype`, to float32 where that is a narrower type.
+        It is computed in float64 and rounded once, to `dtype` or float32, whichever is wider.
+
+        Args:
+            positions: (L,) or (B,L).
+            heads: boolean (H,1,1), the heads that are rotated; all if not given.
+            dtype: dtype of the queries and keys.
         """
         rates = _rates(self.width, self.base, positions.device)
-        rates = rates if self.stretch is None else self.stretch.slowed(rates)
+        rates = rates if self.stretch is None else self.stretch.scaled(rates)
         angles = positions.double().unsqueeze(-1) * rates
         angles = angles if positions.dim() == 1 else angles.unsqueeze(1)  # (B,1,L,R/2)
-        kept = torch.promote_types(dtype, torch.float32)
-        return Turn(angles.cos().to(kept), angles.sin().to(kept), self.interleaved, heads)
+        wide = torch.promote_types(dtype, torch.float32)
+        return Rotation(angles.cos().to(wide), angles.sin().to(wide), self.interleaved, heads)
 
     def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
-        """Queries or keys (B,H,L,K) -> the same shape; the first stands at `offset`, or where `position_ids` say."""
+        """Rotate queries or keys (B,H,L,K) at positions from `offset` on, or at `position_ids`. Same shape."""
         if position_ids is None:
             position_ids = torch.arange(offset, offset + x.shape[-2], device=x.device)
         return self.at(position_ids, dtype=x.dtype)(x)

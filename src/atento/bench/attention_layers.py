@@ -13,14 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from atento.attention.block_router import BlockRouter
 from atento.attention.dropout import Randomness
-from atento.attention.equation import Asked
+from atento.attention.equation import AttentionArgs
 from atento.attention.kernels import attend, choose
 from atento.attention.lowering import LoweredMask, lower
 from atento.attention.masks import Mask, blocks, causal, documents, padding, prefix, window
 from atento.attention.positions import T5Bias
-from atento.attention.relative import Places, Relations
-from atento.attention.sparse import BlockChoice, attend_chosen
+from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 
 N_HEADS, D_HEAD = 4, 64
 D_MODEL = N_HEADS * D_HEAD
@@ -86,13 +86,13 @@ class Case:
         """The mask as our kernels take it; made once for all layers of a stack, so not within the time measured."""
         return lower(self.asks.mask(self.batch, self.length), self.length, self.length, torch.device(self.device))
 
-    def relations(self, weight: Tensor | None) -> Relations | None:
+    def relative(self, weight: Tensor | None) -> RelativeTerms | None:
         """Our T5 bias with the case's weights (32,H); None where the setting has none."""
         if weight is None:
             return None
         scheme = T5Bias(N_HEADS)
         scheme.weight = nn.Parameter(weight.detach())
-        return Relations((scheme,), Places.of(self.length, self.length, self.device))
+        return RelativeTerms((scheme,), QueryKeyPositions.arange(self.length, self.length, self.device))
 
     def row(self, **more: Any) -> dict[str, Any]:
         """A row of the table."""
@@ -149,16 +149,16 @@ def ours(kernel: str) -> Build:
     """Our layer with that kernel."""
 
     def build(case: Case, given: Inputs) -> Layer:
-        mask, relations = case.lowered(), case.relations(given.t5)
+        mask, relative = case.lowered(), case.relative(given.t5)
         input, output = (weight.clone().requires_grad_() for weight in (given.input, given.output))
 
         def run(x: Tensor, training: bool) -> Tensor:
             q, k, v = (_by_head(part) for part in F.linear(x, input).split(D_MODEL, dim=-1))
             dropout = case.asks.dropout if training else 0.0
-            read = attend(q, k, v, mask=mask, dropout=dropout, random=Randomness(1), relations=relations, kernel=kernel)
+            read = attend(q, k, v, mask=mask, dropout=dropout, random=Randomness(1), relative=relative, kernel=kernel)
             return F.linear(read.transpose(1, 2).flatten(2), output)
 
-        return Layer(run, [input, output, *([] if relations is None else relations.parameters())])
+        return Layer(run, [input, output, *([] if relative is None else relative.parameters())])
 
     return build
 
@@ -166,14 +166,14 @@ def ours(kernel: str) -> Build:
 def choosing(case: Case, given: Inputs) -> Layer:
     """Our layer whose queries choose blocks of keys."""
     assert case.asks.choice is not None
-    choice = BlockChoice(N_HEADS, D_HEAD, n=case.asks.choice).to(case.device)
+    router = BlockRouter(N_HEADS, D_HEAD, n=case.asks.choice).to(case.device)
     input, output = (weight.clone().requires_grad_() for weight in (given.input, given.output))
 
     def run(x: Tensor, training: bool) -> Tensor:
         q, k, v = (_by_head(part) for part in F.linear(x, input).split(D_MODEL, dim=-1))
-        return F.linear(attend_chosen(q, k, v, choice).transpose(1, 2).flatten(2), output)
+        return F.linear(router.attend(q, k, v).transpose(1, 2).flatten(2), output)
 
-    return Layer(run, [input, output, choice.gate])
+    return Layer(run, [input, output, router.gate])
 
 
 def _hidden(case: Case) -> tuple[Tensor | None, Tensor | None]:
@@ -194,11 +194,11 @@ def torch_layer(case: Case, given: Inputs) -> Layer:
         layer.in_proj_weight.copy_(given.input)
         layer.out_proj.weight.copy_(given.output)
     pairs, padded = _hidden(case)
-    relations = case.relations(given.t5)
+    relative = case.relative(given.t5)
 
     def run(x: Tensor, training: bool) -> Tensor:
         layer.train(training)
-        added = None if relations is None else relations.scores(x, 1.0)
+        added = None if relative is None else relative.scores(x, 1.0)
         shown = pairs
         if added is not None:
             shown = added.to(x.dtype).expand(len(x), -1, -1, -1).flatten(0, 1)  # (B*H,T,T)
@@ -207,7 +207,7 @@ def torch_layer(case: Case, given: Inputs) -> Layer:
         return out  # type: ignore[no-any-return]
 
     learned = [layer.in_proj_weight, layer.out_proj.weight]
-    return Layer(run, [*learned, *([] if relations is None else relations.parameters())])
+    return Layer(run, [*learned, *([] if relative is None else relative.parameters())])
 
 
 def x_transformers_layer(case: Case, given: Inputs) -> Layer:
@@ -264,7 +264,7 @@ def chosen(case: Case) -> str:
         return "chosen"
     q = torch.empty(case.batch, N_HEADS, case.length, D_HEAD, dtype=case.dtype, device=case.device)
     weight = torch.zeros(32, N_HEADS) if case.asks.t5 else None
-    return choose(q, q, Asked(case.lowered(), None, None, case.relations(weight), 1.0, case.asks.dropout, None))
+    return choose(q, q, AttentionArgs(case.lowered(), None, None, case.relative(weight), 1.0, case.asks.dropout, None))
 
 
 def results(layer: Layer, given: Inputs, training: bool) -> list[Tensor]:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from atento.attention import attend
 from atento.attention.algebra import Mask
 from atento.attention.positions import Shaw, sinusoids
-from atento.attention.relative import Places, Relations
+from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.errors import UsageError
 
 
@@ -108,8 +108,8 @@ class RelativePositionalEncoding(nn.Module):
                 "`max_distance` would clip distances instead"
             )
         heads = [_with_heads(x) for x in (q, k, v)]
-        places = Places.of(q.shape[-2], length, q.device)
-        out = attend(*heads, mask=mask, relations=Relations((self.relative,), places))
+        places = QueryKeyPositions.arange(q.shape[-2], length, q.device)
+        out = attend(*heads, mask=mask, relative=RelativeTerms((self.relative,), places))
         return out.reshape(*q.shape[:-1], v.shape[-1])
 
 

@@ -78,7 +78,7 @@ class SourceAttention(nn.Module):
 
     def read(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
         """encoded (B,S,D) -> keys made ready (B,S,D) and values (B,S,D), once for all steps."""
-        return self.score.ready(encoded), encoded if self.value is None else self.value(encoded)
+        return self.score.project(encoded), encoded if self.value is None else self.value(encoded)
 
     def forward(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """queries (B,T,D) -> context (B,T,D), weights (B,T,S); padded source positions weigh exactly 0."""

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.attention.kernels import AnyMask
-from atento.attention.multihead import KeyValues, MultiHeadAttention, Order
+from atento.attention.multihead import KeyValues, MultiHeadAttention, PositionTerms
 from atento.config.network import NetworkConfig
 from atento.networks.layers import FeedForward, Residual, make_norm
 
@@ -49,7 +49,7 @@ class Block(nn.Module):
         x: Tensor,
         *,
         mask: AnyMask,
-        order: Order | None = None,
+        position_terms: PositionTerms | None = None,
         memory: Tensor | None = None,
         memory_mask: AnyMask = None,
         state: BlockState | None = None,
@@ -58,7 +58,7 @@ class Block(nn.Module):
         """x (B,T,D), memory (B,S,D) -> (B,T,D). With a `state`, x holds only new positions; it is updated."""
         own = None if state is None else state.own
         read_by = self.own_residual.before(x)
-        out, read = self.self_attention(read_by, mask=mask, order=order, state=own, random=random)
+        out, read = self.self_attention(read_by, mask=mask, position_terms=position_terms, state=own, random=random)
         x = self.own_residual.after(x, out, random)
         if state is not None:
             state.own = read

@@ -7,11 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
+from atento.attention.block_router import BlockRouter
 from atento.attention.entmax import AdaptiveSpan, Entmax
-from atento.attention.multihead import Order
+from atento.attention.multihead import PositionTerms
 from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch
-from atento.attention.relative import ALiBi, Gated, Places, Relations, RelativeMatrix, Shaw, T5Bias
-from atento.attention.sparse import BlockChoice, SparseAttention
+from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias
+from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
+from atento.attention.sparse import SparseAttention
 from atento.config.network import ADDED, NetworkConfig, PositionConfig, SparseConfig
 
 
@@ -77,16 +79,14 @@ def input_positions(config: NetworkConfig) -> AddedPositions:
 
 
 class LayerPositions(nn.Module):
-    """For each layer of a stack: the schemes added to its input, turns of queries and keys, relative schemes, and
-    what makes sparse weights of scores.
-    """
+    """The position schemes of each layer of a stack: added to its input, rotary, relative; and its sparse attention."""
 
     def __init__(self, config: NetworkConfig, *, kind: str, n_layers: int) -> None:
         super().__init__()
         self.schemes = nn.ModuleList()  # each scheme once, or once a layer
         self.numbers: list[int] = []  # of each, where it stands in the configuration
         self.relative: list[list[int]] = [[] for _ in range(n_layers)]  # indices into `schemes`
-        self.turning: list[list[tuple[int, tuple[int, ...] | None]]] = [[] for _ in range(n_layers)]
+        self.rotary: list[list[tuple[int, tuple[int, ...] | None]]] = [[] for _ in range(n_layers)]  # (index, heads)
         self.n_heads = config.n_heads
         self.added = nn.ModuleDict()
         for scheme in config.schemes:
@@ -100,7 +100,7 @@ class LayerPositions(nn.Module):
                     self.numbers.append(_number(scheme, config))
                 index = len(self.schemes) - 1
                 if scheme.kind == "rotary":
-                    self.turning[layer].append((index, scheme.heads))
+                    self.rotary[layer].append((index, scheme.heads))
                 else:
                     self.relative[layer].append(index)
         self.sparse = nn.ModuleDict()
@@ -110,7 +110,7 @@ class LayerPositions(nn.Module):
                     self.sparse[str(layer)] = _sparse(config.sparse, config.n_heads, kind)
                 elif kind == "encoder":
                     size, n = config.sparse.block_size, config.sparse.blocks
-                    self.sparse[str(layer)] = BlockChoice(config.n_heads, config.head_width, size=size, n=n)
+                    self.sparse[str(layer)] = BlockRouter(config.n_heads, config.head_width, size=size, n=n)
         for layer in range(n_layers):
             here = [one for one in config.schemes if one.kind in ADDED and one.layers and layer in one.layers]
             if here:
@@ -131,42 +131,51 @@ class LayerPositions(nn.Module):
                 found[int(layer)] = sparse.span.to_mask()
         return found
 
-    def orders(self, places: Places, dtype: torch.dtype) -> list[Order | None]:
-        """What each layer's self-attention is told; queries and keys of that type stand at `places`.
+    def terms(self, positions: QueryKeyPositions, dtype: torch.dtype) -> list[PositionTerms | None]:
+        """The position terms of each layer's self-attention, computed once for all layers.
 
-        Made once for all layers.
+        Args:
+            positions: positions of the queries and the keys.
+            dtype: dtype of the queries and the keys.
+
+        Returns:
+            The terms of each layer; None if a layer has none.
         """
-        turns, back = {}, {}
-        for index, heads in {one for layer in self.turning for one in layer}:
+        rotations, inverses = {}, {}
+        for key in {key for layer in self.rotary for key in layer}:
+            index, heads = key
             rotary = self.schemes[index]
             assert isinstance(rotary, Rotary)
-            chosen = None
+            head_mask = None
             if heads is not None:
-                chosen = torch.zeros(self.n_heads, 1, 1, dtype=torch.bool, device=places.queries.device)
-                chosen[list(heads)] = True
-            turns[index, heads] = rotary.at(places.queries, chosen, dtype)
-            back[index, heads] = partial(_turned_back, rotary, chosen)
-        orders: list[Order | None] = []
-        for layer, (turning, relative) in enumerate(zip(self.turning, self.relative)):
-            schemes = tuple(self.schemes[index] for index in relative)
-            here = replace(places, turned=tuple(back[one] for one in turning)) if turning and schemes else places
-            relations = Relations(schemes, here) if schemes else None  # type: ignore[arg-type]
-            choice = None
+                head_mask = torch.zeros(self.n_heads, 1, 1, dtype=torch.bool, device=positions.queries.device)
+                head_mask[list(heads)] = True
+            rotations[key] = rotary.at(positions.queries, head_mask, dtype)
+            inverses[key] = partial(_unrotated, rotary, head_mask)
+        terms: list[PositionTerms | None] = []
+        for layer, (rotary_keys, relative_indices) in enumerate(zip(self.rotary, self.relative)):
+            schemes = tuple(self.schemes[index] for index in relative_indices)
+            here = positions
+            if rotary_keys and schemes:  # relative schemes may need the queries as they were before rotation
+                here = replace(positions, inverse_rotations=tuple(inverses[key] for key in rotary_keys))
+            relative = RelativeTerms(schemes, here) if schemes else None  # type: ignore[arg-type]
+            block_router = None
             if str(layer) in self.sparse:
                 sparse = self.sparse[str(layer)]
                 if isinstance(sparse, SparseAttention):
-                    relations = Relations(schemes, here, sparse)  # type: ignore[arg-type]
+                    relative = RelativeTerms(schemes, here, sparse)  # type: ignore[arg-type]
                 else:
-                    assert isinstance(sparse, BlockChoice)
-                    choice = sparse
-            order = Order(tuple(turns[one] for one in turning), relations, choice)
-            orders.append(order if order.turns or relations is not None or choice is not None else None)
-        return orders
+                    assert isinstance(sparse, BlockRouter)
+                    block_router = sparse
+            used = rotary_keys or relative is not None or block_router is not None
+            layer_rotations = tuple(rotations[key] for key in rotary_keys)
+            terms.append(PositionTerms(layer_rotations, relative, block_router) if used else None)
+        return terms
 
 
-def _turned_back(rotary: Rotary, heads: Tensor | None, q: Tensor, positions: Tensor) -> Tensor:
-    """Queries (B,H,T,K) at those positions (T,) or (B,T) before that rotary scheme turned them."""
-    return rotary.at(positions, heads, q.dtype).back()(q)
+def _unrotated(rotary: Rotary, heads: Tensor | None, q: Tensor, positions: Tensor) -> Tensor:
+    """Queries (B,H,T,K) at positions (T,) or (B,T), as they were before rotation. Same shape."""
+    return rotary.at(positions, heads, q.dtype).inverse()(q)
 
 
 def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module:

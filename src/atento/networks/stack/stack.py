@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
-from atento.attention.lowering import LoweredMask, boolean, lower
+from atento.attention.lowering import LoweredMask, check_boolean, lower
 from atento.attention.masks import Mask, padding
 from atento.attention.multihead import MultiHeadAttention
-from atento.attention.relative import Places
+from atento.attention.relative_terms import QueryKeyPositions
 from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError
 from atento.networks.layers import make_norm
@@ -79,14 +79,14 @@ class Stack(nn.Module):
             full = None if memory_padding_mask is None else padding(memory_padding_mask)
             memory_mask = lower(full, 1, memory.shape[1], x.device)  # every query alike: one row stands for all
         offset = 0 if state is None else state.length
-        orders = self.positions.orders(self._places(x, position_ids, state), x.dtype)
+        terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)
         for index, block in enumerate(self.blocks):
             if index == depth:
                 return x
             x = block(
                 self.positions.add(index, x, offset, position_ids),
                 mask=masks[index],
-                order=orders[index],
+                position_terms=terms[index],
                 memory=memory,
                 memory_mask=memory_mask,
                 state=None if state is None else state.blocks[index],
@@ -96,20 +96,20 @@ class Stack(nn.Module):
             state.length, state.memory_mask = state.length + x.shape[1], memory_mask
         return x if self.norm is None else self.norm(x)
 
-    def _places(self, x: Tensor, position_ids: Tensor | None, state: StackState | None) -> Places:
+    def _positions(self, x: Tensor, position_ids: Tensor | None, state: StackState | None) -> QueryKeyPositions:
         """Where queries and keys stand; the state remembers positions that were given."""
         seen = 0 if state is None else state.length
         if position_ids is None:
             if state is not None and state.position_ids is not None:
                 raise ValueError("a decode state that was given `position_ids` needs them at every step")
-            return Places.of(x.shape[1], seen + x.shape[1], x.device)
+            return QueryKeyPositions.arange(x.shape[1], seen + x.shape[1], x.device)
         keys = position_ids
         if state is not None:
             if seen and state.position_ids is None:
                 raise ValueError("a decode state that was given no `position_ids` takes none later")
             keys = position_ids if state.position_ids is None else torch.cat([state.position_ids, position_ids], dim=1)
             state.position_ids = keys
-        return Places(position_ids, keys, False)
+        return QueryKeyPositions(position_ids, keys, False)
 
     def _masks(
         self,
@@ -131,7 +131,7 @@ class Stack(nn.Module):
                 raise CapabilityError(f"a mask that looks ahead cannot be cached: got {got} with a decode state")
             if token_mask is not None:
                 joined = padding(token_mask)
-                one = one & joined if isinstance(one, Mask) else boolean(one) & joined.dense(1, key_len, x.device)
+                one = one & joined if isinstance(one, Mask) else check_boolean(one) & joined.dense(1, key_len, x.device)
             whole.append(one)
         # spans that heads have learned are masks too; joined to the mask, a kernel skips what no head sees
         spans = {} if position_ids is not None or key_len <= _LONG else self.positions.spans()

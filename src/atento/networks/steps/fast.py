@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.observe import observing
-from atento.attention.positions import Turn
-from atento.attention.relative import Places, Shaw
+from atento.attention.positions import Rotation
+from atento.attention.relative import Shaw
+from atento.attention.relative_terms import QueryKeyPositions
 from atento.errors import CapabilityError
 from atento.networks.stack.block import Block
 from atento.networks.stack.decoder import Decoder
@@ -92,7 +93,7 @@ class Told:
     One entry a layer; what is added is (N or 1, 1 or H, w or 1, S), masks joined to it, or None.
     """
 
-    turns: list[tuple[Turn, ...]]
+    turns: list[tuple[Rotation, ...]]
     biases: list[Tensor | None]
 
 
@@ -289,19 +290,24 @@ class FastSteps:
             return Told([()] * count, [None] * count)
         keys = torch.arange(columns, device=like.device)
         own = keys[column : column + 1]
-        places = Places(own, keys, True) if starts is None else Places(starts + own, starts + keys, False)
-        turns: list[tuple[Turn, ...]] = []
+        places = (
+            QueryKeyPositions(own, keys, True)
+            if starts is None
+            else QueryKeyPositions(starts + own, starts + keys, False)
+        )
+        turns: list[tuple[Rotation, ...]] = []
         biases: list[Tensor | None] = []
         made: dict[tuple[int, ...], Tensor | None] = {}
-        for order in self.positions.orders(places, self.dtype):
-            relations = None if order is None else order.relations
-            turns.append(() if order is None else order.turns)
-            if relations is None:
+        for terms in self.positions.terms(places, self.dtype):
+            relative = None if terms is None else terms.relative
+            rotations = () if terms is None else terms.rotations
+            turns.append(tuple(one for one in rotations if isinstance(one, Rotation)))
+            if relative is None:
                 biases.append(None)
                 continue
-            same = tuple(id(scheme) for scheme in relations.schemes)
+            same = tuple(id(scheme) for scheme in relative.schemes)
             if same not in made:
-                bias = relations.scores(like, self.scale)  # of queries these schemes read the precision alone
+                bias = relative.scores(like, self.scale)  # of queries these schemes read the precision alone
                 made[same] = None if bias is None else bias.to(like.dtype)
             biases.append(made[same])
         return Told(turns, biases)

@@ -35,7 +35,7 @@ def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], obj
     read: dict[str, Any] = {}
 
     def before_block(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        read["x"], read["order"] = inputs[0], named.get("order")
+        read["x"], read["position_terms"] = inputs[0], named.get("position_terms")
 
     def after_input(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         if "x" not in read:  # the last input made before this layer is this stack's own
@@ -62,4 +62,4 @@ def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], obj
     if "x" not in read:
         raise UsageError(f"the run did not pass through the {kind} self-attention of layer {layer}")
     norm = block.own_residual.norm if block.own_residual.place == "pre" else None
-    return decompose(attention, read["x"], order=read["order"], added=read.get("added"), norm=norm)
+    return decompose(attention, read["x"], position_terms=read["position_terms"], added=read.get("added"), norm=norm)

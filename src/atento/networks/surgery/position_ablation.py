@@ -43,16 +43,16 @@ def without_scheme(network: nn.Module, name: str) -> Iterator[None]:
     added = [part for part in network.modules() if isinstance(part, AddedPositions) and number in part.numbers]
     for part in network.modules():
         if isinstance(part, LayerPositions):
-            before.append((part, part.relative, part.turning))
+            before.append((part, part.relative, part.rotary))
             part.relative = [[i for i in layer if part.numbers[i] != number] for layer in part.relative]
-            part.turning = [[one for one in layer if part.numbers[one[0]] != number] for layer in part.turning]
+            part.rotary = [[one for one in layer if part.numbers[one[0]] != number] for layer in part.rotary]
     for one in added:
         one.off.add(number)
     try:
         yield
     finally:
-        for stack, relative, turning in before:
-            stack.relative, stack.turning = relative, turning
+        for stack, relative, rotary in before:
+            stack.relative, stack.rotary = relative, rotary
         for one in added:
             one.off.discard(number)
 

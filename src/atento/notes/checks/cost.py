@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from atento.attention import attend
 from atento.attention.masks import Mask, causal, window
 from atento.attention.positions import ALiBi, RelativeMatrix, Shaw, T5Bias
-from atento.attention.relative import Places, Relations
+from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.config.network import PositionConfig
 from atento.networks.build import parameter_count
 from atento.notes.checks.attention import apart
@@ -142,7 +142,7 @@ def as_written(q: Tensor, k: Tensor, v: Tensor, scheme: Shaw) -> Tensor:
 def cost_of_positions() -> Finding:
     """B10: what relative positions cost: parameters, operations, the largest tensor; no (T,S,K) tensor is made."""
     q, k, v = (torch.randn(1, HEADS, TOKENS, HEAD_WIDTH) for _ in range(3))
-    places, shaw = Places.of(TOKENS, TOKENS), Shaw(HEAD_WIDTH, LIMIT)
+    places, shaw = QueryKeyPositions.arange(TOKENS, TOKENS), Shaw(HEAD_WIDTH, LIMIT)
     schemes: dict[str, nn.Module] = {
         "alibi": ALiBi(HEADS),
         "t5": T5Bias(HEADS),
@@ -151,15 +151,15 @@ def cost_of_positions() -> Finding:
     }
     costs = {"none": measured(lambda: attend(q, k, v, kernel="plain"))}
     for name, scheme in schemes.items():
-        relations = Relations((scheme,), places)  # type: ignore[arg-type]
-        costs[name] = measured(lambda relations=relations: attend(q, k, v, kernel="plain", relations=relations))  # type: ignore[misc]
+        relative = RelativeTerms((scheme,), places)  # type: ignore[arg-type]
+        costs[name] = measured(lambda relative=relative: attend(q, k, v, kernel="plain", relative=relative))  # type: ignore[misc]
     costs["shaw, as written"] = measured(lambda: as_written(q, k, v, shaw))
-    ours = attend(q, k, v, kernel="plain", relations=Relations((shaw,), places))
+    ours = attend(q, k, v, kernel="plain", relative=RelativeTerms((shaw,), places))
     long = []
     for length in (1024, 2048):
         x = torch.randn(1, 1, length, HEAD_WIDTH)
         with Counting() as seen:
-            attend(x, x, x, kernel="blocked", relations=Relations((shaw,), Places.of(length, length)))
+            attend(x, x, x, kernel="blocked", relative=RelativeTerms((shaw,), QueryKeyPositions.arange(length, length)))
         long.append(seen.largest)
     table, pairs = 2 * LIMIT + 1, TOKENS * TOKENS
     lines = [f"{'positions':<17}{'MFLOP':>7}{'largest tensor':>16}{'ms':>7}"]

@@ -12,7 +12,7 @@ from atento.attention import observe
 from atento.attention.ablation import attentions
 from atento.attention.masks import causal
 from atento.attention.positions import RelativeMatrix, sinusoids
-from atento.attention.relative import Places
+from atento.attention.relative_terms import QueryKeyPositions
 from atento.config.network import PositionConfig
 from atento.networks import EncoderDecoder
 from atento.notes.checks.attention import EXACT, apart
@@ -180,7 +180,7 @@ def positions_drawn() -> Finding:
         network.encode(IDS)
     entered, weights = kept.read[0][0], seen["encoder", 0][0, 0].double()
     tokens, absolute = network.embedding.weight[IDS[0]] * 12**0.5, sinusoids(torch.arange(4), 12, dtype=entered.dtype)
-    places = Places.of(4, 4)
+    places = QueryKeyPositions.arange(4, 4)
     q, k, _ = projections(network, "encoder", entered)
     content = q @ k.T / math.sqrt(4)
     scheme = network.encoder.positions.schemes[0]

@@ -13,7 +13,8 @@ from atento.attention.ablation import attentions
 from atento.attention.decompose import parts_by_word
 from atento.attention.masks import causal
 from atento.attention.positions import RelativeMatrix, Shaw, Sinusoidal, T5Bias
-from atento.attention.relative import Gated, Places, Relations, alibi_slopes, t5_buckets
+from atento.attention.relative import Gated, alibi_slopes, t5_buckets
+from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.config.network import PositionConfig
 from atento.networks import EncoderDecoder
 from atento.networks.stack.positions import AddedPositions
@@ -67,7 +68,7 @@ def relative_matrix() -> Finding:
     """B4: softmax((QKᵀ + R) / √d_k) V with R of the distance alone; T5's bias stands outside the scaling."""
     length, width, limit = 7, 4, 3
     q, k, v = random(1, 2, length, width), random(1, 2, length, width), random(1, 2, length, width)
-    places = Places.of(length, length)
+    places = QueryKeyPositions.arange(length, length)
     matrix, t5 = RelativeMatrix(2, limit).double(), T5Bias(2).double()
     buckets = t5_buckets(places.distances, 32, 128, True).tolist()
 
@@ -83,9 +84,9 @@ def relative_matrix() -> Finding:
     def bias(head: int, i: int, j: int) -> float:
         return float(t5.weight[buckets[i][j], head])
 
-    inside = attend(q, k, v, relations=Relations((matrix,), places))
-    outside = attend(q, k, v, relations=Relations((t5,), places))
-    unscaled = attend(q, k, v, relations=Relations((t5,), places), scale=1.0)
+    inside = attend(q, k, v, relative=RelativeTerms((matrix,), places))
+    outside = attend(q, k, v, relative=RelativeTerms((t5,), places))
+    unscaled = attend(q, k, v, relative=RelativeTerms((t5,), places), scale=1.0)
     root = math.sqrt(width)
     found = {
         "(QKᵀ + R)/√d away": away(
@@ -127,13 +128,15 @@ def shaw() -> Finding:
     away: dict[str, float] = {}
     for name, kernel in (("plain", "plain"), ("blocked", "blocked")):
         q, k, v = random(1, 1, 7, width), random(1, 1, 7, width), random(1, 1, 7, width)
-        out = attend(q, k, v, relations=Relations((scheme,), Places.of(7, 7)), kernel=kernel)[0, 0]
+        out = attend(q, k, v, relative=RelativeTerms((scheme,), QueryKeyPositions.arange(7, 7)), kernel=kernel)[0, 0]
         away[f"{name} kernel away"] = apart(out, shaw_by_pairs(q[0, 0], k[0, 0], v[0, 0], scheme, limit))
     unit = torch.eye(width, dtype=torch.float64)  # each query asks for one number of a_ij
     found = {}
     for length in (4, 6, 12):
         asked = unit.view(1, width, 1, width).expand(1, width, length, width)
-        found[length] = scheme.scores(asked, Places.of(length, length), 1.0)[0].permute(1, 2, 0)  # a_ij (L,L,K)
+        found[length] = scheme.scores(asked, QueryKeyPositions.arange(length, length), 1.0)[0].permute(
+            1, 2, 0
+        )  # a_ij (L,L,K)
     moved = max(
         apart(vectors[i, j], scheme.keys[far(i, j, limit)])
         for length, vectors in found.items()
@@ -337,14 +340,14 @@ def sum_by_pairs() -> float:
     assert scheme.value_table is not None
     table = scheme.value_table
     q, k, v = random(1, 1, length, 4), random(1, 1, length, 4), random(1, 1, length, 4)
-    places = Places.of(length, length)
+    places = QueryKeyPositions.arange(length, length)
     buckets = t5_buckets(places.distances, 32, 128, True).tolist()
     by_hand = pair_by_pair(
         lambda i, j: dot(q[0, 0, i], k[0, 0, j] + scheme.keys[far(i, j, 3)]) / 2 + float(bias.weight[buckets[i][j], 0]),
         lambda i, j: v[0, 0, j] + table[far(i, j, 3)],
         length,
     )
-    return apart(attend(q, k, v, relations=Relations((scheme, bias), places))[0, 0], by_hand)
+    return apart(attend(q, k, v, relative=RelativeTerms((scheme, bias), places))[0, 0], by_hand)
 
 
 def moved_by_shift(kind: Any, span: int = 6, shift: int = 5) -> float:
@@ -377,7 +380,7 @@ def score_split() -> Finding:
     entered = embedding_by_hand(ids[0], network)
     content = network.embedding.weight[ids[0]] * network.config.d_model**0.5
     bias = attention.input.bias.unflatten(0, (3, 3, 4))  # role, head, width
-    buckets = t5_buckets(Places.of(5, 5).distances, 32, 128, True)
+    buckets = t5_buckets(QueryKeyPositions.arange(5, 5).distances, 32, 128, True)
     away = {"sum away from the score": 0.0, "position-position away": 0.0}
     for head in range(3):
         q = entered @ weights["query"][head] + bias[0, head]

@@ -54,7 +54,7 @@ def alignment_scores() -> Finding:
     }
     value, on_padding, sums = {}, 0.0, 0.0
     for name, (score, keys, by_loops) in ways.items():
-        contexts, weights = attend_scored(score(states, score.ready(keys)), keys, padding(torch.tensor(lengths)))
+        contexts, weights = attend_scored(score(states, score.project(keys)), keys, padding(torch.tensor(lengths)))
         away = 0.0
         for row, length in enumerate(lengths):
             for step in range(3):
@@ -66,7 +66,7 @@ def alignment_scores() -> Finding:
             max(sums, apart(weights.sum(-1), torch.ones(()))),
         )
     right = dict.fromkeys(value, EXACT)
-    unmasked = attend_scored(additive(states, additive.ready(hidden)), hidden)[1]
+    unmasked = attend_scored(additive(states, additive.project(hidden)), hidden)[1]
     return compare(
         value | {"row sums away from 1": sums, "weight on padding": on_padding},
         right | {"row sums away from 1": EXACT, "weight on padding": 0.0},
@@ -82,7 +82,7 @@ def recurrent_attention() -> Finding:
     encoder, decoder = nn.GRU(5, 6, batch_first=True).double(), nn.GRUCell(5 + 6, 6).double()
     score = AdditiveScore(6, 6, 7).double()
     states, last = encoder(random(1, 7, 5))  # h_1 ... h_7 (1,7,6)
-    ready = score.ready(states)  # U h_j, made once for all steps
+    ready = score.project(states)  # U h_j, made once for all steps
     state, asked, contexts, by_hand = last[0], [], [], []
     for written in random(4, 1, 5):
         asked.append(state)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from atento.attention import attention_weights
 from atento.attention.entmax import AdaptiveSpan, Entmax
-from atento.attention.relative import Places
+from atento.attention.relative_terms import QueryKeyPositions
 from atento.attention.sparse import SparseAttention, kept_links
 from atento.notes.checks.attention import EXACT, apart, random
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
@@ -50,13 +50,13 @@ def furthest(weights: Tensor, rows: list[list[float]]) -> float:
     return apart(weights[0, 0], torch.tensor(rows, dtype=weights.dtype))
 
 
-def places_of() -> Places:
+def places_of() -> QueryKeyPositions:
     """Of the texts of these checks."""
-    return Places.of(LENGTH, LENGTH)
+    return QueryKeyPositions.arange(LENGTH, LENGTH)
 
 
 @torch.no_grad()
-def three_ways(scores: Tensor, places: Places) -> tuple[dict[str, float], Tensor]:
+def three_ways(scores: Tensor, places: QueryKeyPositions) -> tuple[dict[str, float], Tensor]:
     """How far each way of leaving links out is from its formula, and the weights at α = 1.5."""
     rows = scores[0, 0].tolist()
     away, sparse = {}, scores
@@ -81,7 +81,7 @@ def three_ways(scores: Tensor, places: Places) -> tuple[dict[str, float], Tensor
 
 
 @torch.no_grad()
-def dense_limits(scores: Tensor, places: Places, dense: Tensor) -> dict[str, float]:
+def dense_limits(scores: Tensor, places: QueryKeyPositions, dense: Tensor) -> dict[str, float]:
     """How far each way is from softmax where it leaves nothing out."""
     span = AdaptiveSpan(HEADS, 1000.0, initial=500.0).double()
     ways = {
@@ -92,7 +92,7 @@ def dense_limits(scores: Tensor, places: Places, dense: Tensor) -> dict[str, flo
     return {name: apart(way.weigh(scores, places), dense) for name, way in ways.items()}
 
 
-def learned_spans(places: Places) -> tuple[SparseAttention, Tensor]:
+def learned_spans(places: QueryKeyPositions) -> tuple[SparseAttention, Tensor]:
     """Two heads that must read their 3 and 9 nearest tokens evenly learn how far to look; and their weights."""
     behind = -places.distances  # how far before the query
     seen = torch.stack([(behind >= 0) & (behind < needed) for needed in NEEDED]).float()

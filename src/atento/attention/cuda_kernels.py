@@ -1,0 +1,187 @@
+"""PyTorch's kernels for CUDA: FlexAttention, and variable-length attention, which computes nothing for padding."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from atento.attention.algebra import Mask
+from atento.attention.equation import AttentionArgs
+from atento.attention.lowering import LoweredMask
+
+
+@cache
+def _compiled_flex_attention() -> Callable[..., Any]:
+    """FlexAttention compiled, once in a process; PyTorch compiles it again for each new kind of call."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
+
+
+def flex(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
+    """PyTorch's FlexAttention: skips blocks that are fully masked and adds position terms to each score.
+
+    It is never the default on a CPU, where it has no backward pass and needs a compiler.
+
+    Raises:
+        ValueError: the call adds to the values or has dropout, which FlexAttention does not support.
+    """
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    if args.value_bias is not None or args.dropout or not args.only_biases:
+        raise ValueError("FlexAttention neither adds to values nor drops weights; use kernel='plain' or 'blocked'")
+    query_len, key_len = q.shape[-2], k.shape[-2]
+    mask, bias = args.mask, args.score_bias(q)
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        assert bias is not None
+        return score + bias[b % bias.shape[0], h % bias.shape[1], i % bias.shape[2], j]
+
+    block_mask = None
+    if mask.mask is not None:
+        block_mask = create_block_mask(
+            _mask_mod(mask), q.shape[0], q.shape[1], query_len, key_len, device=str(q.device), BLOCK_SIZE=128
+        )
+    kernel: Any = _compiled_flex_attention() if q.is_cuda else flex_attention
+    out: Tensor = kernel(
+        q, k, v, score_mod=None if bias is None else score_mod, block_mask=block_mask, scale=args.scale
+    )
+    return out if mask.mask is None or mask.empty is None else out.masked_fill(mask.empty, 0.0)
+
+
+def _mask_mod(mask: LoweredMask) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """The mask as FlexAttention needs it: a function of one pair, with indices from 0."""
+    offset = mask.key_len - mask.query_len
+    if isinstance(mask.mask, Mask) and mask.mask.form == "causal":
+        return lambda b, h, i, j: j <= i + offset
+    allowed = mask.allowed
+    assert allowed is not None
+
+    def look_up(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return allowed[b % allowed.shape[0], h % allowed.shape[1], i % allowed.shape[2], j]
+
+    return look_up
+
+
+@dataclass(frozen=True)
+class PackedSequences:
+    """The sequences of a batch (B,L), without padding, one after the other in one long row of T positions.
+
+    Attributes:
+        index: (T,), the positions of the row as indices into B·L.
+        bounds: (N+1,) int32, the offsets at which the N sequences begin and end.
+        max_len: the length of the longest sequence.
+    """
+
+    index: Tensor
+    bounds: Tensor
+    max_len: int
+
+    @classmethod
+    def from_documents(cls, ids: Tensor) -> "PackedSequences":
+        """One sequence for each document in each row of ids (B,L); positions with -1 are left out."""
+        rows = torch.arange(len(ids), device=ids.device).unsqueeze(1)
+        numbers = torch.where(ids < 0, -1, ids + rows * (ids.max() + 1)).flatten()  # (B·L,), distinct across rows
+        index = torch.argsort(numbers, stable=True)[int((numbers < 0).sum()) :]
+        lengths = torch.unique_consecutive(numbers[index], return_counts=True)[1]
+        return cls.from_lengths(index, lengths)
+
+    @classmethod
+    def from_lengths(cls, index: Tensor, lengths: Tensor) -> "PackedSequences":
+        """Sequences of the given lengths (N,)."""
+        bounds = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+        return cls(index, bounds, int(lengths.max()) if len(lengths) else 0)
+
+    def pack(self, x: Tensor) -> Tensor:
+        """x (B,H,L,K) -> the long row (T,H,K)."""
+        return x.transpose(1, 2).flatten(0, 1)[self.index]
+
+
+def varlen(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
+    """Attention without padding: the sequences of the batch, or packed documents, as one long row.
+
+    It supports packed documents, causal or not, padded keys, the causal mask and no mask. On CUDA it is PyTorch's
+    variable-length kernel. On a CPU it computes one sequence after the other; that form exists for tests and is never
+    the default.
+
+    Raises:
+        ValueError: the call has another mask, a bias, position terms or dropout.
+    """
+    if args.value_bias is not None or args.bias is not None or args.relative is not None or args.dropout:
+        raise ValueError("variable-length attention takes a mask alone; use kernel='plain' or 'blocked'")
+    queries, keys, causal = _packed(args.mask, q.shape[0])
+    packed = (queries.pack(q), keys.pack(k), keys.pack(v))
+    kernel = _varlen_cuda if q.is_cuda and len(queries.index) else _varlen_plain
+    packed_out = kernel(*packed, queries, keys, causal, args.scale)
+    out = packed_out.new_zeros(q.shape[0] * q.shape[2], q.shape[1], v.shape[-1])
+    out = out.index_copy(0, queries.index, packed_out)
+    return out.view(q.shape[0], q.shape[2], q.shape[1], -1).transpose(1, 2)
+
+
+def _packed(mask: LoweredMask, batch: int) -> tuple[PackedSequences, PackedSequences, bool]:
+    """The sequences of the queries, those of the keys, and whether attention is causal."""
+    device = mask.device
+    rows = torch.zeros(batch, mask.query_len, dtype=torch.long, device=device)
+    documents = mask.mask.document_ids if isinstance(mask.mask, Mask) else None
+    if isinstance(mask.mask, Mask) and documents is not None and mask.query_len == mask.key_len:
+        sequences = PackedSequences.from_documents(documents.to(device).expand(batch, -1))
+        return sequences, sequences, mask.mask.max_ahead == 0
+    if mask.is_causal:
+        sequences = PackedSequences.from_documents(rows)
+        return sequences, sequences, True
+    if mask.is_per_key and (mask.allowed is None or mask.allowed.shape[1] == 1):
+        real = torch.ones(batch, mask.key_len, dtype=torch.bool, device=device)
+        if mask.allowed is not None:
+            real = mask.allowed[:, 0, 0].expand(batch, -1)
+        keys = PackedSequences.from_lengths(real.flatten().nonzero().flatten(), real.sum(dim=1))
+        return PackedSequences.from_documents(rows), keys, False
+    raise ValueError(
+        "variable-length attention supports documents (also with causal), padded keys and the causal mask; documents "
+        "and the causal mask need as many keys as queries; use kernel='blocked'"
+    )
+
+
+def _varlen_cuda(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    queries: PackedSequences,
+    keys: PackedSequences,
+    causal: bool,
+    scale: float,
+) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    window = (-1, 0) if causal else (-1, -1)
+    bounds, lengths = (queries.bounds, keys.bounds), (queries.max_len, keys.max_len)
+    out = varlen_attn(q, k, v, *bounds, *lengths, scale=scale, window_size=window)
+    assert isinstance(out, Tensor)
+    empty = (keys.bounds[1:] == keys.bounds[:-1]).repeat_interleave(queries.bounds.diff().long())
+    return out.masked_fill(empty[:, None, None], 0.0) if bool(empty.any()) else out
+
+
+def _varlen_plain(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    queries: PackedSequences,
+    keys: PackedSequences,
+    causal: bool,
+    scale: float,
+) -> Tensor:
+    """Sequence by sequence: q (T,H,K), k (S,H,K), v (S,H,Kv) -> (T,H,Kv)."""
+    outputs = [q[:0, :, :1] + k[:0, :, :1] + v[:0]]  # empty, but with a gradient
+    q_bounds, k_bounds = queries.bounds.tolist(), keys.bounds.tolist()
+    for n in range(len(q_bounds) - 1):
+        query = q[q_bounds[n] : q_bounds[n + 1]].transpose(0, 1)
+        key, value = (x[k_bounds[n] : k_bounds[n + 1]].transpose(0, 1) for x in (k, v))
+        if key.shape[1]:
+            out = F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
+        else:
+            out = query.new_zeros(*query.shape[:2], v.shape[-1])
+        outputs.append(out.transpose(0, 1))
+    return torch.cat(outputs)
