@@ -274,16 +274,10 @@ def test_quiet_lines_in_a_file(server: ForkServer, place: Path) -> None:
 
 def test_whoever_read_the_log_may_leave(server: ForkServer, place: Path) -> None:
     """`atento train ... 2>&1 | head -1`: training goes on to its end, and the run's own log has it all."""
-    import subprocess
-    import sys
-
-    from conftest import ENVIRONMENT
-
-    command = [sys.executable, "-c", "from atento.cli.main import main; main()", *TINY, "--out", "run"]
-    process = subprocess.Popen(command, cwd=place, env={**os.environ, **ENVIRONMENT}, stderr=subprocess.PIPE)
-    assert process.stderr is not None
-    process.stderr.readline()
-    process.stderr.close()
-    assert process.wait(timeout=120) == 0
+    os.mkfifo(place / "said")
+    running = server.start(*TINY, "--out", "run", cwd=place, stderr=place / "said")
+    with (place / "said").open(encoding="utf-8") as reader:
+        assert reader.readline()
+    assert running.end().status == 0
     assert last(place / "run").name == "step-00000024" and events(place / "run", "end")
     assert "step 24: validation" in (place / "run" / "train.log").read_text(encoding="utf-8")

@@ -123,6 +123,7 @@ def test_h1_generation_continues_prompts_of_any_length_alike(tmp_path: Path) -> 
     assert [len(row) for row in found] == [8, 8, 8] and len({tuple(row) for row in found}) == 3
 
 
+@pytest.mark.slow  # four sides, each in a process that imports torch or transformers
 def test_h12_captured_steps_are_measured_beside_plain_ones() -> None:
     """On the CPU, where nothing is captured: the same sides, tokens and rows as on a GPU."""
     pytest.importorskip("transformers")

@@ -327,6 +327,7 @@ def test_the_whole_laboratory_answers_every_question_and_draws() -> None:
         assert ElementTree.fromstring(figure).tag.endswith("svg")
 
 
+@pytest.mark.slow  # two processes that import torch
 def test_workers_give_the_rows_that_one_process_gives() -> None:
     size = Size(16, 2, 1, 16, 2, 2, 2, 0.001, 16, 0)
     schemes = ("none", "shaw")
