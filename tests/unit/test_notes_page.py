@@ -13,7 +13,8 @@ from atento.notes.page import library_parts, page
 from atento.notes.table import ROWS, UNCHECKED
 
 ROOT = Path(__file__).parents[2]
-NAMED = re.compile(r"\((?:rows? |spec rows? )?[A-L]\d{1,2}b?(?:(?:, | and | to )[A-L]\d{1,2}b?)*\)")
+NAMED = re.compile(r"docs/notes\.md((?:(?:, | and | to )?#[a-l]\d{1,2}b?\b)+)")  # one address, or several
+CODES = re.compile(r"\((?:rows? )?[A-L]\d{1,2}b?(?:(?:, | and | to )[A-L]\d{1,2}b?)*\)")  # in notes/ alone
 
 
 def headings() -> list[str]:
@@ -32,14 +33,14 @@ def test_every_row_has_an_address() -> None:
 
 
 def test_a_row_named_in_a_docstring_leads_somewhere() -> None:
-    named = {
-        row: str(file.relative_to(ROOT))
-        for file in (ROOT / "src").rglob("*.py")
-        for group in NAMED.findall(file.read_text(encoding="utf-8"))
-        for row in re.findall(r"[A-L]\d{1,2}b?", group)
-    }
+    named: dict[str, str] = {}
+    for file in (ROOT / "src").rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        for group in [*NAMED.findall(text), *CODES.findall(text)]:
+            named |= {row.upper(): str(file) for row in re.findall(r"\b[A-La-l]\d{1,2}b?\b", group)}
+    rows = {name.upper() for name in headings()}
     assert len(named) > 60
-    assert {row: file for row, file in named.items() if row not in headings()} == {}
+    assert {row: file for row, file in named.items() if row not in rows} == {}
 
 
 def test_links_and_errors() -> None:
