@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
@@ -30,11 +31,12 @@ from atento.networks import (
     parameter_count,
 )
 from atento.networks.families.load_report import LoadReport
-from atento.networks.steps.fast import fast_steps, why_not_fast
+from atento.networks.steps.choose import NetworkStepFunction, step_function
+from atento.networks.steps.fast import why_not_fast
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
 from atento.tasks.embedding import cosine, embed
-from atento.tasks.generation import go_on, stream
+from atento.tasks.generation import continue_prompts, stream_continuation
 from atento.tasks.lengths import trained_length
 from atento.tasks.options import check_texts, decoding_for, embedding_for, listed, one_output, texts_of
 from atento.tasks.scoring import TokenScores, score_texts
@@ -49,6 +51,8 @@ from atento.training.allocator import keep_freed_memory
 if TYPE_CHECKING:
     from atento.decoding.trace import Trace
     from atento.inspection import AttentionRecord
+
+_MAKING = Lock()  # threads that share a model wait for its step function: packed weights are made once
 
 
 def load(
@@ -100,7 +104,8 @@ class Model:
         self.words = words  # of a model that reads words, not pieces
         self.precision = precision
         self.stored = stored or {}  # the type of each weight in the file that it was read from
-        self._steps: tuple[tuple[tuple[int, int], ...], Any] | None = None  # of which weights, and the steps
+        # made for the weights of these addresses and versions
+        self._step_function: tuple[tuple[tuple[int, int], ...], NetworkStepFunction] | None = None
         _check_int8(network, precision)
 
     @property
@@ -124,18 +129,23 @@ class Model:
         _check_int8(self.network, precision)
         self.network.to(device=place, dtype=dtype)
         self.precision = self.precision if precision is None else precision
-        self._steps = None
+        self._step_function = None
         return self
 
-    @property
-    def steps(self) -> Any:
-        """The network as what a search walks: its fast twin where it has one, made when it is first asked for, and anew
-        when weights have changed since. It holds the weights once more, packed."""
-        state = tuple((one.data_ptr(), 0 if one.is_inference() else one._version) for one in self.network.parameters())
-        if self._steps is None or self._steps[0] != state:
-            keep_freed_memory()  # every step allocates the same large blocks again
-            self._steps = state, fast_steps(self.network, "int8" if self.precision == "int8" else None)
-        return self._steps[1]
+    def step_function(self) -> NetworkStepFunction:
+        """The network's step function, for `atento.decoding`: the fast one where it has one, which packs the weights.
+
+        It is made at the first call, and anew when the weights have changed. All threads share it.
+        """
+        weights = self.network.parameters()
+        now = tuple((one.data_ptr(), 0 if one.is_inference() else one._version) for one in weights)
+        with _MAKING:
+            kept = self._step_function
+            if kept is None or kept[0] != now:
+                keep_freed_memory()  # every step allocates the same large blocks again
+                made = step_function(self.network, precision="int8" if self.precision == "int8" else None)
+                self._step_function = kept = now, made
+            return kept[1]
 
     @property
     def decoding(self) -> DecodingConfig:
@@ -262,14 +272,14 @@ class Model:
         """
         check_texts([prompt])
         decoding = decoding_for(one_output(self.decoding), 1, options)
-        shared: dict[str, Any] = {"steps": self.steps, "row": row, "trained": self.trained_length}
+        shared: dict[str, Any] = {"step_function": self.step_function(), "row": row, "trained": self.trained_length}
         if isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq) and task != "language-modeling":
             network = self._writer(task or self.config.get("task"))
             return stream_translation(network, self._tokenizer(), prompt, decoding, **shared)
         if task not in (None, "language-modeling"):
             raise CapabilityError(f"this model does {self.config.get('task')}, not {task}")
         shared["template"] = self.config.get("template")
-        return stream(self._language_model(), self._tokenizer(), prompt, decoding, **shared)
+        return stream_continuation(self._language_model(), self._tokenizer(), prompt, decoding, **shared)
 
     @overload
     def score(self, source: str, target: str) -> TokenScores: ...  # type: ignore[overload-overlap]
@@ -290,7 +300,7 @@ class Model:
         if len(sources) != len(targets):
             raise UsageError(f"as many sources as targets: got {len(sources)} and {len(targets)}")
         shared: dict[str, Any] = {"template": self.config.get("template"), "trained": self.trained_length}
-        found = score_texts(network, self._tokenizer(), sources, targets, steps=self.steps, **shared)
+        found = score_texts(network, self._tokenizer(), sources, targets, step_function=self.step_function(), **shared)
         return found[0] if isinstance(source, str) else found
 
     def _written(
@@ -310,8 +320,10 @@ class Model:
         shared: dict[str, Any] = {"utility": utility, "first": row, "trained": self.trained_length, "trace": trace}
         if isinstance(network, Decoder | RecurrentLM):
             shared["template"] = self.config.get("template")
-            return go_on(network, self._tokenizer(), texts, decoding, steps=self.steps, **shared)
-        return translate(network, self._tokenizer(), texts, decoding, steps=self.steps, **shared)
+            return continue_prompts(
+                network, self._tokenizer(), texts, decoding, step_function=self.step_function(), **shared
+            )
+        return translate(network, self._tokenizer(), texts, decoding, step_function=self.step_function(), **shared)
 
     def _writer(self, task: str | None) -> EncoderDecoder | RecurrentSeq2Seq:
         if self.config.get("task") not in (task, "text-to-text"):  # T5's prefix says what is to be done

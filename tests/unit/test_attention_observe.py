@@ -17,7 +17,7 @@ from atento.config.network import NetworkConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.errors import UsageError
 from atento.networks import EncoderDecoder, build_network
-from atento.networks.steps.fast import FastSteps
+from atento.networks.steps.fast import FastStepFunction
 
 CONFIG = NetworkConfig(vocab_size=11, d_model=8, d_ff=16, n_heads=4, n_layers=2, n_decoder_layers=3, dropout=0.0)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
@@ -190,7 +190,9 @@ def test_w22_of_a_language_model_the_rows_of_the_prompt_come_first(fast: bool) -
     prompts = [[5, 6, 7], [9], []]
     ids = torch.tensor([[*one, *[0] * (3 - len(one))] for one in prompts])
     with observe(model) as seen:
-        found = generate(FastSteps(model) if fast else model, ids, Greedy(), max_new_tokens=5, token_mask=ids > 0)
+        found = generate(
+            FastStepFunction(model) if fast else model, ids, Greedy(), max_new_tokens=5, token_mask=ids > 0
+        )
     for row, (prompt, (best,)) in enumerate(zip(prompts, found)):
         begun = prompt or [CONFIG.start_id]
         with observe(model) as alone:

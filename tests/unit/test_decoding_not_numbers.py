@@ -17,8 +17,8 @@ from atento.decoding.rules import NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.stream import stream
 from atento.errors import AtentoError
 from atento.networks import build_network
-from atento.networks.steps.fast import FastSteps
-from atento.networks.steps.graphs import GraphSteps
+from atento.networks.steps.fast import FastStepFunction
+from atento.networks.steps.graphs import GraphStepFunction
 from test_decoding_chains import Chain
 
 CONFIG = NetworkConfig(vocab_size=23, d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)
@@ -51,9 +51,9 @@ def broken(config: NetworkConfig) -> Any:
 def test_w9_a_network_with_a_nan_weight_is_refused_by_every_strategy(strategy: Any, how: str) -> None:
     config = {"decoder": replace(CONFIG, architecture="decoder"), "recurrent": RECURRENT}.get(how, CONFIG)
     network = broken(config)
-    steps = {"fast": FastSteps, "graph": GraphSteps}.get(how, lambda one: one)(network)
+    step_function = {"fast": FastStepFunction, "graph": GraphStepFunction}.get(how, lambda one: one)(network)
     with pytest.raises(AtentoError, match=r"gave no distribution over token 1 of output . of the batch"):
-        generate(steps, SOURCE, strategy, max_new_tokens=6, seed=1)
+        generate(step_function, SOURCE, strategy, max_new_tokens=6, seed=1)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
@@ -82,9 +82,9 @@ def test_w9_what_is_not_a_search_says_it_too() -> None:
     network = broken(CONFIG)
     with pytest.raises(AtentoError, match="token 1 of output 1"):
         next(stream(network, SOURCE[:1], Greedy(), max_new_tokens=3))
-    for steps in (network, FastSteps(network)):
+    for step_function in (network, FastStepFunction(network)):
         with pytest.raises(AtentoError, match="token 1 of output 1"):
-            forced_scores(steps, SOURCE, [[5, 6], [7]])
+            forced_scores(step_function, SOURCE, [[5, 6], [7]])
     with pytest.raises(AtentoError, match="token 1 of output 1"):
         exact_search(network, SOURCE[:1], max_new_tokens=3)
 

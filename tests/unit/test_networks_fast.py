@@ -12,9 +12,10 @@ from atento.config.presets import preset
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
 from atento.networks import build_network
-from atento.networks.steps.fast import FastSteps, fast_steps, why_not_fast
+from atento.networks.steps.choose import step_function
+from atento.networks.steps.fast import FastStepFunction, why_not_fast
 from atento.networks.steps.fast_state import ROOM
-from atento.networks.steps.packed_linear import Int8, Packed, Plain
+from atento.networks.steps.packed_linear import Int8Linear, OneDnnLinear, PlainLinear
 from atento.precision import best_precision
 
 V = 37
@@ -78,7 +79,7 @@ def test_h12_fast_equals_plain_of_encoder_decoders(name: str, strategy: object) 
     ids, real = inputs([5, 9, 2, 9])
     arguments = {"max_new_tokens": [12, 7, 40, 20], "token_mask": real, "seed": 5}
     plain = generate(network, ids, strategy, **arguments)  # type: ignore[arg-type]
-    fast = generate(FastSteps(network), ids, strategy, **arguments)  # type: ignore[arg-type]
+    fast = generate(FastStepFunction(network), ids, strategy, **arguments)  # type: ignore[arg-type]
     assert [[h.ids for h in row] for row in fast] == [[h.ids for h in row] for row in plain]
     for one, other in zip(fast, plain):
         for a, b in zip(one, other):
@@ -94,7 +95,7 @@ def test_h12_fast_equals_plain_of_decoders(name: str, strategy: object, side: st
     ids, real = inputs([5, 9, 1, 9], side)
     arguments = {"max_new_tokens": [12, 7, 40, 20], "token_mask": real, "seed": 5}
     plain = generate(network, ids, strategy, **arguments)  # type: ignore[arg-type]
-    fast = generate(FastSteps(network), ids, strategy, **arguments)  # type: ignore[arg-type]
+    fast = generate(FastStepFunction(network), ids, strategy, **arguments)  # type: ignore[arg-type]
     assert [[h.ids for h in row] for row in fast] == [[h.ids for h in row] for row in plain]
 
 
@@ -104,8 +105,8 @@ def test_a_prefix_is_read_before_the_first_choice() -> None:
     prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
     for strategy in (Greedy(), Beam(4)):
         found = [
-            generate(steps, ids, strategy, max_new_tokens=9, token_mask=real, prefix_ids=prefix)
-            for steps in (network, FastSteps(network))
+            generate(step_function, ids, strategy, max_new_tokens=9, token_mask=real, prefix_ids=prefix)
+            for step_function in (network, FastStepFunction(network))
         ]
         assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
 
@@ -114,7 +115,7 @@ def test_states_that_part_do_not_write_into_each_other() -> None:
     """Two ways from one state, stepped in turn, as an exact search does: each sees its own past alone."""
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([4])
-    fast, plain = FastSteps(network), network.steps()
+    fast, plain = FastStepFunction(network), network.step_function()
     for width in (1, 3):
         start = torch.full((width,), 2)
         rows = torch.zeros(width, dtype=torch.long)
@@ -138,7 +139,7 @@ def test_a_state_may_be_gone_on_from_after_another_went_on_from_it(width: int) -
     """Also when that one has made the shared memory longer meanwhile."""
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([4])
-    fast, every = FastSteps(network), torch.arange(width)
+    fast, every = FastStepFunction(network), torch.arange(width)
     for length in (2, ROOM):
         state = fast.begin(ids, real).select(torch.zeros(width, dtype=torch.long))
         for _ in range(length):
@@ -158,8 +159,8 @@ def test_a_state_may_be_gone_on_from_after_another_went_on_from_it(width: int) -
 def test_rows_that_write_nothing_leave_before_the_first_step(strategy: object, precision: str) -> None:
     network = network_of(ENCODER_DECODERS["t5"], dtype=torch.float32)
     ids, real = inputs([5, 3, 4])
-    steps = FastSteps(network, precision)  # type: ignore[arg-type]
-    found = generate(steps, ids, strategy, max_new_tokens=[5, 0, 5], token_mask=real, seed=1)  # type: ignore[arg-type]
+    step_function = FastStepFunction(network, precision)  # type: ignore[arg-type]
+    found = generate(step_function, ids, strategy, max_new_tokens=[5, 0, 5], token_mask=real, seed=1)  # type: ignore[arg-type]
     assert [len(row[0].ids) > 0 for row in found] == [True, False, True]
 
 
@@ -167,13 +168,13 @@ def test_rows_that_write_nothing_leave_before_the_first_step(strategy: object, p
 def test_reduced_precisions_stay_near(precision: str) -> None:
     network = network_of(NetworkConfig(**SIZES, norm="pre"), dtype=torch.float32)
     ids, real = inputs([5, 9, 2, 9] * 4)
-    steps = FastSteps(network, precision)  # type: ignore[arg-type]
-    state, other = steps.begin(ids, real), network.steps().begin(ids, real)
+    step_function = FastStepFunction(network, precision)  # type: ignore[arg-type]
+    state, other = step_function.begin(ids, real), network.step_function().begin(ids, real)
     tokens = torch.full((16,), 2)
     limit = {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.05}[precision]
     for step in range(6):
-        logits, state = steps.step(tokens, state)
-        expected, other = network.steps().step(tokens, other)
+        logits, state = step_function.step(tokens, state)
+        expected, other = network.step_function().step(tokens, other)
         apart = (logits - expected).norm() / expected.norm()
         assert float(apart) < limit, step
         tokens = expected.argmax(dim=-1)
@@ -184,29 +185,29 @@ def test_what_caches_are_kept_in(precision: str) -> None:
     """One output a text: float32; beams that share a cache: 16 bits where products round, if the processor has them."""
     network = network_of(ENCODER_DECODERS["t5"], dtype=torch.float32)
     ids, real = inputs([5, 9])
-    steps = FastSteps(network, precision)  # type: ignore[arg-type]
+    step_function = FastStepFunction(network, precision)  # type: ignore[arg-type]
     rounded = precision == "bfloat16" or (precision == "int8" and best_precision("cpu") == "bfloat16")
     for width, kept in ((1, torch.float32), (3, torch.bfloat16 if rounded else torch.float32)):
-        state = steps.begin(ids, real).select(torch.arange(2).repeat_interleave(width))
-        logits, state = steps.step(torch.full((2 * width,), 2), state)
+        state = step_function.begin(ids, real).select(torch.arange(2).repeat_interleave(width))
+        logits, state = step_function.step(torch.full((2 * width,), 2), state)
         found = [*state.cache.keys, *state.cache.values, *[one for pair in state.source for one in pair]]
         assert {one.dtype for one in found} == {kept} and logits.dtype == torch.float32
 
 
-@pytest.mark.parametrize("kind", [Plain, Packed, Int8])
+@pytest.mark.parametrize("kind", [PlainLinear, OneDnnLinear, Int8Linear])
 @pytest.mark.parametrize("rows", [1, 5, 64])
-def test_products_on_ready_weights(kind: type, rows: int) -> None:
+def test_products_with_packed_weights(kind: type, rows: int) -> None:
     generator = torch.Generator().manual_seed(rows)
     weight, bias = torch.randn(48, 32, generator=generator), torch.randn(48, generator=generator)
     x, other = torch.randn(rows, 32, generator=generator), torch.randn(rows, 48, generator=generator)
     expected = x @ weight.t() + bias
-    limit = 0.02 if kind is Int8 else 1e-5
+    limit = 0.02 if kind is Int8Linear else 1e-5
     product = kind(weight, bias)
     assert float((product(x) - expected).norm() / expected.norm()) < limit
-    assert float((product.added(x, other) - expected - other).norm() / expected.norm()) < limit
+    assert float((product.plus(x, other) - expected - other).norm() / expected.norm()) < limit
     assert float((kind(weight, bias, relu=True)(x) - expected.relu()).norm() / expected.norm()) < limit
     assert float((kind(weight, None)(x) - x @ weight.t()).norm() / expected.norm()) < limit
-    if kind is not Int8:  # a row's result hangs on its own numbers
+    if kind is not Int8Linear:  # a row's result hangs on its own numbers
         assert torch.allclose(product(x)[:1], product(x[:1]), atol=1e-5)
 
 
@@ -216,7 +217,7 @@ def test_making_a_fast_twin_leaves_the_network_as_it_was(config: NetworkConfig, 
     """And what is not packed is not held twice: in float32 both read one table of embeddings."""
     network = network_of(config, dtype=torch.float32)
     before = {name: one.clone() for name, one in network.state_dict().items()}
-    fast = FastSteps(network, precision)  # type: ignore[arg-type]
+    fast = FastStepFunction(network, precision)  # type: ignore[arg-type]
     assert all(one.requires_grad and one.dtype == torch.float32 for one in network.parameters())
     for name, one in network.state_dict().items():
         assert torch.equal(one, before[name]), name
@@ -228,19 +229,19 @@ def test_what_has_no_fast_path_is_said() -> None:
     shaw = network_of(NetworkConfig(**SIZES, positions=PositionConfig("shaw")))
     assert why_not_fast(shaw) == "Shaw positions"
     with pytest.raises(CapabilityError, match="no fast steps for Shaw positions"):
-        FastSteps(shaw)
-    assert not isinstance(fast_steps(shaw), FastSteps)
+        FastStepFunction(shaw)
+    assert not isinstance(step_function(shaw), FastStepFunction)
     with pytest.raises(CapabilityError, match="int8 is for networks with a fast decoder"):
-        fast_steps(shaw, "int8")
+        step_function(shaw, precision="int8")
 
 
 def test_weights_are_shown_under_the_fast_search_too() -> None:
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([5, 9])
     seen = []
-    for steps in (network, FastSteps(network)):
+    for one in (network, FastStepFunction(network)):
         with observe(network) as record:
-            generate(steps, ids, Beam(3), max_new_tokens=6, token_mask=real)
+            generate(one, ids, Beam(3), max_new_tokens=6, token_mask=real)
         seen.append(record["cross", 1])
     assert torch.allclose(seen[0], seen[1], atol=1e-10)
 
@@ -252,7 +253,7 @@ def test_c9_the_cache_is_as_large_as_computed(name: str) -> None:
     network = network_of(config)
     ids, real = inputs([5, 9, 2])
     each = 2 * config.n_layers * (config.n_kv_heads or config.n_heads) * config.head_width * 8
-    plain, fast = network.steps(), FastSteps(network)
+    plain, fast = network.step_function(), FastStepFunction(network)
     state, other = plain.begin(ids, real), fast.begin(ids, real)
     tokens = torch.full((3,), 2)
     for written in range(1, 41):

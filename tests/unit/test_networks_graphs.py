@@ -10,21 +10,21 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from atento.config.network import NetworkConfig, PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
-from atento.networks.steps.graphs import ROOM, Fixed, GraphSteps
+from atento.networks.steps.graphs import ROOM, Buffers, GraphStepFunction
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
 
 ALL = ENCODER_DECODERS | DECODERS
 STRATEGIES = [Greedy(), Beam(4, n_best=4), Sample(n=3), MBR("chrf", (Sample(n=4), Beam(3, n_best=3)))]
 
 
-class Replayed(GraphSteps):
+class Replayed(GraphStepFunction):
     """As a GPU's graph: the second step on a memory is recorded, operation by operation, and later ones replay it."""
 
     recorded = 0
 
-    def _captured(self, fixed: Fixed) -> Tensor:
-        fixed.steps += 1
-        if fixed.steps == 1:
+    def _run(self, fixed: Buffers) -> Tensor:
+        fixed.n_steps += 1
+        if fixed.n_steps == 1:
             return self.compute(fixed)
         held = _memory(fixed)
         if fixed.graph is None:
@@ -39,27 +39,31 @@ class Replayed(GraphSteps):
         return found
 
 
-def _memory(fixed: Fixed) -> list[Tensor]:
-    assert fixed.x is not None and fixed.told is not None
+def _memory(fixed: Buffers) -> list[Tensor]:
+    assert fixed.x is not None and fixed.positions is not None
     source = [one for pair in fixed.source for one in pair]
     masks = [] if fixed.source_mask is None else [fixed.source_mask]
-    told = [one for turns in fixed.told.turns for turn in turns for one in (turn.cos, turn.sin)]
-    biases = [one for one in fixed.told.biases if one is not None]
-    return [fixed.x, fixed.column, *fixed.keys, *fixed.values, *source, *masks, *told, *biases]
+    rotations = [one for turns in fixed.positions.rotations for turn in turns for one in (turn.cos, turn.sin)]
+    biases = [one for one in fixed.positions.biases if one is not None]
+    return [fixed.x, fixed.column, *fixed.keys, *fixed.values, *source, *masks, *rotations, *biases]
 
 
-def _filled(fixed: Fixed, tensors: list[Tensor]) -> Fixed:
+def _filled(fixed: Buffers, tensors: list[Tensor]) -> Buffers:
     """The same record with other tensors, in the order of `_memory`."""
     given = iter(tensors)
-    assert fixed.told is not None
+    assert fixed.positions is not None
     x, column = next(given), next(given)
     keys, values = [[next(given) for _ in part] for part in (fixed.keys, fixed.values)]
     source = [(next(given), next(given)) for _ in fixed.source]
     mask = None if fixed.source_mask is None else next(given)
-    turns = [tuple(replace(turn, cos=next(given), sin=next(given)) for turn in turns) for turns in fixed.told.turns]
-    biases = [None if one is None else next(given) for one in fixed.told.biases]
-    told = replace(fixed.told, turns=turns, biases=biases)
-    return replace(fixed, x=x, column=column, keys=keys, values=values, source=source, source_mask=mask, told=told)
+    rotations = [
+        tuple(replace(turn, cos=next(given), sin=next(given)) for turn in one) for one in fixed.positions.rotations
+    ]
+    biases = [None if one is None else next(given) for one in fixed.positions.biases]
+    positions = replace(fixed.positions, rotations=rotations, biases=biases)
+    return replace(
+        fixed, x=x, column=column, keys=keys, values=values, source=source, source_mask=mask, positions=positions
+    )
 
 
 @pytest.mark.covering
@@ -70,7 +74,7 @@ def test_h12_fixed_shapes_write_what_the_plain_steps_write(name: str, strategy: 
     ids, real = inputs([5, 9, 1, 9], "left" if name in DECODERS else "right")
     arguments = {"max_new_tokens": [12, 7, 40, 20], "token_mask": real, "seed": 5}
     plain = generate(network, ids, strategy, **arguments)  # type: ignore[arg-type]
-    fixed = generate(GraphSteps(network), ids, strategy, **arguments)  # type: ignore[arg-type]
+    fixed = generate(GraphStepFunction(network), ids, strategy, **arguments)  # type: ignore[arg-type]
     assert [[h.ids for h in row] for row in fixed] == [[h.ids for h in row] for row in plain]
     for one, other in zip(fixed, plain):
         for a, b in zip(one, other):
@@ -81,11 +85,12 @@ def test_h12_fixed_shapes_write_what_the_plain_steps_write(name: str, strategy: 
 def test_h12_a_recorded_step_can_be_replayed_with_other_numbers(name: str) -> None:
     network = network_of(ALL[name])
     ids, real = inputs([5, 9, 1], "left" if name in DECODERS else "right")
-    steps = Replayed(network)
+    step_function = Replayed(network)
     found = [
-        generate(one, ids, Beam(2), max_new_tokens=9, token_mask=real, eos_id=())[0][0].ids for one in (network, steps)
+        generate(one, ids, Beam(2), max_new_tokens=9, token_mask=real, eos_id=())[0][0].ids
+        for one in (network, step_function)
     ]
-    assert found[0] == found[1] and steps.recorded == 1
+    assert found[0] == found[1] and step_function.recorded == 1
 
 
 def test_rows_leave_only_when_half_the_batch_is_empty_and_room_grows() -> None:
@@ -95,11 +100,11 @@ def test_rows_leave_only_when_half_the_batch_is_empty_and_room_grows() -> None:
     lengths = [*range(3, 18), 2 * ROOM + 5]
     endless = {"eos_id": ()}  # nothing ends by itself
     plain = generate(network, ids, Greedy(), max_new_tokens=lengths, token_mask=real, **endless)  # type: ignore[arg-type]
-    steps = Replayed(network)
-    fixed = generate(steps, ids, Greedy(), max_new_tokens=lengths, token_mask=real, **endless)  # type: ignore[arg-type]
+    step_function = Replayed(network)
+    fixed = generate(step_function, ids, Greedy(), max_new_tokens=lengths, token_mask=real, **endless)  # type: ignore[arg-type]
     assert [row[0].ids for row in fixed] == [row[0].ids for row in plain]
     assert [len(row[0].ids) for row in fixed] == lengths
-    assert steps.recorded <= 7  # 16, 8, 4, 2, 1 places, and twice more room
+    assert step_function.recorded <= 7  # 16, 8, 4, 2, 1 places, and twice more room
 
 
 def test_a_prefix_is_read_before_the_first_choice() -> None:
@@ -108,8 +113,8 @@ def test_a_prefix_is_read_before_the_first_choice() -> None:
     prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
     for strategy in (Greedy(), Beam(4)):
         found = [
-            generate(steps, ids, strategy, max_new_tokens=9, token_mask=real, prefix_ids=prefix)
-            for steps in (network, GraphSteps(network))
+            generate(step_function, ids, strategy, max_new_tokens=9, token_mask=real, prefix_ids=prefix)
+            for step_function in (network, GraphStepFunction(network))
         ]
         assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
 
@@ -117,22 +122,22 @@ def test_a_prefix_is_read_before_the_first_choice() -> None:
 def test_a_state_that_was_overtaken_is_refused() -> None:
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([4])
-    steps = GraphSteps(network)
-    begun = steps.begin(ids, real)
+    step_function = GraphStepFunction(network)
+    begun = step_function.begin(ids, real)
     start = torch.full((2,), 2)
     first, again = (begun.select(torch.zeros(2, dtype=torch.long)) for _ in range(2))
-    a, first = steps.step(start, first)
-    b, again = steps.step(start, again)  # what was only read may be gone on from twice
+    a, first = step_function.step(start, first)
+    b, again = step_function.step(start, again)  # what was only read may be gone on from twice
     assert torch.equal(a, b)
     one, other = first.select(torch.tensor([0, 1])), first.select(torch.tensor([1, 0]))
-    steps.step(start, one)
+    step_function.step(start, one)
     with pytest.raises(CapabilityError, match="overtaken"):
-        steps.step(start, other)
+        step_function.step(start, other)
 
 
 def test_int8_is_refused() -> None:
     with pytest.raises(CapabilityError, match="float32 and bfloat16"):
-        GraphSteps(network_of(ENCODER_DECODERS["transformer"]), "int8")
+        GraphStepFunction(network_of(ENCODER_DECODERS["transformer"]), "int8")
 
 
 @pytest.mark.gpu
@@ -143,5 +148,5 @@ def test_h12_captured_steps_write_what_the_plain_steps_write(name: str, strategy
     ids, real = (one.to("cuda") for one in inputs([5, 9, 1, 9], "left" if name in DECODERS else "right"))
     arguments = {"max_new_tokens": [12, 7, 40, 20], "token_mask": real, "seed": 5}
     plain = generate(network, ids, strategy, **arguments)  # type: ignore[arg-type]
-    fixed = generate(GraphSteps(network), ids, strategy, **arguments)  # type: ignore[arg-type]
+    fixed = generate(GraphStepFunction(network), ids, strategy, **arguments)  # type: ignore[arg-type]
     assert [[h.ids for h in row] for row in fixed] == [[h.ids for h in row] for row in plain]

@@ -52,14 +52,18 @@ def test_h12_cached_equals_uncached_however_the_target_is_cut(cuts: list[int], n
 @pytest.mark.parametrize("padded", [False, True])
 def test_h12_the_step_function_equals_uncached(padded: bool) -> None:
     network, real = make(), REAL if padded else None
-    steps = network.steps()
-    assert (steps.start_id, steps.eos_id, steps.pad_id) == (CONFIG.start_id, CONFIG.eos_id, CONFIG.pad_id)
+    step_function = network.step_function()
+    assert (step_function.start_id, step_function.eos_id, step_function.pad_id) == (
+        CONFIG.start_id,
+        CONFIG.eos_id,
+        CONFIG.pad_id,
+    )
     expected = uncached(network, SOURCE, real, TARGET)
-    state = steps.begin(SOURCE, real)
-    out, state = steps.step(TARGET[:, :3], state)  # a prefix
+    state = step_function.begin(SOURCE, real)
+    out, state = step_function.step(TARGET[:, :3], state)  # a prefix
     torch.testing.assert_close(out.double(), expected[:, 2], rtol=0, atol=1e-12)
     for t in range(3, 6):
-        out, state = steps.step(TARGET[:, t], state)
+        out, state = step_function.step(TARGET[:, t], state)
         torch.testing.assert_close(out.double(), expected[:, t], rtol=0, atol=1e-12)
 
 
@@ -71,12 +75,12 @@ def test_h12_the_step_function_equals_uncached(padded: bool) -> None:
 def test_h12_rows_may_leave_repeat_and_change_places(rows: list[list[int]], padded: bool) -> None:
     """What a beam does: after each step some rows are chosen again, some twice, some never."""
     network, real = make(), REAL if padded else None
-    steps = network.steps()
-    state = steps.begin(SOURCE, real)
+    step_function = network.step_function()
+    state = step_function.begin(SOURCE, real)
     origin = torch.arange(3)  # which sentence each row is of
     history = TARGET[:, :1]
     for step, chosen in enumerate(rows):
-        out, state = steps.step(history[:, -1], state)
+        out, state = step_function.step(history[:, -1], state)
         masks = None if real is None else real[origin]
         torch.testing.assert_close(
             out.double(), uncached(network, SOURCE[origin], masks, history)[:, -1], rtol=0, atol=1e-12
@@ -89,23 +93,23 @@ def test_h12_rows_may_leave_repeat_and_change_places(rows: list[list[int]], padd
 
 def test_selecting_leaves_the_old_state_as_it_was() -> None:
     network = make()
-    steps = network.steps()
-    state = steps.begin(SOURCE, REAL)
-    _, state = steps.step(TARGET[:, 0], state)
+    step_function = network.step_function()
+    state = step_function.begin(SOURCE, REAL)
+    _, state = step_function.step(TARGET[:, 0], state)
     chosen = state.select(torch.tensor([2, 2]))
     before = [block.own.keys.clone() for block in state.blocks]
-    steps.step(torch.tensor([4, 5]), chosen)
+    step_function.step(torch.tensor([4, 5]), chosen)
     assert chosen.length == 2 and state.length == 1
     assert all(torch.equal(block.own.keys, keys) for block, keys in zip(state.blocks, before))
 
 
 def test_a9_keys_and_values_of_the_source_are_made_once() -> None:
     network = make()
-    steps = network.steps()
-    state = steps.begin(SOURCE, REAL)
+    step_function = network.step_function()
+    state = step_function.begin(SOURCE, REAL)
     before = [block.source for block in state.blocks]
     for t in range(3):
-        _, state = steps.step(TARGET[:, t], state)
+        _, state = step_function.step(TARGET[:, t], state)
         assert all(block.source is kept for block, kept in zip(state.blocks, before))
     assert state.blocks[0].own.keys.shape == (3, 2, 3, 4)
 
@@ -143,6 +147,6 @@ def test_float64_logits_stay_float64_and_bfloat16_become_float32() -> None:
         (torch.float32, torch.float32),
         (torch.bfloat16, torch.float32),
     ):
-        steps = make().to(dtype).steps()
-        out, _ = steps.step(TARGET[:, 0], steps.begin(SOURCE, REAL))
+        step_function = make().to(dtype).step_function()
+        out, _ = step_function.step(TARGET[:, 0], step_function.begin(SOURCE, REAL))
         assert out.dtype == expected

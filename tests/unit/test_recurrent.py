@@ -212,15 +212,15 @@ def test_c12_a_padded_target_in_two_pieces(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_c12_rows_leave_and_change_places(form: str) -> None:
-    network, steps = seq2seq(form), seq2seq(form).steps()
+    network, step_function = seq2seq(form), seq2seq(form).step_function()
     expected = network(SOURCE, TARGET, source_token_mask=REAL).logits.detach()
-    state = steps.begin(SOURCE, REAL)
-    logits, state = steps.step(TARGET[:, :2], state)
+    state = step_function.begin(SOURCE, REAL)
+    logits, state = step_function.step(TARGET[:, :2], state)
     close(logits, expected[:, 1])
     rows = torch.tensor([2, 0, 2])
-    logits, state = steps.step(TARGET[rows, 2], state.select(rows))
+    logits, state = step_function.step(TARGET[rows, 2], state.select(rows))
     close(logits, expected[rows, 2])
-    logits, state = steps.step(TARGET[rows[1:], 3], state.select(torch.tensor([1, 2])))
+    logits, state = step_function.step(TARGET[rows[1:], 3], state.select(torch.tensor([1, 2])))
     close(logits, expected[rows[1:], 3])
 
 
@@ -339,7 +339,7 @@ def test_a_copy_in_bfloat16_runs_and_learns(form: str) -> None:
     assert float(((out.logits.double() - exact).norm() / exact.norm()).detach()) < 0.05
     out.logits.sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in copy.parameters())
-    logits, _ = copy.steps().step(TARGET[:, 0], copy.steps().begin(SOURCE, REAL))
+    logits, _ = copy.step_function().step(TARGET[:, 0], copy.step_function().begin(SOURCE, REAL))
     assert logits.dtype == torch.float32
 
 

@@ -159,11 +159,11 @@ def test_h12_c17b_a_language_model_goes_on_from_prompts_of_any_length(cell: Cell
 
 
 def test_c17b_first_tokens_are_the_last_of_each_prompt() -> None:
-    steps = RecurrentLM(replace(LM_CONFIG, recurrent=RecurrentConfig("gru"))).steps()
-    assert steps.first_tokens(PROMPT, PROMPT_REAL).tolist() == [7, 9, 4, CONFIG.start_id]
-    assert steps.first_tokens(PROMPT, None).tolist() == [7, 0, 4, 0]
-    assert steps.first_tokens(PROMPT[:, :0], None).tolist() == [CONFIG.start_id] * 4
-    assert steps.first_tokens(PROMPT[:, :0], PROMPT_REAL[:, :0]).tolist() == [CONFIG.start_id] * 4
+    step_function = RecurrentLM(replace(LM_CONFIG, recurrent=RecurrentConfig("gru"))).step_function()
+    assert step_function.first_tokens(PROMPT, PROMPT_REAL).tolist() == [7, 9, 4, CONFIG.start_id]
+    assert step_function.first_tokens(PROMPT, None).tolist() == [7, 0, 4, 0]
+    assert step_function.first_tokens(PROMPT[:, :0], None).tolist() == [CONFIG.start_id] * 4
+    assert step_function.first_tokens(PROMPT[:, :0], PROMPT_REAL[:, :0]).tolist() == [CONFIG.start_id] * 4
 
 
 SYMBOLS = 36

@@ -9,7 +9,7 @@ from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig, PositionConfig
 from atento.errors import AtentoWarning, UsageError
 from atento.networks import build_network
-from atento.tasks.writing import most_tokens, write_all
+from atento.tasks.writing import token_limit, write_all
 from atento.training.allocator import check_memory
 
 LEARNED = NetworkConfig(
@@ -26,12 +26,12 @@ LEARNED = NetworkConfig(
 
 def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for() -> None:
     endless = NetworkConfig(vocab_size=20)
-    assert most_tokens(5, 1, DecodingConfig(), endless, goes_on=False) == 2 * 4 + 16
-    assert most_tokens(5, 1, DecodingConfig(min_new_tokens=100), endless, goes_on=False) == 100
-    assert most_tokens(5, 1, DecodingConfig(max_new_tokens=7, min_new_tokens=3), endless, goes_on=False) == 7
-    assert most_tokens(5, 0, DecodingConfig(max_new_tokens=50), LEARNED, goes_on=True) == 12 - 4
+    assert token_limit(5, 1, DecodingConfig(), endless, is_prompt=False) == 2 * 4 + 16
+    assert token_limit(5, 1, DecodingConfig(min_new_tokens=100), endless, is_prompt=False) == 100
+    assert token_limit(5, 1, DecodingConfig(max_new_tokens=7, min_new_tokens=3), endless, is_prompt=False) == 7
+    assert token_limit(5, 0, DecodingConfig(max_new_tokens=50), LEARNED, is_prompt=True) == 12 - 4
     with pytest.raises(UsageError, match="a prompt of 13 tokens fills all 12 places that the network has"):
-        most_tokens(13, 0, DecodingConfig(), LEARNED, goes_on=True)
+        token_limit(13, 0, DecodingConfig(), LEARNED, is_prompt=True)
 
 
 def test_outputs_that_end_for_want_of_places_are_counted() -> None:
@@ -43,13 +43,13 @@ def test_outputs_that_end_for_want_of_places_are_counted() -> None:
             warnings.simplefilter("always", AtentoWarning)
             decoding = DecodingConfig(beam=1, **options)  # type: ignore[arg-type]
             write_all(
-                network.steps(),  # type: ignore[union-attr]
+                network.step_function(),  # type: ignore[union-attr]
                 LEARNED,
                 [[5], [5] * 6],
                 decoding,
                 str,
                 device=torch.device("cpu"),
-                goes_on=True,
+                is_prompt=True,
             )
         return "\n".join(str(one.message) for one in caught)
 

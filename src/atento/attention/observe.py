@@ -25,6 +25,12 @@ class Observable(Protocol):
     layer: int
 
 
+class HasModules(Protocol):
+    """A network, as far as `observing` looks at it."""
+
+    def modules(self) -> Iterator[nn.Module]: ...
+
+
 @dataclass
 class Observation:
     """The recorded weights: `observation["encoder" | "decoder" | "cross", layer]` -> (B,H',rows,S).
@@ -150,8 +156,8 @@ def _check_numbers(name: str, given: object, size: int | None) -> None:
             raise UsageError(f"there is no layer {number} to observe; the network has {has}")
 
 
-def observing(network: nn.Module) -> bool:
-    """True while this network is observed."""
+def observing(network: HasModules) -> bool:
+    """True while this thread observes the network."""
     observation = _observation.get()
     return observation is not None and not observation.modules.isdisjoint(network.modules())
 

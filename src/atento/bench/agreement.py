@@ -11,12 +11,12 @@ from atento.bench.decoding import PRECISIONS
 from atento.config.recipe import SourceConfig
 from atento.data.sources import read_pairs
 from atento.decoding import Beam, Greedy, generate
-from atento.decoding.contract import StepFunction
+from atento.decoding.contract import AnyStepFunction
 from atento.errors import CapabilityError
 from atento.metrics import METRICS
 from atento.model import load
 from atento.networks import EncoderDecoder
-from atento.networks.steps.fast import FastSteps
+from atento.networks.steps.choose import step_function
 from atento.networks.steps.packed_linear import Precision
 from atento.tasks.grouping import by_length
 from atento.text.lengths import pad_batch
@@ -62,16 +62,16 @@ def measure_agreement(
         written = [tokenizer.target.decode(_text(ids, network.config.eos_id)) for ids in outputs]
         return METRICS["bleu"](written, answers).value
 
-    plain = network.steps()
+    plain = network.step_function()
     expected = search(plain, rows, strategy)
     top = top_tokens(plain, rows, expected)
     bleu = score(expected)
     common = {"bench": "agreement", "sentences": len(rows), "beam": width}
     yield common | {"precision": "plain float32", "bleu": round(bleu, 2)}
     for precision in precisions:
-        steps = FastSteps(network, precision=precision)
-        along = top_tokens(steps, rows, expected)
-        outputs = search(steps, rows, strategy)
+        fast = step_function(network, kind="fast", precision=precision)
+        along = top_tokens(fast, rows, expected)
+        outputs = search(fast, rows, strategy)
         own = score(outputs)
         yield common | {
             "precision": precision,
@@ -85,35 +85,35 @@ def measure_agreement(
         }
 
 
-def search(steps: StepFunction, rows: Rows, strategy: Greedy | Beam) -> list[list[int]]:
+def search(step_function: AnyStepFunction, rows: Rows, strategy: Greedy | Beam) -> list[list[int]]:
     """rows of source ids -> the best output of each, with the end token where it ended."""
     found: list[list[int]] = [[] for _ in rows]
     width = strategy.width if isinstance(strategy, Beam) else 1
     for batch in by_length([len(row) for row in rows], _BATCH_TOKENS // width):
-        ids, real = pad_batch([rows[row] for row in batch], steps.pad_id)
+        ids, real = pad_batch([rows[row] for row in batch], step_function.pad_id)
         outputs = generate(
-            steps,
+            step_function,
             torch.from_numpy(ids),
             strategy,
             max_new_tokens=[2 * len(rows[row]) + 14 for row in batch],
             token_mask=torch.from_numpy(real),
         )
         for row, (hypothesis, *_) in zip(batch, outputs):
-            found[row] = [*hypothesis.ids, *([steps.eos_id] if hypothesis.finished else [])]
+            found[row] = [*hypothesis.ids, *([step_function.eos_id] if hypothesis.finished else [])]
     return found
 
 
 @torch.inference_mode()
-def top_tokens(steps: StepFunction, rows: Rows, outputs: Rows) -> list[list[int]]:
+def top_tokens(step_function: AnyStepFunction, rows: Rows, outputs: Rows) -> list[list[int]]:
     """The token that stands highest at each step, where every step reads what `outputs` say was written before it."""
     found: list[list[int]] = [[] for _ in rows]
     for batch in by_length([len(row) for row in rows], _BATCH_TOKENS):
-        ids, real = pad_batch([rows[row] for row in batch], steps.pad_id)
-        written, _ = pad_batch([outputs[row] for row in batch], steps.pad_id)
-        read = np.concatenate([np.full((len(batch), 1), steps.start_id), written], axis=1)
-        state = steps.begin(torch.from_numpy(ids), torch.from_numpy(real))
+        ids, real = pad_batch([rows[row] for row in batch], step_function.pad_id)
+        written, _ = pad_batch([outputs[row] for row in batch], step_function.pad_id)
+        read = np.concatenate([np.full((len(batch), 1), step_function.start_id), written], axis=1)
+        state = step_function.begin(torch.from_numpy(ids), torch.from_numpy(real))
         for place in range(written.shape[1]):
-            logits, state = steps.step(torch.from_numpy(read[:, place].copy()), state)
+            logits, state = step_function.step(torch.from_numpy(read[:, place].copy()), state)
             for row, token in zip(batch, logits.argmax(dim=-1).tolist()):
                 if place < len(outputs[row]):
                     found[row].append(token)

@@ -12,13 +12,13 @@ from typing import Any
 
 from atento.bench.decoding import CELLS, PRECISIONS, SIZES
 from atento.bench.decoding_sides import Ours, Work, write_weights
-from atento.networks.steps.fast import FastSteps
+from atento.networks.steps.fast import FastStepFunction
 
 _NAMES = {
-    "own_in": "queries, keys, values",
-    "own_out": "output of self-attention",
-    "cross_in": "queries of cross-attention",
-    "cross_out": "output of cross-attention",
+    "self_input": "queries, keys, values",
+    "self_output": "output of self-attention",
+    "cross_queries": "queries of cross-attention",
+    "cross_output": "output of cross-attention",
     "inner": "feed-forward, inner",
     "outer": "feed-forward, outer",
 }
@@ -34,9 +34,9 @@ class _Clock:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self._timed(self.part, *arguments, **named)
 
-    def added(self, *arguments: Any) -> Any:
-        """As `Product.added`."""
-        return self._timed(self.part.added, *arguments)
+    def plus(self, *arguments: Any) -> Any:
+        """As `PackedLinear.plus`."""
+        return self._timed(self.part.plus, *arguments)
 
     def _timed(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         started = time.perf_counter()
@@ -58,16 +58,16 @@ def measure_parts(
         for precision in precisions:
             side = Ours()
             side.load(Path(name), precision)  # type: ignore[arg-type]
-            assert isinstance(side.steps, FastSteps)
+            assert isinstance(side.step_function, FastStepFunction)
             spent: Spent = defaultdict(float)
-            _put_clocks(side.steps, spent)
+            _put_clocks(side.step_function, spent)
             for work in cells:
                 yield _measured(side, work, precision, spent, seconds / len(cells) / len(precisions))
 
 
-def _put_clocks(steps: FastSteps, spent: Spent) -> None:
-    """Clocks around every part of the steps."""
-    for layer in steps.layers:
+def _put_clocks(step_function: FastStepFunction, spent: Spent) -> None:
+    """Clocks around every part of a step."""
+    for layer in step_function.layers:
         for attribute, name in _NAMES.items():
             if getattr(layer, attribute) is not None:
                 setattr(layer, attribute, _Clock(getattr(layer, attribute), name, spent))
@@ -80,7 +80,7 @@ def _put_clocks(steps: FastSteps, spent: Spent) -> None:
         ("step", "step"),
         ("begin", "reading the source"),
     ):
-        setattr(steps, attribute, _Clock(getattr(steps, attribute), name, spent))
+        setattr(step_function, attribute, _Clock(getattr(step_function, attribute), name, spent))
 
 
 def _measured(side: Ours, work: Work, precision: str, spent: Spent, seconds: float) -> dict[str, Any]:

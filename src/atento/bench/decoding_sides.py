@@ -12,8 +12,7 @@ from atento.decoding import Beam, Greedy, generate
 from atento.model import load
 from atento.models.write import write_model
 from atento.networks import build_network
-from atento.networks.steps.fast import FastSteps
-from atento.networks.steps.graphs import GraphSteps
+from atento.networks.steps.choose import Kind, step_function
 from atento.networks.steps.packed_linear import Precision
 from atento.text.lengths import pad_batch
 from atento.training.allocator import keep_freed_memory
@@ -75,14 +74,15 @@ class Ours:
         network: Any = load(folder, device=device).network
         self.config: NetworkConfig = network.config
         self.device = device
-        self.steps = network if precision == "plain" else (GraphSteps if graphs else FastSteps)(network, precision)
+        kind: Kind = "plain" if precision == "plain" else "graphs" if graphs else "fast"
+        self.step_function = step_function(network, kind=kind, precision=None if precision == "plain" else precision)
 
     def run(self, work: Work) -> list[list[int]]:
         """The ids written for each row."""
         left = self.config.architecture == "decoder"
         ids, real = pad_batch(work.rows(self.config.vocab_size), self.config.pad_id, side="left" if left else "right")
         found = generate(
-            self.steps,
+            self.step_function,
             torch.from_numpy(ids).to(self.device),
             Greedy() if work.beam == 1 else Beam(work.beam),
             max_new_tokens=work.new_tokens,

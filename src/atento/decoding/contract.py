@@ -1,11 +1,12 @@
-"""What decoding gives and what it needs: hypotheses, the request, and the step function that it walks."""
+"""What decoding gives and what it needs: hypotheses, the request, the step function that a search calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -31,21 +32,91 @@ class Hypothesis:
         return f"Hypothesis({len(self.ids)} ids, score={self.score:.4f}, log_prob={self.log_prob:.4f}, {end})"
 
 
-class StepFunction(Protocol):
-    """A network, or a toy, seen by a search: it knows nothing else of it.
+class State(Protocol):
+    """What a network has read for the rows of one batch; it belongs to one search."""
 
-    One that goes on from a prompt also has `first_tokens(ids, token_mask)` -> (B,): what its first step reads.
+    def select(self, rows: Tensor) -> Self:
+        """Only those batch rows, in that order, one of them several times if asked."""
+
+
+StateT = TypeVar("StateT", bound=State)
+
+
+class StepFunction(Protocol[StateT]):
+    """A network, or a toy, as a search sees it: it begins from a batch and takes one token a row at a time.
+
+    Everything that a call has read is in the state, so threads can share a step function. It may also have the methods
+    of `ReadsPrompts`, `Shows` and `ScoresTogether`.
     """
 
     start_id: int
     eos_id: int
     pad_id: int
 
-    def begin(self, ids: Tensor, token_mask: Tensor | None) -> Any:
-        """ids (B,S) -> a state of B rows, which has `select(rows)`."""
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> StateT:
+        """ids (B,S) -> a state of B rows."""
 
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """tokens (R,) of R rows -> logits (R,V) of what comes next, and the state after them."""
+    def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+        """tokens (R,) or several (R,T) of R rows -> logits (R,V) of what comes next, and the state after them."""
+
+
+AnyStepFunction = StepFunction[Any]
+"""A step function whose state is nobody's business but its own."""
+
+
+@runtime_checkable
+class HasStepFunction(Protocol):
+    """What makes a step function of itself: a network, or a loaded model."""
+
+    def step_function(self) -> AnyStepFunction:
+        """The step function."""
+
+
+@runtime_checkable
+class ReadsPrompts(Protocol):
+    """A step function that continues prompts: `begin` reads all of each but its last token."""
+
+    def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
+        """ids (B,S) -> what the first step reads (B,)."""
+
+
+@runtime_checkable
+class Shows(Protocol):
+    """A step function whose network can be observed: after a search it runs once more, over the best outputs."""
+
+    def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
+        """Show observers what was read: `ids` and `token_mask` as given to `begin`, and each row's output."""
+
+
+@runtime_checkable
+class ScoresTogether(Protocol):
+    """A step function that scores all tokens of given outputs in one call."""
+
+    def forced(self, tokens: Tensor, state: Any) -> Tensor:
+        """tokens (R,T) -> logits (R,T,V) of what comes after each of them."""
+
+
+def step_function_of(network: HasStepFunction | AnyStepFunction) -> AnyStepFunction:
+    """The step function of a network or a loaded model; a step function itself.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    found = network.step_function() if isinstance(network, HasStepFunction) else network
+    if not (hasattr(found, "begin") and hasattr(found, "step")):
+        raise TypeError(f"`network` must be a network, or have `begin` and `step`: got {type(network).__name__}")
+    return found
+
+
+def first_tokens(
+    step_function: AnyStepFunction, ids: Tensor, token_mask: Tensor | None, prefix_ids: Tensor | None
+) -> Tensor:
+    """What the first step reads, (B,), or (B,1+P) where prefix_ids (B,P) are given."""
+    if isinstance(step_function, ReadsPrompts):
+        first = step_function.first_tokens(ids, token_mask)
+    else:
+        first = torch.full((ids.shape[0],), step_function.start_id, dtype=torch.long, device=ids.device)
+    return first if prefix_ids is None else torch.cat([first.unsqueeze(1), prefix_ids], dim=1)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atento.decoding.contract import Hypothesis, Request, Rule, StepFunction
+from atento.decoding.contract import (
+    AnyStepFunction,
+    HasStepFunction,
+    Hypothesis,
+    Request,
+    Rule,
+    State,
+    first_tokens,
+    step_function_of,
+)
 from atento.decoding.distribution import next_log_probs
-from atento.decoding.forced import Steppable, begun
 from atento.decoding.greedy import hypothesis, ruled
 from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
 
@@ -43,7 +51,7 @@ class Exact:
 
 @torch.inference_mode()
 def exact_search(
-    network: Steppable | StepFunction,
+    network: HasStepFunction | AnyStepFunction,
     ids: Tensor,
     *,
     max_new_tokens: int | Sequence[int],
@@ -85,9 +93,10 @@ def exact_search(
         trace.begin("exact", ids.shape[0])
     real = [None if token_mask is None else token_mask[row : row + 1] for row in range(len(ids))]
     prompts = [one.tolist() if mask is None else one[mask[0]].tolist() for one, mask in zip(ids, real)]
-    found = []
+    step_function, found = step_function_of(network), []
     for row in range(ids.shape[0]):
-        step_function, state, first = begun(network, ids[row : row + 1], real[row])
+        state: State = step_function.begin(ids[row : row + 1], real[row])
+        first = first_tokens(step_function, ids[row : row + 1], real[row], None)
         ends = (step_function.eos_id,) if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
         request = Request(limits, min_new_tokens, ends, tuple(rules), prompts=prompts, trace=trace)
         search = _Search(step_function, row, request, length_penalty, limit)
@@ -122,14 +131,14 @@ class _Read:
     log_probs: Tensor  # (R,V)
     scores: Tensor  # (R,V) changed by rules, each row falling
     tokens: Tensor  # (R,V) in that order
-    state: Any
+    state: State
 
 
 @dataclass
 class _Search:
     """The search for one row: what is still open, by its bound, and the best output so far."""
 
-    step_function: StepFunction
+    step_function: AnyStepFunction
     row: int
     request: Request
     penalty: float
@@ -141,7 +150,7 @@ class _Search:
     open: list[tuple[float, int, _Read, int, int]] = field(default_factory=list)
     numbers: Any = field(default_factory=count)
 
-    def run(self, state: Any, first: Tensor) -> Exact:
+    def run(self, state: State, first: Tensor) -> Exact:
         """Until nothing that is open could be better than the best output, or the limit is reached."""
         self._take_up(self._step([[]], [[]], [0.0], first, state))
         while self.open and -self.open[0][0] > self._mark():
@@ -229,7 +238,7 @@ class _Search:
         self.best, self.rank = hypothesis(ids if eos else [*ids, token], token_scores, eos, self.penalty), rank
 
     def _step(
-        self, ids: list[list[int]], token_scores: list[list[float]], totals: list[float], tokens: Tensor, state: Any
+        self, ids: list[list[int]], token_scores: list[list[float]], totals: list[float], tokens: Tensor, state: State
     ) -> _Read:
         """The network reads the last token of each of those beginnings."""
         logits, state = self.step_function.step(tokens, state)

@@ -2,13 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from atento.decoding.beam.search import beam
-from atento.decoding.contract import Hypothesis, Request, Rule, StepFunction
+from atento.decoding.contract import (
+    AnyStepFunction,
+    HasStepFunction,
+    Hypothesis,
+    Request,
+    Rule,
+    Shows,
+    State,
+    first_tokens,
+    step_function_of,
+)
 from atento.decoding.greedy import greedy
 from atento.decoding.mbr import mbr
 from atento.decoding.sampling import sample
@@ -22,16 +31,9 @@ STRATEGIES: dict[type, Callable[..., list[list[Hypothesis]]]] = {Greedy: greedy,
 Stop = Callable[[list[int]], bool]
 
 
-class Steppable(Protocol):
-    """A network that offers itself as a step function."""
-
-    def steps(self) -> StepFunction:
-        """The step function."""
-
-
 @torch.inference_mode()
 def generate(
-    network: Steppable | StepFunction,
+    network: HasStepFunction | AnyStepFunction,
     ids: Tensor,
     strategy: Strategy,
     *,
@@ -49,7 +51,7 @@ def generate(
     """Write an output for each row of `ids`.
 
     Args:
-        network: a network, or anything with `begin` and `step` (a toy, say).
+        network: a network, a loaded model, or anything with `begin` and `step` (a `contract.StepFunction`).
         ids: (B,S), the source of an encoder-decoder, whose output begins at the network's start token; or the prompt
             of a language model, which is not repeated in the output.
         max_new_tokens: at most so many tokens, EOS counted; one number, or one a row.
@@ -89,30 +91,39 @@ def generate(
     )
     if not ids.shape[0]:
         return []
-    begin = prepared.begin if isinstance(strategy, MBR) else prepared.begin()  # it begins as often as it needs
-    found = STRATEGIES[type(strategy)](prepared.steps, begin, prepared.first, strategy, prepared.request)
-    prepared.end([row[0].ids[: max(0, len(row[0].token_scores) - 1)] if row else [] for row in found])
+    begin = (
+        prepared.begin if isinstance(strategy, MBR) else prepared.begin()
+    )  # MBR begins once for each of its searches
+    found = STRATEGIES[type(strategy)](prepared.step_function, begin, prepared.first, strategy, prepared.request)
+    prepared.show([row[0].ids[: max(0, len(row[0].token_scores) - 1)] if row else [] for row in found])
     return found
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request that was found right: the step function, what begins it, the tokens it starts from."""
+    """A request whose arguments were checked: the step function, what it begins with, the tokens of the first step."""
 
-    steps: Any
-    begin: Callable[[], Any]
-    first: Tensor  # (B,) or (B,P)
+    step_function: AnyStepFunction
+    ids: Tensor  # (B,S)
+    token_mask: Tensor | None
+    first: Tensor  # (B,) or (B,1+P)
     request: Request
     prefixes: list[list[int]]
 
-    def end(self, read: list[list[int]]) -> None:
-        """Told what each row's best output read, its last token not: a network may want to show that way."""
-        if hasattr(self.steps, "end"):
-            self.steps.end([[*before, *ids] for before, ids in zip(self.prefixes, read)])
+    def begin(self) -> State:
+        """A new state of all rows, as often as it is called."""
+        state: State = self.step_function.begin(self.ids, self.token_mask)
+        return state
+
+    def show(self, read: list[list[int]]) -> None:
+        """Show whoever observes the network what each row's best output read: all of its tokens but the last."""
+        if isinstance(self.step_function, Shows):
+            written = [[*before, *ids] for before, ids in zip(self.prefixes, read)]
+            self.step_function.show(self.ids, self.token_mask, written)
 
 
 def prepare(
-    network: Any,
+    network: HasStepFunction | AnyStepFunction,
     ids: Tensor,
     strategy: Strategy,
     *,
@@ -128,24 +139,15 @@ def prepare(
     seed: int | Sequence[int] | None,
 ) -> Prepared:
     """The arguments of `generate`, checked."""
-    steps: Any = getattr(network, "steps", network)  # a network makes them, a loaded model has them
-    steps = steps if hasattr(steps, "step") or not callable(steps) else steps()
-    if not hasattr(steps, "step"):
-        raise TypeError(f"`network` must be a network, or have `begin` and `step`: got {type(network).__name__}")
+    step_function = step_function_of(network)
     _check(strategy, ids, token_mask, prefix_ids, rules, trace)
     count = ids.shape[0]
     if min_new_tokens < 0:
         raise ValueError(f"`min_new_tokens` must not be negative: got {min_new_tokens}")
-    eos_ids = (steps.eos_id,) if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
-    if hasattr(steps, "first_tokens"):  # a language model goes on from its prompt
-        first = steps.first_tokens(ids, token_mask)
-    else:
-        first = torch.full((count,), steps.start_id, dtype=torch.long, device=ids.device)
-    if prefix_ids is not None:
-        first = torch.cat([first.unsqueeze(1), prefix_ids], dim=1)
+    eos_ids = (step_function.eos_id,) if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
     real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
     request = Request(
-        _most(max_new_tokens, count),
+        _limits(max_new_tokens, count),
         min_new_tokens,
         eos_ids,
         tuple(rules),
@@ -156,7 +158,8 @@ def prepare(
         trace=trace,
     )
     prefixes = [[] for _ in range(count)] if prefix_ids is None else prefix_ids.tolist()
-    return Prepared(steps, lambda: steps.begin(ids, token_mask), first, request, prefixes)
+    first = first_tokens(step_function, ids, token_mask, prefix_ids)
+    return Prepared(step_function, ids, token_mask, first, request, prefixes)
 
 
 def _check(
@@ -191,13 +194,13 @@ def _check(
             raise ValueError(f"`rules` must be functions of scores and what is written: got {rule!r}")
 
 
-def _most(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
-    most = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
-    if len(most) != count:
-        raise ValueError(f"`max_new_tokens` gives one number a row: got {len(most)} for {count} rows")
-    if min(most, default=0) < 0:
-        raise ValueError(f"`max_new_tokens` must not be negative: got {min(most)}")
-    return most
+def _limits(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
+    limits = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
+    if len(limits) != count:
+        raise ValueError(f"`max_new_tokens` gives one number a row: got {len(limits)} for {count} rows")
+    if min(limits, default=0) < 0:
+        raise ValueError(f"`max_new_tokens` must not be negative: got {min(limits)}")
+    return limits
 
 
 def _seeds(seed: int | Sequence[int] | None, count: int, strategy: Strategy) -> tuple[int, ...]:

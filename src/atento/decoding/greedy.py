@@ -4,19 +4,18 @@ See docs/notes.md#h1.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from atento.decoding.contract import Hypothesis, Request, StepFunction, Written
+from atento.decoding.contract import Hypothesis, Request, StateT, StepFunction, Written
 from atento.decoding.distribution import next_log_probs
 from atento.decoding.strategies import Greedy
 from atento.decoding.trace import NOT_BEST, rule_name
 
 
 def greedy(
-    step_function: StepFunction, state: Any, first: Tensor, strategy: Greedy, request: Request
+    step_function: StepFunction[StateT], state: StateT, first: Tensor, strategy: Greedy, request: Request
 ) -> list[list[Hypothesis]]:
     """first (B,) or (B,P) tokens to start from -> one hypothesis a sentence.
 

@@ -14,23 +14,21 @@ and `mbr` walks `beam` and `sample` itself. `request.trace` gets a run of each o
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
 from atento.decoding.beam.search import beam
-from atento.decoding.contract import Hypothesis, Request, StepFunction
+from atento.decoding.contract import Hypothesis, Request, StateT, StepFunction
 from atento.decoding.risk import Choice, minimum_bayes_risk_choice
 from atento.decoding.sampling import sample
 from atento.decoding.seeds import row_seed
 from atento.decoding.strategies import MBR, Beam, Sample
 
-Begin = Callable[[], Any]
 Writers = Sample | Beam | Sequence[Sample | Beam]
 
 
 def mbr(
-    step_function: StepFunction, begin: Begin, first: Tensor, strategy: MBR, request: Request
+    step_function: StepFunction[StateT], begin: Callable[[], StateT], first: Tensor, strategy: MBR, request: Request
 ) -> list[list[Hypothesis]]:
     """The outputs of least expected risk under the model, each row by itself (docs/notes.md#h10).
 
@@ -92,7 +90,12 @@ def _choice(
 
 
 def _written(
-    step_function: StepFunction, begin: Begin, first: Tensor, writers: Writers, request: Request, side: int
+    step_function: StepFunction[StateT],
+    begin: Callable[[], StateT],
+    first: Tensor,
+    writers: Writers,
+    request: Request,
+    side: int,
 ) -> list[list[Hypothesis]]:
     """What the strategies write for each row, joined in their order."""
     joined: list[list[Hypothesis]] = [[] for _ in range(first.shape[0])]

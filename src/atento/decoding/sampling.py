@@ -5,12 +5,12 @@ See docs/notes.md#h2 to #h5.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from atento.decoding.contract import Hypothesis, Request, StepFunction, Written
+from atento.decoding.contract import Hypothesis, Request, StateT, StepFunction, Written
 from atento.decoding.distribution import next_log_probs
 from atento.decoding.filters import best, shaped, stages
 from atento.decoding.greedy import forbid, hypothesis
@@ -34,7 +34,7 @@ class Drawn:
 
 
 def sample(
-    step_function: StepFunction, state: Any, first: Tensor, strategy: Sample, request: Request
+    step_function: StepFunction[StateT], state: StateT, first: Tensor, strategy: Sample, request: Request
 ) -> list[list[Hypothesis]]:
     """first (B,) or (B,P) tokens to start from -> the n samples of each row, in the order drawn.
 
@@ -87,7 +87,7 @@ class _Live:
 
 
 def draws(
-    step_function: StepFunction, state: Any, first: Tensor, strategy: Sample, request: Request
+    step_function: StepFunction[StateT], state: StateT, first: Tensor, strategy: Sample, request: Request
 ) -> Iterator[list[Drawn]]:
     """Step after step, the tokens that were drawn, EOS included."""
     live = _begin(first, strategy, request)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atento.decoding.contract import Rule, StepFunction
-from atento.decoding.generate import Prepared, Steppable, Stop, prepare
+from atento.decoding.contract import AnyStepFunction, HasStepFunction, Rule
+from atento.decoding.generate import Prepared, Stop, prepare
 from atento.decoding.sampling import End, draws
 from atento.decoding.strategies import Greedy, Sample
 
@@ -25,7 +25,7 @@ class Token:
 
 
 def stream(
-    network: Steppable | StepFunction,
+    network: HasStepFunction | AnyStepFunction,
     ids: Tensor,
     strategy: Greedy | Sample,
     *,
@@ -76,7 +76,7 @@ def stream(
 @torch.inference_mode()
 def _written(prepared: Prepared, strategy: Sample) -> Iterator[Token]:
     written: list[int] = []
-    for (token,) in draws(prepared.steps, prepared.begin(), prepared.first, strategy, prepared.request):
+    for (token,) in draws(prepared.step_function, prepared.begin(), prepared.first, strategy, prepared.request):
         written.append(token.id)
         yield Token(token.id, token.log_prob, token.end)
-    prepared.end([written[:-1]])
+    prepared.show([written[:-1]])

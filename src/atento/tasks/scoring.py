@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 
 from atento.data.batches import Ragged
 from atento.data.special_tokens import special_tokens_of
+from atento.decoding.contract import AnyStepFunction
 from atento.decoding.forced import forced_scores
 from atento.networks import Decoder, EncoderDecoder, RecurrentLM, RecurrentSeq2Seq
 from atento.tasks.generation import prompt_ids
@@ -38,24 +38,24 @@ def score_texts(
     targets: Sequence[str],
     *,
     template: str | None = None,
-    steps: Any = None,
+    step_function: AnyStepFunction | None = None,
     trained: int | None = None,
 ) -> list[TokenScores]:
-    """The scores of each target, its source (or prompt, with the marks of `template`) being given.
+    """The scores of each target, given its source (or its prompt, with the special tokens of `template`).
 
-    `steps` is the step function to use instead of the network's own. Sources and targets longer than `trained` tokens,
-    of a language model together, are counted in one warning.
+    `step_function` is the one to use instead of the network's plain one. Sources and targets longer than `trained`
+    tokens, of a language model both together, are counted in one warning.
     """
     if isinstance(network, Decoder | RecurrentLM):
         writer, inputs = tokenizer, prompt_ids(network, tokenizer, sources, template)
     else:
         writer = tokenizer.target
-        marks = special_tokens_of(network.config, tokenizer)
-        inputs = [marks.apply(ids)[0] for ids in tokenizer.encode_batch(list(sources))]
+        special_tokens = special_tokens_of(network.config, tokenizer)
+        inputs = [special_tokens.apply(ids)[0] for ids in tokenizer.encode_batch(list(sources))]
     outputs = writer.encode_batch(list(targets))
-    together = isinstance(network, Decoder | RecurrentLM)
+    joined = isinstance(network, Decoder | RecurrentLM)  # prompt and output share the positions
     ends = [len(target) + 1 for target in outputs]
-    read = [n + m - 1 if together else max(n, m) for n, m in zip(map(len, inputs), ends)]
+    read = [n + m - 1 if joined else max(n, m) for n, m in zip(map(len, inputs), ends)]
     warn_of_length(read, trained, "scores")
     device, pad_id = next(network.parameters()).device, network.config.pad_id
     results: list[TokenScores] = [TokenScores([], [], 0.0)] * len(inputs)
@@ -64,7 +64,9 @@ def score_texts(
         ids = rows_of.padded(np.array(rows), pad_id)
         real = torch.arange(ids.shape[1]) < torch.tensor([len(inputs[row]) for row in rows])[:, None]
         wanted = [outputs[row] for row in rows]
-        found = forced_scores(network if steps is None else steps, ids.to(device), wanted, token_mask=real.to(device))
+        found = forced_scores(
+            network if step_function is None else step_function, ids.to(device), wanted, token_mask=real.to(device)
+        )
         for row, scores in zip(rows, found):
             tokens = writer.tokens([*outputs[row], network.config.eos_id])
             results[row] = TokenScores(tokens, scores, sum(scores))

@@ -1,11 +1,11 @@
 """Translation and its kin: text in, text out, line N of the output answering line N of the input."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from atento.config.decoding import DecodingConfig
 from atento.data.special_tokens import special_tokens_of
 from atento.decoding import Hypothesis
+from atento.decoding.contract import AnyStepFunction
 from atento.decoding.trace import Trace
 from atento.networks import Seq2Seq
 from atento.tasks.strategies import Utility, constraints_of
@@ -19,7 +19,7 @@ def translate(
     texts: Sequence[str],
     config: DecodingConfig,
     *,
-    steps: Any = None,
+    step_function: AnyStepFunction | None = None,
     utility: Utility | None = None,
     first: int = 0,
     trained: int | None = None,
@@ -27,18 +27,18 @@ def translate(
 ) -> list[list[WrittenText]]:
     """The n best translations of each text, best first; a blank text has one empty translation.
 
-    `steps` is the step function to use instead of the network's own: its fast twin, say; the others as in `write_all`.
+    `step_function` is the one to use instead of the network's plain one; the others as in `write_all`.
     """
-    marks = special_tokens_of(network.config, tokenizer)
-    inputs = [marks.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
+    special_tokens = special_tokens_of(network.config, tokenizer)
+    inputs = [special_tokens.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
     found = write_all(
-        network if steps is None else steps,
+        network if step_function is None else step_function,
         network.config,
         inputs,
         config,
         tokenizer.target.decode,
         device=next(network.parameters()).device,
-        marks=marks.added(False),
+        n_special=special_tokens.added(False),
         constraints=constraints_of(config, tokenizer.target),
         utility=utility,
         first=first,
@@ -55,7 +55,7 @@ def stream_translation(
     text: str,
     config: DecodingConfig,
     *,
-    steps: Any = None,
+    step_function: AnyStepFunction | None = None,
     row: int = 0,
     trained: int | None = None,
 ) -> Iterator[str]:
@@ -63,15 +63,15 @@ def stream_translation(
     ids = tokenizer.encode(text)
     if not ids:
         return iter(())
-    marks = special_tokens_of(network.config, tokenizer)
+    special_tokens = special_tokens_of(network.config, tokenizer)
     return stream_one(
-        network if steps is None else steps,
+        network if step_function is None else step_function,
         network.config,
-        marks.apply(ids)[0],
+        special_tokens.apply(ids)[0],
         config,
         tokenizer.target,
         device=next(network.parameters()).device,
-        marks=marks.added(False),
+        n_special=special_tokens.added(False),
         row=row,
         trained=trained,
     )

@@ -7,7 +7,7 @@ from atento.config.recipe import Recipe
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.metrics import METRICS
 from atento.networks import Seq2Seq
-from atento.networks.steps.fast import fast_steps
+from atento.networks.steps.choose import step_function
 from atento.tasks.prepare import Examples, in_order, sources_of
 from atento.tasks.translation import translate
 from atento.text.tokenizer import Tokenizer
@@ -47,8 +47,9 @@ def validate(network: Seq2Seq, tokenizer: Tokenizer, pairs: Examples, recipe: Re
         nll = sums.nll / max(1, sums.targets)
         scores = {"loss": nll, "nll": nll}
         if recipe.metrics:
-            # packed anew every time: the weights have changed
-            found = translate(network, tokenizer, pairs["source"], recipe.decoding, steps=fast_steps(network))
+            # made anew at each validation: the weights have changed
+            fast = step_function(network)
+            found = translate(network, tokenizer, pairs["source"], recipe.decoding, step_function=fast)
             outputs = [best[0].text for best in found]
             scores |= {name: METRICS[name](outputs, pairs["target"]).value for name in recipe.metrics}
         return scores

@@ -12,6 +12,7 @@ from torch import Tensor
 from atento.config.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.network import NetworkConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
+from atento.decoding.contract import AnyStepFunction, HasStepFunction
 from atento.decoding.exact import exact_search
 from atento.decoding.rules import StopStrings
 from atento.decoding.seeds import row_seed
@@ -40,15 +41,15 @@ class WrittenText:
 
 
 def write_all(
-    steps: Any,
+    network: HasStepFunction | AnyStepFunction,
     config: NetworkConfig,
     inputs: Sequence[Sequence[int]],
     decoding: DecodingConfig,
     text: ToText,
     *,
     device: torch.device,
-    marks: int = 0,
-    goes_on: bool = False,
+    n_special: int = 0,
+    is_prompt: bool = False,
     constraints: Constraints = NO_CONSTRAINTS,
     utility: Utility | None = None,
     first: int = 0,
@@ -65,15 +66,15 @@ def write_all(
     batch: what draws has a seed for each input, from (`decoding.seed`, its number).
 
     Args:
-        steps: a network or a step function.
-        inputs: ids, special tokens with them; `marks` of each are special.
+        network: a network, a loaded model or a step function.
+        inputs: ids, special tokens with them; `n_special` of each are special.
         text: ids -> text.
-        goes_on: inputs are prompts, which stand before the output and share its places.
+        is_prompt: inputs are prompts, which stand before the output and share its positions.
         constraints: the words and tokens of `decoding`, as ids (`strategies.constraints_of`).
         first: the number of the first input, where these are part of more.
         utility: a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names.
         trained: tokens of the longest text that the model was trained on; longer inputs are counted in a warning.
-        trace: is told of the search; for one input.
+        trace: records the search; for one input.
 
     Raises:
         UsageError: a prompt that fills all the places a network has, a limit below the tokens that `constraints` take,
@@ -83,8 +84,8 @@ def write_all(
         raise UsageError(f"a trace is of one text: got {len(inputs)}")
     lengths = [len(ids) for ids in inputs]
     warn_of_length(lengths, trained)
-    _warn_of_places(lengths, decoding, config, goes_on=goes_on)
-    writer = _Writer(steps, config, inputs, decoding, text, device, marks, goes_on, constraints, first, trace)
+    _warn_of_places(lengths, decoding, config, is_prompt=is_prompt)
+    writer = _Writer(network, config, inputs, decoding, text, device, n_special, is_prompt, constraints, first, trace)
     strategy = strategy_of(decoding, text, utility)
     beam = strategy if isinstance(strategy, Beam) and decoding.n_best > 1 else None
     if beam is not None:  # all that it finds: some may be one text in other pieces
@@ -109,14 +110,14 @@ def write_all(
 class _Writer:
     """What all batches of one call share; the fields are the arguments of `write_all`."""
 
-    steps: Any
+    network: HasStepFunction | AnyStepFunction
     config: NetworkConfig
     inputs: Sequence[Sequence[int]]
     decoding: DecodingConfig
     text: ToText
     device: torch.device
-    marks: int
-    goes_on: bool
+    n_special: int
+    is_prompt: bool
     constraints: Constraints
     first: int
     trace: Trace | None
@@ -132,21 +133,21 @@ class _Writer:
             ids[place, : len(one)] = torch.tensor(one)
         real = torch.arange(ids.shape[1]) < lengths[:, None]
         needed = self.constraints.length
-        most = [
-            most_tokens(len(one), self.marks, decoding, self.config, goes_on=self.goes_on, needed=needed)
+        limits = [
+            token_limit(len(one), self.n_special, decoding, self.config, is_prompt=self.is_prompt, needed=needed)
             for one in inputs
         ]
         required = self.constraints.required
         shared: dict[str, Any] = {
-            "max_new_tokens": most,
+            "max_new_tokens": limits,
             "min_new_tokens": decoding.min_new_tokens,
             "eos_id": _eos_ids(decoding, self.constraints, self.config),
             "token_mask": real.to(self.device),
-            "rules": rules_of(decoding, self.constraints, eos_id=self.config.eos_id, max_new_tokens=most),
+            "rules": rules_of(decoding, self.constraints, eos_id=self.config.eos_id, max_new_tokens=limits),
             "trace": self.trace,
         }
         found = generate(
-            self.steps,
+            self.network,
             ids.to(self.device),
             strategy,
             required=[required] * len(rows) if required else None,
@@ -166,7 +167,7 @@ class _Writer:
         # a rule that changes scores ranks outputs by other numbers than those that hypotheses have
         comparable = decoding.repetition_penalty == 1.0
         searched = exact_search(
-            self.steps,
+            self.network,
             ids,
             length_penalty=decoding.length_penalty,
             limit=decoding.exact_limit,
@@ -207,15 +208,15 @@ def _fill_up(results: list[list[WrittenText]], writer: _Writer, strategy: Beam) 
 
 
 def stream_one(
-    steps: Any,
+    network: HasStepFunction | AnyStepFunction,
     config: NetworkConfig,
     ids: Sequence[int],
     decoding: DecodingConfig,
     tokenizer: Tokenizer,
     *,
     device: torch.device,
-    marks: int = 0,
-    goes_on: bool = False,
+    n_special: int = 0,
+    is_prompt: bool = False,
     row: int = 0,
     trained: int | None = None,
 ) -> Iterator[str]:
@@ -233,15 +234,15 @@ def stream_one(
         )
     warn_of_length([len(ids)], trained)
     constraints = constraints_of(decoding, tokenizer)
-    most = most_tokens(len(ids), marks, decoding, config, goes_on=goes_on, needed=constraints.length)
+    limit = token_limit(len(ids), n_special, decoding, config, is_prompt=is_prompt, needed=constraints.length)
     tokens = stream(
-        steps,
+        network,
         torch.tensor([list(ids)], device=device),
         strategy,
-        max_new_tokens=most,
+        max_new_tokens=limit,
         min_new_tokens=decoding.min_new_tokens,
         eos_id=_eos_ids(decoding, constraints, config),
-        rules=rules_of(decoding, constraints, eos_id=config.eos_id, max_new_tokens=[most]),
+        rules=rules_of(decoding, constraints, eos_id=config.eos_id, max_new_tokens=[limit]),
         stop=StopStrings(tokenizer.decode, decoding.stop) if decoding.stop else None,
         seed=[row_seed(decoding.seed, row)],
     )
@@ -255,44 +256,46 @@ def _eos_ids(decoding: DecodingConfig, constraints: Constraints, config: Network
     return (*(() if decoding.ignore_eos else (config.eos_id,)), *constraints.stop_ids)
 
 
-def most_tokens(
-    length: int, marks: int, decoding: DecodingConfig, config: NetworkConfig, *, goes_on: bool, needed: int = 0
+def token_limit(
+    length: int, n_special: int, decoding: DecodingConfig, config: NetworkConfig, *, is_prompt: bool, needed: int = 0
 ) -> int:
     """How many tokens may be written for an input of that length; learned positions end somewhere.
 
-    Where nothing is asked for: 2 x source + 16, or, where an output goes on from a prompt, 128 however long that is;
-    and `needed` more, the tokens that every output must contain.
+    Where no limit is given: 2 x source + 16, or after a prompt 128, however long that is; and `needed` more, the tokens
+    that every output must contain.
 
     Raises:
         UsageError: no places after the prompt, or fewer tokens than `needed`.
     """
-    usual = max(CONTINUATION_TOKENS if goes_on else 2 * (length - marks) + 16, decoding.min_new_tokens) + needed
-    most = usual if decoding.max_new_tokens is None else decoding.max_new_tokens
-    room = _room(length, config, goes_on=goes_on)
+    usual = max(CONTINUATION_TOKENS if is_prompt else 2 * (length - n_special) + 16, decoding.min_new_tokens) + needed
+    limit = usual if decoding.max_new_tokens is None else decoding.max_new_tokens
+    room = _room(length, config, is_prompt=is_prompt)
     if room is not None and room < 1:
         raise UsageError(f"a prompt of {length} tokens fills all {config.max_len} places that the network has")
-    most = most if room is None else min(most, room)
-    if most < needed:
-        raise UsageError(f"`prefix` and `required_words` take {needed} tokens: an output may have {most}")
-    return most
+    limit = limit if room is None else min(limit, room)
+    if limit < needed:
+        raise UsageError(f"`prefix` and `required_words` take {needed} tokens: an output may have {limit}")
+    return limit
 
 
-def _room(length: int, config: NetworkConfig, *, goes_on: bool) -> int | None:
+def _room(length: int, config: NetworkConfig, *, is_prompt: bool) -> int | None:
     """How many tokens a network has places for after an input of that length; None: any number."""
     if all(scheme.kind != "learned" for scheme in config.schemes):
         return None
-    return config.max_len - (length - 1 if goes_on else 0)  # the prompt's last token is read by the first step
+    return config.max_len - (length - 1 if is_prompt else 0)  # the prompt's last token is read by the first step
 
 
-def _warn_of_places(lengths: Sequence[int], decoding: DecodingConfig, config: NetworkConfig, *, goes_on: bool) -> None:
+def _warn_of_places(
+    lengths: Sequence[int], decoding: DecodingConfig, config: NetworkConfig, *, is_prompt: bool
+) -> None:
     """Say so where more tokens are asked for than the network has places."""
-    asked = max(decoding.max_new_tokens or 0, decoding.min_new_tokens)
-    rooms = [_room(length, config, goes_on=goes_on) for length in lengths if length]
-    short = [room for room in rooms if room is not None and room < asked]
+    requested = max(decoding.max_new_tokens or 0, decoding.min_new_tokens)
+    rooms = [_room(length, config, is_prompt=is_prompt) for length in lengths if length]
+    short = [room for room in rooms if room is not None and room < requested]
     if short and min(short) > 0:  # else it is refused
         warnings.warn(
             f"the network has places for {config.max_len} tokens: {len(short)} of {len(rooms)} outputs end after "
-            f"{min(short)} or more, not {asked}",
+            f"{min(short)} or more, not {requested}",
             AtentoWarning,
             stacklevel=3,
         )

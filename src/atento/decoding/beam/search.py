@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from atento.decoding.beam.candidates import Best, Candidates, InTurns, Proposer,
 from atento.decoding.beam.paths import Ended, Paths
 from atento.decoding.beam.required import Required
 from atento.decoding.beam.trace import tell
-from atento.decoding.contract import Hypothesis, Request, StepFunction
+from atento.decoding.contract import Hypothesis, Request, StateT, StepFunction
 from atento.decoding.distribution import next_log_probs
 from atento.decoding.greedy import among, hypothesis, ruled
 from atento.decoding.strategies import Beam
@@ -24,7 +23,7 @@ NOTHING = "nothing was left to go on with"
 
 
 def beam(
-    step_function: StepFunction, state: Any, first: Tensor, strategy: Beam, request: Request
+    step_function: StepFunction[StateT], state: StateT, first: Tensor, strategy: Beam, request: Request
 ) -> list[list[Hypothesis]]:
     """first (B,) or (B,P) tokens to start from -> the n best hypotheses of each sentence, best first.
 

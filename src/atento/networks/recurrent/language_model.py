@@ -16,7 +16,7 @@ from atento.networks.layers import TokenEmbedding
 from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
 from atento.networks.recurrent.cells import LayerState, RecurrentStack, reset_recurrent
-from atento.networks.steps.recurrent import RecurrentLMSteps
+from atento.networks.steps.plain import RecurrentStepFunction
 
 
 @dataclass
@@ -101,9 +101,9 @@ class RecurrentLM(Network):
         """An empty decode state for `forward(..., state=...)`."""
         return LanguageModelState()
 
-    def steps(self) -> RecurrentLMSteps:
-        """This network as a step function, for `atento.decoding`."""
-        return RecurrentLMSteps(self)
+    def step_function(self) -> RecurrentStepFunction[LanguageModelState]:
+        """The plain step function of this network; `networks.steps.choose.step_function` also makes the fast ones."""
+        return RecurrentStepFunction(self)
 
     @property
     def table(self) -> TokenEmbedding:

@@ -20,7 +20,7 @@ from atento.networks.layers import TokenEmbedding
 from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
 from atento.networks.recurrent.cells import LayerState, RecurrentStack, keep_real, reset_recurrent
-from atento.networks.steps.seq2seq import Seq2SeqSteps
+from atento.networks.steps.plain import Seq2SeqStepFunction
 
 
 @dataclass(frozen=True)
@@ -320,9 +320,9 @@ class RecurrentSeq2Seq(Network):
         """An empty decode state for `forward(..., state=...)`."""
         return Seq2SeqState()
 
-    def steps(self) -> Seq2SeqSteps:
-        """This network as a step function, for `atento.decoding`."""
-        return Seq2SeqSteps(self)
+    def step_function(self) -> Seq2SeqStepFunction[Seq2SeqState]:
+        """The plain step function of this network; `networks.steps.choose.step_function` also makes the fast ones."""
+        return Seq2SeqStepFunction(self)
 
     @property
     def table(self) -> TokenEmbedding:

@@ -18,7 +18,7 @@ from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.stack.stack import MaskArgument, Stack, StackState
-from atento.networks.steps.decoder import DecoderSteps
+from atento.networks.steps.plain import DecoderStepFunction
 
 
 class Decoder(Network):
@@ -92,9 +92,9 @@ class Decoder(Network):
         """An empty decode state for `forward(..., state=...)`."""
         return self.stack.begin()
 
-    def steps(self) -> DecoderSteps:
-        """This network as a step function, for `atento.decoding`."""
-        return DecoderSteps(self)
+    def step_function(self) -> DecoderStepFunction:
+        """The plain step function of this network; `networks.steps.choose.step_function` also makes the fast ones."""
+        return DecoderStepFunction(self)
 
     @property
     def table(self) -> TokenEmbedding:

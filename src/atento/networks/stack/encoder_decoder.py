@@ -15,7 +15,7 @@ from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.stack.stack import MaskArgument, Stack, StackState
-from atento.networks.steps.seq2seq import Seq2SeqSteps
+from atento.networks.steps.plain import Seq2SeqStepFunction
 
 
 class EncoderDecoder(Network):
@@ -125,9 +125,9 @@ class EncoderDecoder(Network):
         """An empty decode state for `forward(..., state=...)`."""
         return self.decoder.begin()
 
-    def steps(self) -> Seq2SeqSteps:
-        """This network as a step function, for `atento.decoding`."""
-        return Seq2SeqSteps(self)
+    def step_function(self) -> Seq2SeqStepFunction[StackState]:
+        """The plain step function of this network; `networks.steps.choose.step_function` also makes the fast ones."""
+        return Seq2SeqStepFunction(self)
 
     @property
     def table(self) -> TokenEmbedding:

@@ -1,9 +1,9 @@
-"""A Transformer that writes, made ready to write fast: the plain network's step functions have here their fast twin.
+"""The fast step function of a Transformer: the same outputs as the plain one, to rounding, in a fraction of the time.
 
-What makes it fast: products on packed weights, in float32 (exact), bfloat16 or int8; queries, keys and values in one
-product; keys and values of the source made once and shared by all beams of a text; one cache for all beams of a text,
-in which each beam sees its own past by a mask, so that beams change places without a copy; no module between the
-products. On processors other than the CPU it runs the same steps on plain products.
+What makes it fast: linear layers packed for the processor, in float32, bfloat16 or int8; queries, keys and values from
+one product; keys and values of the source made once and shared by all beams of a text; one cache for all beams of a
+text, in which a mask lets each beam see its own past, so that beams change places without a copy; no module calls
+between the products. On other devices than the CPU the same steps run on plain products.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.observe import observing
 from atento.attention.positions import Rotation
 from atento.attention.relative import Shaw
 from atento.attention.relative_terms import QueryKeyPositions
@@ -25,16 +24,16 @@ from atento.errors import CapabilityError
 from atento.networks.stack.block import Block
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
-from atento.networks.stack.stack import Stack
-from atento.networks.steps.decoder import last_tokens
 from atento.networks.steps.fast_state import ROOM, Cache, FastState
-from atento.networks.steps.packed_linear import Precision, Product, ReadyLinear, ready, with_ready_products
-from atento.networks.steps.seq2seq import moved_to_front
+from atento.networks.steps.packed_linear import PackedLinear, PackedModule, Precision, pack, pack_modules
+from atento.networks.steps.plain import all_but_last, at_least_float32, last_tokens, moved_to_front, own_positions
 from atento.precision import best_precision
+
+NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
 def why_not_fast(network: object) -> str | None:
-    """What about this network the fast steps cannot do; None where they can."""
+    """What about this network the fast step function does not support; None where it supports all."""
     if not isinstance(network, EncoderDecoder | Decoder):
         return f"networks of type {type(network).__name__}"
     stack = network.decoder if isinstance(network, EncoderDecoder) else network.stack
@@ -47,137 +46,122 @@ def why_not_fast(network: object) -> str | None:
     return None
 
 
-def fast_steps(network: Any, precision: Precision | None = None) -> Any:
-    """The fast twin of `network.steps()` where there is one, else the plain steps themselves.
-
-    `precision` None: that of the network's weights. Off the CPU the plain steps are taken.
-
-    Raises:
-        CapabilityError: int8 is asked for, and this network has no fast twin.
-    """
-    reason = why_not_fast(network)
-    first = next(network.parameters())
-    if reason is None and first.device.type == "cpu":
-        return FastSteps(network, precision or ("bfloat16" if first.dtype == torch.bfloat16 else "float32"))
-    if precision == "int8":
-        raise CapabilityError(f"int8 is for networks with a fast decoder on the CPU, not for {reason or first.device}")
-    return network.steps()
-
-
-def _on_the_same_weights(network: Any) -> Any:
-    """A copy of the modules that shares the weights' memory until they are packed, or of another type."""
-    weights: dict[int, Any] = {id(one): nn.Parameter(one.detach(), requires_grad=False) for one in network.parameters()}
+def _on_the_same_weights(network: NetworkT) -> NetworkT:
+    """A copy of the modules that shares the memory of the weights, until they are packed or change their type."""
+    weights: dict[int, nn.Parameter] = {
+        id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()
+    }
     return deepcopy(network, weights)
 
 
 @dataclass
 class _Layer:
-    """One block of the decoder, taken apart."""
+    """The parts of one decoder block."""
 
-    norms: list[nn.Module]  # own, cross (if any), feed-forward
-    own_in: Product
-    own_out: Product
-    cross_in: Product | None
-    cross_memory: Product | None
-    cross_out: Product | None
-    inner: Product
-    outer: Product
-    activation: Callable[[Tensor], Tensor] | None  # None: the inner product takes it itself
+    norms: list[nn.Module]  # of self-attention, cross-attention (if any), feed-forward
+    self_input: PackedLinear  # queries, keys and values
+    self_output: PackedLinear
+    cross_queries: PackedLinear | None
+    cross_keys_values: PackedLinear | None
+    cross_output: PackedLinear | None
+    inner: PackedLinear
+    outer: PackedLinear
+    activation: Callable[[Tensor], Tensor] | None  # None: `inner` applies it
     gated: bool
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the layers are told of a token's place: how queries and keys are turned, what is added to the scores.
+class StepPositions:
+    """What the position schemes do to one token, layer by layer: rotations of queries and keys, and score biases.
 
-    One entry a layer; what is added is (N or 1, 1 or H, w or 1, S), masks joined to it, or None.
+    A bias is (N or 1, 1 or H, w or 1, S), the mask added to it, or None.
     """
 
-    turns: list[tuple[Rotation, ...]]
+    rotations: list[tuple[Rotation, ...]]
     biases: list[Tensor | None]
 
 
-def _joined(bias: Tensor, seen: Tensor | None, width: int) -> Tensor:
-    """A bias (N or 1,H,1,t), the same for all w beams, and what each of them sees (N,1,w,t·w) -> (N,H,w,t·w)."""
+def _with_mask(bias: Tensor, mask: Tensor | None, width: int) -> Tensor:
+    """A bias (N or 1,H,1,t), which all w beams share, plus the mask of each beam (N,1,w,t·w) -> (N,H,w,t·w)."""
     bias = bias if width == 1 else bias.repeat_interleave(width, dim=-1)
-    return bias if seen is None else bias + seen
+    return bias if mask is None else bias + mask
 
 
-class FastSteps:
-    """`begin`, `step`, `end` as the network's own steps have them, fast (docs/notes.md#h12).
+class FastStepFunction:
+    """The fast step function of an encoder-decoder or a decoder (docs/notes.md#h12).
 
-    The weights are copied into the form that their products like best, so a network and its fast steps hold them twice.
+    It holds a packed copy of the weights, made here, beside the network's own; it does not follow later changes.
 
     Raises:
-        CapabilityError: something about the network has no fast path; says what.
+        CapabilityError: something about the network is not supported; says what.
     """
 
     def __init__(self, network: EncoderDecoder | Decoder, precision: Precision = "float32") -> None:
         reason = why_not_fast(network)
         if reason is not None:
             raise CapabilityError(f"no fast steps for {reason}")
-        self.network, self.precision, self.plain = network, precision, network.steps()
+        self.network, self.precision, self.plain = network, precision, network.step_function()
         config = network.config
         self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
         own = next(network.parameters()).dtype
         self.dtype = torch.bfloat16 if precision == "bfloat16" else own if own == torch.float64 else torch.float32
-        # what one query looks at stays in float32 on a CPU, which attends several times slower in bfloat16; where four
-        # beams look at the past of them all, half the bytes are quicker
+        # A CPU attends several times slower in bfloat16 with one query, so a cache of one output stays in float32.
+        # Where beams share a cache, reading half the bytes is faster.
         on_cpu = next(network.parameters()).device.type == "cpu"
-        self.kept = torch.float32 if on_cpu and self.dtype == torch.bfloat16 else self.dtype
+        self.cache_dtype = torch.float32 if on_cpu and self.dtype == torch.bfloat16 else self.dtype
         rounds = precision == "int8" and on_cpu and self.dtype == torch.float32
-        self.of_beams = torch.bfloat16 if rounds and best_precision("cpu") == "bfloat16" else self.dtype
-        whole = _on_the_same_weights(network).to(self.dtype).eval()
-        self.project = ready(whole.projection, whole.vocabulary_head.bias, precision)
-        self.reader = with_ready_products(whole, precision) if isinstance(whole, Decoder) else None
-        stack = whole.decoder if isinstance(whole, EncoderDecoder) else whole.stack
-        assert isinstance(stack, Stack)
-        self.embedding, self.inputs = (
-            whole.table,
-            whole.target_inputs if isinstance(whole, EncoderDecoder) else whole.inputs,
-        )
-        self.pre = config.norm == "pre"
+        self.beam_cache_dtype = torch.bfloat16 if rounds and best_precision("cpu") == "bfloat16" else self.dtype
+        copy = _on_the_same_weights(network).to(self.dtype).eval()
+        self.project = pack(copy.projection, copy.vocabulary_head.bias, precision)
+        # of an encoder-decoder, what encodes sources; of a decoder, what reads prompts
+        self.encoder: EncoderDecoder | None = None
+        self.reader = pack_modules(copy, precision) if isinstance(copy, Decoder) else None
+        stack = copy.decoder if isinstance(copy, EncoderDecoder) else copy.stack
+        self.embedding = copy.table
+        self.inputs = copy.target_inputs if isinstance(copy, EncoderDecoder) else copy.inputs
+        self.pre_norm = config.norm == "pre"
         self.last_norm, self.positions = stack.norm, stack.positions
         self.heads = config.n_heads
         self.kv_heads = config.n_heads if config.n_kv_heads is None else config.n_kv_heads
         self.d_head = config.head_width
         self.scale = self.d_head**-0.5 if config.attention_scale is None else config.attention_scale
         self.layers = [self._layer(block) for block in stack.blocks]  # type: ignore[arg-type]
-        self.read_output = whole.vocabulary_head.read
-        self.encoder: EncoderDecoder | None = None
-        if isinstance(whole, Decoder):
-            self.first_tokens = self._first_tokens
-        else:
-            whole.decoder = nn.Module()
-            reads = precision
-            if precision == "int8":  # the source is read once: there half the bits are saving enough
-                reads = best_precision("cpu")
-                self.embedding, self.inputs = deepcopy((self.embedding, self.inputs))
-                whole = whole.to(torch.bfloat16 if reads == "bfloat16" else self.dtype)
-            self.encoder = with_ready_products(whole, reads)
+        self.read_output = copy.vocabulary_head.read
+        if isinstance(copy, EncoderDecoder):
+            self._keep_encoder(copy)
+
+    def _keep_encoder(self, copy: EncoderDecoder) -> None:
+        """The copy without its decoder, packed, as `encoder`."""
+        copy.decoder = nn.Module()  # type: ignore[assignment]
+        precision = self.precision
+        if precision == "int8":  # the source is read once, so half the bits save enough there
+            precision = best_precision("cpu")
+            self.embedding, self.inputs = deepcopy((self.embedding, self.inputs))
+            copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
+        self.encoder = pack_modules(copy, precision)
 
     def _layer(self, block: Block) -> _Layer:
-        """The block's weights made ready, unless they are."""
+        """The parts of a block, packed unless they are already."""
         own, cross, feed = block.self_attention, block.cross_attention, block.feed_forward
         precision = self.precision
 
-        def product(linear: nn.Module, relu: bool = False) -> Product:
-            if isinstance(linear, ReadyLinear):
-                return linear.product
+        def packed(linear: nn.Module, relu: bool = False) -> PackedLinear:
+            if isinstance(linear, PackedModule):
+                return linear.linear
             assert isinstance(linear, nn.Linear)
-            return ready(linear.weight, linear.bias, precision, relu=relu)
+            return pack(linear.weight, linear.bias, precision, relu=relu)
 
         norms = [block.own_residual.norm, block.feed_forward_residual.norm]
         relu = feed.activation is F.relu and not feed.gated and isinstance(feed.inner, nn.Linear)
-        made = _Layer(
+        layer = _Layer(
             norms,
-            product(own.input),
-            product(own.output),
+            packed(own.input),
+            packed(own.output),
             None,
             None,
             None,
-            product(feed.inner, relu),
-            product(feed.outer),
+            packed(feed.inner, relu),
+            packed(feed.outer),
             None if relu else feed.activation,
             feed.gated,
         )
@@ -185,62 +169,64 @@ class FastSteps:
             norms.insert(1, block.cross_residual.norm)
             queries = self.heads * self.d_head
             weight, bias = cross.input.weight, cross.input.bias
-            made.cross_in = ready(weight[:queries], None if bias is None else bias[:queries], precision)
-            memory = "float32" if precision == "int8" else precision
-            made.cross_memory = ready(weight[queries:], None if bias is None else bias[queries:], memory)
-            made.cross_out = product(cross.output)
-        return made
+            layer.cross_queries = pack(weight[:queries], None if bias is None else bias[:queries], precision)
+            once = "float32" if precision == "int8" else precision  # the source's keys and values are made once
+            layer.cross_keys_values = pack(weight[queries:], None if bias is None else bias[queries:], once)
+            layer.cross_output = packed(cross.output)
+        return layer
 
-    def _first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
-        """As `DecoderSteps.first_tokens`."""
+    def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
+        """What the first step reads: the start token, or of a decoder the last real token of each prompt in ids."""
+        if self.reader is None:
+            return torch.full((ids.shape[0],), self.start_id, dtype=torch.long, device=ids.device)
         return last_tokens(ids, token_mask, self.start_id)
 
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> FastState:
-        """ids (B,S), a source or prompts -> the state of B rows."""
-        self.begun = ids, token_mask
+        """ids (B,S), sources or prompts -> the state of B rows."""
         count = ids.shape[0]
         shape = (count, self.kv_heads, ROOM, self.d_head)
-        empty = [[torch.empty(shape, dtype=self.kept, device=ids.device) for _ in self.layers] for _ in range(2)]
-        state = FastState(Cache(*empty), rows=count, of_beams=self.of_beams)
+        empty = [[torch.empty(shape, dtype=self.cache_dtype, device=ids.device) for _ in self.layers] for _ in range(2)]
+        state = FastState(Cache(*empty), rows=count, beam_cache_dtype=self.beam_cache_dtype)
         state.cache.holder = state
         if self.encoder is None:
             return self._read_prompts(ids, token_mask, state)
         ids, token_mask = moved_to_front(ids, token_mask)
         encoded = self.encoder.encode(ids, source_token_mask=token_mask).flatten(0, 1).to(self.dtype)
         for layer in self.layers:
-            assert layer.cross_memory is not None
-            both = layer.cross_memory(encoded).view(count, ids.shape[1], 2 * self.kv_heads, self.d_head).transpose(1, 2)
-            keys, values = both.to(self.kept).split(self.kv_heads, dim=1)
+            assert layer.cross_keys_values is not None
+            both = layer.cross_keys_values(encoded).view(count, ids.shape[1], 2 * self.kv_heads, self.d_head)
+            keys, values = both.transpose(1, 2).to(self.cache_dtype).split(self.kv_heads, dim=1)
             state.source.append((keys.contiguous(), values.contiguous()))
         if token_mask is not None and not bool(token_mask.all()):
-            unseen = torch.zeros(token_mask.shape, dtype=self.kept, device=ids.device)
-            state.source_mask = unseen.masked_fill_(~token_mask, float("-inf"))[:, None, None, :]
+            mask = torch.zeros(token_mask.shape, dtype=self.cache_dtype, device=ids.device)
+            state.source_mask = mask.masked_fill_(~token_mask, float("-inf"))[:, None, None, :]
         return state
 
     def _read_prompts(self, ids: Tensor, token_mask: Tensor | None, state: FastState) -> FastState:
-        """All but each prompt's last token, in one pass; shorter ones are moved to end together."""
+        """All but each prompt's last token, in one pass; shorter prompts are moved to end together."""
         assert self.reader is not None
-        real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
-        order = torch.argsort(real.int(), dim=1, stable=True)  # padding first, the order of real tokens kept
-        ids, real = ids.gather(1, order)[:, :-1], real.gather(1, order)[:, :-1]
+        ids, real = all_but_last(ids, token_mask)
         columns = ids.shape[1]
         if not columns:
             return state
         whole = bool(real.all())
-        places = None if whole else (real.long().cumsum(dim=1) - 1).clamp_min_(0)
         read = self.reader(
-            ids, token_mask=None if whole else real, position_ids=places, state=self.reader.begin(), project=False
+            ids,
+            token_mask=None if whole else real,
+            position_ids=None if whole else own_positions(real),
+            state=self.reader.begin(),
+            project=False,
         ).state
         caches = [block.own for block in read.blocks]
-        own = Cache([one.keys.to(self.kept) for one in caches], [one.values.to(self.kept) for one in caches])
-        state.cache = own.roomier(columns, columns + ROOM)
+        cache = Cache([c.keys.to(self.cache_dtype) for c in caches], [c.values.to(self.cache_dtype) for c in caches])
+        state.cache = cache.roomier(columns, columns + ROOM)
         state.cache.holder, state.length = state, columns
         if not whole:
             state.starts = real.sum(dim=1) - columns  # start + column is each token's own position
-            unseen = torch.full((len(ids), 1, columns + ROOM), float("-inf"), dtype=self.kept, device=ids.device)
-            unseen[:, 0, :columns].masked_fill_(real, 0.0)
-            state.seen = unseen
+            mask = torch.full((len(ids), 1, columns + ROOM), float("-inf"), dtype=self.cache_dtype, device=ids.device)
+            mask[:, 0, :columns].masked_fill_(real, 0.0)
+            state.mask = mask
         return state
 
     @torch.inference_mode()
@@ -249,45 +235,46 @@ class FastSteps:
         columns = [tokens] if tokens.dim() == 1 else list(tokens.unbind(1))
         for column in columns[:-1]:
             self._advance(column, state)
-        logits = self.project(self.read_output(self._advance(columns[-1], state)))
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)), state
+        return at_least_float32(self.project(self.read_output(self._advance(columns[-1], state)))), state
 
     def _advance(self, tokens: Tensor, state: FastState) -> Tensor:
-        """One token of each output: tokens (R,) -> hidden (R,D); the state has read it then."""
+        """One token of each output: tokens (R,) -> hidden (R,D); the state has read them then."""
         width, column = state.width, state.length
         state.make_room()
-        first, last = column * width, (column + 1) * width
-        if state.seen is not None:  # each beam sees its own new token
-            fresh = state.seen.new_full((width, width), float("-inf")).fill_diagonal_(0.0) if width > 1 else 0.0
-            state.seen[:, :, first:last] = fresh
-        seen = None if state.seen is None else state.seen[:, None, :, :last]
-        starts = None if state.starts is None else state.starts.view(-1, width)[:, :1]  # (N,1)
-        x = self._read_in(tokens, column, state.starts)
-        told = self._told(column, column + 1, starts, state.cache.keys[0])
-        masks = [seen if bias is None else _joined(bias, seen, width) for bias in told.biases]
+        first, last = column * width, (column + 1) * width  # this token's columns in the cache, one for each beam
+        if state.mask is not None:  # each beam sees its own new token
+            own = state.mask.new_full((width, width), float("-inf")).fill_diagonal_(0.0) if width > 1 else 0.0
+            state.mask[:, :, first:last] = own
+        mask = None if state.mask is None else state.mask[:, None, :, :last]
+        starts = None if state.starts is None else state.starts.view(-1, width)[:, :1]  # (N,1): beams share it
+        x = self.embed(tokens, column, state.starts)
+        positions = self.step_positions(column, column + 1, starts, state.cache.keys[0])
+        masks = [mask if bias is None else _with_mask(bias, mask, width) for bias in positions.biases]
 
-        def kept(layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        def extend(layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
             keys, values = state.cache.keys[layer], state.cache.values[layer]
             keys[:, :, first:last], values[:, :, first:last] = k, v
             return keys[:, :, :last], values[:, :, :last]
 
-        x = self._through(x, width, Told(told.turns, masks), kept, state.source, state.source_mask)
+        step_positions = StepPositions(positions.rotations, masks)
+        x = self.run_layers(x, width, step_positions, extend, state.source, state.source_mask)
         state.length = column + 1
         return x
 
-    def _read_in(self, tokens: Tensor, column: int, starts: Tensor | None) -> Tensor:
-        """What the first layer reads: tokens (R,), each the one numbered `column`, the first at `starts` (R,)."""
-        places = None if starts is None else (starts + column).unsqueeze(1)
-        x: Tensor = self.inputs(self.embedding(tokens.unsqueeze(1)), column, position_ids=places).squeeze(1)
+    def embed(self, tokens: Tensor, column: int, starts: Tensor | None) -> Tensor:
+        """The first layer's input (R,D) of tokens (R,) in that column; outputs begin at `starts` (R,), or at 0."""
+        position_ids = None if starts is None else (starts + column).unsqueeze(1)
+        x: Tensor = self.inputs(self.embedding(tokens.unsqueeze(1)), column, position_ids=position_ids).squeeze(1)
         return x
 
-    def _told(self, column: int, columns: int, starts: Tensor | None, like: Tensor) -> Told:
-        """What position schemes do to the token numbered `column`, beside keys 0 to `columns` of type and place `like`;
-        `starts` (N,1).
+    def step_positions(self, column: int, columns: int, starts: Tensor | None, like: Tensor) -> StepPositions:
+        """What the position schemes do to the token in `column` beside keys in columns 0 to `columns`.
+
+        Outputs begin at `starts` (N,1), or at 0. Biases have the dtype and device of `like`.
         """
         count = len(self.layers)
         if not len(self.positions.schemes):
-            return Told([()] * count, [None] * count)
+            return StepPositions([()] * count, [None] * count)
         keys = torch.arange(columns, device=like.device)
         own = keys[column : column + 1]
         places = (
@@ -295,56 +282,57 @@ class FastSteps:
             if starts is None
             else QueryKeyPositions(starts + own, starts + keys, False)
         )
-        turns: list[tuple[Rotation, ...]] = []
+        rotations: list[tuple[Rotation, ...]] = []
         biases: list[Tensor | None] = []
-        made: dict[tuple[int, ...], Tensor | None] = {}
+        made: dict[tuple[int, ...], Tensor | None] = {}  # layers with the same schemes share a bias
         for terms in self.positions.terms(places, self.dtype):
             relative = None if terms is None else terms.relative
-            rotations = () if terms is None else terms.rotations
-            turns.append(tuple(one for one in rotations if isinstance(one, Rotation)))
+            turned = () if terms is None else terms.rotations
+            rotations.append(tuple(one for one in turned if isinstance(one, Rotation)))
             if relative is None:
                 biases.append(None)
                 continue
-            same = tuple(id(scheme) for scheme in relative.schemes)
-            if same not in made:
-                bias = relative.scores(like, self.scale)  # of queries these schemes read the precision alone
-                made[same] = None if bias is None else bias.to(like.dtype)
-            biases.append(made[same])
-        return Told(turns, biases)
+            schemes = tuple(id(scheme) for scheme in relative.schemes)
+            if schemes not in made:
+                bias = relative.scores(like, self.scale)  # these schemes take only the dtype from the queries
+                made[schemes] = None if bias is None else bias.to(like.dtype)
+            biases.append(made[schemes])
+        return StepPositions(rotations, biases)
 
-    def _through(
+    def run_layers(
         self,
         x: Tensor,
         width: int,
-        told: Told,
-        kept: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]],
+        positions: StepPositions,
+        extend: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]],
         source: list[tuple[Tensor, Tensor]],
         source_mask: Tensor | None,
     ) -> Tensor:
-        """The layers: x (R,D) -> hidden (R,D). `kept` takes a layer's new keys and values (N,Hkv,w,K) and gives all."""
+        """x (R,D) -> hidden (R,D). `extend` stores a layer's new keys and values and returns all of them."""
         rows = len(x)
         for number, layer in enumerate(self.layers):
-            read = layer.norms[0](x) if self.pre else x
-            stacked = layer.own_in(read).view(rows // width, width, -1, self.d_head).transpose(1, 2)  # (N,H+2Hkv,w,K)
-            q, k, v = stacked.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
-            for turn in told.turns[number]:
-                q, k = turn(q), turn(k)
-            keys, values = kept(number, k, v)
-            out = self._attend(q, keys, values, told.biases[number])  # (N,H,w,K)
-            x = layer.own_out.added(out.transpose(1, 2).reshape(rows, -1), x)
-            x = x if self.pre else layer.norms[0](x)
-            if layer.cross_in is not None and layer.cross_out is not None:
+            normed = layer.norms[0](x) if self.pre_norm else x
+            stacked = layer.self_input(normed).view(rows // width, width, -1, self.d_head).transpose(1, 2)
+            q, k, v = stacked.split([self.heads, self.kv_heads, self.kv_heads], dim=1)  # of (N,H+2Hkv,w,K)
+            for rotation in positions.rotations[number]:
+                q, k = rotation(q), rotation(k)
+            keys, values = extend(number, k, v)
+            out = self._attend(q, keys, values, positions.biases[number])  # (N,H,w,K)
+            x = layer.self_output.plus(out.transpose(1, 2).reshape(rows, -1), x)
+            x = x if self.pre_norm else layer.norms[0](x)
+            if layer.cross_queries is not None and layer.cross_output is not None:
+                # M sources, each read by the R/M outputs that belong to it: they are queries of one attention call
                 source_keys, source_values = source[number]
-                read = layer.norms[1](x) if self.pre else x
-                q = layer.cross_in(read).view(len(source_keys), -1, self.heads, self.d_head).transpose(1, 2)
+                normed = layer.norms[1](x) if self.pre_norm else x
+                q = layer.cross_queries(normed).view(len(source_keys), -1, self.heads, self.d_head).transpose(1, 2)
                 out = self._attend(q, source_keys, source_values, source_mask)  # (M,H,R/M,K)
-                x = layer.cross_out.added(out.transpose(1, 2).reshape(rows, -1), x)
-                x = x if self.pre else layer.norms[1](x)
-            read = layer.norms[-1](x) if self.pre else x
-            x = layer.outer.added(self._inside(layer, read), x)
-            x = x if self.pre else layer.norms[-1](x)
-        last_hidden: Tensor = x if self.last_norm is None else self.last_norm(x)
-        return last_hidden
+                x = layer.cross_output.plus(out.transpose(1, 2).reshape(rows, -1), x)
+                x = x if self.pre_norm else layer.norms[1](x)
+            normed = layer.norms[-1](x) if self.pre_norm else x
+            x = layer.outer.plus(self._feed_forward_inner(layer, normed), x)
+            x = x if self.pre_norm else layer.norms[-1](x)
+        hidden: Tensor = x if self.last_norm is None else self.last_norm(x)
+        return hidden
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """q (N,H,w,K), keys and values (N,Hkv,S,K) -> (N,H,w,K)."""
@@ -354,8 +342,8 @@ class FastSteps:
         )
         return out.to(self.dtype)
 
-    def _inside(self, layer: _Layer, x: Tensor) -> Tensor:
-        """What the feed-forward network's outer product reads, (R,F)."""
+    def _feed_forward_inner(self, layer: _Layer, x: Tensor) -> Tensor:
+        """x (R,D) -> the activations (R,F) that the outer product reads."""
         x = layer.inner(x)
         if layer.activation is None:
             return x
@@ -364,9 +352,6 @@ class FastSteps:
         x, gate = x.chunk(2, dim=-1)
         return layer.activation(x) * gate
 
-    @torch.inference_mode()
-    def end(self, written: list[list[int]]) -> None:
-        """As the network's own steps have it: what was written is shown to whoever observes the network."""
-        if observing(self.network):
-            self.plain.begin(*self.begun)
-            self.plain.end(written)
+    def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
+        """As the plain step function: observers of the network see one pass over the best outputs."""
+        self.plain.show(ids, token_mask, written)

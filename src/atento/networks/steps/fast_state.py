@@ -1,4 +1,4 @@
-"""Where outputs stand while they are written fast: one cache for the beams of a text, each seeing its own past."""
+"""The state of the fast step function: one cache for all beams of a text, with a mask that gives each its own past."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 ROOM = 32  # tokens that a cache has room for at first; it grows by half
-SHARED = 8  # more outputs of one text than this are samples, not beams: each gets a cache of its own
+SHARED = 8  # up to so many outputs of one text share a cache; with more, reading the others' columns costs too much
 
 
 @dataclass
 class Cache:
-    """Keys and values (N,Hkv,C·w,K) of every layer, room for C tokens of w beams; written by `holder` alone."""
+    """Keys and values (N,Hkv,C·w,K) of every layer, with room for C tokens of w beams.
+
+    Token t of all beams stands in columns t·w to (t+1)·w. Several states may read one cache; `holder` alone writes it.
+    """
 
     keys: list[Tensor]
     values: list[Tensor]
@@ -24,7 +27,7 @@ class Cache:
         return Cache([_moved(one, used, room) for one in self.keys], [_moved(one, used, room) for one in self.values])
 
     def grow(self, used: int, room: int) -> None:
-        """As `roomier`, in place of what is here, a layer at a time: no two whole caches are held at once."""
+        """As `roomier`, in place and a layer at a time, so that no two whole caches are held at once."""
         for part in (self.keys, self.values):
             for layer, old in enumerate(part):
                 part[layer] = _moved(old, used, room)
@@ -45,122 +48,136 @@ def _moved(old: Tensor, used: int, room: int) -> Tensor:
 
 @dataclass
 class FastState:
-    """Where R = N·w outputs of N texts stand, w beams of each; M sources are read by R / M outputs each.
+    """What R = N·w outputs of N texts have read, w beams of each text; M sources are read by R / M outputs each.
 
-    `seen` (N,w,C·w) is 0 where a beam's own past stands and -inf elsewhere; None where each sees all there is. `starts`
-    (R,) are the positions of the first tokens, where they differ.
+    A beam that takes another's place inherits that one's past. The cache stays as it is: only the rows of `mask`
+    change places, which is why a step of beam search copies no keys or values.
+
+    Attributes:
+        mask: (N,w,C·w), 0 in the columns of a beam's own past and -inf elsewhere; None where all columns are its own.
+        starts: (R,) the positions of the first tokens, where they differ.
     """
 
     cache: Cache
     width: int = 1
     length: int = 0
-    seen: Tensor | None = None
+    mask: Tensor | None = None
     starts: Tensor | None = None
     source: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # (M,Hkv,S,K) each
     source_mask: Tensor | None = None  # (M,1,1,S), 0 or -inf
     rows: int = 0
-    of_beams: torch.dtype = torch.float32  # what caches that several beams share are kept in
+    beam_cache_dtype: torch.dtype = torch.float32  # of caches that beams share
 
     def select(self, rows: Tensor) -> FastState:
-        """Only those outputs, in that order. Beams that change places within their text copy nothing but a mask."""
+        """Only those outputs, in that order.
+
+        Four cases, the cheapest that fits: beams change places within their texts (the mask alone is copied); whole
+        texts leave (the cache is copied without them); outputs are repeated before the first token (a new cache for
+        beams); anything else (each output gets a cache of its own).
+        """
         count = len(rows)
         width = self.width
-        texts = None if count % width else rows.view(-1, width) // width  # (N',w)
-        if texts is None or not bool((texts == texts[:, :1]).all()):
-            return self._alone().select(rows)
-        kept = texts[:, 0]
-        same = len(kept) * width == self.rows and bool((kept == torch.arange(len(kept), device=rows.device)).all())
+        texts = None if count % width else rows.view(-1, width) // width  # (N',w) the text that each comes from
+        if texts is None or not bool((texts == texts[:, :1]).all()):  # the beams of a text are no longer together
+            return self._separated().select(rows)
+        chosen = texts[:, 0]
+        same = len(chosen) * width == self.rows and bool(
+            (chosen == torch.arange(len(chosen), device=rows.device)).all()
+        )
         if self.length == 0 and width == 1 and not same:
-            return self._opened(rows)
+            return self._with_beams(rows)
         made = FastState(
-            self.cache, width, self.length, None, None, self.source, self.source_mask, count, self.of_beams
+            self.cache, width, self.length, None, None, self.source, self.source_mask, count, self.beam_cache_dtype
         )
         if not same:
-            made.cache = self.cache.of(kept)
-            made._read(self, rows)
-        if not same or self.cache.holder is self:  # else somebody has gone on from here already: this one will copy
+            made.cache = self.cache.of(chosen)
+            made._select_sources(self, rows)
+        # The new state writes the cache from here on. If another state already does (a search continues twice from one
+        # past, as the exact search does), this one copies the cache before it writes (`make_room`).
+        if not same or self.cache.holder is self:
             made.cache.holder = made
         made.starts = None if self.starts is None else self.starts.index_select(0, rows)
-        if self.seen is not None:
-            made.seen = self.seen.view(self.rows, -1).index_select(0, rows).view(len(kept), width, -1)
+        if self.mask is not None:
+            made.mask = self.mask.view(self.rows, -1).index_select(0, rows).view(len(chosen), width, -1)
         return made
 
-    def _opened(self, rows: Tensor) -> FastState:
-        """Before the first token: w equal places in a row for each text are its beams."""
+    def _with_beams(self, rows: Tensor) -> FastState:
+        """Before the first token: where each text is repeated w times in a row, its outputs are beams of one cache."""
         first = rows[0]
         width = int((rows == first).sum())
         grouped = len(rows) % width == 0 and width <= SHARED
         if grouped:
-            places = rows.view(-1, width)
-            grouped = bool((places == places[:, :1]).all())
+            repeated = rows.view(-1, width)
+            grouped = bool((repeated == repeated[:, :1]).all())
         width = width if grouped else 1
         like = self.cache.keys[0]
         shape = (len(rows) // width, like.shape[1], ROOM * width, like.shape[3])
         count = len(self.cache.keys)
-        kept = self.of_beams if width > 1 else like.dtype
-        cache = Cache(*[[like.new_empty(shape, dtype=kept) for _ in range(count)] for _ in range(2)])
-        made = FastState(cache, width, 0, None, None, self.source, self.source_mask, len(rows), self.of_beams)
+        dtype = self.beam_cache_dtype if width > 1 else like.dtype
+        cache = Cache(*[[like.new_empty(shape, dtype=dtype) for _ in range(count)] for _ in range(2)])
+        made = FastState(cache, width, 0, None, None, self.source, self.source_mask, len(rows), self.beam_cache_dtype)
         cache.holder = made
         if width > 1:
-            made.seen = like.new_full((len(rows) // width, width, ROOM * width), float("-inf"), dtype=kept)
+            made.mask = like.new_full((len(rows) // width, width, ROOM * width), float("-inf"), dtype=dtype)
         made.starts = None if self.starts is None else self.starts.index_select(0, rows)
-        made._read(self, rows)
-        made.source = [(keys.to(kept), values.to(kept)) for keys, values in made.source]
-        made.source_mask = None if made.source_mask is None else made.source_mask.to(kept)
+        made._select_sources(self, rows)
+        made.source = [(keys.to(dtype), values.to(dtype)) for keys, values in made.source]
+        made.source_mask = None if made.source_mask is None else made.source_mask.to(dtype)
         return made
 
-    def _read(self, old: FastState, rows: Tensor) -> None:
+    def _select_sources(self, old: FastState, rows: Tensor) -> None:
         """The sources of those rows of the old state: each once, where all have equally many outputs in a row."""
         if not old.source:
             return
         owners = rows // (old.rows // old.source[0][0].shape[0])  # (R',) of M
+        # a source stands once for a run of equal owners, if all runs are of one size; else once for each output
         changes = torch.nonzero(owners[1:] != owners[:-1]).flatten() + 1
         count = len(changes) + 1
         if len(rows) % count == 0:
             size = len(rows) // count
-            places = owners.view(count, size)
-            if bool((places == places[:, :1]).all()):
-                owners = places[:, 0]
+            runs = owners.view(count, size)
+            if bool((runs == runs[:, :1]).all()):
+                owners = runs[:, 0]
         if len(owners) == old.source[0][0].shape[0] and bool((owners[:-1] < owners[1:]).all()):
             return  # all of them, in order
         self.source = [(k.index_select(0, owners), v.index_select(0, owners)) for k, v in old.source]
         self.source_mask = None if self.source_mask is None else self.source_mask.index_select(0, owners)
 
-    def _alone(self) -> FastState:
-        """The same outputs, each with a cache of its own."""
+    def _separated(self) -> FastState:
+        """The same outputs, each with a cache of its own: the columns that its mask lets it see, in their order."""
         if self.width == 1:
             raise ValueError("`rows` must be numbers of rows")
-        assert self.seen is not None
+        assert self.mask is not None
         width, used = self.width, self.length * self.width
-        own = self.seen[:, :, :used].reshape(self.rows, used) == 0  # (R,t·w): t of them each
-        columns = own.nonzero()[:, 1].view(self.rows, self.length)  # in the order of time
+        own = self.mask[:, :, :used].reshape(self.rows, used) == 0  # (R,t·w), True t times in each row
+        columns = own.nonzero()[:, 1].view(self.rows, self.length)  # ascending: the order of time
         texts = torch.arange(self.rows, device=columns.device) // width
 
         def taken(old: Tensor) -> Tensor:
-            found = old.transpose(1, 2)[texts[:, None], columns]  # (R,t,Hkv,K)
+            past = old.transpose(1, 2)[texts[:, None], columns]  # (R,t,Hkv,K)
             new = old.new_empty(self.rows, old.shape[1], self.length + ROOM, old.shape[3])
-            new[:, :, : self.length] = found.transpose(1, 2)
+            new[:, :, : self.length] = past.transpose(1, 2)
             return new
 
         cache = Cache([taken(one) for one in self.cache.keys], [taken(one) for one in self.cache.values])
         made = FastState(
-            cache, 1, self.length, None, self.starts, self.source, self.source_mask, self.rows, self.of_beams
+            cache, 1, self.length, None, self.starts, self.source, self.source_mask, self.rows, self.beam_cache_dtype
         )
         cache.holder = made
         return made
 
     def make_room(self) -> None:
-        """Room for one more token, in memory that nobody else writes."""
+        """Room for one more token, in memory that no other state writes."""
         columns, own = self.cache.keys[0].shape[2], self.cache.holder is self
         used, more = self.length * self.width, (self.length + 1) * self.width
-        if more > columns:
+        if more > columns:  # half as much again, in whole tokens: copying stays linear in the length
             columns = max(more, columns + max(columns // 2, self.width) // self.width * self.width)
             if own:
                 self.cache.grow(used, columns)
         if not own:
             self.cache = self.cache.roomier(used, columns)
             self.cache.holder = self
-        if self.seen is not None and self.seen.shape[2] < columns:
-            grown = self.seen.new_full((*self.seen.shape[:2], columns), float("-inf"))
-            grown[:, :, :used] = self.seen[:, :, :used]
-            self.seen = grown
+        if self.mask is not None and self.mask.shape[2] < columns:
+            grown = self.mask.new_full((*self.mask.shape[:2], columns), float("-inf"))
+            grown[:, :, :used] = self.mask[:, :, :used]
+            self.mask = grown

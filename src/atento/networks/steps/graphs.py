@@ -1,212 +1,242 @@
-"""Fast steps of fixed shapes: caches that stay where they are, so that a GPU captures a step once and replays it.
+"""The step function with CUDA graphs: caches that stay in place, so that a GPU captures a step once and replays it.
 
-A step of a small network is some hundred short kernels, and a GPU waits for each to be asked for; a captured graph asks
-for all of them at once (CUDA graphs). For that, nothing in it may move or change its shape: caches have room for more
-tokens than there are, a mask says which, and outputs that end leave the batch only when half of it is empty.
+A step of a small network is some hundred short kernels, and launching them one by one takes longer than running them; a
+captured graph launches all of them at once. For that, no tensor in it may move or change its shape: caches have room
+for more tokens than there are, a mask says which are there, and outputs that end leave the batch only when half of it
+is empty.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from threading import Lock
 
 import torch
 from torch import Tensor
 
 from atento.errors import CapabilityError
-from atento.networks.steps.fast import FastSteps, Told
-from atento.networks.steps.fast_state import FastState
+from atento.networks.stack.decoder import Decoder
+from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.steps.fast import FastStepFunction, StepPositions
+from atento.networks.steps.packed_linear import Precision
 
 ROOM = 64  # tokens that a cache has room for at first; it grows by as many again
-WARM = 3  # steps on new memory before they are captured: what libraries set up at first use must not be in the graph
+WARM_UP = 3  # steps on new memory before they are captured: what libraries set up at first use must not be in the graph
+_DEVICE = Lock()  # no thread may launch a step while another thread captures one
 
 
 @dataclass
-class Fixed:
-    """What a step of P places reads and writes, always in the same memory; C tokens fit in.
+class Buffers:
+    """What a step of P places reads and writes, always in the same memory, with room for C tokens.
 
-    `told` holds the rotations and biases of the token at hand, `seen` (P,1,1,C) 0 where a token stands, else -inf.
+    `positions` holds the rotations and biases of the current token; `mask` (P,1,1,C) is 0 where a token stands, else
+    -inf. Buffers belong to the states of one search: `version` counts the steps on them, and a state of an earlier
+    version is refused.
     """
 
     keys: list[Tensor]  # (P,Hkv,C,K) each
     values: list[Tensor]
     source: list[tuple[Tensor, Tensor]]  # (P,Hkv,S,K) each
     source_mask: Tensor | None  # (P,1,1,S)
-    seen: Tensor
-    column: Tensor  # (1,): the place of the token at hand
+    mask: Tensor
+    column: Tensor  # (1,): the column of the current token
     x: Tensor | None = None  # (P,D)
-    told: Told | None = None
+    positions: StepPositions | None = None
     logits: Tensor | None = None  # (P,V)
-    graph: Any = None
-    steps: int = 0  # taken on this memory
-    version: int = 0  # of what stands in it: a state that has been overtaken is refused
+    graph: torch.cuda.CUDAGraph | None = None
+    n_steps: int = 0  # on this memory
+    version: int = 0
 
     @property
     def places(self) -> int:
         """How many outputs there is room for."""
-        return self.seen.shape[0]
+        return self.mask.shape[0]
 
     @property
     def room(self) -> int:
         """How many tokens there is room for."""
-        return self.seen.shape[3]
+        return self.mask.shape[3]
 
-    def moved(self, rows: Tensor, room: int) -> Fixed:
+    def moved(self, rows: Tensor, room: int) -> Buffers:
         """Those rows, in new memory with room for `room` tokens."""
 
         def longer(old: Tensor) -> Tensor:
-            new = old.new_zeros(len(rows), old.shape[1], room, old.shape[3])  # zeros: unseen numbers must be finite
+            new = old.new_zeros(len(rows), old.shape[1], room, old.shape[3])  # zeros: masked numbers must be finite
             new[:, :, : old.shape[2]] = old.index_select(0, rows)
             return new
 
-        seen = self.seen.new_full((len(rows), 1, 1, room), float("-inf"))
-        seen[..., : self.room] = self.seen.index_select(0, rows)
-        return Fixed(
+        mask = self.mask.new_full((len(rows), 1, 1, room), float("-inf"))
+        mask[..., : self.room] = self.mask.index_select(0, rows)
+        return Buffers(
             [longer(one) for one in self.keys],
             [longer(one) for one in self.values],
             [(k.index_select(0, rows), v.index_select(0, rows)) for k, v in self.source],
             None if self.source_mask is None else self.source_mask.index_select(0, rows),
-            seen,
+            mask,
             self.column.clone(),
         )
 
     def take(self, rows: Tensor) -> None:
         """Those rows (P,) in place of what stood here."""
         pairs = [one for pair in self.source for one in pair]
-        masks = [self.seen] if self.source_mask is None else [self.seen, self.source_mask]
+        masks = [self.mask] if self.source_mask is None else [self.mask, self.source_mask]
         for one in (*self.keys, *self.values, *pairs, *masks):
             one.copy_(one.index_select(0, rows))
 
 
 @dataclass
-class FixedState:
-    """Where R outputs stand. Only the newest state of a search can be stepped: the memory behind it is one."""
+class GraphState:
+    """What R outputs have read. Only the newest state of a search can be stepped: all of them share their buffers."""
 
-    fixed: Fixed
+    buffers: Buffers
     count: int  # R
     length: int
     starts: Tensor | None = None  # (R,): the positions of the first tokens, where they differ
-    rows: Tensor | None = None  # (R,) of the places, what is to be taken before the next step; None: the first R
+    rows: Tensor | None = None  # (R,) of the places, to be taken before the next step; None: the first R
     version: int = 0
-    begun: bool = False  # nothing was written yet: what was read may be gone on from any number of times
+    begun: bool = False  # nothing was written yet: the search may continue from here any number of times
 
-    def select(self, rows: Tensor) -> FixedState:
-        """Only those outputs, in that order; copied when they are next stepped."""
+    def select(self, rows: Tensor) -> GraphState:
+        """Only those outputs, in that order; they are copied at the next step."""
         taken = rows if self.rows is None else self.rows.index_select(0, rows)
         starts = None if self.starts is None else self.starts.index_select(0, rows)
-        return FixedState(self.fixed, len(rows), self.length, starts, taken, self.version, self.begun)
+        return GraphState(self.buffers, len(rows), self.length, starts, taken, self.version, self.begun)
 
 
-class GraphSteps(FastSteps):
-    """`begin`, `step`, `end` as `FastSteps`, each step one graph on a GPU; on the CPU the same steps, not captured.
+class GraphStepFunction:
+    """The fast step function with fixed shapes: each step one graph on a GPU; on a CPU the same steps, not captured.
 
-    Every output has a cache of its own, also those of one beam: memory is what a GPU reads fastest. Searches that go
-    on from several states of one past (the exact one) need the plain steps.
+    Every output has a cache of its own, also those of one beam, because a GPU copies memory fast. A search that
+    continues from several states of one past (the exact search) needs another step function.
 
     Raises:
-        CapabilityError: something about the network has no fast path; int8; a state that another has overtaken.
+        CapabilityError: something about the network is not supported; int8; a state that is not the newest.
     """
 
-    def __init__(self, network: Any, precision: str = "float32") -> None:
+    def __init__(self, network: EncoderDecoder | Decoder, precision: Precision = "float32") -> None:
         if precision not in ("float32", "bfloat16"):
             raise CapabilityError(f"graphs are for float32 and bfloat16: got {precision}")
-        super().__init__(network, precision)  # type: ignore[arg-type]
+        self.fast = FastStepFunction(network, precision)
+        self.network, self.precision = network, precision
+        self.start_id, self.eos_id, self.pad_id = self.fast.start_id, self.fast.eos_id, self.fast.pad_id
+
+    def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
+        """What the first step reads."""
+        return self.fast.first_tokens(ids, token_mask)
+
+    def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
+        """As the plain step function: observers of the network see one pass over the best outputs."""
+        self.fast.show(ids, token_mask, written)
 
     @torch.inference_mode()
-    def begin(self, ids: Tensor, token_mask: Tensor | None) -> FixedState:  # type: ignore[override]
-        """ids (B,S), a source or prompts -> the state of B rows."""
-        read: FastState = super().begin(ids, token_mask)
-        room = max(ROOM, read.length)
-        seen = torch.full((len(ids), 1, 1, room), float("-inf"), dtype=self.kept, device=ids.device)
-        seen[..., : read.length] = 0.0 if read.seen is None else read.seen[:, :, None, : read.length]
-        column = torch.zeros(1, dtype=torch.long, device=ids.device)
-        keys, values = ([one[:, :, : read.length] for one in part] for part in (read.cache.keys, read.cache.values))
-        fixed = Fixed(keys, values, read.source, read.source_mask, seen, column)
-        return FixedState(fixed, len(ids), read.length, read.starts, begun=True)
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> GraphState:
+        """ids (B,S), sources or prompts -> the state of B rows."""
+        with _DEVICE:
+            read = self.fast.begin(ids, token_mask)
+            room = max(ROOM, read.length)
+            mask = torch.full((len(ids), 1, 1, room), float("-inf"), dtype=self.fast.cache_dtype, device=ids.device)
+            mask[..., : read.length] = 0.0 if read.mask is None else read.mask[:, :, None, : read.length]
+            column = torch.zeros(1, dtype=torch.long, device=ids.device)
+            keys, values = ([one[:, :, : read.length] for one in part] for part in (read.cache.keys, read.cache.values))
+            buffers = Buffers(keys, values, read.source, read.source_mask, mask, column)
+            return GraphState(buffers, len(ids), read.length, read.starts, begun=True)
 
     @torch.inference_mode()
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(self, tokens: Tensor, state: GraphState) -> tuple[Tensor, GraphState]:
         """tokens (R,) or a prefix (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
         for column in [tokens] if tokens.dim() == 1 else tokens.unbind(1):
-            logits = self._next(column, state)
-        return logits[: state.count].to(torch.promote_types(logits.dtype, torch.float32), copy=True), state
+            with _DEVICE:
+                logits = self._advance(column, state)
+                # a copy, because the next step writes to the same memory
+                logits = logits[: state.count].to(torch.promote_types(logits.dtype, torch.float32), copy=True)
+        return logits, state
 
-    def _next(self, tokens: Tensor, state: FixedState) -> Tensor:
+    def _advance(self, tokens: Tensor, state: GraphState) -> Tensor:
         """One token of each output: tokens (R,) -> logits (P,V), in memory that the next step writes again."""
-        fixed = _ready(state)
-        more = fixed.places - state.count  # places that nobody needs do as the first does
+        buffers = _writable(state)
+        empty = buffers.places - state.count  # these places repeat the first output
 
         def filled(rows: Tensor) -> Tensor:
-            return torch.cat([rows, rows[:1].expand(more, *rows.shape[1:])]) if more else rows
+            return torch.cat([rows, rows[:1].expand(empty, *rows.shape[1:])]) if empty else rows
 
         starts = None if state.starts is None else filled(state.starts)
-        fixed.column.fill_(state.length)
-        fixed.seen[..., state.length] = 0.0
-        x = self._read_in(filled(tokens), state.length, starts)
-        told = self._told(state.length, fixed.room, None if starts is None else starts.unsqueeze(1), fixed.seen)
-        joined = {id(one): one + fixed.seen for one in told.biases if one is not None}
-        told = Told(told.turns, [fixed.seen if one is None else joined[id(one)] for one in told.biases])
-        if fixed.x is None or fixed.told is None:
-            fixed.x, fixed.told = x, told
+        buffers.column.fill_(state.length)
+        buffers.mask[..., state.length] = 0.0
+        x = self.fast.embed(filled(tokens), state.length, starts)
+        of_rows = None if starts is None else starts.unsqueeze(1)
+        positions = self.fast.step_positions(state.length, buffers.room, of_rows, buffers.mask)
+        masked = {id(one): one + buffers.mask for one in positions.biases if one is not None}
+        biases: list[Tensor | None] = [buffers.mask if one is None else masked[id(one)] for one in positions.biases]
+        positions = StepPositions(positions.rotations, biases)
+        if buffers.x is None or buffers.positions is None:
+            buffers.x, buffers.positions = x, positions
         else:
-            fixed.x.copy_(x)
-            done = set()
-            for old, new in zip(_tensors(fixed.told), _tensors(told)):
-                if old is not new and id(old) not in done:  # layers share them
+            buffers.x.copy_(x)
+            copied = set()
+            for old, new in zip(_tensors(buffers.positions), _tensors(positions)):
+                if old is not new and id(old) not in copied:  # layers share them
                     old.copy_(new)
-                    done.add(id(old))
+                    copied.add(id(old))
         state.length += 1
-        return self._captured(fixed)
+        return self._run(buffers)
 
-    def _captured(self, fixed: Fixed) -> Tensor:
-        """The step on that memory: as it comes at first, then captured, then replayed."""
-        fixed.steps += 1
-        if fixed.column.device.type != "cuda" or fixed.steps <= WARM:
-            return self.compute(fixed)
-        device = fixed.column.device
+    def _run(self, buffers: Buffers) -> Tensor:
+        """A step on these buffers: computed at first, then captured, then replayed."""
+        buffers.n_steps += 1
+        if buffers.column.device.type != "cuda" or buffers.n_steps <= WARM_UP:
+            return self.compute(buffers)
+        device = buffers.column.device
         with torch.cuda.device(device):
-            if fixed.graph is None:
+            if buffers.graph is None:
                 torch.cuda.synchronize()
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, stream=torch.cuda.Stream(device)):
-                    fixed.logits = self.compute(fixed)
-                fixed.graph = graph
-            fixed.graph.replay()
-        assert fixed.logits is not None
-        return fixed.logits
+                # other threads may allocate memory meanwhile, for their searches
+                stream = torch.cuda.Stream(device)
+                with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                    buffers.logits = self.compute(buffers)
+                buffers.graph = graph
+            buffers.graph.replay()
+        assert buffers.logits is not None
+        return buffers.logits
 
-    def compute(self, fixed: Fixed) -> Tensor:
-        """What is captured: logits (P,V) of what stands in that memory; no number of it is looked at in Python."""
-        assert fixed.x is not None and fixed.told is not None
+    def compute(self, buffers: Buffers) -> Tensor:
+        """What is captured: logits (P,V) from these buffers; Python reads none of their numbers."""
+        assert buffers.x is not None and buffers.positions is not None
 
-        def kept(layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-            keys, values = fixed.keys[layer], fixed.values[layer]
-            return keys.index_copy_(2, fixed.column, k.to(keys)), values.index_copy_(2, fixed.column, v.to(values))
+        def extend(layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+            keys, values = buffers.keys[layer], buffers.values[layer]
+            column = buffers.column
+            return keys.index_copy_(2, column, k.to(keys)), values.index_copy_(2, column, v.to(values))
 
-        hidden = self._through(fixed.x, 1, fixed.told, kept, fixed.source, fixed.source_mask)
-        return self.project(self.read_output(hidden))
+        hidden = self.fast.run_layers(buffers.x, 1, buffers.positions, extend, buffers.source, buffers.source_mask)
+        return self.fast.project(self.fast.read_output(hidden))
 
 
-def _ready(state: FixedState) -> Fixed:
-    """The memory of that state with its rows in place and room for one more token; the state is the newest then."""
-    fixed = state.fixed
-    if state.version != fixed.version:
-        raise CapabilityError("this state was overtaken: graphs hold one past only; take the network's plain steps")
-    fits = not state.begun and state.length < fixed.room and fixed.places // 2 < state.count <= fixed.places
+def _writable(state: GraphState) -> Buffers:
+    """The buffers of that state with its rows in place and room for one more token; it is the newest state then."""
+    buffers = state.buffers
+    if state.version != buffers.version:
+        raise CapabilityError(
+            "this state was overtaken: with graphs, only the newest state of a search can be stepped; use plain or "
+            "fast steps"
+        )
+    fits = not state.begun and state.length < buffers.room and buffers.places // 2 < state.count <= buffers.places
     rows = state.rows
     if not fits:
-        rows = torch.arange(state.count, device=fixed.seen.device) if rows is None else rows
-        room = max(fixed.room, -(-(state.length + 1) // ROOM) * ROOM)
-        fixed = fixed.moved(rows, room)
-        state.fixed, state.begun = fixed, False
+        rows = torch.arange(state.count, device=buffers.mask.device) if rows is None else rows
+        room = max(buffers.room, -(-(state.length + 1) // ROOM) * ROOM)
+        buffers = buffers.moved(rows, room)
+        state.buffers, state.begun = buffers, False
     elif rows is not None:
-        fixed.take(torch.cat([rows, rows[:1].expand(fixed.places - state.count)]))
-    fixed.version += 1
-    state.version, state.rows = fixed.version, None
-    return fixed
+        buffers.take(torch.cat([rows, rows[:1].expand(buffers.places - state.count)]))
+    buffers.version += 1
+    state.version, state.rows = buffers.version, None
+    return buffers
 
 
-def _tensors(told: Told) -> list[Tensor]:
-    """Those of it that change from token to token, always in the same order."""
-    turned = [one for turns in told.turns for turn in turns for one in (turn.cos, turn.sin)]
-    return [*turned, *[one for one in told.biases if one is not None]]
+def _tensors(positions: StepPositions) -> list[Tensor]:
+    """Those of its tensors that change from token to token, always in the same order."""
+    turned = [
+        one for rotations in positions.rotations for rotation in rotations for one in (rotation.cos, rotation.sin)
+    ]
+    return [*turned, *[one for one in positions.biases if one is not None]]

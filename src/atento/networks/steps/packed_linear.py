@@ -1,7 +1,7 @@
-"""Weights made ready for fast products on the CPU: packed float32 and bfloat16, int8; beside the plain equation."""
+"""Linear layers with weights packed for the CPU: float32 and bfloat16 by oneDNN, int8; beside the plain equation."""
 
 import warnings
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -10,16 +10,17 @@ from torch import Tensor, nn
 from atento.precision import cpu_features
 
 Precision = Literal["float32", "bfloat16", "int8"]
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
-class Product(Protocol):
-    """x (R,D) -> x Wᵀ + b (R,N), of a weight (N,D)."""
+class PackedLinear(Protocol):
+    """x (R,D) -> x Wᵀ + b (R,N), for a weight (N,D) and a bias (N,)."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The product."""
+        """(R,D) -> (R,N)."""
 
-    def added(self, x: Tensor, other: Tensor) -> Tensor:
-        """The product and `other` (R,N)."""
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
+        """x (R,D), residual (R,N) -> x Wᵀ + b + residual (R,N)."""
 
 
 def has_packed_products() -> bool:
@@ -27,17 +28,17 @@ def has_packed_products() -> bool:
     return bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def ready(weight: Tensor, bias: Tensor | None, precision: Precision, *, relu: bool = False) -> Product:
-    """The weight (N,D) and bias (N,) made ready once, for products in that precision; `relu` is taken of the result."""
+def pack(weight: Tensor, bias: Tensor | None, precision: Precision, *, relu: bool = False) -> PackedLinear:
+    """A linear layer with its weight (N,D) packed once for products in that precision, followed by `relu` if asked."""
     if weight.device.type != "cpu" or weight.dtype == torch.float64 or not has_packed_products():
-        return Plain(weight, bias, relu=relu)
+        return PlainLinear(weight, bias, relu=relu)
     if precision == "int8":
-        return Int8(weight, bias, relu=relu)
-    return Packed(weight, bias, relu=relu)
+        return Int8Linear(weight, bias, relu=relu)
+    return OneDnnLinear(weight, bias, relu=relu)
 
 
-class Plain:
-    """The equation, by whatever PyTorch does with it."""
+class PlainLinear:
+    """The equation as PyTorch computes it."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> None:
         self.weight, self.bias, self.relu = weight, bias, relu
@@ -47,35 +48,35 @@ class Plain:
         out = F.linear(x, self.weight, self.bias)
         return out.relu_() if self.relu else out
 
-    def added(self, x: Tensor, other: Tensor) -> Tensor:
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """(R,D), (R,N) -> (R,N)."""
-        return self(x) + other
+        return self(x) + residual
 
 
-class Packed:
-    """oneDNN's product on a weight that lies in the processor's own order; float32 is exact, whatever the rows."""
+class OneDnnLinear:
+    """oneDNN's product with a weight in the memory layout that the processor prefers; float32 stays float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight.default(weight.detach().contiguous())
         self.bias = bias
-        self.then = "relu" if relu else "none"
+        self.activation = "relu" if relu else "none"
 
     def __call__(self, x: Tensor) -> Tensor:
         """(...,D) -> (...,N)."""
-        out: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.weight, self.bias, self.then, [], "")
+        out: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.weight, self.bias, self.activation, [], "")
         return out
 
-    def added(self, x: Tensor, other: Tensor) -> Tensor:
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """(R,D), (R,N) -> (R,N), in one pass."""
-        out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, self.weight, self.bias, "add")
+        out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
         return out
 
 
-class Int8:
-    """Weights of 8 bits, a scale a row of W; activations rounded to 8 bits too, one scale for all rows of a call.
+class Int8Linear:
+    """Weights of 8 bits with one scale for each row of W; activations of 8 bits with one scale for all rows of a call.
 
-    x (R,D) is float32; so is the result. Rows that share a call share the scale, so a row's last digits hang on them; a
-    scale for each row was measured too: it costs more than it gains.
+    x (R,D) and the result are float32. Rows of one call share a scale, so the last digits of a row depend on the other
+    rows. A scale for each row was measured too: it costs more than it gains.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> None:
@@ -83,40 +84,40 @@ class Int8:
         scales = weight.abs().amax(dim=1).clamp_min(1e-12).double() / 127.0  # (N,)
         zeros = torch.zeros(len(scales), dtype=torch.int64)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch means to replace how such a tensor is made
+            warnings.simplefilter("ignore")  # PyTorch announces another way to make such a tensor
             ints = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self.packed = torch.ops.quantized.linear_prepack(ints, None if bias is None else bias.detach().float())
         self.product = (torch.ops.quantized.linear_relu_dynamic if relu else torch.ops.quantized.linear_dynamic).default
-        self.narrow = not cpu_features()["vnni"]  # without VNNI sums of 8-bit products need a bit less to be safe
+        self.narrow = not cpu_features()["vnni"]  # without VNNI, sums of 8-bit products overflow, so activations have 7
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R,D) -> (R,N)."""
         out: Tensor = self.product(x, self.packed, self.narrow)
         return out
 
-    def added(self, x: Tensor, other: Tensor) -> Tensor:
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """(R,D), (R,N) -> (R,N)."""
-        return self(x).add_(other)
+        return self(x).add_(residual)
 
 
-class ReadyLinear(nn.Module):
-    """`nn.Linear` with its weight made ready: for parts of a network that are used as they stand."""
+class PackedModule(nn.Module):
+    """In place of an `nn.Linear` in parts of a network that run by their own forward pass."""
 
     def __init__(self, linear: nn.Linear, precision: Precision) -> None:
         super().__init__()
-        self.product = ready(linear.weight, linear.bias, precision)
+        self.linear = pack(linear.weight, linear.bias, precision)
 
     def forward(self, x: Tensor) -> Tensor:
         """(...,D) -> (...,N)."""
-        out: Tensor = self.product(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
+        out: Tensor = self.linear(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
         return out
 
 
-def with_ready_products(module: nn.Module, precision: Precision) -> Any:
-    """The module itself, every `nn.Linear` inside it replaced."""
+def pack_modules(module: ModuleT, precision: Precision) -> ModuleT:
+    """The module itself, with a `PackedModule` in place of every `nn.Linear` inside it."""
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear):
-            setattr(module, name, ReadyLinear(child, precision))
+            setattr(module, name, PackedModule(child, precision))
         else:
-            with_ready_products(child, precision)
+            pack_modules(child, precision)
     return module

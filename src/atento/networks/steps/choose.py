@@ -1,0 +1,66 @@
+"""The one door to step functions: a network in; its plain, fast or CUDA graph step function out."""
+
+from copy import deepcopy
+from typing import Any, Literal
+
+import torch
+
+from atento.errors import CapabilityError
+from atento.networks.recurrent.language_model import RecurrentLM
+from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
+from atento.networks.stack.decoder import Decoder
+from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.steps.fast import FastStepFunction, why_not_fast
+from atento.networks.steps.graphs import GraphStepFunction
+from atento.networks.steps.packed_linear import Precision
+from atento.networks.steps.plain import DecoderStepFunction, RecurrentStepFunction, Seq2SeqStepFunction
+
+Kind = Literal["auto", "plain", "fast", "graphs"]
+NetworkStepFunction = (
+    DecoderStepFunction | Seq2SeqStepFunction[Any] | RecurrentStepFunction[Any] | FastStepFunction | GraphStepFunction
+)
+
+
+def step_function(
+    network: object,
+    *,
+    kind: Kind = "auto",
+    precision: Precision | None = None,
+    device: str | torch.device | None = None,
+) -> NetworkStepFunction:
+    """The step function of a network, for `atento.decoding`; threads may share it.
+
+    Args:
+        network: an encoder-decoder or a language model, on the stack or recurrent, in evaluation mode.
+        kind: "plain" is the network's own forward pass. "fast" holds a packed copy of the weights. "graphs" is fast
+            with one CUDA graph a step. "auto" is fast on a CPU where the network supports it, else plain.
+        precision: "float32", "bfloat16", or "int8" (fast on a CPU alone). None: the type of the weights.
+        device: None: where the weights are; another one: a copy of the network there, the `network` of what is
+            returned, which is then what `observe` can see.
+
+    Raises:
+        CapabilityError: the network writes nothing, or does not support that kind or precision; says why. ValueError:
+            no such kind.
+    """
+    if not isinstance(network, EncoderDecoder | Decoder | RecurrentSeq2Seq | RecurrentLM):
+        raise CapabilityError(f"networks of type {type(network).__name__} write nothing, so they have no step function")
+    if kind not in ("auto", "plain", "fast", "graphs"):
+        raise ValueError(f"`kind` must be auto, plain, fast or graphs: got {kind!r}")
+    weight = next(network.parameters())
+    if device is not None and torch.device(device) != weight.device:
+        network = deepcopy(network).to(device)
+        weight = next(network.parameters())
+    own = str(weight.dtype).removeprefix("torch.")
+    reason = why_not_fast(network)
+    on_cpu = weight.device.type == "cpu"
+    if precision == "int8" and (reason is not None or not on_cpu):
+        raise CapabilityError(f"int8 is for networks with a fast decoder on the CPU, not for {reason or weight.device}")
+    if kind in ("fast", "graphs") or (kind == "auto" and reason is None and on_cpu):
+        if not isinstance(network, EncoderDecoder | Decoder) or reason is not None:
+            raise CapabilityError(f"no fast steps for {reason}")
+        wanted = precision or ("bfloat16" if weight.dtype == torch.bfloat16 else "float32")
+        return (GraphStepFunction if kind == "graphs" else FastStepFunction)(network, wanted)
+    if precision not in (None, own):
+        why = f"no fast steps for {reason}" if reason is not None else f"plain steps on {weight.device}"
+        raise CapabilityError(f"{why}, and plain steps compute in the type of the weights, {own}: got {precision}")
+    return network.step_function()

@@ -1,0 +1,258 @@
+"""Plain step functions: a network's own forward pass, one token at a time, with a decode state.
+
+A step function holds a network and nothing of any call: what `begin` has read is in the state that it returns, and
+`show` is given again what `begin` was given. So threads can share one step function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from atento.attention.observe import observing, unobserved
+from atento.config.network import NetworkConfig
+from atento.networks.output import Output
+from atento.networks.stack.stack import StackState
+
+
+class DecodeState(Protocol):
+    """What a network keeps of the tokens that it has read."""
+
+    def select(self, rows: Tensor) -> Self:
+        """Only those batch rows, in that order."""
+
+
+StateT = TypeVar("StateT", bound=DecodeState)
+StateT_co = TypeVar("StateT_co", bound=DecodeState, covariant=True)
+
+
+class WritingNetwork(Protocol):
+    """What a step function needs of any network.
+
+    The networks satisfy these protocols; they are not imported here, because each of them makes its own step function.
+    """
+
+    @property
+    def config(self) -> NetworkConfig: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Output: ...
+    def project(self, hidden: Tensor) -> Tensor: ...
+    def modules(self) -> Iterator[nn.Module]: ...
+
+
+class LanguageModel(WritingNetwork, Protocol[StateT_co]):
+    """A network that continues a prompt, such as `Decoder` and `RecurrentLM`."""
+
+    def begin(self) -> StateT_co: ...
+
+
+class SourceReader(Protocol[StateT_co]):
+    """The half of an encoder-decoder that writes."""
+
+    def read(self, encoded: Tensor, token_mask: Tensor | None, /) -> StateT_co: ...
+
+
+class Seq2SeqNetwork(WritingNetwork, Protocol[StateT_co]):
+    """A network that reads a source and writes a target: `EncoderDecoder` and `RecurrentSeq2Seq`."""
+
+    @property
+    def decoder(self) -> SourceReader[StateT_co]: ...
+    def encode(self, source_ids: Tensor, *, source_token_mask: Tensor | None) -> Tensor: ...
+
+
+def last_tokens(ids: Tensor, token_mask: Tensor | None, start_id: int) -> Tensor:
+    """Each row's last real token of ids (B,T), padded on either side, -> (B,); the start token for an empty row."""
+    known = F.pad(ids, (1, 0), value=start_id)  # (B,1+T)
+    if token_mask is None:
+        return known[:, -1]
+    positions = torch.arange(known.shape[1], device=ids.device)
+    last = torch.where(F.pad(token_mask, (1, 0), value=True), positions, 0).amax(dim=1)
+    return known.gather(1, last.unsqueeze(1)).squeeze(1)
+
+
+def moved_to_front(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """ids and token mask (B,S) with the real tokens first in each row, their order kept."""
+    if token_mask is None or not bool((token_mask[:, 1:] & ~token_mask[:, :-1]).any()):
+        return ids, token_mask
+    order = torch.argsort(token_mask.int(), dim=1, descending=True, stable=True)
+    return ids.gather(1, order), token_mask.gather(1, order)
+
+
+def all_but_last(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Prompts without their last real token, and their token mask, both (B,T-1); real tokens stand last in each row."""
+    real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
+    order = torch.argsort(real.int(), dim=1, stable=True)  # padding first, the order of real tokens kept
+    return ids.gather(1, order)[:, :-1], real.gather(1, order)[:, :-1]
+
+
+def own_positions(token_mask: Tensor) -> Tensor:
+    """token_mask (B,T) -> the position of each real token among the real ones of its row, (B,T)."""
+    return (token_mask.long().cumsum(dim=1) - 1).clamp_min_(0)
+
+
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Half precisions as float32, because log-probabilities are summed."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def padded(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Rows of ids as one tensor (B,T), padded on the right, and its token mask."""
+    length = max(len(row) for row in rows)
+    ids = torch.tensor([[*row, *[pad_id] * (length - len(row))] for row in rows], device=device)
+    real = torch.tensor([[True] * len(row) + [False] * (length - len(row)) for row in rows], device=device)
+    return ids, real
+
+
+@dataclass
+class PromptState:
+    """What a decoder has read; where prompts differ in length, also which of it is real and where each row stands."""
+
+    stack: StackState
+    real: Tensor | None = None  # (B,S) boolean
+    lengths: Tensor | None = None  # (B,): the position of the next token
+
+    def select(self, rows: Tensor) -> PromptState:
+        """Only those batch rows, in that order."""
+        real = None if self.real is None else self.real.index_select(0, rows)
+        lengths = None if self.lengths is None else self.lengths.index_select(0, rows)
+        return PromptState(self.stack.select(rows), real, lengths)
+
+
+class DecoderStepFunction:
+    """The step function of a `Decoder`: it reads prompts (B,T) at once, then a token at a time with cached keys and
+    values (docs/notes.md#h12).
+
+    Prompts may be padded on either side. Inside they are moved to end together, and each counts its own positions.
+    """
+
+    def __init__(self, network: LanguageModel[StackState]) -> None:
+        self.network = network
+        config = network.config
+        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+
+    def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
+        """What the first step reads: the last real token of each row of ids (B,T); the start token of an empty one."""
+        return last_tokens(ids, token_mask, self.start_id)
+
+    @torch.inference_mode()
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> PromptState:
+        """The state after all of each prompt in ids (B,T) but its last real token."""
+        ids, real = all_but_last(ids, token_mask)
+        state = self.network.begin()
+        if bool(real.all()):
+            if ids.shape[1]:
+                with unobserved():
+                    self.network(ids, state=state, project=False)
+            return PromptState(state)
+        with unobserved():
+            self.network(ids, token_mask=real, position_ids=own_positions(real), state=state, project=False)
+        return PromptState(state, real, real.sum(dim=1))
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, state: PromptState) -> tuple[Tensor, PromptState]:
+        """tokens (R,) or several (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
+        tokens = tokens.unsqueeze(1) if tokens.dim() == 1 else tokens
+        count = tokens.shape[1]
+        real = positions = None
+        lengths = state.lengths
+        if state.real is not None and lengths is not None:
+            real = torch.cat([state.real, torch.ones_like(tokens, dtype=torch.bool)], dim=1)
+            positions = lengths.unsqueeze(1) + torch.arange(count, device=tokens.device)
+            lengths = lengths + count
+        with unobserved():
+            output = self.network(tokens, token_mask=real, position_ids=positions, state=state.stack, project=False)
+        logits = at_least_float32(self.network.project(output.hidden[:, -1]))
+        return logits, PromptState(output.state, real, lengths)
+
+    @torch.inference_mode()
+    def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
+        """Show observers one pass over each prompt in ids (B,T) and what was read after it, without the last token.
+
+        In a prompt of P tokens (the start token alone if it is empty), row P - 1 + t is what was read to write token t.
+        """
+        if not observing(self.network):
+            return
+        real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
+        prompts = [row[keep].tolist() or [self.start_id] for row, keep in zip(ids, real)]
+        rows = [[*prompt, *after] for prompt, after in zip(prompts, written)]
+        whole, real = padded(rows, self.pad_id, ids.device)
+        self.network(whole, token_mask=real, project=False)
+
+
+class RecurrentStepFunction(Generic[StateT]):
+    """The step function of a `RecurrentLM`: it reads prompts (B,T) at once, then a token at a time.
+
+    See docs/notes.md#h12. There is no attention to show.
+    """
+
+    def __init__(self, network: LanguageModel[StateT]) -> None:
+        self.network = network
+        config = network.config
+        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+
+    def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
+        """What the first step reads: the last real token of each row of ids (B,T); the start token of an empty one."""
+        return last_tokens(ids, token_mask, self.start_id)
+
+    @torch.inference_mode()
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> StateT:
+        """The state after all of each row's real tokens but the last; padding may stand on either side."""
+        real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
+        after = real.flip(1).cumsum(dim=1).flip(1)  # how many real tokens stand here and to the right
+        read = self.network(ids, token_mask=real & (after > 1), state=self.network.begin(), project=False)
+        state: StateT = read.state
+        return state
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+        """tokens (R,) or a prefix (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
+        tokens = tokens.unsqueeze(1) if tokens.dim() == 1 else tokens
+        output = self.network(tokens, state=state, project=False)
+        return at_least_float32(self.network.project(output.hidden[:, -1])), output.state
+
+
+class Seq2SeqStepFunction(Generic[StateT]):
+    """The step function of an encoder-decoder: it encodes sources (B,S) once, then writes a token at a time.
+
+    See docs/notes.md#h12.
+    """
+
+    def __init__(self, network: Seq2SeqNetwork[StateT]) -> None:
+        self.network = network
+        config = network.config
+        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+
+    @torch.inference_mode()
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> StateT:
+        """Encodes sources (B,S) and makes the keys and values of the cross-attention, once for all steps.
+
+        Sources padded on the left are moved to the front, so that tokens have the same positions on either side.
+        """
+        ids, token_mask = moved_to_front(ids, token_mask)
+        with unobserved():
+            encoded = self.network.encode(ids, source_token_mask=token_mask)
+            return self.network.decoder.read(encoded, token_mask)
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+        """tokens (R,) or a prefix (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
+        tokens = tokens.unsqueeze(1) if tokens.dim() == 1 else tokens
+        with unobserved():
+            output = self.network(None, tokens, state=state, project=False)
+        return at_least_float32(self.network.project(output.hidden[:, -1])), output.state
+
+    @torch.inference_mode()
+    def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
+        """Show observers one pass over each source in ids (B,S) and what was read of its output.
+
+        `written` has no start token and not the last token of the output. Rows past an output's end mean nothing.
+        """
+        if not observing(self.network):
+            return
+        ids, token_mask = moved_to_front(ids, token_mask)
+        target, _ = padded([[self.start_id, *row] for row in written], self.pad_id, ids.device)
+        self.network(ids, target, source_token_mask=token_mask, project=False)
