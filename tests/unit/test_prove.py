@@ -382,7 +382,7 @@ def test_m3_a_leak_from_padding_without_a_gradient() -> None:
 
 
 def test_an_embedding_that_is_handed_a_copy_must_be_named() -> None:
-    with pytest.raises(UsageError, match="no embedding of a module read the ids: name it by `embedding`"):
+    with pytest.raises(UsageError, match="no module was found that embeds the ids: give `embedding`"):
         prove(Counting(copied=True), IDS, causal())
     proof = prove(Counting(copied=True), IDS, causal(), embedding="table")
     assert torch.equal(proof.by_gradient, torch.ones(5, 5).tril().bool().expand(B, 5, 5))
@@ -525,9 +525,9 @@ def same(x: Tensor) -> Tensor:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"inputs": torch.zeros(2, 3)}, "`inputs` must be token ids (B,S) or vectors (B,S,D): got (2, 3)"),
     ({"inputs": torch.zeros(2, 0, D)}, "`inputs` must be token ids (B,S) or vectors (B,S,D): got (2, 0, 8)"),
-    ({"inputs": torch.ones(2, 3).long()}, "`inputs` must hold at least two different real tokens"),
-    ({"inputs": IDS, "real": IDS == 5}, "`inputs` must hold at least two different real tokens"),
-    ({"inputs": IDS}, "no embedding of a module read the ids: name it by `embedding`, or give vectors"),
+    ({"inputs": torch.ones(2, 3).long()}, "`inputs` must have at least two different real tokens"),
+    ({"inputs": IDS, "real": IDS == 5}, "`inputs` must have at least two different real tokens"),
+    ({"inputs": IDS}, "no module was found that embeds the ids: give `embedding`, or vectors"),
     ({"real": torch.ones(2, 6)}, "`real` must be boolean (2, 6): got torch.float32 (2, 6)"),
     ({"real": torch.ones(2, 5).bool()}, "`real` must be boolean (2, 6): got torch.bool (2, 5)"),
     ({"trials": 0}, "`trials` must be at least 1: got 0"),
@@ -535,9 +535,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"mask": [causal()] * 2, "layers": 3}, "as many as the masks: got 3, masks: 2"),
     ({"mask": [causal()] * 2, "cross": True}, "with `cross` one mask is the whole declaration: got 2 layers"),
     ({"mask": padding(torch.tensor([1, 2, 3]))}, "a mask of shape (3, 1, 6) does not fit 2 rows of 6 outputs"),
-    ({"call": lambda x: (x, x)}, "the network gave a tuple, not a tensor: say which with `call="),
+    ({"call": lambda x: (x, x)}, "the network returned a tuple, not a tensor: give `call="),
     ({"call": lambda x: x[:1]}, "outputs must be (B,T,...) for 2 rows: got (1, 6, 8)"),
-    ({"call": lambda x: x[:, 1:]}, "5 outputs for 6 inputs: say `cross=True` if they are different sequences"),
+    ({"call": lambda x: x[:, 1:]}, "5 outputs for 6 inputs: give `cross=True` if they are different sequences"),
     ({"call": lambda x: nn.functional.dropout(x)}, "two runs on the same inputs differ: call `eval()` first"),
 ]
 
