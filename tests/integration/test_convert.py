@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pytest
@@ -17,15 +18,21 @@ from atento.config import presets
 from atento.model import Model
 from atento.networks import build_network
 from atento.text import Tokenizer
+from conftest import Done, ForkServer
 
 pytestmark = pytest.mark.integration
 WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
 
 
-def run(*arguments: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from atento.cli.main import main; main()", *arguments]
-    return subprocess.run(
-        command, input=given, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+class Command(Protocol):
+    def __call__(self, *arguments: str, given: str = "") -> Done: ...
+
+
+@pytest.fixture
+def run(server: ForkServer, tmp_path: Path) -> Command:
+    """`atento ARGUMENTS` with `given` on its standard input."""
+    return lambda *arguments, given="", **environment: server.run(
+        *arguments, cwd=tmp_path, stdin=given, env=environment
     )
 
 
@@ -64,16 +71,16 @@ def older(folder: Path, out: Path, shards: int = 1) -> Path:
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_c16_older_weights_in(released: Path, tmp_path: Path, shards: int) -> None:
+def test_c16_older_weights_in(run: Command, released: Path, tmp_path: Path, shards: int) -> None:
     folder = older(released, tmp_path / "older", shards)
     done = run("convert", str(folder), "--to", "atento", "--out", str(tmp_path / "ours"))
-    assert done.returncode == 0 and "tensors loaded" in done.stderr and not done.stdout
+    assert done.status == 0 and "tensors loaded" in done.stderr and not done.stdout
     found, wanted = atento.load(tmp_path / "ours"), atento.load(released)
     for name, value in wanted.network.state_dict().items():
         assert torch.equal(found.network.state_dict()[name], value)
     np.testing.assert_array_equal(found.embed("o gato"), wanted.embed("o gato"))
     back = run("convert", str(tmp_path / "ours"), "--to", "huggingface", "--out", str(tmp_path / "back"))
-    assert back.returncode == 0
+    assert back.status == 0
     again = load_file(tmp_path / "back" / "model.safetensors")
     assert all(torch.equal(again[name], value) for name, value in load_file(released / "model.safetensors").items())
 
@@ -85,16 +92,14 @@ def test_c16_older_weights_of_a_hub_name(released: Path, tmp_path: Path) -> None
     (cache / "refs" / "main").write_text("0" * 40, encoding="utf-8")
     (cache / "snapshots").mkdir()
     older(released, cache / "snapshots" / ("0" * 40))
-    out = str(tmp_path / "ours")
-    done = run(
-        "convert",
-        "someone/small",
-        "--to",
-        "atento",
-        "--out",
-        out,
-        HF_HUB_CACHE=str(tmp_path / "hub"),
-        HF_HUB_OFFLINE="1",
+    command = [sys.executable, "-c", "from atento.cli.main import main; main()", "convert", "someone/small"]
+    environment = {
+        **os.environ,
+        "HF_HUB_CACHE": str(tmp_path / "hub"),
+        "HF_HUB_OFFLINE": "1",
+    }  # read on import: not forked
+    done = subprocess.run(
+        [*command, "--to", "atento", "--out", tmp_path / "ours"], capture_output=True, text=True, env=environment
     )
     assert done.returncode == 0, done.stderr
     found = atento.load(tmp_path / "ours")
@@ -102,7 +107,7 @@ def test_c16_older_weights_of_a_hub_name(released: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_w12_types_and_shards_there_and_back(released: Path, tmp_path: Path, dtype: torch.dtype) -> None:
+def test_w12_types_and_shards_there_and_back(run: Command, released: Path, tmp_path: Path, dtype: torch.dtype) -> None:
     """A model of that type through both layouts in tiny shards: `AutoModel` reads the same bits of the same type."""
     import transformers
 
@@ -115,7 +120,7 @@ def test_w12_types_and_shards_there_and_back(released: Path, tmp_path: Path, dty
     for layout in ("atento", "huggingface"):
         command = ("convert", str(folder), "--to", layout, "--out", str(tmp_path / layout), "--max-shard-size", "2KB")
         done = run(*command)
-        assert done.returncode == 0 and "warning" not in done.stderr.lower(), done.stderr
+        assert done.status == 0 and "warning" not in done.stderr.lower(), done.stderr
         folder = tmp_path / layout
         shards = [load_file(file) for file in folder.glob("model-*-of-*.safetensors")]
         assert len(shards) > 1 and (folder / "model.safetensors.index.json").exists()
@@ -126,18 +131,18 @@ def test_w12_types_and_shards_there_and_back(released: Path, tmp_path: Path, dty
     assert found.keys() == wanted.keys() and all(torch.equal(found[name], value) for name, value in wanted.items())
 
 
-def test_w12_another_type_where_it_is_asked_for(released: Path, tmp_path: Path) -> None:
+def test_w12_another_type_where_it_is_asked_for(run: Command, released: Path, tmp_path: Path) -> None:
     command = ("convert", str(released), "--to", "huggingface", "--out", str(tmp_path / "half"))
     done = run(*command, "--precision", "float16")
-    assert done.returncode == 0
+    assert done.status == 0
     before, after = (load_file(folder / "model.safetensors") for folder in (released, tmp_path / "half"))
     assert all(torch.equal(after[name], value.half()) for name, value in before.items())
     assert json.loads((tmp_path / "half" / "config.json").read_text())["torch_dtype"] == "float16"
     done = run("convert", str(released), "--to", "atento", "--out", str(tmp_path / "x"), "--precision", "float8")
     known = "float32, bfloat16, float16, float64"
-    assert done.returncode == 2 and f"`--precision` must be one of {known}: got 'float8'" in done.stderr
+    assert done.status == 2 and f"`--precision` must be one of {known}: got 'float8'" in done.stderr
     done = run("convert", str(released), "--to", "atento", "--out", str(tmp_path / "x"), "--max-shard-size", "big")
-    assert done.returncode == 2 and "`max_shard_size` must be a size above 0 such as 5GB" in done.stderr
+    assert done.status == 2 and "`max_shard_size` must be a size above 0 such as 5GB" in done.stderr
     assert not (tmp_path / "x").exists()
 
 
@@ -151,49 +156,52 @@ class Evil:
         return os.system, (f"touch {self.mark}",)
 
 
-def test_c16_a_hostile_file_runs_nothing(released: Path, tmp_path: Path) -> None:
+def test_c16_a_hostile_file_runs_nothing(run: Command, released: Path, tmp_path: Path) -> None:
     folder, mark = older(released, tmp_path / "older"), tmp_path / "mark"
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(mark)))
     done = run("convert", str(folder), "--to", "atento", "--out", str(tmp_path / "ours"))
-    assert done.returncode != 0 and not mark.exists() and not (tmp_path / "ours").exists()
+    assert done.status != 0 and not mark.exists() and not (tmp_path / "ours").exists()
     assert "pytorch_model.bin cannot be read" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("cut", [0.05, 0.5, 0.99])
 @pytest.mark.parametrize("zipped", [True, False])
-def test_c16_a_truncated_file_is_called_that(released: Path, tmp_path: Path, zipped: bool, cut: float) -> None:
+def test_c16_a_truncated_file_is_called_that(
+    run: Command, released: Path, tmp_path: Path, zipped: bool, cut: float
+) -> None:
     folder = older(released, tmp_path / "older")
     file = folder / "pytorch_model.bin"
     torch.save(torch.load(file, weights_only=True), file, _use_new_zipfile_serialization=zipped)
     file.write_bytes(file.read_bytes()[: int(file.stat().st_size * cut)])
     done = run("convert", str(folder), "--to", "atento", "--out", str(tmp_path / "ours"))
-    assert done.returncode == 2 and "pytorch_model.bin cannot be read: it is damaged or cut short" in done.stderr
+    assert done.status == 2 and "pytorch_model.bin cannot be read: it is damaged or cut short" in done.stderr
 
 
-def test_c16_convert_refuses_what_it_must(released: Path, tmp_path: Path) -> None:
+def test_c16_convert_refuses_what_it_must(run: Command, released: Path, tmp_path: Path) -> None:
     done = run("convert", str(released), "--to", "onyx", "--out", str(tmp_path / "out"))
-    assert done.returncode == 2 and "`--to` must be one of atento, huggingface: got 'onyx'" in done.stderr
+    assert done.status == 2 and "`--to` must be one of atento, huggingface: got 'onyx'" in done.stderr
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "kept.txt").write_text("kept")
     done = run("convert", str(released), "--to", "atento", "--out", str(tmp_path / "out"))
-    assert done.returncode == 2 and "nothing is overwritten" in done.stderr and (tmp_path / "out" / "kept.txt").exists()
+    assert done.status == 2 and "nothing is overwritten" in done.stderr and (tmp_path / "out" / "kept.txt").exists()
 
 
-def test_g8_embed_and_similarity(released: Path, tmp_path: Path) -> None:
+def test_g8_embed_and_similarity(run: Command, released: Path, tmp_path: Path) -> None:
     """Line N answers line N; the file holds the same numbers; the cosine is that of the vectors."""
     wanted = atento.load(released).embed(["o gato pulou", "casa"])
     done = run("embed", str(released), given="o gato pulou\ncasa\n")
-    assert done.returncode == 0
+    assert done.status == 0
     np.testing.assert_allclose(
         [[float(n) for n in line.split()] for line in done.stdout.splitlines()], wanted, rtol=1e-5
     )
     done = run("embed", str(released), "--out", str(tmp_path / "v.npy"), given="o gato pulou\ncasa\n")
-    assert done.returncode == 0 and not done.stdout
+    assert done.status == 0 and not done.stdout
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), wanted, rtol=1e-6)
     done = run("similarity", str(released), "--json", given="o gato pulou\tcasa\n")
     cosine = wanted[0] @ wanted[1] / np.linalg.norm(wanted[0]) / np.linalg.norm(wanted[1])
     assert json.loads(done.stdout)["similarity"] == pytest.approx(float(cosine), abs=1e-6)
     done = run("similarity", str(released), given="o gato\n")
-    assert done.returncode == 2 and done.stderr == (
+    assert done.status == 2 and done.stderr == (
         "error: standard input:1: a line must hold two texts with a TAB between: got 1\n"
     )

@@ -203,6 +203,7 @@ def share_reversed(attention: ScoreName, length: int, steps: int) -> float:
     return right / (100 * length)
 
 
+@pytest.mark.slow  # row C13 of the notes, which the gate runs, trains the same two networks on fewer updates
 def test_c13_attention_reverses_what_one_vector_cannot_hold() -> None:
     """Equal data, steps and width, by the training step of translation: 12 symbols of 32 kinds are 60 bits."""
     assert share_reversed("additive", 12, 250) > 0.85
