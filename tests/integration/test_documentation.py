@@ -67,12 +67,13 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def fewer_steps(text: str) -> str:
-    """`training.steps=6000`, `"steps": 300` and `runs/a@2000` with steps divided by 500, at least 2."""
+def shortened(text: str) -> str:
+    """`training.steps=6000`, `"steps": 300` and `runs/a@2000` with steps divided by 500, at least 2; fewer pairs."""
+    fewer = re.sub(r'(write\("\w+", |, )(?:\d+_000|\d00)\)', r"\g<1>40)", text)
     return re.sub(
         r"""(steps["']?\s*[=:]\s*|--steps |@)(\d+)""",
         lambda found: f"{found[1]}{max(2, int(found[2]) // 500)}",
-        text,
+        fewer,
     )
 
 
@@ -96,9 +97,9 @@ class Session:
         """One block, by its language."""
         if block.kind in ("bash", "sh", "console"):
             for line in command_lines(block):
-                self.command(fewer_steps(line), f"{page}:{block.line}")
+                self.command(shortened(line), f"{page}:{block.line}")
         elif block.kind == "python":
-            exec(compile("\n" * (block.line - 1) + fewer_steps(block.text), page, "exec"), self.names)
+            exec(compile("\n" * (block.line - 1) + shortened(block.text), page, "exec"), self.names)
         elif block.kind == "yaml" and (named := re.match(r"# (\S+\.yaml)\b", block.text)):
             (self.folder / named[1]).write_text(block.text, encoding="utf-8")
             load_recipe(self.folder / named[1], environment={})
