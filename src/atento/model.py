@@ -367,7 +367,15 @@ class Model:
         `target` is the output to look at; the model's own translation when None.
         """
         check_texts([text] if target is None else [text, target])
-        return attention_record(self, text, target)
+        return attention_record(
+            self.network,
+            self._tokenizer(),
+            text,
+            target,
+            translate=self.translate,
+            template=self.config.get("template"),
+            model_name=str(self.config.get("name", "")),
+        )
 
     def save(
         self,

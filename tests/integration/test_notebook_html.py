@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from atento.decoding.contract import Hypothesis
+from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.trace import NOTEBOOK_STEPS, Trace
 from atento.inspection import AttentionRecord
 from atento.inspection.record import NOTEBOOK_WEIGHTS

@@ -350,7 +350,7 @@ def test_h10_limits_of_a_row_and_outputs_of_no_tokens() -> None:
 
 def test_h10_no_probability_anywhere() -> None:
     """What the model never writes weighs nothing; where all is so, all weigh alike."""
-    from atento.decoding.contract import Hypothesis
+    from atento.decoding.hypothesis import Hypothesis
     from atento.decoding.mbr import _probabilities
 
     one = Hypothesis([1], 0.0, -math.inf, [-math.inf])

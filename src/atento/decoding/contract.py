@@ -1,35 +1,15 @@
-"""What decoding gives and what it needs: hypotheses, the request, the step function that a search calls."""
+"""What a search is given: the step function that it calls, and the request."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from atento.decoding.trace import Trace
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One output: `ids` without EOS; `token_scores`, log-probabilities (nats) of its tokens, EOS's last if finished.
-
-    `log_prob` is their sum; `score` = log_prob / length ** length_penalty, EOS counted (docs/notes.md#h8). `finished`:
-    by EOS, or by a stop string, which has no score of its own.
-    """
-
-    ids: list[int]
-    score: float
-    log_prob: float
-    token_scores: list[float] = field(repr=False)
-    finished: bool = True
-
-    def __repr__(self) -> str:
-        end = "finished" if self.finished else "unfinished"
-        return f"Hypothesis({len(self.ids)} ids, score={self.score:.4f}, log_prob={self.log_prob:.4f}, {end})"
+from atento.decoding.trace import Trace
 
 
 class State(Protocol):

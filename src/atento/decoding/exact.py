@@ -19,7 +19,6 @@ from torch import Tensor
 from atento.decoding.contract import (
     AnyStepFunction,
     HasStepFunction,
-    Hypothesis,
     Request,
     Rule,
     State,
@@ -28,6 +27,7 @@ from atento.decoding.contract import (
 )
 from atento.decoding.distribution import next_log_probs
 from atento.decoding.greedy import hypothesis, ruled
+from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
 
 _TOGETHER = 16  # continuations read by the network in one step

@@ -10,7 +10,6 @@ from atento.decoding.beam.search import beam
 from atento.decoding.contract import (
     AnyStepFunction,
     HasStepFunction,
-    Hypothesis,
     Request,
     Rule,
     Shows,
@@ -19,6 +18,7 @@ from atento.decoding.contract import (
     step_function_of,
 )
 from atento.decoding.greedy import greedy
+from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.mbr import mbr
 from atento.decoding.sampling import sample
 from atento.decoding.seeds import row_seed

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from atento.decoding.contract import Hypothesis, Request, StateT, StepFunction, Written
+from atento.decoding.contract import Request, StateT, StepFunction, Written
 from atento.decoding.distribution import next_log_probs
+from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.strategies import Greedy
 from atento.decoding.trace import NOT_BEST, rule_name
 

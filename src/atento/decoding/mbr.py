@@ -18,7 +18,8 @@ from dataclasses import replace
 from torch import Tensor
 
 from atento.decoding.beam.search import beam
-from atento.decoding.contract import Hypothesis, Request, StateT, StepFunction
+from atento.decoding.contract import Request, StateT, StepFunction
+from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.risk import Choice, minimum_bayes_risk_choice
 from atento.decoding.sampling import sample
 from atento.decoding.seeds import row_seed

@@ -10,10 +10,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from atento.decoding.contract import Hypothesis, Request, StateT, StepFunction, Written
+from atento.decoding.contract import Request, StateT, StepFunction, Written
 from atento.decoding.distribution import next_log_probs
 from atento.decoding.filters import best, shaped, stages
 from atento.decoding.greedy import forbid, hypothesis
+from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.seeds import stream_key, uniform
 from atento.decoding.strategies import Sample
 from atento.decoding.trace import MODEL, Trace, rule_name

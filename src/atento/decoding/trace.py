@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atento.decoding.contract import Hypothesis
+from atento.decoding.hypothesis import Hypothesis
 from atento.errors import counted
 
 # What became of a candidate.

@@ -1,8 +1,6 @@
-"""What attends to what for one pair of texts, as a record that can be drawn."""
+"""The attention weights of one text or pair of texts, as a record that can be drawn."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 
@@ -10,31 +8,43 @@ from atento.attention import observe
 from atento.data.special_tokens import special_tokens_of
 from atento.errors import CapabilityError, UsageError
 from atento.inspection import AttentionRecord
-from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentSeq2Seq
+from atento.networks import Decoder, Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
 from atento.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from atento.model import Model
 
 
 @torch.inference_mode()
-def attention_record(model: Model, text: str, target: str | None) -> AttentionRecord:
-    """Runs the pair once with gold prefixes, every layer and head observed (docs/notes.md#a11).
+def attention_record(
+    network: Network,
+    tokenizer: Tokenizer,
+    text: str,
+    target: str | None,
+    *,
+    translate: Callable[[str], str],
+    template: str | None = None,
+    model_name: str = "",
+) -> AttentionRecord:
+    """Run the network once over a text, or a pair with a gold prefix, and record all layers and heads.
 
-    The decoder reads `tokens` (<s> y1 ... yn) and writes `output_tokens` (y1 ... yn </s>): row t of "decoder" and
-    "cross" is where the network looks when it writes the t-th of these.
+    See docs/notes.md#a11. The decoder reads `tokens` (<s> y1 ... yn) and writes `output_tokens` (y1 ... yn </s>): row t
+    of "decoder" and "cross" has the weights with which it writes the t-th of these.
+
+    Args:
+        target: the output of an encoder-decoder; None: what `translate` writes for the text.
+        template: the special tokens around the text of an encoder or decoder; None: the tokenizer's own.
+
+    Raises:
+        UsageError: a blank text. CapabilityError: a target for a network that reads one text; no attention.
     """
-    tokenizer, network = model._tokenizer(), model.network
     if not text.strip():
         raise UsageError("give a text to look at: got an empty one")
     if isinstance(network, Encoder | Decoder):
         if target is not None:
             raise CapabilityError("this model reads one text: `target` is for an encoder-decoder")
-        return _one_text(model, network, tokenizer, text)
+        return _one_text(network, tokenizer, text, template, model_name)
     if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq):
         raise CapabilityError(f"there is no attention to look at in {type(network).__name__}")
     if target is None:
-        target = model.translate(text)
+        target = translate(text)
     config = network.config
     device = next(network.parameters()).device
     writing = tokenizer.target  # of another vocabulary in Marian's models, else the same
@@ -62,13 +72,15 @@ def attention_record(model: Model, text: str, target: str | None) -> AttentionRe
         kinds=kinds,
         masks={"encoder": "bidirectional", "decoder": "causal", "cross": "bidirectional over the source"},
         title=f"{text} → {target}",
-        model=str(model.config.get("name", "")),
+        model=model_name,
     )
 
 
-def _one_text(model: Model, network: Encoder | Decoder, tokenizer: Tokenizer, text: str) -> AttentionRecord:
-    """Self-attention over one text, between the special tokens that training, `generate` and `embed` put around it."""
-    ids, _ = special_tokens_of(network.config, tokenizer, model.config.get("template")).apply(tokenizer.encode(text))
+def _one_text(
+    network: Encoder | Decoder, tokenizer: Tokenizer, text: str, template: str | None, model_name: str
+) -> AttentionRecord:
+    """Self-attention over one text, with the special tokens that training, `generate` and `embed` put around it."""
+    ids, _ = special_tokens_of(network.config, tokenizer, template).apply(tokenizer.encode(text))
     with observe(network) as seen:
         network(torch.tensor([ids], device=next(network.parameters()).device), project=False)
     kind = "encoder" if isinstance(network, Encoder) else "decoder"
@@ -80,7 +92,7 @@ def _one_text(model: Model, network: Encoder | Decoder, tokenizer: Tokenizer, te
         kinds={kind: [seen[kind, layer][0].cpu().numpy() for layer in range(seen.n_layers[kind])]},
         masks={kind: "bidirectional" if kind == "encoder" else "causal"},
         title=text,
-        model=str(model.config.get("name", "")),
+        model=model_name,
     )
 
 

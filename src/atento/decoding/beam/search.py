@@ -10,9 +10,10 @@ from atento.decoding.beam.candidates import Best, Candidates, InTurns, Proposer,
 from atento.decoding.beam.paths import Ended, Paths
 from atento.decoding.beam.required import Required
 from atento.decoding.beam.trace import tell
-from atento.decoding.contract import Hypothesis, Request, StateT, StepFunction
+from atento.decoding.contract import Request, StateT, StepFunction
 from atento.decoding.distribution import next_log_probs
 from atento.decoding.greedy import among, hypothesis, ruled
+from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.strategies import Beam
 from atento.decoding.trace import CUT, KEPT, OVER
 
