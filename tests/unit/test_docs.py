@@ -5,6 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
+
+from atento.cli.main import app
+from atento.config.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -72,3 +76,11 @@ def test_modules_that_a_page_names_exist() -> None:
                 pkgutil.resolve_name(name)
             except (ImportError, AttributeError) as error:
                 raise AssertionError(f"{page.name} names {name}") from error
+
+
+def test_every_command_and_preset_is_on_its_page() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    rows = re.findall(r"^\| (`.+?) \|", (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8"), flags=re.M)
+    assert set(commands) <= set(re.findall(r"`(\w+)`", " ".join(rows)))
+    networks = (ROOT / "docs" / "networks.md").read_text(encoding="utf-8")
+    assert {name.replace("-", "_") for name in PRESETS} <= set(re.findall(r"`(\w+)`", networks))
