@@ -218,3 +218,13 @@ def test_what_the_python_page_shows(session: Session, capsys: pytest.CaptureFixt
     said = capsys.readouterr().out
     assert "unknown decoding option 'lenght_penalty'; did you mean 'length_penalty'?" in said
     assert issubclass(atento.errors.UsageError, atento.AtentoError)
+
+
+def test_the_readme_shows_what_notes_prints(session: Session) -> None:
+    """Line by line, but for `...` and seconds."""
+    (block,) = [block for block in blocks(ROOT / "README.md") if "$ atento notes" in block.text]
+    command, *lines = block.text.splitlines()
+    done = session.server.run(*command.split()[2:], cwd=session.folder)
+    shown = [re.sub(r"\d+\\\.\d+\\? s\b", r"[\\d.]+ s", re.escape(line)).replace(r"\.\.\.", ".*") for line in lines]
+    printed = (done.stdout + done.stderr).splitlines()
+    assert len(shown) == len(printed) and all(map(re.fullmatch, shown, printed)), (shown, printed)
