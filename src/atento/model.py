@@ -1,12 +1,12 @@
-"""What a user holds: a loaded model with its text in and text out."""
+"""What a user holds: a loaded model, whose methods take text and give text."""
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import Any, Unpack, overload
 
 import numpy as np
 import torch
@@ -15,42 +15,39 @@ from numpy.typing import NDArray
 from atento.config.decoding import DecodingConfig, DecodingOptions
 from atento.config.embedding import EmbeddingOptions
 from atento.config.network import network_to_dict
-from atento.errors import CapabilityError, TokenizerError, UsageError
-from atento.metrics.utilities import embedding_utility
+from atento.config.usual_tasks import task_with
+from atento.decoding.trace import Trace
+from atento.errors import CapabilityError, UsageError, path_of
+from atento.inspection import AttentionRecord
 from atento.models.configuration import decoding_config
 from atento.models.load import load_model, precision_type
 from atento.models.weight_files import MAX_SHARD_SIZE, in_types
 from atento.models.word_models import WordModel
 from atento.models.write import save_model
-from atento.networks import (
-    Decoder,
-    EncoderDecoder,
-    Network,
-    RecurrentLM,
-    RecurrentSeq2Seq,
-    parameter_count,
-)
+from atento.networks import Network, parameter_count
 from atento.networks.families.load_report import LoadReport
 from atento.networks.steps.choose import NetworkStepFunction, step_function
 from atento.networks.steps.fast import why_not_fast
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
 from atento.tasks.embedding import cosine, embed
-from atento.tasks.generation import continue_prompts, stream_continuation
 from atento.tasks.lengths import trained_length
-from atento.tasks.options import check_texts, decoding_for, embedding_for, listed, one_output, texts_of
-from atento.tasks.scoring import TokenScores, score_texts
-from atento.tasks.strategies import Utility
-from atento.tasks.translation import stream_translation, translate
+from atento.tasks.model_outputs import (
+    score_outputs,
+    stream_output,
+    tokenizer_of,
+    traced_outputs,
+    write_outputs,
+    writing_task,
+)
+from atento.tasks.options import embedding_for
+from atento.tasks.scoring import TokenScores
+from atento.tasks.verbs import check_texts, continues, listed, strings, translates, writes
 from atento.tasks.word_embedding import embed_words
 from atento.tasks.writing import WrittenText
 from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
 from atento.training.allocator import keep_freed_memory
-
-if TYPE_CHECKING:
-    from atento.decoding.trace import Trace
-    from atento.inspection import AttentionRecord
 
 _MAKING = Lock()  # threads that share a model wait for its step function: packed weights are made once
 
@@ -101,7 +98,7 @@ class Model:
     ) -> None:
         self.network, self.tokenizer, self.config, self.path = network, tokenizer, config, path
         self.load_report = load_report
-        self.words = words  # of a model that reads words, not pieces
+        self.words = words  # of a model that reads words instead of pieces
         self.precision = precision
         self.stored = stored or {}  # the type of each weight in the file that it was read from
         # made for the weights of these addresses and versions
@@ -157,24 +154,7 @@ class Model:
         """The most tokens of a text it was trained on, if known; longer ones are counted in a `LongTextWarning`."""
         return trained_length(self.config, self.network.config)
 
-    @overload
-    def translate(  # type: ignore[overload-overlap]
-        self, text: str, *, n_best: None = None, split_sentences: bool = False, **options: Unpack[DecodingOptions]
-    ) -> str: ...
-    @overload
-    def translate(
-        self,
-        text: Sequence[str],
-        *,
-        n_best: None = None,
-        split_sentences: bool = False,
-        **options: Unpack[DecodingOptions],
-    ) -> list[str]: ...
-    @overload
-    def translate(self, text: str, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
-    @overload
-    def translate(self, text: Sequence[str], *, n_best: int, **options: Unpack[DecodingOptions]) -> list[list[str]]: ...
-
+    @translates
     def translate(
         self,
         text: str | Sequence[str],
@@ -182,104 +162,107 @@ class Model:
         n_best: int | None = None,
         split_sentences: bool = False,
         **options: Unpack[DecodingOptions],
-    ) -> Any:
-        """Translate a text (str in, str out) or texts (list in, list out); with `n_best`, a list of that many for each.
+    ) -> list[Any]:
+        """Translate a text (str in, str out) or texts (list in, list out).
 
-        A blank text gives a blank translation. `split_sentences` translates each sentence of a text by itself and joins
-        the outputs with spaces. Options are the fields of `atento.config.decoding.DecodingConfig`, the recipe's where
-        not given, and `greedy`. `mbr` also takes a function of two lists of texts that returns the matrix of their
-        utilities.
+        A blank text gives a blank translation.
+
+        Args:
+            text: a text or texts.
+            n_best: return a list of that many translations for each text.
+            split_sentences: translate each sentence of a text by itself, and join the outputs with spaces; not with
+                `n_best`.
+            options: the fields of `atento.config.decoding.DecodingConfig`, the recipe's where not given, and `greedy`.
+                `mbr` also takes a function of two lists of texts that returns the matrix of their utilities.
 
         Raises:
             UsageError: an option that does not exist, or options that exclude each other. CapabilityError: the model
-                does not translate. RecipeError: an option's value is out of range.
+                does not translate. RecipeError: an option's value is out of range. DataError: a text has a NUL
+                character.
         """
-        if split_sentences and n_best is not None:
+        if not split_sentences:
+            return strings(self.translations(text, n_best=n_best, **options), n_best)
+        if n_best is not None:
             raise UsageError("`n_best` and `split_sentences` exclude each other")
-        if split_sentences:
-            sentences = [sentences_of(one) for one in listed(text)]
-            outputs = iter(self.translate([one for part in sentences for one in part], **options))
-            joined = [" ".join(next(outputs) for _ in part) for part in sentences]
-            return joined[0] if isinstance(text, str) else joined
-        return texts_of(self.translations, text, n_best, options)
+        sentences = [sentences_of(one) for one in text]
+        outputs = iter(self.translations([sentence for part in sentences for sentence in part], **options))
+        return [" ".join(next(outputs)[0].text for _ in part) for part in sentences]
+
+    @writes
+    def summarize(
+        self, text: str | Sequence[str], *, n_best: int | None = None, **options: Unpack[DecodingOptions]
+    ) -> list[Any]:
+        """Summarise a text or texts; arguments and errors as in `translate`."""
+        return strings(self.summaries(text, n_best=n_best, **options), n_best)
+
+    @continues
+    def generate(
+        self, prompt: str | Sequence[str], *, n_best: int | None = None, **options: Unpack[DecodingOptions]
+    ) -> list[Any]:
+        """Continue a prompt or prompts, which the output does not repeat; greedy search if no option says otherwise.
+
+        Arguments and errors are those of `translate`.
+        """
+        return strings(self.generations(prompt, n_best=n_best, **options), n_best)
 
     def translations(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
     ) -> list[list[WrittenText]]:
         """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores.
 
-        `row` is the number of the first text, where these are part of more: what is drawn hangs on it.
+        `row` is the number of the first text, where these are part of more: the seed of what is drawn depends on it.
         """
-        return self._written("translation", texts, n_best, row, options)
-
-    @overload
-    def summarize(self, text: str, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> str: ...  # type: ignore[overload-overlap]
-    @overload
-    def summarize(
-        self, text: Sequence[str], *, n_best: None = None, **options: Unpack[DecodingOptions]
-    ) -> list[str]: ...
-    @overload
-    def summarize(self, text: str, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
-    @overload
-    def summarize(self, text: Sequence[str], *, n_best: int, **options: Unpack[DecodingOptions]) -> list[list[str]]: ...
-
-    def summarize(
-        self, text: str | Sequence[str], *, n_best: int | None = None, **options: Unpack[DecodingOptions]
-    ) -> Any:
-        """Summarise a text or texts; as `translate`."""
-        return texts_of(self.summaries, text, n_best, options)
+        return self._write("translate", texts, n_best, row, options)
 
     def summaries(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
     ) -> list[list[WrittenText]]:
         """As `summarize`, with each output's hypothesis; `row` as in `translations`."""
-        return self._written("summarization", texts, n_best, row, options)
-
-    @overload
-    def generate(self, prompt: str, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> str: ...  # type: ignore[overload-overlap]
-    @overload
-    def generate(
-        self, prompt: Sequence[str], *, n_best: None = None, **options: Unpack[DecodingOptions]
-    ) -> list[str]: ...
-    @overload
-    def generate(self, prompt: str, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
-    @overload
-    def generate(
-        self, prompt: Sequence[str], *, n_best: int, **options: Unpack[DecodingOptions]
-    ) -> list[list[str]]: ...
-
-    def generate(
-        self, prompt: str | Sequence[str], *, n_best: int | None = None, **options: Unpack[DecodingOptions]
-    ) -> Any:
-        """Go on from a prompt or prompts, not repeated; options as in `translate`, greedy search if none is given."""
-        return texts_of(self.generations, prompt, n_best, options)
+        return self._write("summarize", texts, n_best, row, options)
 
     def generations(
         self, prompts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
     ) -> list[list[WrittenText]]:
         """As `generate`, with each output's hypothesis; `row` as in `translations`."""
-        return self._written("language-modeling", prompts, n_best, row, options)
+        return self._write("generate", prompts, n_best, row, options)
+
+    def traced(
+        self,
+        text: str,
+        *,
+        task: str | None = None,
+        n_best: int | None = None,
+        row: int = 0,
+        **options: Unpack[DecodingOptions],
+    ) -> tuple[list[WrittenText], Trace]:
+        """The outputs for a text, equal to those without a trace, and the trace of the search for them.
+
+        Args:
+            text: a source, or a prompt. A blank source is not searched: its trace has no runs.
+            task: "translation", "summarization" or "language-modeling"; None: what the model does.
+            n_best, row: as in `translations`. options: as in `translate`.
+
+        Raises:
+            CapabilityError: the model does not do that task. UsageError: an option that is wrong or has no effect.
+        """
+        return traced_outputs(self, task or writing_task(self), text, n_best, row, options, embedder=_embedder)
 
     def stream(
         self, prompt: str, *, task: str | None = None, row: int = 0, **options: Unpack[DecodingOptions]
     ) -> Iterator[str]:
-        """What `generate` gives, or `translate` or `summarize` where the model does that, piece by piece as it is
-        written; a piece never breaks a character.
+        """The output of `generate`, or of `translate` or `summarize` where the model does that, in pieces as they are
+        written; a piece never ends inside a character.
 
-        Greedy search or, where asked for, sampling: options as in `translate`, but for those of a beam and of `mbr`.
-        `task` says what is wanted: a model that does not do it refuses. What is drawn is what the others draw for text
-        number `row` of a list.
+        Args:
+            prompt: a prompt, or a source.
+            task: as in `traced`.
+            row: as in `translations`: the pieces are those of text number `row` of a list.
+            options: as in `translate`, except those of a beam and of `mbr`.
+
+        Raises:
+            CapabilityError: the model does not do that task. UsageError: an option that is wrong or has no effect.
         """
-        check_texts([prompt])
-        decoding = decoding_for(one_output(self.decoding), 1, options)
-        shared: dict[str, Any] = {"step_function": self.step_function(), "row": row, "trained": self.trained_length}
-        if isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq) and task != "language-modeling":
-            network = self._writer(task or self.config.get("task"))
-            return stream_translation(network, self._tokenizer(), prompt, decoding, **shared)
-        if task not in (None, "language-modeling"):
-            raise CapabilityError(f"this model does {self.config.get('task')}, not {task}")
-        shared["template"] = self.config.get("template")
-        return stream_continuation(self._language_model(), self._tokenizer(), prompt, decoding, **shared)
+        return stream_output(self, task or writing_task(self), prompt, row, options)
 
     @overload
     def score(self, source: str, target: str) -> TokenScores: ...  # type: ignore[overload-overlap]
@@ -287,64 +270,27 @@ class Model:
     def score(self, source: Sequence[str], target: Sequence[str]) -> list[TokenScores]: ...
 
     def score(self, source: str | Sequence[str], target: str | Sequence[str]) -> Any:
-        """The log-probability of a given output, token by token, EOS with it, in nats (docs/notes.md#h11).
+        """The log-probability of a given output, token by token, EOS included, in nats (docs/notes.md#h11).
 
-        `source` is what a translation model reads, or the prompt of a language model ("" for none).
+        Args:
+            source: the source of a model that reads one, or the prompt of a language model ("" for none); or a list.
+            target: the output; a list if `source` is one.
         """
         if isinstance(source, str) != isinstance(target, str):
             raise UsageError("give a source and a target, or a list of each")
-        network = self.network
-        if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM):
-            raise CapabilityError(f"this network ({type(network).__name__}) writes nothing that could be scored")
-        sources, targets = listed(source), listed(target)
-        if len(sources) != len(targets):
-            raise UsageError(f"as many sources as targets: got {len(sources)} and {len(targets)}")
-        shared: dict[str, Any] = {"template": self.config.get("template"), "trained": self.trained_length}
-        found = score_texts(network, self._tokenizer(), sources, targets, step_function=self.step_function(), **shared)
-        return found[0] if isinstance(source, str) else found
-
-    def _written(
-        self,
-        task: str,
-        texts: Sequence[str],
-        n_best: int | None,
-        row: int,
-        options: DecodingOptions,
-        trace: Trace | None = None,
-    ) -> list[list[WrittenText]]:
-        """The outputs of one task; `trace` is told of the search for one text."""
-        network = self._language_model() if task == "language-modeling" else self._writer(task)
-        check_texts(texts)
-        decoding = decoding_for(self.decoding, n_best, options)
-        utility = _utility(options.get("mbr", decoding.mbr))
-        shared: dict[str, Any] = {"utility": utility, "first": row, "trained": self.trained_length, "trace": trace}
-        if isinstance(network, Decoder | RecurrentLM):
-            shared["template"] = self.config.get("template")
-            return continue_prompts(
-                network, self._tokenizer(), texts, decoding, step_function=self.step_function(), **shared
-            )
-        return translate(network, self._tokenizer(), texts, decoding, step_function=self.step_function(), **shared)
-
-    def _writer(self, task: str | None) -> EncoderDecoder | RecurrentSeq2Seq:
-        if self.config.get("task") not in (task, "text-to-text"):  # T5's prefix says what is to be done
-            raise CapabilityError(f"this model does {self.config.get('task')}, not {task}")
-        if not isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq):
-            raise CapabilityError(f"this network ({type(self.network).__name__}) reads no source to write from")
-        return self.network
-
-    def _language_model(self) -> Decoder | RecurrentLM:
-        if not isinstance(self.network, Decoder | RecurrentLM):
-            task, kind = self.config.get("task"), type(self.network).__name__
-            raise CapabilityError(f"this network ({kind}) does not go on from a text: it does {task}")
-        return self.network
+        scores = score_outputs(self, listed(source), listed(target))
+        return scores[0] if isinstance(source, str) else scores
 
     def embed(
         self, text: str | Sequence[str], *, batch_tokens: int = 4096, **options: Unpack[EmbeddingOptions]
     ) -> NDArray[np.float32]:
         """Texts as vectors (N,D), float32; one text as (D,) (docs/notes.md#g8).
 
-        Options: layer (0 first, -1 last), pooling (mean, first, last, max), normalize, max_len; the model's own where
-        not given: those of a sentence-transformers folder, else the mean over the last layer.
+        Args:
+            text: a text or texts.
+            batch_tokens: tokens computed at a time, padding included.
+            options: layer (0 first, -1 last), pooling (mean, first, last, max), normalize, max_len. Where not given:
+                those of a sentence-transformers folder, else the mean over the last layer.
         """
         texts = listed(text)
         config = embedding_for(self.config.get("embedding", {}), str(self.path), options)
@@ -352,7 +298,7 @@ class Model:
             vectors = embed_words(self.words, texts, config, batch_tokens)
         else:
             shared: dict[str, Any] = {"template": self.config.get("template"), "trained": self.trained_length}
-            vectors = embed(self.network, self._tokenizer(), texts, config, batch_tokens, **shared)
+            vectors = embed(self.network, tokenizer_of(self), texts, config, batch_tokens, **shared)
         return vectors[0] if isinstance(text, str) else vectors
 
     def similarity(self, first: str, second: str, **options: Unpack[EmbeddingOptions]) -> float:
@@ -360,19 +306,21 @@ class Model:
         return cosine(*self.embed([first, second], **options))
 
     def attend(self, text: str, target: str | None = None) -> AttentionRecord:
-        """What attends to what: encoder self-attention, masked decoder self-attention, cross-attention.
+        """The attention weights of a text: encoder self-attention, masked decoder self-attention, cross-attention.
 
         See docs/notes.md#a11.
 
-        `target` is the output to look at; the model's own translation when None.
+        Args:
+            text: the text, or the source.
+            target: the output; None: the one that the model writes.
         """
         check_texts([text] if target is None else [text, target])
         return attention_record(
             self.network,
-            self._tokenizer(),
+            tokenizer_of(self),
             text,
             target,
-            translate=self.translate,
+            translate=self._output,
             template=self.config.get("template"),
             model_name=str(self.config.get("name", "")),
         )
@@ -388,19 +336,25 @@ class Model:
         """Write a folder that `load` reads: config.json, model.safetensors, tokenizer files, model card, manifest.
 
         Args:
-            layout: "huggingface": as `transformers` reads it, for networks of a family that it has.
-            precision: "float32", "bfloat16", "float16" or "float64" for every weight. None: the type in which the file
-                holds it that it was loaded from, where that loses nothing, else the type of the network.
-            max_shard_size: bytes, or text such as "5GB"; larger weights stand in several files, with an index.
+            directory: the folder; it must be empty or not exist.
+            layout: "atento", or "huggingface": as `transformers` reads it, for networks of a family that it has.
+            precision: "float32", "bfloat16", "float16" or "float64" for every weight. None: the type that each weight
+                had in the file that it was loaded from where that loses nothing, else the type of the network.
+            max_shard_size: bytes, or text such as "5GB"; larger weights are split into several files with an index.
+
+        Returns:
+            The folder.
 
         Raises:
-            CapabilityError: that layout cannot say what this network is; names what. UsageError: no such type or size.
+            CapabilityError: that layout cannot represent this network; says why. UsageError: no such layout, type or
+                size, or the folder is not empty.
         """
+        folder = path_of(directory, "directory", "a folder")
         if self.words is not None and self.tokenizer is None:
             raise CapabilityError("word models stay as published; `atento.text.vectors` writes word vectors")
         config = {"model_type": "atento"} | self.config | {"network": network_to_dict(self.network.config)}
         return save_model(
-            Path(directory),
+            folder,
             config,
             in_types(self.network.state_dict(), self.stored, precision, str(self.path)),
             self.tokenizer,
@@ -409,10 +363,14 @@ class Model:
             max_shard_size=max_shard_size,
         )
 
-    def _tokenizer(self) -> Tokenizer:
-        if self.tokenizer is None:
-            raise TokenizerError(f"{self.path}: the model has no tokenizer files, so it cannot read text")
-        return self.tokenizer
+    def _write(
+        self, verb: str, texts: Sequence[str], n_best: int | None, row: int, options: DecodingOptions
+    ) -> list[list[WrittenText]]:
+        return write_outputs(self, task_with(verb), texts, n_best, row, options, embedder=_embedder)
+
+    def _output(self, text: str) -> str:
+        """What the model writes for a text."""
+        return write_outputs(self, writing_task(self), [text], None, 0, {}, embedder=_embedder)[0][0].text
 
     def __repr__(self) -> str:
         name, task = self.config.get("name"), self.config.get("task")
@@ -426,11 +384,6 @@ def _check_int8(network: Network, precision: str | None) -> None:
         raise CapabilityError(f"int8 is for Transformers that write, not for {reason}")
 
 
-def _utility(given: object) -> Utility | None:
-    """What `mbr` compares texts by where that is no metric's name: a function, or the vectors of "embeddings:MODEL"."""
-    if isinstance(given, str) and given.startswith("embeddings:"):
-        name = given.removeprefix("embeddings:")
-        if not name:
-            raise UsageError("`mbr` embeddings:MODEL names a model folder: got none")
-        return embedding_utility(load(name).embed)
-    return given if callable(given) else None
+def _embedder(name: str) -> Callable[[list[str]], NDArray[np.float32]]:
+    """The function of texts -> vectors (N,D) of another model."""
+    return load(name).embed

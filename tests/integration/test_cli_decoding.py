@@ -9,7 +9,6 @@ import pytest
 
 import atento
 from atento.inspection.decoding_page import decoding_page
-from atento.tasks.tracing import traced
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration
@@ -46,7 +45,7 @@ def test_translate_trace_writes_a_page_of_each_line(server: ForkServer, here: Pa
     one = server.run("translate", "run", "--trace", "page.html", "--beam", "3", cwd=here, stdin="A cat.\n")
     assert one.status == 0 and one.stdout == f"{model.translate('A cat.', beam=3)}\n"
     assert one.stderr == "wrote page.html\n"
-    found, trace = traced(model, "A cat.", task="translation", beam=3)
+    found, trace = model.traced("A cat.", task="translation", beam=3)
     assert (here / "page.html").read_text(encoding="utf-8") == decoding_page(trace, title="A cat.")
     assert trace.runs[0].found[0][0].ids == found[0].hypothesis.ids and trace.runs[0].strategy == "beam"
     some = server.run("translate", "run", "--trace", "page.html", "--greedy", cwd=here, stdin="A cat.\n\nA dog.\n")

@@ -18,7 +18,15 @@ from safetensors.torch import load_file, save_file
 import atento
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import TokenizerConfig
-from atento.errors import CapabilityError, CheckpointError, ModelError, RecipeError, TokenizerError, UsageError
+from atento.errors import (
+    CapabilityError,
+    CheckpointError,
+    DataError,
+    ModelError,
+    RecipeError,
+    TokenizerError,
+    UsageError,
+)
 from atento.model import Model, load
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
@@ -337,7 +345,7 @@ def test_line_n_answers_line_n(made: Model) -> None:
 
 STRANGE = [
     *("", " ", "\t", "\n", "\r\n", "\u2028", "\u00a0", "\u3000", "▁"),
-    *("\x00", "\x07", "\x1b[31m", "\u200b", "\u202e", "\ufeff", "\u0301" * 1000, "\U0010ffff", "\x85"),
+    *("\x07", "\x1b[31m", "\u200b", "\u202e", "\ufeff", "\u0301" * 1000, "\U0010ffff", "\x85"),
     *("😀", "👩‍👩‍👧‍👦", "🇧🇷", "e\u0301", "日本語", "ﷺ", "Ω" * 50, "<s>", "</s>", "<pad>", "[MASK]", "##", "<0x0A>"),
 ]
 
@@ -366,7 +374,13 @@ def test_d1_a_word_of_ten_thousand_characters(made: Model) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(max_size=12), max_size=4))
 def test_d1_any_text(made: Model, texts: list[str]) -> None:
-    """Any Unicode text has an answer, the same alone and in company; half a surrogate pair is refused by place."""
+    """Any Unicode text has an answer, the same alone and in company; half a surrogate pair is refused by place, and so
+    is a NUL, as in a file."""
+    nul = next((i for i, text in enumerate(texts) if "\0" in text), None)
+    if nul is not None:
+        with pytest.raises(DataError, match=f"text {nul} must not have a NUL character"):
+            made.translate(texts, beam=1, max_new_tokens=3)
+        return
     broken = next(((i, j) for i, t in enumerate(texts) for j, c in enumerate(t) if "\ud800" <= c <= "\udfff"), None)
     if broken is not None:
         with pytest.raises(TokenizerError, match=f"text {broken[0]} must be Unicode text: .* at character {broken[1]}"):

@@ -1,5 +1,6 @@
 """What Python shows of the library: its names, models that move, reprs of one short line."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -69,12 +70,32 @@ def test_wrong_arguments_are_sentences(model: Model) -> None:
         "a recipe is a file, a name or a mapping: got int": lambda: atento.train(3),  # type: ignore[arg-type]
         "`overrides` must be a mapping or a list of key=value: got 5": lambda: atento.train("x", 5),  # type: ignore
         "`overrides` must be a mapping or a list of key=value: got 'a=3'": lambda: atento.train("x", "a=3"),
+        "`directory` must be a folder: got int 3": lambda: model.save(3),  # type: ignore[arg-type]
+        "`directory` must be a folder: got NoneType None": lambda: atento.Tokenizer.load(None),  # type: ignore
+        "`directory` must be a folder: got bytes b'x'": lambda: atento.Tokenizer.load(b"x"),  # type: ignore[arg-type]
+        "`out` must be a folder: got int 3": lambda: atento.train("micro-world-en-pt", out=3),  # type: ignore
+        "`layout` must be 'atento' or 'huggingface': got 'hf'": lambda: model.save("x", "hf"),
+        "give a text or a list of texts: got int": lambda: model.translate(3),  # type: ignore[call-overload]
+        "text 0 must not have a NUL character: there is one at character 1": lambda: model.translate("a\0b"),
+        "text 1 must not have a NUL character: there is one at character 0": lambda: model.translate(["a", "\0"]),
+        "text 0 must not have a NUL character: there is one at character 2": lambda: model.embed("ab\0"),
         "`threads` must be an integer of at least 1: got 0": lambda: atento.evaluate(model, pairs, threads=0),
         "unknown metric 'blue'; did you mean 'bleu'": lambda: atento.evaluate(model, pairs, metrics="chrf,blue"),
     }
     for said, call in calls.items():
         with pytest.raises(UsageError, match=re.escape(said)):
             call()
+
+
+def test_the_methods_take_their_text_by_name_and_tell_what_they_do(model: Model) -> None:
+    assert model.translate(text="I see.") == model.translate("I see.") == model.translate(["I see."])[0]
+    assert model.translate(one for one in ["I see.", ""]) == [model.translate("I see."), ""]  # type: ignore
+    with pytest.raises(TypeError, match=r"translate\(\) missing 1 required positional argument: 'text'"):
+        model.translate()  # type: ignore[call-overload]
+    for method, name in ((Model.translate, "text"), (Model.summarize, "text"), (Model.generate, "prompt")):
+        parameters = list(inspect.signature(method).parameters)
+        assert parameters[:3] == ["self", name, "n_best"] and parameters[-1] == "options"
+        assert (method.__doc__ or "").strip()
 
 
 def test_a_model_moves_and_changes_its_precision(model: Model) -> None:

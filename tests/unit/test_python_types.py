@@ -76,6 +76,20 @@ model.translate("x", lenght_penalty=0.6)
 model.summarize("x", beam="4")
 model.translate("x", n_best=3, split_sentences=True)
 reveal_type(atento.Model)
+reveal_type(model.generate(prompt="x"))
+reveal_type(model.summarize(text=["x"], n_best=2))
+
+from collections.abc import Sequence
+from atento.tasks.verbs import per_text
+
+class Loud:
+    @per_text
+    def count(self, text: Sequence[str], *, upto: int = 9) -> list[int]:
+        return [min(len(one), upto) for one in text]
+
+reveal_type(Loud().count("x"))
+reveal_type(Loud().count(["x"], upto=3))
+Loud().count("x", up=3)
 """
 
 
@@ -90,13 +104,15 @@ def test_mypy_knows_the_options_and_what_n_best_returns(tmp_path: Path) -> None:
         found = re.search(r"user\.py:(\d+): (?:error|note): (.*)", line)
         if found:
             by_line.setdefault(int(found[1]), found[2])  # the first of a line
-    want = {4: "str", 5: "list[str]", 6: "list[str]", 7: "list[list[str]]"}
+    want = {4: "str", 5: "list[str]", 6: "list[str]", 7: "list[list[str]]", 12: "str", 13: "list[list[str]]"}
+    want |= {23: "int", 24: "list[int]"}  # a method of a user's own
     for number, kind in want.items():
         assert by_line[number].replace("builtins.", "") == f'Revealed type is "{kind}"', said
     assert by_line[8].startswith('Unexpected keyword argument "lenght_penalty"'), said
-    assert by_line[9].startswith('No overload variant of "summarize"'), said
-    assert by_line[10].startswith('No overload variant of "translate"'), said
+    assert by_line[9].startswith('No overload variant of "__call__" of "Writes"'), said
+    assert by_line[10].startswith('No overload variant of "__call__" of "Translates"'), said
     assert by_line[11].endswith('-> atento.model.Model"'), said
+    assert by_line[25].startswith('Unexpected keyword argument "up"'), said
 
 
 def test_greedy_wins_over_a_recipe_that_samples() -> None:

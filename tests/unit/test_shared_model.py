@@ -24,7 +24,6 @@ from atento.networks.steps.choose import Kind
 from atento.networks.steps.fast import FastStepFunction
 from atento.networks.steps.graphs import GraphStepFunction
 from atento.networks.steps.plain import DecoderStepFunction, RecurrentStepFunction, Seq2SeqStepFunction
-from atento.tasks.tracing import traced
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
 from atento.world import write
@@ -120,7 +119,7 @@ def uses(model: Model, text: str) -> list[Any]:
     """Everything that a model writes for a text or shows of it, with an observer or a trace of this call's own."""
     task = model.config["task"]
     write_it = model.translate if task == "translation" else model.generate
-    outputs, trace = traced(model, text, task=task)
+    outputs, trace = model.traced(text, task=task)
     record = model.attend(text)
     return [
         observed(model.network, lambda: write_it(text)),

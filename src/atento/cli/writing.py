@@ -243,13 +243,12 @@ def _write_traced(loaded: "Model", lines: Sequence[str], asked: _Asked, file: Pa
     """Each line's output, and a page of how it was searched; a line of nothing has none."""
     from atento.errors import AtentoError, UsageError
     from atento.inspection.decoding_page import decoding_page
-    from atento.tasks.tracing import traced
 
     if len(lines) > TRACED:
         raise UsageError(f"--trace takes at most {TRACED} lines, a page each: got more")
     for number, line in enumerate(lines):
         path = file if len(lines) == 1 else file.with_stem(f"{file.stem}-{number + 1}")
-        outputs, trace = traced(loaded, line, task=asked.task, row=number, **asked.options)
+        outputs, trace = loaded.traced(line, task=asked.task, row=number, **asked.options)
         _show([(line, [outputs])], asked)
         if not trace.runs:
             continue

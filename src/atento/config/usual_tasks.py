@@ -1,18 +1,17 @@
 """What a model is used for: its task by architecture, heads and family, and the method of `Model` that does a task."""
 
-from collections.abc import Sequence
+from atento.config.network import NetworkConfig
 
 EMBEDDING, TEXT_TO_TEXT = "embedding", "text-to-text"
-LANGUAGE_MODELING, TRANSLATION, SUMMARIZATION = "language-modeling", "translation", "summarization"
+LANGUAGE_MODELING, TRANSLATION = "language-modeling", "translation"
 
-VERBS = {
+_VERBS: dict[str, str] = {
     TRANSLATION: "translate",
-    SUMMARIZATION: "summarize",
+    "summarization": "summarize",
     LANGUAGE_MODELING: "generate",
     EMBEDDING: "embed",
     "masked-language-modeling": "embed",
 }
-"""task -> the method of `Model` that does it."""
 
 _TASK_OF_HEAD = {
     "masked-language-model": "masked-language-modeling",
@@ -23,16 +22,23 @@ _TASK_OF_HEAD = {
 }
 
 
-def usual_task(architecture: str, heads: Sequence[str], family: str | None) -> str:
+def task_of(network: NetworkConfig) -> str:
     """The task of a released model: by its first head of a known kind, else by its architecture.
 
-    Args:
-        architecture: of its network.
-        heads: the kinds of its heads.
-        family: such as "marian", whose encoder-decoders translate; others take the task as a prefix of the text.
+    Of the families of encoder-decoders, Marian's translate; the others find the task in a prefix of the text.
     """
-    if architecture == "encoder":
-        return next((_TASK_OF_HEAD[kind] for kind in heads if kind in _TASK_OF_HEAD), EMBEDDING)
-    if architecture == "decoder":
+    if network.architecture == "encoder":
+        return next((_TASK_OF_HEAD[head.kind] for head in network.heads if head.kind in _TASK_OF_HEAD), EMBEDDING)
+    if network.architecture == "decoder":
         return LANGUAGE_MODELING
-    return TRANSLATION if family == "marian" else TEXT_TO_TEXT
+    return TRANSLATION if network.family == "marian" else TEXT_TO_TEXT
+
+
+def task_with(verb: str) -> str:
+    """The first task whose models are used by that method."""
+    return next(task for task, other in _VERBS.items() if other == verb)
+
+
+def verb_of(task: object) -> str | None:
+    """The method that models of a task are used by; None for an unknown task."""
+    return _VERBS.get(task) if isinstance(task, str) else None

@@ -6,7 +6,7 @@ from typing import Any
 
 import atento
 from atento.config.network import NetworkConfig
-from atento.config.usual_tasks import EMBEDDING, VERBS
+from atento.config.usual_tasks import EMBEDDING, verb_of
 
 CARD = "README.md"
 _HEADING = "## Written by Atento"
@@ -68,7 +68,7 @@ def _about(config: Mapping[str, Any], network: NetworkConfig) -> str:
 
 def _usage(config: Mapping[str, Any], network: NetworkConfig, layout: str) -> str:
     """Code that uses the model: with Atento and, in the Hugging Face layout, with the libraries that read it."""
-    verb = VERBS.get(str(config.get("task")), "")
+    verb = verb_of(config.get("task")) or ""
     blocks = [f"import atento\n\nmodel = atento.load('.')\n{_EXAMPLES.get(verb, '')}"]
     if layout == "huggingface":
         blocks.append(_stock_example(config, network))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from atento.attention.positions import ALiBi, Sinusoidal
 from atento.config.network import NetworkConfig, network_to_dict
-from atento.config.usual_tasks import EMBEDDING, usual_task
+from atento.config.usual_tasks import EMBEDDING, task_of
 from atento.errors import ModelError, TokenizerError, UsageError
 from atento.models.configuration import CONFIG, read_config
 from atento.models.find import find_model
@@ -77,8 +77,7 @@ def _translated(
     config: Mapping[str, Any], network: NetworkConfig, path: Path, pooling: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Our `config.json` for a folder in the Hugging Face layout; `pooling` as its sentence-transformers modules say."""
-    task = usual_task(network.architecture, [head.kind for head in network.heads], network.family)
-    ours = {"model_type": "atento", "name": path.name, "task": task, "network": network_to_dict(network)}
+    ours = {"model_type": "atento", "name": path.name, "task": task_of(network), "network": network_to_dict(network)}
     exported = config.get("atento")  # what our export wrote into their layout
     exported = exported if isinstance(exported, Mapping) else {}
     ours |= {name: exported[name] for name in ("name", "task", "decoding") if name in exported}

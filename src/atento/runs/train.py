@@ -19,7 +19,7 @@ from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import Recipe
 from atento.config.tasks import RULES
 from atento.data.memory import Records, by_split
-from atento.errors import CheckpointError, TokenizerError, UsageError, counted
+from atento.errors import CheckpointError, TokenizerError, UsageError, counted, path_of
 from atento.metrics.table import signed
 from atento.models.initial import fine_tuned, initial_model, lengthened
 from atento.models.read import ModelFiles, check_weights, read_model
@@ -114,7 +114,7 @@ def train(
     default: str | Path = Path("runs") / loaded.recipe.name
     if isinstance(recipe, str | Path) and loaded.path is not None and Path(recipe).is_dir():
         default = recipe  # a run, which goes on
-    folder = Path(default if out is None else out)
+    folder = Path(default) if out is None else path_of(out, "out", "a folder")
     if folder.name in ("", ".."):  # a folder is moved aside by its name
         folder = folder.resolve()
     if force:  # found wrong before anything is moved

@@ -1,6 +1,6 @@
-"""What one call of a model gives, checked: its texts, and the options that change the usual decoding or embedding."""
+"""The options of one call of a model, checked: they change its usual decoding or embedding."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,38 +9,8 @@ from atento.config.effects import unused_options
 from atento.config.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.config.schema import Reading, as_written
 from atento.errors import UsageError, nearest
-from atento.tasks.writing import WrittenText
 
 _PLAIN = DecodingConfig()  # its filters leave the distribution as it is
-
-
-def listed(given: object) -> list[str]:
-    """A text or texts as a list.
-
-    Raises:
-        UsageError: something else.
-    """
-    if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
-        raise UsageError(f"give a text or a list of texts: got {type(given).__name__}")
-    texts = [given] if isinstance(given, str) else list(given)
-    check_texts(texts)
-    return texts
-
-
-def check_texts(texts: Iterable[object]) -> None:
-    """Raises UsageError: one of them is no str."""
-    for text in texts:
-        if not isinstance(text, str):
-            raise UsageError(f"a text must be a str: got {type(text).__name__}")
-
-
-def texts_of(
-    write: Callable[..., list[list[WrittenText]]], given: object, n_best: int | None, options: DecodingOptions
-) -> Any:
-    """What `write` gives for a text or texts: str in, str out; list in, list out; with `n_best`, lists of that many."""
-    outputs = write(listed(given), n_best=n_best, **options)
-    texts = [[one.text for one in found] if n_best is not None else found[0].text for found in outputs]
-    return texts[0] if isinstance(given, str) else texts
 
 
 def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOptions) -> DecodingConfig:

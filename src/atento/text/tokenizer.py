@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from atento.errors import CapabilityError, TokenizerError
+from atento.errors import CapabilityError, TokenizerError, path_of
 from atento.text.detokenize import detokenize
 from atento.text.encoded import Encoded, Span, trim, walk
 from atento.text.folder import folder_files, write_folder
@@ -131,10 +131,10 @@ class Tokenizer:
         `vocab.json`.
 
         Raises:
-            TokenizerError: nothing there, or not a tokenizer; the message names the file.
+            TokenizerError: nothing there, or not a tokenizer; the message names the file. UsageError: not a path.
             MissingPartError: Marian's files, and the package `sentencepiece` is not installed.
         """
-        parts = read_tokenizer(Path(directory))
+        parts = read_tokenizer(path_of(directory, "directory", "a folder"))
         try:
             return cls._of(parts)
         except TokenizerError as error:
@@ -152,9 +152,9 @@ class Tokenizer:
         """Writes `files()`; `transformers` reads them and gives the same ids.
 
         Raises:
-            TokenizerError: the folder cannot be written.
+            TokenizerError: the folder cannot be written. UsageError: not a path.
         """
-        write_folder(Path(directory), self.files())
+        write_folder(path_of(directory, "directory", "a folder"), self.files())
 
     # What it is
 

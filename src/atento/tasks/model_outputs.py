@@ -1,0 +1,177 @@
+"""The outputs that a loaded model writes: whether it does a task, the options of the call, the search."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from atento.config.decoding import DecodingConfig, DecodingOptions
+from atento.config.usual_tasks import TEXT_TO_TEXT, task_with
+from atento.decoding.trace import Trace
+from atento.errors import CapabilityError, TokenizerError, UsageError
+from atento.metrics.utilities import embedding_utility
+from atento.networks import Decoder, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq
+from atento.networks.steps.choose import NetworkStepFunction
+from atento.tasks.generation import continue_prompts, stream_continuation
+from atento.tasks.options import decoding_for, one_output
+from atento.tasks.scoring import TokenScores, score_texts
+from atento.tasks.strategies import Utility
+from atento.tasks.translation import stream_translation, translate
+from atento.tasks.verbs import check_texts
+from atento.tasks.writing import WrittenText
+from atento.text.tokenizer import Tokenizer
+
+
+class LoadedModel(Protocol):
+    """What is used here of `atento.model.Model`."""
+
+    network: Network
+    tokenizer: Tokenizer | None
+    config: dict[str, Any]
+    path: Path | None
+
+    @property
+    def decoding(self) -> DecodingConfig:
+        """How it decodes by default."""
+
+    @property
+    def trained_length(self) -> int | None:
+        """The most tokens of a text it was trained on."""
+
+    def step_function(self) -> NetworkStepFunction:
+        """Its step function."""
+
+
+def tokenizer_of(model: LoadedModel) -> Tokenizer:
+    """The model's tokenizer. Raises TokenizerError: it has none."""
+    if model.tokenizer is None:
+        raise TokenizerError(f"{model.path}: the model has no tokenizer files, so it cannot read text")
+    return model.tokenizer
+
+
+def writing_task(model: LoadedModel) -> str:
+    """The task for which the model writes: its own if it reads a source, else to continue a prompt."""
+    reads_source = isinstance(model.network, EncoderDecoder | RecurrentSeq2Seq)
+    return str(model.config.get("task")) if reads_source else task_with("generate")
+
+
+def write_outputs(
+    model: LoadedModel,
+    task: str,
+    texts: Sequence[str],
+    n_best: int | None,
+    row: int,
+    options: DecodingOptions,
+    *,
+    embedder: Callable[[str], Any],
+    trace: Trace | None = None,
+) -> list[list[WrittenText]]:
+    """The outputs of one task for each text, best first.
+
+    Args:
+        model: the model.
+        task: what it is asked to do.
+        texts: sources, or prompts.
+        n_best: outputs of each text; None: those of the model's decoding.
+        row: the number of the first text, where these are part of more.
+        options: they change the model's decoding.
+        embedder: the name of a model -> its function of texts -> vectors, for `mbr="embeddings:MODEL"`.
+        trace: records the search for one text.
+
+    Raises:
+        CapabilityError: the model does not do the task. UsageError, RecipeError: a wrong option. DataError: a text has
+            a NUL character.
+    """
+    network = _network_for(model, task)
+    check_texts(texts)
+    decoding = decoding_for(model.decoding, n_best, options)
+    arguments: dict[str, Any] = {
+        "step_function": model.step_function(),
+        "utility": _utility(options.get("mbr", decoding.mbr), embedder),
+        "first": row,
+        "trained": model.trained_length,
+        "trace": trace,
+    }
+    if isinstance(network, Decoder | RecurrentLM):
+        arguments["template"] = model.config.get("template")
+        return continue_prompts(network, tokenizer_of(model), texts, decoding, **arguments)
+    return translate(network, tokenizer_of(model), texts, decoding, **arguments)
+
+
+def traced_outputs(
+    model: LoadedModel,
+    task: str,
+    text: str,
+    n_best: int | None,
+    row: int,
+    options: DecodingOptions,
+    *,
+    embedder: Callable[[str], Any],
+) -> tuple[list[WrittenText], Trace]:
+    """The outputs for a text and the trace of the search for them; arguments as in `write_outputs`."""
+    tokenizer = tokenizer_of(model).target
+    trace = Trace(name=lambda token: tokenizer.tokens([token])[0])
+    (outputs,) = write_outputs(model, task, [text], n_best, row, options, embedder=embedder, trace=trace)
+    return outputs, trace
+
+
+def stream_output(model: LoadedModel, task: str, text: str, row: int, options: DecodingOptions) -> Iterator[str]:
+    """The output for a text in pieces, by greedy search or sampling; arguments and errors as in `write_outputs`."""
+    check_texts([text])
+    decoding = decoding_for(one_output(model.decoding), 1, options)
+    network = _network_for(model, task)
+    arguments: dict[str, Any] = {
+        "step_function": model.step_function(),
+        "row": row,
+        "trained": model.trained_length,
+    }
+    if isinstance(network, Decoder | RecurrentLM):
+        arguments["template"] = model.config.get("template")
+        return stream_continuation(network, tokenizer_of(model), text, decoding, **arguments)
+    return stream_translation(network, tokenizer_of(model), text, decoding, **arguments)
+
+
+def score_outputs(model: LoadedModel, sources: Sequence[str], targets: Sequence[str]) -> list[TokenScores]:
+    """The scores of given outputs.
+
+    Raises:
+        CapabilityError: the network writes nothing. UsageError: the lists are not equally long.
+    """
+    network = model.network
+    if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM):
+        raise CapabilityError(f"this network ({type(network).__name__}) writes nothing that could be scored")
+    if len(sources) != len(targets):
+        raise UsageError(f"as many sources as targets: got {len(sources)} and {len(targets)}")
+    return score_texts(
+        network,
+        tokenizer_of(model),
+        sources,
+        targets,
+        template=model.config.get("template"),
+        step_function=model.step_function(),
+        trained=model.trained_length,
+    )
+
+
+def _network_for(model: LoadedModel, task: str) -> EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM:
+    """The model's network. Raises CapabilityError: the model does not do the task."""
+    network, own = model.network, str(model.config.get("task"))
+    kind = type(network).__name__
+    if task == task_with("generate"):
+        if isinstance(network, Decoder | RecurrentLM):
+            return network
+        raise CapabilityError(f"this network ({kind}) does not go on from a text: it does {own}")
+    if own not in (task, TEXT_TO_TEXT):  # a prefix of the text names the task of a text-to-text model
+        raise CapabilityError(f"this model does {own}, not {task}")
+    if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq):
+        raise CapabilityError(f"this network ({kind}) reads no source to write from")
+    return network
+
+
+def _utility(mbr: object, embedder: Callable[[str], Any]) -> Utility | None:
+    """The function that `mbr` compares texts with: itself, or vectors for "embeddings:MODEL"; None for a metric."""
+    if isinstance(mbr, str) and mbr.startswith("embeddings:"):
+        name = mbr.removeprefix("embeddings:")
+        if not name:
+            raise UsageError("`mbr` embeddings:MODEL names a model folder: got none")
+        return embedding_utility(embedder(name))
+    return mbr if callable(mbr) else None
