@@ -13,6 +13,7 @@ from atento.errors import AtentoError, DataError
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.slow  # downloads tens of megabytes and reads thirty thousand pairs
 @pytest.mark.skipif(
     not (shutil.which("apt-get") and shutil.which("dpkg-deb")), reason="apt-get and dpkg-deb are needed"
 )

@@ -104,6 +104,7 @@ def test_h1_greedy_writes_the_same_tokens(pair: Pair) -> None:
     assert [(h.ids, h.finished) for [h] in found] == [until_end(row) for row in tokens]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("until", EARLY)
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
 def test_h6_h7_h8_h9_beam_writes_the_same_n_best(pair: Pair, penalty: float, until: Any) -> None:
@@ -133,6 +134,7 @@ def end_at_last(scores: Tensor, written: Written) -> Tensor:
     return torch.full_like(scores, -torch.inf).index_fill(1, torch.tensor([EOS]), 0.0)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("until", EARLY)
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
 def test_h6_h7_h8_h9_beam_writes_the_same_n_best_where_every_output_ends(

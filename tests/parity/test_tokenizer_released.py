@@ -396,20 +396,21 @@ def begun(name: str, texts: list[str]) -> list[str]:
 # Ids and text
 
 
+@pytest.mark.parametrize("count", [600, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_d1_d2_the_ids_are_those_of_transformers_on_two_thousand_strings(
-    name: str, both: Callable[[str], Pair]
+def test_d1_d2_the_ids_are_those_of_transformers_on_many_strings(
+    name: str, count: int, both: Callable[[str], Pair]
 ) -> None:
     ours, peer = both(name)
     assert len(strings()) == 2000
-    texts = begun(name, strings())
+    texts = begun(name, strings()[:: 2000 // count])
     expected = peer(texts, add_special_tokens=False)["input_ids"]
     wrong = [text for text, a, b in zip(texts, ours.encode_batch(texts), expected, strict=True) if a != b]
     assert wrong == []
     assert ours.vocab_size == len(peer)
     assert [ours.encode(text) for text in texts[:50]] == expected[:50]
     unknown = ours.specials.get("unk")
-    assert sum(bool(ids) and unknown not in ids for ids in expected) > 500  # they are not trivial
+    assert sum(bool(ids) and unknown not in ids for ids in expected) > count // 4  # they are not trivial
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -154,6 +154,7 @@ def test_a19_equals_the_plain_equation_for_tensors_as_masks(shape: tuple[int, ..
     assert_equal(chance(*shape, seed=4), schemes=("T5",), dropout=0.3)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("t", LENGTHS)
 @pytest.mark.parametrize("name", MASKS)
 def test_a19_with_a_bias_relative_positions_and_dropout_at_once(name: str, t: int) -> None:
@@ -175,6 +176,7 @@ def test_b_places_that_differ_by_row(name: str, scheme: str) -> None:
     assert_equal(MASKS[name], schemes=(scheme,), positions=QueryKeyPositions(at, at, consecutive=False))
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("shape", [(B, H), (1, H), (B, 1), (1, 1), ()], ids=str)
 @pytest.mark.parametrize("of_queries", [True, False])
 @pytest.mark.parametrize("name", ["none", "causal", "window and global tokens", "squares", "documents"])

@@ -239,6 +239,7 @@ def corpus(seed: int, n_sentences: int = 1500) -> list[list[str]]:
     return sentences
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(("mode", "negatives"), [("cbow", 5), ("cbow", 0), ("skip-gram", 5), ("skip-gram", 0)])
 def test_c15_e9_a_planted_synonym_ranks_first_and_the_loss_falls(mode: Mode, negatives: int, seed: int) -> None:

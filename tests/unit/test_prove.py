@@ -258,6 +258,7 @@ def test_m3_one_row_that_reads_another() -> None:
     assert str(proof) == "1 leak across the batch: output 3 of row 0 depends on row 1"
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("way", ["detach", "argmax", "sign of the sum", "rank"])
 def test_m3_leaks_without_a_gradient_are_found(way: str, seed: int) -> None:

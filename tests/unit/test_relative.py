@@ -162,6 +162,7 @@ def outcome(
     return [out.detach(), *torch.autograd.grad(out, [*leaves, *learned], upstream)]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_b7_all_kernels_agree_with_gradients(name: str, mask: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def test_f4_e8_steps_equal_those_of_a_plain_trainer(clip: float) -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9, msg=name)
 
 
-@pytest.mark.parametrize("micro_batches", [2, 4])
+@pytest.mark.parametrize("micro_batches", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_accumulation_equals_the_full_batch(micro_batches: int) -> None:
     """Twenty updates without dropout: losses are sums divided once, so parts of unequal size weigh as they should."""
     exact = [make(torch.float64) for _ in range(2)]
@@ -279,6 +279,7 @@ def eight_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("parts", [2, 4, 7])
 def test_parts_side_by_side_give_the_bits_of_parts_in_turn(
