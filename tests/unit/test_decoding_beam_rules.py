@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.decoding import Beam, Greedy, Hypothesis, generate
-from atento.decoding import contract as contracts
 from atento.decoding.beam.candidates import highest
 from atento.decoding.beam.required import Automaton
 from atento.decoding.beam.search import beam
-from atento.decoding.greedy import best_token, greedy
+from atento.decoding.choosing import best_token
+from atento.decoding.contract import Request
+from atento.decoding.contract import Written as RowsWritten
+from atento.decoding.greedy import greedy
 from test_decoding_chains import EOS, LONGEST, START, Chain, Written, assert_same, entry, ids
 
 A, C = 2, 3
 
 
-def dearer(scores: Tensor, written: contracts.Written) -> Tensor:
+def dearer(scores: Tensor, written: RowsWritten) -> Tensor:
     """A rule: each earlier use of a token costs 0.7; "2" never follows "3"."""
     out = scores.clone()
     for row, tokens in enumerate(written.ids.tolist()):
@@ -242,7 +244,7 @@ def test_h1_greedy_obeys_rules_and_equals_a_beam_of_one(seed: int, most: list[in
 def test_h1_h6_where_rules_leave_nothing_the_output_stops_unfinished() -> None:
     chain = Chain.random(3, 2, 4)
 
-    def nothing(scores: Tensor, written: contracts.Written) -> Tensor:
+    def nothing(scores: Tensor, written: RowsWritten) -> Tensor:
         shut = torch.tensor([row == 0 and written.ids.shape[1] == 2 for row in written.rows])
         return scores.masked_fill(shut.unsqueeze(1), -math.inf)
 
@@ -363,9 +365,9 @@ def test_h6_required_words_share_the_beam_out() -> None:
         ([[[]]], {}, "a required sequence must hold a token at least: got an empty one for row 0"),
         ([[[2, EOS]]], {}, r"none of them an end: row 0 has \[2, 1\]"),
         ([[[n] for n in range(2, 13)]], {}, "at most 10 sequences a row: row 0 has 11"),
-        ([[[2]]], {"strategy": Beam(4, groups=2)}, "required words and `groups` do not go together"),
+        ([[[2]]], {"strategy": Beam(4, groups=2)}, "required words and `groups` exclude each other"),
         ([[[2]]], {"strategy": Greedy()}, "`required` needs a beam search: got Greedy"),
-        ([[[2]]], {"stop": lambda ids: False}, "required words and a stop string do not go together"),
+        ([[[2]]], {"stop": lambda ids: False}, "required words and a stop string exclude each other"),
     ],
 )
 def test_h6_what_cannot_be_required_is_refused(required: Any, options: dict[str, Any], message: str) -> None:
@@ -378,8 +380,8 @@ def test_h6_what_cannot_be_required_is_refused(required: Any, options: dict[str,
 # Stop strings, and the parts ---------------------------------------------------------------------------------------
 
 
-def request(most: list[int], **more: Any) -> contracts.Request:
-    return contracts.Request(most, 0, (EOS,), **more)
+def request(most: list[int], **more: Any) -> Request:
+    return Request(most, 0, (EOS,), **more)
 
 
 @settings(max_examples=60, deadline=None)

@@ -225,7 +225,7 @@ def eos_kept(patch):
 
 
 def beam_of_one(patch):
-    patch.setattr(beam, "_places", lambda sentence, strategy: 1)
+    patch.setattr(beam, "_slots", lambda sentence, strategy: 1)
 
 
 def no_length_penalty(patch):

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.decoding.choosing import apply_rules, hypothesis, next_log_probs
 from atento.decoding.contract import (
     AnyStepFunction,
     HasStepFunction,
@@ -25,8 +26,6 @@ from atento.decoding.contract import (
     first_tokens,
     step_function_of,
 )
-from atento.decoding.distribution import next_log_probs
-from atento.decoding.greedy import hypothesis, ruled
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
 
@@ -246,7 +245,7 @@ class _Search:
         log_probs = next_log_probs(logits, [self.row] * len(ids), len(ids[0])).double()
         written = torch.tensor(ids, dtype=torch.long, device=logits.device).view(len(ids), -1)
         request = replace(self.request, trace=None)  # it is told when a beginning is taken up
-        changed = ruled(log_probs, request, [self.row] * len(ids), written, written.shape[1])
+        changed = apply_rules(log_probs, request, [self.row] * len(ids), written, written.shape[1])
         if bool((changed > 0).any()):
             raise ValueError("an exact search needs scores of at most 0, and a rule brought one above")
         scores, order = changed.sort(dim=1, descending=True, stable=True)

@@ -6,6 +6,7 @@ from math import isnan
 import torch
 from torch import Tensor
 
+from atento.decoding.choosing import next_log_probs, no_distribution
 from atento.decoding.contract import (
     AnyStepFunction,
     HasStepFunction,
@@ -14,7 +15,6 @@ from atento.decoding.contract import (
     first_tokens,
     step_function_of,
 )
-from atento.decoding.distribution import next_log_probs, no_distribution
 
 
 @torch.inference_mode()

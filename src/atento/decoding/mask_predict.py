@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atento.decoding.distribution import no_distribution
+from atento.decoding.choosing import no_distribution
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which continuations a beam weighs, and in what order it prefers them."""
+"""The candidates of a beam step: which continuations are ranked, and in what order they are preferred."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from atento.decoding.greedy import BLOCK, WIDE, among
+from atento.decoding.choosing import BLOCK, WIDE, isin
 
 
 @dataclass
 class Candidates:
-    """The c continuations of each of U searches, the preferred first; a score of -inf is none."""
+    """The c candidates of each of U groups, the preferred first; a score of -inf marks an empty entry."""
 
-    scores: Tensor  # (U,c) summed scores of the whole beginnings
-    parents: Tensor  # (U,c) the place, 0 to w-1, of the beginning that each goes on from
+    scores: Tensor  # (U,c) summed scores of the whole hypotheses
+    parents: Tensor  # (U,c) the slot, 0 to w-1, of the live hypothesis that each extends
     tokens: Tensor  # (U,c)
 
-    def at(self, places: Tensor) -> "Candidates":
-        """Those at `places` (U,n)."""
-        return Candidates(*(part.gather(1, places) for part in (self.scores, self.parents, self.tokens)))
+    def select(self, index: Tensor) -> "Candidates":
+        """Those at `index` (U,n)."""
+        return Candidates(*(part.gather(1, index) for part in (self.scores, self.parents, self.tokens)))
 
     def first(self, count: int) -> "Candidates":
         """The preferred ones."""
@@ -28,23 +28,26 @@ class Candidates:
 
 
 class Proposer(Protocol):
-    """A way of weighing continuations: plain, group after group, or with words that have to come."""
+    """A way of ranking continuations: by score, group after group, or with words that have to come."""
 
     def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
-        """Changed log-probabilities (U*w,V), scores (U,w) of the beginnings, `length` tokens each with this one."""
+        """The candidates of one step.
 
-    def took(self, chosen: Candidates) -> None:
-        """Those (U,w) go on."""
+        Args:
+            log_probs: (U*w,V), after the rules.
+            scores: (U,w) of the live hypotheses.
+            length: of the candidates, in tokens.
+        """
 
-    def select(self, units: Tensor) -> None:
-        """Only those of the U searches are left."""
+    def advance(self, chosen: Candidates) -> None:
+        """These candidates (U,w) are the live hypotheses of the next step."""
+
+    def select(self, groups: Tensor) -> None:
+        """Only these of the U groups remain."""
 
 
-class Best:
-    """The continuations of the highest sums: kV of them pruned to as many as can leave k that go on.
-
-    See docs/notes.md#h6.
-    """
+class Highest:
+    """The `count` candidates with the highest sums, of the w*V that there are (docs/notes.md#h6)."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -53,101 +56,104 @@ class Best:
         """See `Proposer`."""
         return highest(log_probs.view(*scores.shape, -1), scores, self.count)
 
-    def took(self, chosen: Candidates) -> None:
-        """Nothing has to be remembered."""
+    def advance(self, chosen: Candidates) -> None:
+        """Keeps no state."""
 
-    def select(self, units: Tensor) -> None:
-        """Nothing has to be remembered."""
+    def select(self, groups: Tensor) -> None:
+        """Keeps no state."""
 
 
 def highest(log_probs: Tensor, scores: Tensor, count: int) -> Candidates:
-    """log_probs (U,w,V) added to scores (U,w): the `count` highest sums of each search, or all if there are fewer.
+    """The `count` highest sums of scores (U,w) and log_probs (U,w,V) of each group, or all if there are fewer.
 
-    Of equal sums the one of the earlier place and the lower token comes first, as argmax has it; for all of them to be
-    in order, `count` must be above w.
+    Equal sums are ordered by slot, then by token, as in `argmax`. For this order to hold for all of them, `count` must
+    be above w.
     """
     width, vocab_size = log_probs.shape[1:]
     count, flat = min(count, width * vocab_size), log_probs.flatten(1)  # (U,w*V)
     if vocab_size < WIDE or width * (vocab_size // BLOCK) < 2 * count:
         best, index = (scores.unsqueeze(-1) + log_probs).flatten(1).topk(count, dim=1)
     else:
-        some = _promising(log_probs, scores, count)  # (U,m)
-        total = flat.gather(1, some) + scores.gather(1, some.div(vocab_size, rounding_mode="floor"))
+        promising = _promising(log_probs, scores, count)  # (U,m)
+        total = flat.gather(1, promising) + scores.gather(1, promising.div(vocab_size, rounding_mode="floor"))
         best, place = total.topk(count, dim=1)
-        index = some.gather(1, place)
-    if best.is_cuda or bool((best[:, 1:] == best[:, :-1]).any()):
-        best, index = _in_order(best, index)
-        if bool(((best[:, width - 1] == best[:, -1]) & (best[:, -1] > -torch.inf)).any()):  # more than were looked at
+        index = promising.gather(1, place)
+    if best.is_cuda or bool((best[:, 1:] == best[:, :-1]).any()):  # `topk` leaves the order of equal sums open
+        best, index = _ordered(best, index)
+        # a tie that runs past the last candidate: some of the equal sums were cut off, perhaps not the right ones
+        if bool(((best[:, width - 1] == best[:, -1]) & (best[:, -1] > -torch.inf)).any()):
             best, index = (scores.unsqueeze(-1) + log_probs).flatten(1).sort(dim=1, descending=True, stable=True)
             best, index = best[:, :count], index[:, :count]
     parents = index.div(vocab_size, rounding_mode="floor")
     return Candidates(best, parents, index - parents * vocab_size)
 
 
-def _in_order(best: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums and places (U,c), the highest first, equal ones by their places."""
+def _ordered(best: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums and indices (U,c), the highest sum first, equal sums by index."""
     index, order = index.sort(dim=1)
     best, order = best.gather(1, order).sort(dim=1, descending=True, stable=True)
     return best, index.gather(1, order)
 
 
 def _promising(log_probs: Tensor, scores: Tensor, count: int) -> Tensor:
-    """Places (U,m) in the flat (U,w*V), among which the `count` highest sums are.
+    """Indices (U,m) into the flat (U,w*V) that include those of the `count` highest sums.
 
-    `topk` over a whole vocabulary sorts more than it must: the highest sums lie in the `count` blocks of tokens that
-    have the highest maxima, and maxima of blocks are found at the speed of memory.
+    `topk` over a whole vocabulary sorts more than it must. The highest sums are in the `count` blocks of tokens with
+    the highest maxima, and maxima of blocks are found at the speed of memory.
     """
-    units, width, vocab_size = log_probs.shape
+    groups, width, vocab_size = log_probs.shape
     blocks = vocab_size // BLOCK
     maxima = log_probs[..., : blocks * BLOCK].unflatten(2, (blocks, BLOCK)).amax(dim=3) + scores.unsqueeze(2)
     block = maxima.flatten(1).topk(count, dim=1).indices  # (U,count)
     parent = block.div(blocks, rounding_mode="floor")
     first = parent * vocab_size + (block - parent * blocks) * BLOCK
-    places: Tensor = (first.unsqueeze(2) + torch.arange(BLOCK, device=block.device)).flatten(1)
+    index: Tensor = (first.unsqueeze(2) + torch.arange(BLOCK, device=block.device)).flatten(1)
     if vocab_size == blocks * BLOCK:
-        return places
-    rest = torch.arange(blocks * BLOCK, vocab_size, device=block.device)  # what makes no whole block
+        return index
+    rest = torch.arange(blocks * BLOCK, vocab_size, device=block.device)  # the tokens after the last whole block
     rest = (torch.arange(width, device=block.device).unsqueeze(1) * vocab_size + rest).flatten()
-    return torch.cat([places, rest.expand(units, -1)], dim=1)
+    return torch.cat([index, rest.expand(groups, -1)], dim=1)
 
 
-def going_on(gone: Tensor, width: int) -> Tensor:
-    """Which candidates gone (U,c) go on: the places (U,w) of the first ones that are not gone, in their order.
+def first_live(dropped: Tensor, width: int) -> Tensor:
+    """The indices (U,w) of the first candidates that are not `dropped` (U,c), in their order.
 
-    Where there are too few, some that are gone stand behind them.
+    Where there are too few, some that are dropped stand behind them.
     """
-    return gone.byte().argsort(dim=1, stable=True)[:, :width]
+    return dropped.byte().argsort(dim=1, stable=True)[:, :width]
 
 
-class InTurns:
-    """Groups of a sentence one after the other, each avoiding what earlier ones have just taken (Vijayakumar 2018).
+class DiverseGroups:
+    """Diverse beam search: the groups of a sentence choose one after the other (Vijayakumar et al. 2018).
 
-    Each token's score falls by `diversity` for every time that an earlier group goes on with it at this step. What is
-    taken off stays off, in the sums by which a search ranks; the scores handed out do not know of it.
+    A token's score falls by `diversity` for each earlier group that has taken it at this step. The penalty stays in the
+    sums by which a search ranks; the scores that are handed out do not contain it.
     """
 
     def __init__(self, count: int, groups: int, diversity: float, eos_ids: Sequence[int]) -> None:
         self.count, self.groups, self.diversity, self.eos_ids = count, groups, diversity, eos_ids
 
     def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
-        """The U searches are G groups of each sentence, side by side."""
-        units, width = scores.shape
+        """See `Proposer`; the U groups are the G groups of each sentence, side by side."""
+        total, width = scores.shape
         by_group = scores.view(-1, self.groups, width)
-        spread = log_probs.view(len(by_group), self.groups, width, -1)  # (N,G,w,V)
-        taken = torch.zeros_like(spread[:, 0, 0])  # (N,V)
-        found = []
+        by_group_log_probs = log_probs.view(len(by_group), self.groups, width, -1)  # (N,G,w,V)
+        times_taken = torch.zeros_like(by_group_log_probs[:, 0, 0])  # (N,V)
+        proposed = []
         for group in range(self.groups):
-            told_off = spread[:, group] - self.diversity * taken.unsqueeze(1) if group else spread[:, group]
-            one = highest(told_off, by_group[:, group], self.count)
-            gone = among(one.tokens, self.eos_ids) | (one.scores == -torch.inf)
-            places = going_on(gone, width)
-            taken.scatter_add_(1, one.tokens.gather(1, places), (~gone.gather(1, places)).to(taken.dtype))
-            found.append(one)
-        parts = zip(*((one.scores, one.parents, one.tokens) for one in found))
-        return Candidates(*(torch.stack(part, dim=1).view(units, -1) for part in parts))
+            penalised = by_group_log_probs[:, group]
+            if group:
+                penalised = penalised - self.diversity * times_taken.unsqueeze(1)
+            one = highest(penalised, by_group[:, group], self.count)
+            dropped = isin(one.tokens, self.eos_ids) | (one.scores == -torch.inf)
+            index = first_live(dropped, width)
+            times_taken.scatter_add_(1, one.tokens.gather(1, index), (~dropped.gather(1, index)).to(times_taken.dtype))
+            proposed.append(one)
+        parts = zip(*((one.scores, one.parents, one.tokens) for one in proposed))
+        return Candidates(*(torch.stack(part, dim=1).view(total, -1) for part in parts))
 
-    def took(self, chosen: Candidates) -> None:
-        """Nothing has to be remembered."""
+    def advance(self, chosen: Candidates) -> None:
+        """Keeps no state."""
 
-    def select(self, units: Tensor) -> None:
-        """Nothing has to be remembered."""
+    def select(self, groups: Tensor) -> None:
+        """Keeps no state."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atento.decoding.beam.candidates import Candidates, going_on
+from atento.decoding.beam.candidates import Candidates, first_live
 from atento.decoding.contract import Request
 
 _MOST_SEQUENCES = 10  # an automaton has up to 2 to that power times as many states as there are tokens
@@ -102,7 +102,9 @@ class Required:
     ) -> None:
         """`required`: for each sentence that is searched; `rows`: which of the request's rows it is."""
         if request.stop is not None:
-            raise ValueError("required words and a stop string do not go together: it could end an output before them")
+            raise ValueError(
+                "required words and a stop string exclude each other: an output may end before its words are written"
+            )
         self.count, self.ends = count, torch.tensor(request.eos_ids, dtype=torch.long, device=device)
         automata = [
             _checked(sequences, row, request.max_new_tokens[row], request.eos_ids)
@@ -146,7 +148,7 @@ class Required:
         left = (self.max_new_tokens - length - self.end).view(-1, 1, 1)
         shut = (lacking > 0) & (lacking > left)  # no longer to be fitted in
         required = others.gather(2, letters).masked_fill(absent | shut[..., 1:], -torch.inf)
-        # the same tokens must not be weighed twice; where nothing is required, 0 is only put back
+        # the same tokens must not be ranked twice; where nothing is required, 0 is only put back
         others = others.scatter(2, letters, torch.where(absent[..., :1], others.gather(2, letters), -torch.inf))
         ending = others[..., self.ends].masked_fill(self.missing.gather(1, self.state).unsqueeze(2) > 0, -torch.inf)
         others = others.masked_fill(shut[..., :1], -torch.inf)
@@ -157,13 +159,13 @@ class Required:
         tokens = torch.cat([token, letters], dim=2)
         stages = torch.cat([lacking[..., :1].expand_as(token), lacking[..., 1:]], dim=2)
         parents = torch.arange(width, device=scores.device).view(1, -1, 1).expand_as(tokens)
-        return self._shared_out(Candidates(total.flatten(1), parents.flatten(1), tokens.flatten(1)), stages.flatten(1))
+        return self._allocate(Candidates(total.flatten(1), parents.flatten(1), tokens.flatten(1)), stages.flatten(1))
 
-    def _shared_out(self, weighed: Candidates, stages: Tensor) -> Candidates:
+    def _allocate(self, ranked: Candidates, stages: Tensor) -> Candidates:
         """(N,M) each -> the preferred ones: each stage's best up to its share, then whatever is best."""
-        width, order = self.state.shape[1], weighed.scores.argsort(dim=1, descending=True, stable=True)
-        weighed, stages = weighed.at(order), stages.gather(1, order)
-        possible = weighed.scores > -torch.inf
+        width, order = self.state.shape[1], ranked.scores.argsort(dim=1, descending=True, stable=True)
+        ranked, stages = ranked.select(order), stages.gather(1, order)
+        possible = ranked.scores > -torch.inf
         stages = torch.where(possible, stages, self.stages)  # a stage of their own, with no share
         counts = torch.zeros(len(stages), self.stages + 1, dtype=torch.long, device=stages.device)
         counts.scatter_add_(1, stages, torch.ones_like(stages))
@@ -177,20 +179,20 @@ class Required:
         ranks = torch.arange(stages.shape[1], device=stages.device) - begin.gather(1, stages.gather(1, by_stage))
         rank = torch.empty_like(ranks).scatter_(1, by_stage, ranks)  # within its stage
         later = rank >= share.gather(1, stages)
-        return weighed.at(going_on(later, self.count))
+        return ranked.select(first_live(later, self.count))
 
-    def took(self, chosen: Candidates) -> None:
-        """The states of those that go on."""
+    def advance(self, chosen: Candidates) -> None:
+        """See `Proposer`: the automata move on."""
         letter = (chosen.tokens.unsqueeze(2) == self.alphabet.unsqueeze(1)).long()  # (N,w,A)
         place = (letter * torch.arange(1, letter.shape[2] + 1, device=letter.device)).sum(dim=2)
         state = self.state.gather(1, chosen.parents)
         self.state = self.moves.gather(1, state.unsqueeze(2).expand(-1, -1, self.moves.shape[2]))
         self.state = self.state.gather(2, place.unsqueeze(2)).squeeze(2)
 
-    def select(self, units: Tensor) -> None:
-        """Only those sentences are left."""
+    def select(self, groups: Tensor) -> None:
+        """See `Proposer`."""
         for name in ("alphabet", "letters", "moves", "missing", "max_new_tokens", "end", "state"):
-            setattr(self, name, getattr(self, name)[units])
+            setattr(self, name, getattr(self, name)[groups])
 
 
 def _checked(sequences: Sequence[Sequence[int]], row: int, max_new_tokens: int, eos_ids: tuple[int, ...]) -> Automaton:

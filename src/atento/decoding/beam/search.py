@@ -1,4 +1,4 @@
-"""Beam search over a step function, all sentences at once, finished ones leaving (docs/notes.md#h6, #h7, #h8, #h9)."""
+"""Beam search over a step function, all sentences at once; finished ones leave (docs/notes.md#h6, #h7, #h8, #h9)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from atento.decoding.beam.candidates import Best, Candidates, InTurns, Proposer, going_on
-from atento.decoding.beam.paths import Ended, Paths
+from atento.decoding.beam.backpointers import Backpointers, Finished
+from atento.decoding.beam.candidates import Candidates, DiverseGroups, Highest, Proposer, first_live
 from atento.decoding.beam.required import Required
-from atento.decoding.beam.trace import tell
+from atento.decoding.beam.trace import record_step
+from atento.decoding.choosing import apply_rules, hypothesis, isin, next_log_probs
 from atento.decoding.contract import Request, StateT, StepFunction
-from atento.decoding.distribution import next_log_probs
-from atento.decoding.greedy import among, hypothesis, ruled
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.strategies import Beam
 from atento.decoding.trace import CUT, KEPT, OVER
 
+# Why a search is over.
 FILLED = "as many outputs as the beam is wide have ended"
-HOPELESS = "no beginning could rank among the outputs any more"
+HOPELESS = "no unfinished hypothesis could rank among the outputs any more"
 LIMIT = "the length limit"
 NOTHING = "nothing was left to go on with"
 
@@ -26,16 +26,23 @@ NOTHING = "nothing was left to go on with"
 def beam(
     step_function: StepFunction[StateT], state: StateT, first: Tensor, strategy: Beam, request: Request
 ) -> list[list[Hypothesis]]:
-    """first (B,) or (B,P) tokens to start from -> the n best hypotheses of each sentence, best first.
+    """The n best hypotheses of each sentence, best first.
 
-    Rules change the log-probabilities before the choice, and what they change is not scaled to sum to 1 again. The
-    search goes by the changed sums throughout: which beginnings are kept, when it is over, which output is best. What
-    is handed out are the model's own log-probabilities. So where a rule makes tokens dearer without forbidding them (a
-    repetition penalty, `diversity`), the outputs stand in the order that the rule asks for, and their `score` need not
-    fall from one to the next; where rules only forbid, and without rules, it does.
+    Rules change the log-probabilities before the choice, and the changed ones are not scaled to sum to 1 again. The
+    search uses the changed sums throughout: which hypotheses stay in the beam, when the search is over, which output is
+    best. Handed out are the model's own log-probabilities. So where a rule makes tokens less likely without forbidding
+    them (a repetition penalty, `diversity`), the outputs are in the order that the rule asks for, and their `score`
+    need not fall from one to the next. Without rules, and where rules only forbid, it does.
 
-    Outputs that ended stand before those that the length limit cut off, which only fill up: a beginning is always more
-    probable than any output that begins with it, so that its score says nothing beside theirs.
+    Finished outputs come before those that the length limit cut off, which only fill up the list: an unfinished
+    hypothesis is always more probable than any output that begins with it, so the two scores do not compare.
+
+    Args:
+        step_function: what gives the logits of the next token.
+        state: its state after the sources or prompts (B rows).
+        first: (B,) or (B,P), the tokens that the first step reads.
+        strategy: the options of the search.
+        request: limits, rules, required words, stop function and trace.
     """
     results: list[list[Hypothesis]] = [[] for _ in request.max_new_tokens]
     rows = [row for row, limit in enumerate(request.max_new_tokens) if limit > 0]
@@ -46,250 +53,280 @@ def beam(
         request.trace.begin("beam", len(results))
     if rows:
         search = _Search(rows, first.device, strategy, request)
-        places = torch.tensor(search.rows, device=first.device)
-        state, tokens = state.select(places), first[places]
-        while search.units:
+        index = torch.tensor(search.rows, device=first.device)
+        state, tokens = state.select(index), first[index]
+        while search.groups:
             logits, state = step_function.step(tokens, state)
-            moved, tokens = search.extend(next_log_probs(logits, search.rows, search.length), results)
-            if moved is not None and search.units:
-                state = state.select(moved)
+            parents, tokens = search.extend(next_log_probs(logits, search.rows, search.length), results)
+            if parents is not None and search.groups:
+                state = state.select(parents)
     if request.trace is not None:
         request.trace.end(results)
     return results
 
 
 @dataclass
-class _Unit:
-    """One search, for a sentence or for one group of it: what has ended, the best first, and why it is over."""
+class _Group:
+    """One group of a sentence's beam, which is all of it unless `Beam.groups` divides it."""
 
-    row: int
+    row: int  # of the request
     max_new_tokens: int
-    ended: list[Ended] = field(default_factory=list)
-    over: str = ""
+    finished: list[Finished] = field(default_factory=list)  # the best first
+    over: str = ""  # why its search is over; empty: it is not
 
 
 class _Search:
-    """The live beginnings of N sentences: U = N times groups searches, w places each, the best first.
+    """The live hypotheses of N sentences: U groups (N times `Beam.groups`) of w slots each, the best first.
 
-    A place that is not in use scores -inf. What was written is kept as pointers back (`Paths`), and as ids only where
-    somebody reads them: rules, a stop string, a trace.
+    An empty slot has the score -inf. Tokens are stored as pointers back (`Backpointers`), and as ids only where
+    something reads them: rules, a stop function, a trace.
     """
 
     def __init__(self, rows: list[int], device: torch.device, strategy: Beam, request: Request) -> None:
         self.strategy, self.request, self.device = strategy, request, device
         self.width = strategy.width // strategy.groups
-        self.units = [_Unit(row, request.max_new_tokens[row]) for row in rows for _ in range(strategy.groups)]
-        self.paths = Paths(self.width)
+        self.groups = [_Group(row, request.max_new_tokens[row]) for row in rows for _ in range(strategy.groups)]
+        self.backpointers = Backpointers(self.width)
         self.proposer = self._proposer(rows)
         self.length = 0
-        self.scores = torch.full((len(self.units), self.width), -torch.inf, device=device)
-        self.behind = self.scores  # as the step began
-        self.scores[:, 0] = 0.0  # all places hold the same beginning: only one may be extended
+        self.scores = torch.full((len(self.groups), self.width), -torch.inf, device=device)
+        self.previous_scores = self.scores  # at the beginning of the step
+        self.scores[:, 0] = 0.0  # all slots hold the same empty hypothesis: only one may be extended
         read = request.rules or request.stop is not None or request.trace is not None
         self.written = torch.empty(self.scores.numel(), 0, dtype=torch.long, device=device) if read else None
-        self.closed: Tensor | None = None  # (U,w) places given to outputs that ended
-        self._close()
-        self._count()
+        self.closed: Tensor | None = None  # (U,w) slots that a shrinking beam has given up
+        self._close_slots()
+        self._index_groups()
 
     def _proposer(self, rows: list[int]) -> Proposer:
         strategy, request = self.strategy, self.request
-        # every place may end at once, in as many ways as there are ends, and leave as many that go on
+        # Every slot may finish at once, in as many ways as there are end tokens. The candidates must still contain
+        # `width` others that go on.
         count = self.width * (1 + max(1, len(request.eos_ids) + (request.stop is not None)))
         if request.required is not None and any(request.required):
             if strategy.groups > 1:
-                raise ValueError("required words and `groups` do not go together")
+                raise ValueError("required words and `groups` exclude each other: both divide the beam")
             return Required([request.required[row] for row in rows], rows, request, count, self.width, self.device)
         if strategy.groups > 1:
-            return InTurns(count, strategy.groups, strategy.diversity, request.eos_ids)
-        return Best(count)
+            return DiverseGroups(count, strategy.groups, strategy.diversity, request.eos_ids)
+        return Highest(count)
 
-    def _close(self) -> None:
-        """Places that a search may no longer keep."""
-        left = [_places(unit, self.strategy) for unit in self.units]
-        if min(left) < self.width:
+    def _close_slots(self) -> None:
+        """Close the slots that a shrinking beam has given up for finished outputs."""
+        slots = [_slots(group, self.strategy) for group in self.groups]
+        if min(slots) < self.width:
             self.closed = (
-                torch.arange(self.width, device=self.device) >= torch.tensor(left, device=self.device)[:, None]
+                torch.arange(self.width, device=self.device) >= torch.tensor(slots, device=self.device)[:, None]
             )
 
-    def _count(self) -> None:
-        """What depends on which searches are left."""
-        self.rows = [unit.row for unit in self.units for _ in range(self.width)]
-        self.soonest = min((unit.max_new_tokens for unit in self.units if not unit.over), default=0)
-        self.unmoved = torch.arange(len(self.rows), device=self.device).view(len(self.units), self.width)
+    def _index_groups(self) -> None:
+        """Set what depends on which groups remain."""
+        self.rows = [group.row for group in self.groups for _ in range(self.width)]
+        self.next_limit = min((group.max_new_tokens for group in self.groups if not group.over), default=0)
+        self.own_rows = torch.arange(len(self.rows), device=self.device).view(len(self.groups), self.width)
 
     def extend(self, log_probs: Tensor, results: list[list[Hypothesis]]) -> tuple[Tensor | None, Tensor]:
-        """One step: log_probs (U*w,V) -> the row that each place goes on from, None if its own, and its token (U*w).
+        """Do one step of the search.
 
-        Sentences whose search is over leave, their outputs in `results`.
+        Args:
+            log_probs: (U*w,V) of the next token.
+            results: gets the outputs of the sentences whose search is over; their groups leave.
+
+        Returns:
+            The row whose state each slot continues (U'*w), None if each continues its own; and its token (U'*w).
         """
-        request, self.behind = self.request, self.scores
-        written = log_probs if self.written is None else self.written  # nobody looks at it then
+        request, self.previous_scores = self.request, self.scores
+        written = log_probs if self.written is None else self.written  # nothing reads it then
         if request.trace is not None:
-            request.trace.step(self.rows, written, log_probs, self.behind.flatten())
-        changed = ruled(log_probs, request, self.rows, written, self.length)
+            request.trace.step(self.rows, written, log_probs, self.previous_scores.flatten())
+        changed = apply_rules(log_probs, request, self.rows, written, self.length)
         self.length += 1
-        found = self.proposer.propose(changed, self.behind, self.length)
-        index = found.parents * log_probs.shape[-1] + found.tokens
-        own = log_probs.view(len(self.units), -1).gather(1, index)  # (U,c) the model's own
-        ends = self._ends(found)
-        gone = ends | (found.scores == -torch.inf)
-        news = bool(gone[:, : self.width].any())
-        room = [_places(unit, self.strategy) for unit in self.units] if news or request.trace is not None else []
-        if news:
-            self._set_aside(found, ends, own, room)
-            places = going_on(gone, self.width)
-            chosen, own = found.at(places), own.gather(1, places)
-            chosen.scores = chosen.scores.masked_fill(gone.gather(1, places), -torch.inf)
-        else:  # the best k go on as they are
-            chosen, own = found.first(self.width), own[:, : self.width]
+
+        # More candidates than slots, in order: those that finish an output leave the beam, others take their slots.
+        candidates = self.proposer.propose(changed, self.previous_scores, self.length)
+        index = candidates.parents * log_probs.shape[-1] + candidates.tokens
+        own_log_probs = log_probs.view(len(self.groups), -1).gather(1, index)  # (U,c) before the rules
+        ends = self._ends(candidates)
+        dropped = ends | (candidates.scores == -torch.inf)
+        # Only the best `width` may finish an output, and most steps have none that does: then the rest is skipped.
+        # This asks the device once a step.
+        some_dropped = bool(dropped[:, : self.width].any())
+        record = some_dropped or request.trace is not None
+        slots = [_slots(group, self.strategy) for group in self.groups] if record else []
+        if some_dropped:
+            self._store_finished(candidates, ends, own_log_probs, slots)
+            live = first_live(dropped, self.width)
+            chosen, own_log_probs = candidates.select(live), own_log_probs.gather(1, live)
+            # where too few candidates are live, dropped ones fill the slots up: these slots are empty
+            chosen.scores = chosen.scores.masked_fill(dropped.gather(1, live), -torch.inf)
+        else:
+            chosen, own_log_probs = candidates.first(self.width), own_log_probs[:, : self.width]
         if self.closed is not None:
             chosen.scores = chosen.scores.masked_fill(self.closed, -torch.inf)
-        self.scores = chosen.scores
-        self.proposer.took(chosen)
-        moved = chosen.parents + self.unmoved[:, :1]  # (U,w)
-        self.paths.grow(chosen.tokens, own, moved)
-        kept = self._judge(results) if news or self.length >= self.soonest or self._waiting() else None
-        if request.trace is not None:
-            fates = [CUT if unit.max_new_tokens <= self.length else OVER if unit.over else KEPT for unit in self.units]
-            tell(request.trace, found, ends, chosen, room, fates)
-        return self._go_on(moved, chosen.tokens, kept)
 
-    def _ends(self, found: Candidates) -> Tensor:
-        """(U,c): which continuations end an output."""
-        ends = among(found.tokens, self.request.eos_ids)
+        self.scores = chosen.scores
+        self.proposer.advance(chosen)
+        parents = chosen.parents + self.own_rows[:, :1]  # (U,w) slots of a group -> rows of the batch
+        self.backpointers.append(chosen.tokens, own_log_probs, parents)
+        # A search can only be over after a step in which an output finished, the limit was reached, or it waits for
+        # better outputs. Otherwise the scores need not be read back from the device.
+        remaining = None
+        if some_dropped or self.length >= self.next_limit or self._is_waiting():
+            remaining = self._remaining(results)
+        if request.trace is not None:
+            fates = [
+                CUT if group.max_new_tokens <= self.length else OVER if group.over else KEPT for group in self.groups
+            ]
+            record_step(request.trace, candidates, ends, chosen, slots, fates)
+        return self._select(parents, chosen.tokens, remaining)
+
+    def _ends(self, candidates: Candidates) -> Tensor:
+        """Which candidates finish an output: boolean (U,c)."""
+        ends = isin(candidates.tokens, self.request.eos_ids)
         stop = self.request.stop
         if stop is None or self.written is None:
             return ends
-        rows = (found.parents + self.unmoved[:, :1]).tolist()
-        written, possible = self.written.tolist(), (found.scores > -torch.inf).tolist()
+        rows = (candidates.parents + self.own_rows[:, :1]).tolist()
+        written, possible = self.written.tolist(), (candidates.scores > -torch.inf).tolist()
         stopped = [
-            [ok and stop([*written[row], token]) for row, token, ok in zip(*one)]
-            for one in zip(rows, found.tokens.tolist(), possible)
+            [ok and stop([*written[row], token]) for row, token, ok in zip(*group)]
+            for group in zip(rows, candidates.tokens.tolist(), possible)
         ]
         return ends | torch.tensor(stopped, device=self.device)
 
-    def _set_aside(self, found: Candidates, ends: Tensor, own: Tensor, room: list[int]) -> None:
-        """The continuations that end and stand among the best k are outputs."""
-        places = (ends & (found.scores > -torch.inf))[:, : self.width].nonzero().tolist()
+    def _store_finished(self, candidates: Candidates, ends: Tensor, own_log_probs: Tensor, slots: list[int]) -> None:
+        """Store the candidates that finish an output and are among the best `slots`."""
+        places = (ends & (candidates.scores > -torch.inf))[:, : self.width].nonzero().tolist()
         scores, parents, tokens = (
-            part[:, : self.width].tolist() for part in (found.scores, found.parents, found.tokens)
+            part[:, : self.width].tolist() for part in (candidates.scores, candidates.parents, candidates.tokens)
         )
-        log_probs, by_length = own[:, : self.width].tolist(), self.length**self.strategy.length_penalty
-        for u, place in places:
-            if place < room[u]:
-                row, token = u * self.width + parents[u][place], tokens[u][place]
-                one = Ended(
-                    scores[u][place] / by_length,
-                    self.length - 1,
-                    row,
-                    token,
-                    log_probs[u][place],
-                    token in self.request.eos_ids,
+        log_probs = own_log_probs[:, : self.width].tolist()
+        divisor = self.length**self.strategy.length_penalty
+        for number, place in places:
+            if place < slots[number]:
+                one = Finished(
+                    rank=scores[number][place] / divisor,
+                    step=self.length - 1,
+                    parent=number * self.width + parents[number][place],
+                    token=tokens[number][place],
+                    log_prob=log_probs[number][place],
+                    eos=tokens[number][place] in self.request.eos_ids,
                 )
-                self.units[u].ended.append(one)
-        for u in {u for u, _ in places}:
-            self.units[u].ended.sort(key=lambda one: -one.rank)
-            del self.units[u].ended[self.width :]  # more are never handed out
+                self.groups[number].finished.append(one)
+        for number in {number for number, _ in places}:
+            self.groups[number].finished.sort(key=lambda one: -one.rank)
+            del self.groups[number].finished[self.width :]  # more are never handed out
         if places:
-            self._close()
+            self._close_slots()
 
-    def _waiting(self) -> bool:
-        """Whether a search has all the outputs it needs and goes on only as long as better ones may come."""
-        return self.strategy.until != "filled" and any(len(unit.ended) >= self.width for unit in self.units)
+    def _is_waiting(self) -> bool:
+        """Whether a group has as many outputs as it may hand out, and only waits for better ones."""
+        return self.strategy.until != "filled" and any(len(group.finished) >= self.width for group in self.groups)
 
-    def _judge(self, results: list[list[Hypothesis]]) -> list[int] | None:
-        """Searches that are over get their reason, sentences that are over their outputs; which searches stay."""
+    def _remaining(self, results: list[list[Hypothesis]]) -> list[int] | None:
+        """The numbers of the groups that go on, None if all do; `results` gets the outputs of sentences that are over.
+
+        A sentence is over when all its groups are.
+        """
         best = self.scores.amax(dim=1).tolist()
-        for unit, score in zip(self.units, best):
-            unit.over = unit.over or self._why_over(unit, score)
-        groups, stay = self.strategy.groups, list[int]()
-        for start in range(0, len(self.units), groups):
-            units = self.units[start : start + groups]
-            if not all(unit.over for unit in units):
-                stay += range(start, start + groups)
+        for group, score in zip(self.groups, best):
+            group.over = group.over or self._why_over(group, score)
+        size, remaining = self.strategy.groups, list[int]()
+        for start in range(0, len(self.groups), size):
+            groups = self.groups[start : start + size]
+            if not all(group.over for group in groups):
+                remaining += range(start, start + size)
                 continue
-            row = units[0].row
-            results[row] = self._ranked(units, start)
+            row = groups[0].row
+            results[row] = self._outputs(groups, start)
             if self.request.trace is not None:
-                self.request.trace.stop(row, "; ".join(dict.fromkeys(unit.over for unit in units)))
-        if groups > 1 and any(unit.over for unit in self.units):  # a group that is over waits for the others
-            over = torch.tensor([bool(unit.over) for unit in self.units], device=self.device)
+                self.request.trace.stop(row, "; ".join(dict.fromkeys(group.over for group in groups)))
+        if size > 1 and any(group.over for group in self.groups):  # a group that is over waits for the others
+            over = torch.tensor([bool(group.over) for group in self.groups], device=self.device)
             self.scores = self.scores.masked_fill(over.unsqueeze(1), -torch.inf)
-        return stay if len(stay) < len(self.units) else None
+        return remaining if len(remaining) < len(self.groups) else None
 
-    def _why_over(self, unit: _Unit, best: float) -> str:
-        """Why the search is over, if it is. The best score of a beginning bounds what may come of it: sums fall."""
-        if len(unit.ended) >= self.width:
+    def _why_over(self, group: _Group, best: float) -> str:
+        """Why the search of a group is over; empty if it is not.
+
+        `best` is the score of its best live hypothesis. It bounds the score of every output to come: sums only fall.
+        """
+        if len(group.finished) >= self.width:
             if self.strategy.until == "filled":
                 return FILLED
             penalty = self.strategy.length_penalty
             length = self.length
-            if self.strategy.until == "sure":  # the length, of those it may still reach, at which it would rank best
-                length = unit.max_new_tokens if penalty > 0 else self.length + 1
-            if best == -torch.inf or best / length**penalty <= unit.ended[-1].rank:
+            if self.strategy.until == "sure":  # the length at which it would rank best, of those it may still reach
+                length = group.max_new_tokens if penalty > 0 else self.length + 1
+            if best == -torch.inf or best / length**penalty <= group.finished[-1].rank:
                 return HOPELESS
         if best == -torch.inf:
             return NOTHING
-        return LIMIT if self.length >= unit.max_new_tokens else ""
+        return LIMIT if self.length >= group.max_new_tokens else ""
 
-    def _ranked(self, units: list[_Unit], start: int) -> list[Hypothesis]:
-        """The n best by rank, no output twice; beginnings cut off by the length limit only fill up, unfinished."""
+    def _outputs(self, groups: list[_Group], start: int) -> list[Hypothesis]:
+        """The n best outputs of a sentence by rank, none twice; `start` is the number of its first group.
+
+        Hypotheses that the length limit cut off only fill up the list.
+        """
         penalty, n_best = self.strategy.length_penalty, self.strategy.n_best
         exact = not self.request.rules and not self.strategy.diversity  # then rank is score, but for the last digit
-        ended = []
-        for one in (one for unit in units for one in unit.ended):
-            found = hypothesis(*self.paths.ids_of(one), True, penalty)
-            ended.append((found.score if exact else one.rank, one.token, found))
-        best, here = _best(ended, n_best), slice(start, start + len(units))
-        if len(best) < n_best and self.length >= units[0].max_new_tokens:
-            best += _best(self._unfinished(self.scores[here], self.paths.written, start), n_best - len(best))
-        if not best:  # rules have left nothing to go on with
-            best = _best(self._unfinished(self.behind[here], self.paths.behind, start), n_best)
-        return best
+        ranked = []
+        for one in (one for group in groups for one in group.finished):
+            output = hypothesis(*self.backpointers.output(one), True, penalty)
+            ranked.append((output.score if exact else one.rank, one.token, output))
+        outputs, here = _best(ranked, n_best), slice(start, start + len(groups))
+        if len(outputs) < n_best and self.length >= groups[0].max_new_tokens:
+            cut = self._unfinished(self.scores[here], self.backpointers.after, start)
+            outputs += _best(cut, n_best - len(outputs))
+        if not outputs:  # the rules left no token
+            outputs = _best(self._unfinished(self.previous_scores[here], self.backpointers.before, start), n_best)
+        return outputs
 
     def _unfinished(
-        self, scores: Tensor, path: Callable[[int, int], tuple[list[int], list[float]]], start: int
+        self, scores: Tensor, tokens: Callable[[int, int], tuple[list[int], list[float]]], start: int
     ) -> list[tuple[float, int, Hypothesis]]:
-        """The beginnings that score more than -inf, with their rank, as `_best` takes them."""
-        found = []
-        for place, score in enumerate(scores.flatten().tolist()):
+        """The hypotheses in slots of these scores that are not empty, as `_best` takes them.
+
+        `tokens` gives the ids and log-probabilities of a row after or before the last step.
+        """
+        penalty, found = self.strategy.length_penalty, []
+        for slot, score in enumerate(scores.flatten().tolist()):
             if score > -torch.inf:
-                one = hypothesis(
-                    *path(self.length - 1, start * self.width + place), False, self.strategy.length_penalty
-                )
-                found.append((score / max(1, len(one.ids)) ** self.strategy.length_penalty, -1, one))
+                one = hypothesis(*tokens(self.length - 1, start * self.width + slot), False, penalty)
+                found.append((score / max(1, len(one.ids)) ** penalty, -1, one))
         return found
 
-    def _go_on(self, moved: Tensor, tokens: Tensor, kept: list[int] | None) -> tuple[Tensor | None, Tensor]:
-        """Only searches that stay are kept."""
-        if kept is None:
-            rows = None if torch.equal(moved, self.unmoved) else moved.flatten()
+    def _select(self, parents: Tensor, tokens: Tensor, remaining: list[int] | None) -> tuple[Tensor | None, Tensor]:
+        """Keep the remaining groups alone; what `extend` returns."""
+        if remaining is None:
+            rows = None if torch.equal(parents, self.own_rows) else parents.flatten()
             tokens = tokens.flatten()
             if self.written is not None:
-                behind = self.written if rows is None else self.written[rows]
-                self.written = torch.cat([behind, tokens.unsqueeze(1)], dim=1)
+                written = self.written if rows is None else self.written[rows]
+                self.written = torch.cat([written, tokens.unsqueeze(1)], dim=1)
             return rows, tokens
-        stay = torch.tensor(kept, dtype=torch.long, device=self.device)
-        self.paths.keep(kept)
-        self.units = [self.units[u] for u in kept]
-        rows, tokens = moved[stay].flatten(), tokens[stay].flatten()
-        self.scores = self.scores[stay]
-        self.closed = None if self.closed is None else self.closed[stay]
-        self.proposer.select(stay)
+        index = torch.tensor(remaining, dtype=torch.long, device=self.device)
+        self.backpointers.select(remaining)
+        self.groups = [self.groups[number] for number in remaining]
+        rows, tokens = parents[index].flatten(), tokens[index].flatten()
+        self.scores = self.scores[index]
+        self.closed = None if self.closed is None else self.closed[index]
+        self.proposer.select(index)
         if self.written is not None:
             self.written = torch.cat([self.written[rows], tokens.unsqueeze(1)], dim=1)
-        self._count()
+        self._index_groups()
         return rows, tokens
 
 
-def _places(unit: _Unit, strategy: Beam) -> int:
-    """How many beginnings the search may keep."""
+def _slots(group: _Group, strategy: Beam) -> int:
+    """How many live hypotheses a group may hold."""
     width = strategy.width // strategy.groups
-    return width if strategy.stopping == "fixed" else max(0, width - len(unit.ended))
+    return width if strategy.stopping == "fixed" else max(0, width - len(group.finished))
 
 
 def _best(ranked: list[tuple[float, int, Hypothesis]], count: int) -> list[Hypothesis]:
-    """(rank, the token that ended it, output): by rank, the highest first, each once: groups may find the same one."""
+    """The `count` best of (rank, the token that finished it, output), each once: groups may find the same output."""
     best: dict[tuple[int, ...], Hypothesis] = {}
     for _, end, one in sorted(ranked, key=lambda entry: -entry[0]):
         best.setdefault((end, *one.ids), one)

@@ -1,52 +1,51 @@
-"""What a step of beam search tells a trace: each continuation that was weighed, and why it was dropped."""
+"""What a step of beam search records in a trace: every candidate, and why it was kept or dropped."""
 
-import torch
-from torch import Tensor
+from torch import Tensor, inf
 
 from atento.decoding.beam.candidates import Candidates
 from atento.decoding.trace import FINISHED, OUTSIDE, PLACE, STAGE, Trace
 
 
-def tell(
-    trace: Trace, found: Candidates, ends: Tensor, chosen: Candidates, room: list[int], going_on: list[str]
+def record_step(
+    trace: Trace, candidates: Candidates, ends: Tensor, chosen: Candidates, slots: list[int], fates: list[str]
 ) -> None:
-    """Candidates `found` (U,c), of which `ends` end an output and `chosen` (U,w) go on.
+    """Record the candidates (U,c), of which `ends` (U,c) finish an output and `chosen` (U,w) stay in the beam.
 
     Args:
-        room: how many places each search had when they were weighed.
-        going_on: the fate of what goes on, for each search: kept, unless it ends here.
+        slots: how many slots each group had when the candidates were ranked.
+        fates: of the chosen candidates of each group: kept, unless the group's search is over.
     """
     width = chosen.scores.shape[1]
-    going = [
-        {pair for pair, score in zip(zip(parents, tokens), scores) if score > -torch.inf}
+    staying = [
+        {pair for pair, score in zip(zip(parents, tokens), scores) if score > -inf}
         for parents, tokens, scores in zip(chosen.parents.tolist(), chosen.tokens.tolist(), chosen.scores.tolist())
     ]
-    weighed = zip(found.scores.tolist(), found.parents.tolist(), found.tokens.tolist(), ends.tolist())
-    for u, (scores, parents, tokens, over) in enumerate(weighed):
-        told: set[tuple[int, int]] = set()
-        least = min(score for score in chosen.scores[u].tolist() if score > -torch.inf) if going[u] else torch.inf
-        live = 0  # how many before it could go on
-        for rank, (score, parent, token, end) in enumerate(zip(scores, parents, tokens, over)):
-            if score == -torch.inf:
+    ranked = zip(candidates.scores.tolist(), candidates.parents.tolist(), candidates.tokens.tolist(), ends.tolist())
+    for group, (scores, parents, tokens, group_ends) in enumerate(ranked):
+        recorded: set[tuple[int, int]] = set()
+        lowest = min(score for score in chosen.scores[group].tolist() if score > -inf) if staying[group] else inf
+        live = 0  # how many candidates before this one could stay in the beam
+        for rank, (score, parent, token, end) in enumerate(zip(scores, parents, tokens, group_ends)):
+            if score == -inf:
                 continue
             fate = OUTSIDE
             if end:
-                fate = FINISHED if rank < min(width, room[u]) else OUTSIDE
-            elif (parent, token) in going[u]:
-                fate = going_on[u]
-            elif live < width:  # it was in time, but the beam has shrunk
+                fate = FINISHED if rank < min(width, slots[group]) else OUTSIDE
+            elif (parent, token) in staying[group]:
+                fate = fates[group]
+            elif live < width:  # it is among the best, but the beam has shrunk
                 fate = PLACE
-            elif score > least:
+            elif score > lowest:
                 fate = STAGE
             live += not end
-            told.add((parent, token))
-            trace.candidate(u * width + parent, token, fate, total=score)
-        _others(trace, u * width, width, told)
+            recorded.add((parent, token))
+            trace.candidate(group * width + parent, token, fate, total=score)
+        _record_others(trace, group * width, width, recorded)
 
 
-def _others(trace: Trace, start: int, width: int, told: set[tuple[int, int]]) -> None:
-    """The most probable continuations of each beginning that did not even come that far."""
+def _record_others(trace: Trace, start: int, width: int, recorded: set[tuple[int, int]]) -> None:
+    """Record the most probable tokens after each live hypothesis that were not even candidates."""
     for parent in range(width):
         for token in trace.most_probable(start + parent):
-            if (parent, token) not in told:
+            if (parent, token) not in recorded:
                 trace.candidate(start + parent, token, trace.taken_out(start + parent, token) or OUTSIDE)

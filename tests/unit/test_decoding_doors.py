@@ -1,0 +1,316 @@
+"""Every decoding option changes what a model writes, alike through recipe, flag and Python, or says why it does not."""
+
+import json
+import warnings
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from atento.cli.main import app
+from atento.config.decoding import DecodingConfig
+from atento.config.effects import unused_options
+from atento.config.loading import load_recipe
+from atento.config.network import NetworkConfig
+from atento.config.recipe import TokenizerConfig
+from atento.errors import AtentoWarning, RecipeError, UsageError
+from atento.model import Model, load
+from atento.networks import build_network
+from atento.tasks.strategies import constraints_of
+from atento.tasks.translation import translate
+from atento.text.tokenizer import Tokenizer
+from atento.text.training import train_tokenizer
+
+TEXTS = ["abcab", "dd c", "e"]
+MOST = 6
+MBR = {"mbr": "chrf", "candidates": 8}
+TABLE: list[tuple[str, Any, dict[str, Any]]] = [  # option, value, the options beside it
+    ("beam", 2, {"n_best": 2}),
+    ("n_best", 3, {}),
+    ("length_penalty", 0.0, {}),
+    ("stopping", "shrinking", {"n_best": 4}),
+    ("until", "sure", {"n_best": 4}),
+    ("groups", 2, {"diversity": 2.0, "n_best": 4}),
+    ("diversity", 2.0, {"groups": 2, "n_best": 4}),
+    ("exact", True, {"length_penalty": 0.5, "max_new_tokens": 3, "exact_limit": 5000, "beam": 1}),
+    ("exact_limit", 1, {"exact": True, "length_penalty": 0.5, "max_new_tokens": 3, "beam": 1}),
+    ("sample", True, {}),
+    ("temperature", 3.0, {"sample": True}),
+    ("top_k", 2, {"sample": True}),
+    ("top_p", 0.3, {"sample": True}),
+    ("min_p", 0.9, {"sample": True}),
+    ("typical_p", 0.2, {"sample": True}),
+    ("mbr", "chrf", {"candidates": 8}),
+    ("candidates", 5, {"mbr": "chrf"}),
+    ("candidates_from", "beam", MBR),
+    ("evidence", 5, MBR),
+    ("evidence_weights", "model", MBR),
+    ("self_comparison", False, MBR),
+    ("mbr_method", "aggregated", MBR),
+    ("mbr_keep", 1, {"mbr": "chrf", "candidates": 32, "mbr_method": "coarse", "n_best": 5}),
+    ("mbr_confidence", 0.5, {"mbr": "chrf", "candidates": 48, "mbr_method": "pruned", "mbr_keep": 1, "n_best": 24}),
+    ("repetition_penalty", 5.0, {}),
+    ("no_repeat_ngrams", 1, {}),
+    ("count_prompt", True, {"no_repeat_ngrams": 1}),
+    ("banned_words", [".", "dd"], {}),
+    ("banned_tokens", ["b", "</s>"], {"n_best": 4}),
+    ("required_words", ["e", "ac"], {}),
+    ("prefix", "ec", {}),
+    ("forced_bos", "d", {}),
+    ("forced_eos", True, {"max_new_tokens": 3, "n_best": 4}),
+    ("min_new_tokens", 5, {}),
+    ("max_new_tokens", 2, {}),
+    ("ignore_eos", True, {}),
+    ("stop", ["."], {}),
+    ("stop_tokens", ["a", "."], {}),
+    ("seed", 9, {"sample": True}),
+]
+ALIKE = {"batch_tokens"}  # changes no output: test_v9_neither_batch_size_nor_order_changes_a_translation
+Outputs = list[list[tuple[str, float]]]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_tokenizer(TokenizerConfig(kind="character"), ["abcde fg."])
+
+
+@pytest.fixture(scope="module")
+def folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network with random weights, large enough that its distributions are peaked, as a model folder."""
+    torch.manual_seed(5)
+    config = NetworkConfig(
+        d_model=16,
+        d_ff=24,
+        n_heads=2,
+        n_layers=1,
+        dropout=0.0,
+        vocab_size=tokenizer.vocab_size,
+        pad_id=tokenizer.pad_id,
+        start_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+    )
+    network = build_network(config).eval()
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.mul_(1.6)
+    out = tmp_path_factory.mktemp("doors") / "model"
+    Model(network, tokenizer, {"task": "translation", "name": "doors"}, None).save(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return load(folder, device="cpu")
+
+
+def by_python(model: Model, options: dict[str, Any]) -> Outputs:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AtentoWarning)
+        found = model.translations(TEXTS, **{"max_new_tokens": MOST, **options})
+    return [[(one.text, one.hypothesis.score) for one in row] for row in found]
+
+
+def flags_of(options: dict[str, Any]) -> list[str]:
+    """The flags of these options."""
+    flags = []
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            flags += [
+                part for one in (value if isinstance(value, list) else [value]) for part in (f"--{flag}", str(one))
+            ]
+    return flags
+
+
+def by_flags(folder: Path, options: dict[str, Any]) -> Outputs:
+    flags = flags_of({"max_new_tokens": MOST, **options})
+    done = CliRunner().invoke(
+        app, ["translate", str(folder), "--json", "--device", "cpu", *flags], input="\n".join(TEXTS) + "\n"
+    )
+    assert done.exit_code == 0, (done.output, done.stderr)
+    rows = [json.loads(line)["translations"] for line in done.stdout.splitlines()]
+    return [[(one["text"], one["score"]) for one in row] for row in rows]
+
+
+def by_recipe(model: Model, options: dict[str, Any]) -> Outputs:
+    """As validation decodes: with the recipe's configuration itself."""
+    loaded = load_recipe(
+        {
+            "task": "translation",
+            "data": {"train": {"world": "train"}},
+            "decoding": {"max_new_tokens": MOST, **options},
+        }
+    )
+    assert not [line for line in loaded.warnings if "decoding" in line]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AtentoWarning)
+        found = translate(
+            model.network, model.tokenizer, TEXTS, loaded.recipe.decoding, step_function=model.step_function()
+        )  # type: ignore[arg-type]
+    return [[(one.text, one.hypothesis.score) for one in row] for row in found]
+
+
+def test_the_table_has_every_option() -> None:
+    assert {name for name, _, _ in TABLE} | ALIKE == {one.name for one in fields(DecodingConfig)}
+
+
+@pytest.mark.parametrize(("name", "value", "beside"), TABLE, ids=[name for name, _, _ in TABLE])
+def test_an_option_changes_the_outputs_alike_through_all_three_doors(
+    folder: Path, model: Model, name: str, value: Any, beside: dict[str, Any]
+) -> None:
+    options = {**beside, name: value}
+    found = by_python(model, options)
+    without = {key: one for key, one in beside.items() if not dict(unused_options(DecodingConfig(**beside), {key}))}
+    assert found != by_python(model, without)
+    assert by_flags(folder, options) == found
+    assert by_recipe(model, options) == found
+
+
+NO_EFFECT: list[tuple[str, Any, dict[str, Any], str]] = [  # option, value, the options beside it, the reason
+    ("beam", 2, {"sample": True}, "outputs are drawn, not searched for"),
+    ("length_penalty", 0.5, {"sample": True}, "outputs are drawn, not searched for"),
+    ("until", "sure", {"sample": True}, "outputs are drawn, not searched for"),
+    ("groups", 2, {"sample": True}, "outputs are drawn, not searched for"),
+    ("diversity", 0.5, {"sample": True}, "outputs are drawn, not searched for"),
+    ("beam", 2, MBR, "`mbr` searches with a beam as wide as `candidates`, if `candidates_from` asks for one"),
+    ("until", "sure", MBR, "`mbr` draws its candidates"),
+    ("top_p", 0.5, {**MBR, "candidates_from": "beam"}, "`mbr` takes its candidates from a beam"),
+    (
+        *("sample", True, {**MBR, "candidates_from": "beam", "evidence": 4}),
+        "`mbr` takes its candidates from a beam, and always draws its `evidence`",
+    ),
+    ("length_penalty", 0.5, {"beam": 1}, "a beam of 1 compares no lengths"),
+    ("stopping", "shrinking", {"beam": 1}, "a beam of 1 ends with its one output"),
+    ("until", "likely", {"beam": 1}, "a beam of 1 ends with its one output"),
+    ("diversity", 0.5, {"beam": 1}, "a beam of 1 has no groups"),
+    ("until", "sure", {"exact": True}, "`exact` finds the best output, whatever a beam finds first"),
+    ("groups", 2, {"exact": True}, "`exact` finds the best output, whatever a beam finds first"),
+    ("top_p", 0.5, {"temperature": 0.0}, "a `temperature` of 0 takes the most probable token"),
+    *((name, value, {}, "it is for `mbr`") for name, value in (("candidates", 4), ("candidates_from", "beam"))),
+    *((name, value, {}, "it is for `mbr`") for name, value in (("evidence", 4), ("evidence_weights", "model"))),
+    *((name, value, {}, "it is for `mbr`") for name, value in (("self_comparison", False), ("mbr_method", "coarse"))),
+    *((name, value, {}, "it is for `mbr`") for name, value in (("mbr_keep", 4), ("mbr_confidence", 0.5))),
+    ("self_comparison", False, {**MBR, "evidence": 4}, "the `evidence` is drawn for itself"),
+    ("mbr_keep", 4, MBR, "it is for `mbr_method` coarse or pruned"),
+    ("mbr_confidence", 0.5, {**MBR, "mbr_method": "coarse"}, "it is for `mbr_method` pruned"),
+    ("exact_limit", 9, {}, "it is for `exact`"),
+    ("until", "sure", {"stopping": "shrinking"}, "a shrinking beam ends when its last place is given up"),
+    ("diversity", 0.5, {}, "a beam of one group has no others to differ from: give `groups`"),
+    ("count_prompt", True, {}, "it is for `repetition_penalty` and `no_repeat_ngrams`"),
+    ("min_new_tokens", 3, {"ignore_eos": True}, "`ignore_eos` leaves no end that it could put off"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "beside", "why"), NO_EFFECT, ids=[f"{n}-{b}" for n, _, b, _ in NO_EFFECT])
+def test_an_option_without_effect_says_so_through_all_three_doors(
+    folder: Path, model: Model, name: str, value: Any, beside: dict[str, Any], why: str
+) -> None:
+    options = {**beside, name: value}
+    with pytest.raises(UsageError) as refused:
+        model.translate("a", **options)
+    assert str(refused.value).startswith(f"`{name}` has no effect: {why}")
+    done = CliRunner().invoke(app, ["translate", str(folder), *flags_of(options)], input="a\n")
+    assert done.exit_code == 2 or isinstance(done.exception, UsageError)
+    message = f"{done.stderr}{done.exception}"
+    flag = f"--{name.replace('_', '-')}"
+    assert flag in message and ("has no effect" in message or "exclude each other" in message or "no part" in message)
+    loaded = load_recipe({"task": "translation", "data": {"train": {"world": "train"}}, "decoding": options})
+    told = [line for line in loaded.warnings if f"decoding.{name} has no effect: " in line]
+    assert len(told) == 1 and why in told[0]
+
+
+EXCLUDED: list[tuple[dict[str, Any], str]] = [
+    ({"exact": True, "sample": True}, "`exact` and `sample` exclude each other: one searches, the other draws"),
+    ({"exact": True, "mbr": "chrf"}, "`exact` and `mbr` exclude each other"),
+    ({"exact": True, "n_best": 2}, "`exact` and `n_best` exclude each other: an exact search finds the one best"),
+    ({"exact": True, "stop": ["a"]}, "`exact` and `stop` exclude each other"),
+    ({"exact": True, "required_words": ["a"]}, "`exact` and `required_words` exclude each other"),
+    ({"required_words": ["a"], "sample": True}, "`required_words` and `sample` exclude each other"),
+    ({"required_words": ["a"], "mbr": "chrf"}, "`required_words` and `mbr` exclude each other"),
+    ({"required_words": ["a"], "groups": 2}, "`required_words` and `groups` exclude each other: both divide the beam"),
+    ({"required_words": ["a"], "stop": ["b"]}, "`required_words` and `stop` exclude each other"),
+    ({"required_words": ["a"], "banned_words": ["a"]}, "`required_words` and `banned_words` exclude each other: both"),
+    ({"ignore_eos": True, "forced_eos": True}, "`ignore_eos` and `forced_eos` exclude each other"),
+    ({"groups": 3}, "`groups` must divide `beam`: got 3 and a beam of 4"),
+    ({"mbr": "chrf", "candidates": 5, "candidates_from": "beam", "groups": 2}, "`groups` must divide `candidates`"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), EXCLUDED, ids=[str(options) for options, _ in EXCLUDED])
+def test_options_that_exclude_each_other_are_refused_in_one_sentence(
+    model: Model, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RecipeError) as refused:
+        DecodingConfig(**{name: tuple(one) if isinstance(one, list) else one for name, one in options.items()})
+    assert str(refused.value).replace("decoding.", "").startswith(said)
+    with pytest.raises((RecipeError, UsageError)) as refused_too:
+        model.translate("a", **options)
+    assert said.partition(":")[0] in str(refused_too.value).replace("decoding.", "")
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"banned_words": ["ü"]}, "`banned_words`: the model's vocabulary cannot write 'ü'"),
+    ({"required_words": "xyz"}, "`required_words`: the model's vocabulary cannot write 'xyz'"),
+    ({"prefix": "Ω"}, "`prefix`: the model's vocabulary cannot write 'Ω'"),
+    ({"banned_tokens": ["<unknown>"]}, "`banned_tokens`: the model's vocabulary has no token '<unknown>'"),
+    ({"forced_bos": "<pt>"}, "`forced_bos`: the model's vocabulary has no token '<pt>'"),
+    ({"stop_tokens": ["ab"]}, "`stop_tokens`: the model's vocabulary has no token 'ab'"),
+    ({"prefix": "abc", "banned_words": ["b"]}, "`prefix` must not contain what is banned: got 'b' in 'abc'"),
+    ({"required_words": ["abc"], "banned_tokens": ["c"]}, "`required_words` must not contain what is banned: got 'c'"),
+    ({"prefix": "abcd", "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens: an output may have 3"),
+    ({"required_words": ["abc", "bcd"], "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), WRONG, ids=[str(options) for options, _ in WRONG])
+def test_words_that_the_vocabulary_cannot_write_are_refused(model: Model, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        model.translate("a", **options)
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize("options", [{}, {"beam": 1}, {"beam": 8, "n_best": 3}], ids=str)
+def test_every_output_contains_what_it_must_and_nothing_that_it_must_not(model: Model, options: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"prefix": "ec", "required_words": ["ab", "d"], "banned_words": ["da", "."], **options}
+    for row in model.translations(TEXTS, max_new_tokens=9, **given):
+        for one in row:
+            assert one.text.startswith("ec") and "ab" in one.text and "d" in one.text
+            assert "da" not in one.text and "." not in one.text
+
+
+def test_a_word_is_banned_as_it_is_cut_at_the_beginning_and_inside() -> None:
+    """GPT-2's kind of vocabulary: a word inside a text begins with a space, at the beginning of one it does not."""
+    tokenizer = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=320), ["o gato viu a gata e o gato"] * 9)
+    for word in ("gato", "o gato"):
+        banned = constraints_of(DecodingConfig(banned_words=(word,)), tokenizer).banned
+        for text in (word, f"a {word}", f"a {word} e"):
+            ids = tuple(tokenizer.encode(text))
+            assert any(ids[at : at + len(one)] == one for one in banned for at in range(len(ids))), (text, banned)
+
+
+def test_the_exact_search_finds_what_no_beam_beats(model: Model) -> None:
+    """Against a beam that is exhaustive: as wide as there are hypotheses of two tokens."""
+    options: dict[str, Any] = {"max_new_tokens": 3, "length_penalty": 0.7}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AtentoWarning)
+        found = model.translations(TEXTS, exact=True, beam=1, exact_limit=10_000, **options)
+    wide = model.translations(TEXTS, beam=1000, until="sure", **options)
+    assert [row[0].text for row in found] == [row[0].text for row in wide]
+    assert [row[0].hypothesis.score for row in found] == pytest.approx([row[0].hypothesis.score for row in wide])
+    with pytest.warns(AtentoWarning, match="the exact search was given up for 3 of 3 texts after `exact_limit` 1"):
+        assert len(model.translate(TEXTS, exact=True, exact_limit=1, max_new_tokens=3)) == 3
+
+
+def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> None:
+    options: dict[str, Any] = {"prefix": "ec", "banned_words": ["."], "stop_tokens": ["g"], "max_new_tokens": 6}
+    assert "".join(model.stream("abc", **options)) == model.translate("abc", greedy=True, **options)
+    usual = Model(model.network, model.tokenizer, {**model.config, "decoding": {"groups": 2, "diversity": 1.0}}, None)
+    assert "".join(usual.stream("abc", max_new_tokens=6)) == model.translate("abc", greedy=True, max_new_tokens=6)
+    for wrong in ({"required_words": "a"}, {"exact": True}):
+        with pytest.raises(UsageError, match="a stream is one output of greedy search or sampling"):
+            model.stream("abc", **wrong)  # type: ignore[arg-type]
