@@ -1,4 +1,4 @@
-"""Forced decoding: what a network thinks of outputs that it is given, token by token (docs/notes.md#h9, #h11)."""
+"""Forced decoding: log-probabilities of given outputs, token by token (docs/notes.md#h9, #h11)."""
 
 from collections.abc import Sequence
 from math import isnan
@@ -28,7 +28,7 @@ def forced_scores(
     eos_id: int | None = None,
     finished: Sequence[bool] | bool = True,
 ) -> list[list[float]]:
-    """log p of each token of given outputs, each token after those before it; their sum is log p of the output.
+    """log p of each token of given outputs, given those before it; their sum is log p of the output.
 
     See docs/notes.md#h11.
 
@@ -45,7 +45,7 @@ def forced_scores(
         finished: whether EOS follows each output and is scored too; of `Hypothesis.ids` where it is `finished`.
 
     Returns:
-        A list a row, of as many log-probabilities (nats) as tokens, EOS's last.
+        For each row a list of log-probabilities (nats), one for each token, that of EOS last.
 
     Raises:
         AtentoError: logits that are NaN or infinite. ValueError: a token that is not in the vocabulary.

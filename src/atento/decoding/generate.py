@@ -1,4 +1,4 @@
-"""The one entry to decoding: a network, ids and a strategy in; n-best lists of hypotheses out."""
+"""The entry to decoding: a network, ids and a strategy in; n-best lists of hypotheses out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,21 +58,21 @@ def generate(
         min_new_tokens: no EOS before so many tokens are written.
         eos_id: None = the network's own, () = none.
         token_mask: boolean (B,S), True = a real token.
-        prefix_ids: (B,P) tokens that every output goes on from, as if it had written them; they are not repeated in it.
-        rules: what changes the scores before a choice is made, in this order (`atento.decoding.rules`).
+        prefix_ids: (B,P) tokens that every output continues, as if it had written them; they are not repeated in it.
+        rules: functions that change the scores before a token is chosen, in this order (`atento.decoding.rules`).
         required: a row, token sequences that its output must hold; for `Beam`.
-        stop: asked after every token whether an output, given by its ids so far, ends with it
-            (`atento.decoding.rules.StopStrings`); it then counts as finished, and keeps that token.
-        trace: what writes down the candidates of every step.
-        seed: for what draws: one number s, from which row i gets `seeds.row_seed(s, i)`, or a number a row; None:
-            drawn by chance, from PyTorch's generator. Row and batch change nothing else about what is drawn.
+        stop: called after every token with the ids of an output so far; where it returns True, the output is finished
+            and keeps that token (`atento.decoding.rules.StopStrings`).
+        trace: records the candidates of every step.
+        seed: for sampling: one number s, from which row i gets `seeds.row_seed(s, i)`, or a number a row; None: from
+            PyTorch's generator. A row's samples depend on nothing else of the batch.
 
     Returns:
-        A list a row of hypotheses, best first; samples in the order drawn.
+        A list of hypotheses for each row, best first; samples in the order drawn.
 
     Raises:
         TypeError: ids that are no tensor. ValueError: an unknown strategy; an argument of the wrong shape or length, or
-            one that the strategy cannot heed. AtentoError: the network's logits are NaN or infinite.
+            one that the strategy does not support. AtentoError: the network's logits are NaN or infinite.
     """
     prepared = prepare(
         network,
@@ -204,7 +204,7 @@ def _limits(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
 
 
 def _seeds(seed: int | Sequence[int] | None, count: int, strategy: Strategy) -> tuple[int, ...]:
-    """A seed a row; chance is asked only where the strategy draws."""
+    """A seed for each row; PyTorch's generator is used only where the strategy samples."""
     if seed is None:
         seed = int(torch.randint(0, 1 << 62, ())) if isinstance(strategy, Sample | MBR) else 0
     if isinstance(seed, int):

@@ -38,9 +38,9 @@ def stream(
     stop: Stop | None = None,
     seed: int | Sequence[int] | None = None,
 ) -> Iterator[Token]:
-    """The tokens that `generate` writes with the same arguments, each as soon as it is there; EOS too, if it comes.
+    """The tokens that `generate` writes with the same arguments, each as soon as it is chosen, EOS included.
 
-    The network is not run before the first token is asked for, and no longer than tokens are.
+    The network runs only while tokens are taken from the iterator.
 
     Args:
         ids: (1,S). The others as in `generate`.

@@ -1,19 +1,20 @@
-"""What a search considered, step by step, in one format for every strategy.
+"""A record of a search, step by step, in one format for every strategy.
 
-A search that is given a trace tells it, in this order:
+A search that is given a trace calls it in this order:
 
-    trace.begin("sample", count)                   # a search over `count` sentences begins: another run
-    every step:
-        trace.step(rows, ids, log_probs)           # R live beginnings: sentence of each, ids (R,t), log p (R,V)
-        trace.filter("top_k", scores)              # after each rule or filter: the scores (R,V), -inf = taken out
-        trace.choose(tokens, ended)                # one token a row was taken (R), and whether it ended the output (R)
-        # or, where a step keeps several: trace.candidate(place, token, fate, total=...) for each that was weighed
-    trace.stop(row, "the length limit")            # why a sentence's search was over, if that needs saying
-    trace.end(found)                               # the n-best lists, a list a sentence
+    trace.begin("sample", count)                   # a search over `count` sentences begins: a new run
+    at every step:
+        trace.step(rows, ids, log_probs)           # R partial outputs: sentence of each, ids (R,t), log p (R,V)
+        trace.filter("top_k", scores)              # after each rule or filter: the scores (R,V), -inf = removed
+        trace.choose(tokens, ended)                # one token for each row (R), and whether it ends the output (R)
+        # or, where a step keeps several: trace.candidate(place, token, fate, total=...) for each candidate
+    trace.stop(row, "the length limit")            # why the search for a sentence ended, where that is not obvious
+    trace.end(found)                               # the n-best lists, one for each sentence
     trace.note("risk", matrix)                     # anything else, at any time
 
-and costs nothing when there is none: `if request.trace is not None` once a step. `trace.runs` is then what happened;
-`trace.to_dict()` the same for JSON, with the tokens' names if the trace was given a function from id to text.
+Without a trace this costs nothing: `if request.trace is not None` once a step. Afterwards `trace.runs` is the record,
+and `trace.to_dict()` the same for JSON, with the names of the tokens if the trace was given a function from id to text.
+A trace belongs to one call: threads that share a model each give their own.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ NOTEBOOK_STEPS = 200  # of a page inside a notebook, which is saved with it: som
 
 @dataclass(frozen=True)
 class Distribution:
-    """The next token after a beginning, by the model or after one filter: the most probable, most probable first."""
+    """The most probable next tokens of a partial output, by the model or after one filter, best first."""
 
     parent: int  # place in the step's `live`
     filter: str  # "model", or the name of the rule or filter
@@ -62,24 +63,24 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One continuation that was weighed."""
+    """One continuation that the search considered."""
 
     parent: int  # place in the step's `live`
     token: int
     log_prob: float  # by the model, unfiltered
     score: float  # after the rules and filters, as the search used it
-    total: float  # of the whole beginning, as the search ranked it
+    total: float  # of the whole partial output, as the search ranked it
     fate: str
 
     @property
     def alive(self) -> bool:
-        """Whether it went on or was put among the outputs."""
+        """Whether the search kept it, as a partial output or as an output."""
         return self.fate in (KEPT, FINISHED, CUT)
 
 
 @dataclass
 class Step:
-    """One step of one sentence: what was live, what became of its continuations."""
+    """One step of one sentence: its partial outputs and the fates of their continuations."""
 
     row: int
     length: int  # tokens written before it
@@ -95,7 +96,7 @@ class Step:
 
 @dataclass
 class Run:
-    """One search: its steps in order, and for each sentence why it was over and what was found."""
+    """One search: its steps in order, and for each sentence why it ended and its n-best list."""
 
     strategy: str
     count: int
@@ -112,12 +113,12 @@ class Run:
 
 
 class Trace:
-    """Filled by `generate(..., trace=Trace())`.
+    """A record that `generate(..., trace=Trace())` fills.
 
     Args:
-        top: how many tokens of each distribution, and how many candidates of each beginning, are kept.
+        top: how many tokens of each distribution, and how many candidates of each partial output, are recorded.
         name: id -> text, for those who read it.
-        listen: told of every step when it is complete, with the strategy's name: to show a search while it runs.
+        listen: called with the strategy's name and each step when the step is complete, to show a search while it runs.
     """
 
     def __init__(
@@ -132,19 +133,19 @@ class Trace:
         self.top, self.name, self.listen = top, name, listen
         self.runs: list[Run] = []
         self.notes: dict[str, list[Any]] = {}
-        self._open: dict[int, Step] = {}  # the step being told, of each sentence
-        self._place: list[tuple[Step, int] | None] = []  # where each of the R rows stands in it
+        self._open: dict[int, Step] = {}  # the current step of each sentence
+        self._place: list[tuple[Step, int] | None] = []  # the step of each of the R rows, and its number in `live`
         self._log_probs = self._scores = torch.empty(0)
         self._filters: list[tuple[str, Tensor]] = []
         self._totals: dict[tuple[int, tuple[int, ...]], float] = {}
 
     def __repr__(self) -> str:
         names = ", ".join(run.strategy for run in self.runs[:3]) + ", ..." * (len(self.runs) > 3)
-        told = f"{counted(len(self.runs), 'run')}{': ' if names else ''}{names}"
-        return f"Trace({told}; {counted(sum(len(run.steps) for run in self.runs), 'step')})"
+        runs = f"{counted(len(self.runs), 'run')}{': ' if names else ''}{names}"
+        return f"Trace({runs}; {counted(sum(len(run.steps) for run in self.runs), 'step')})"
 
     def _repr_html_(self) -> str:
-        """The page of the first sentence, for notebooks: in a sandboxed frame; a sentence where it is too long."""
+        """The page of the first sentence, for notebooks, in a sandboxed frame; one line of text if it is too long."""
         from atento.inspection.decoding_page import decoding_page  # late: the page is drawn from traces
         from atento.inspection.standalone import framed, plain
 
@@ -160,13 +161,13 @@ class Trace:
         self.runs.append(Run(strategy, count))
 
     def step(self, rows: Sequence[int], ids: Tensor, log_probs: Tensor, totals: Tensor | None = None) -> None:
-        """A step begins from R beginnings.
+        """A step begins, with R partial outputs.
 
         Args:
-            rows: the sentence that each belongs to.
-            ids: (R,t) what each has written.
-            log_probs: (R,V) what the model says of the next token.
-            totals: (R,) their scores so far, -inf for a place not in use; None: as summed up by the trace itself.
+            rows: the sentence of each.
+            ids: (R,t) the tokens of each.
+            log_probs: (R,V) the model's log-probabilities of the next token.
+            totals: (R,) their scores so far, -inf for a place not in use; None: the trace sums them up itself.
         """
         self._close()
         self._log_probs = self._scores = log_probs
@@ -190,7 +191,7 @@ class Trace:
         self._distribution(name, scores)
 
     def choose(self, tokens: Tensor, ended: Sequence[bool] | Tensor, otherwise: str = NOT_DRAWN) -> None:
-        """One token (R,) was taken for each row, and ended the output or not (R,); why the others were not."""
+        """One token of each row (R,) was chosen, and ended the output or not (R,); `otherwise` is the others' fate."""
         for place, (token, end) in enumerate(zip(tokens.tolist(), list(map(bool, ended)))):
             self.candidate(place, token, self.taken_out(place, token) or (FINISHED if end else KEPT))
             for other in self.most_probable(place):
@@ -198,14 +199,14 @@ class Trace:
                     self.candidate(place, other, self.taken_out(place, other) or otherwise)
 
     def most_probable(self, place: int) -> list[int]:
-        """The tokens that the model finds most probable after the beginning in row `place`; none if it is not live."""
+        """The most probable next tokens of row `place`, by the model; none if the place is not in use."""
         if self._place[place] is None:
             return []
         scores, tokens = self._log_probs[place].topk(min(self.top, self._log_probs.shape[1]))
         return [token for token, score in zip(tokens.tolist(), scores.tolist()) if score > -math.inf]
 
     def taken_out(self, place: int, token: int) -> str:
-        """The fate of a token that a filter made impossible; empty if none did."""
+        """The fate of a token that a filter removed; empty if none did."""
         for name, scores in self._filters:
             if float(scores[place, token]) == -math.inf:
                 return TAKEN_OUT + name
@@ -214,9 +215,9 @@ class Trace:
     def candidate(
         self, place: int, token: int, fate: str, *, total: float | None = None, log_prob: float | None = None
     ) -> None:
-        """A continuation of the beginning in row `place` (0 to R-1) and what became of it.
+        """A continuation of the partial output in row `place` (0 to R-1) and its fate.
 
-        `total` is its score in the search's ranking; None: the beginning's plus `log_prob`, the model's.
+        `total` is its score in the search's ranking; None: that of the partial output plus `log_prob`, the model's.
         """
         where = self._place[place]
         if where is None:
@@ -232,20 +233,20 @@ class Trace:
         step.candidates.append(Candidate(parent, token, log_prob, score, total, fate))
 
     def stop(self, row: int, why: str) -> None:
-        """Why the search for one sentence was over."""
+        """Why the search for one sentence ended."""
         self.runs[-1].stopped[row] = why
 
     def end(self, found: list[list[Hypothesis]]) -> None:
-        """What the search found, a list a sentence."""
+        """The n-best lists of the search, one for each sentence."""
         self._close()
         self.runs[-1].found = found
 
     def note(self, name: str, value: Any) -> None:
-        """Anything else that is worth keeping, such as a matrix of risks; what bears one name is kept in turn."""
+        """Record anything else, such as a matrix of risks; values of one name are kept in their order."""
         self.notes.setdefault(name, []).append(value)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON knows it; what is not a finite number is None."""
+        """The record in the types of JSON; NaN and infinite numbers are None."""
         self._close()
         runs = []
         for run in self.runs:
@@ -265,7 +266,7 @@ class Trace:
         return plain
 
     def _tokens(self) -> set[int]:
-        """Every token that stands somewhere in it."""
+        """Every token of the record."""
         seen: set[int] = set()
         for run in self.runs:
             for step in run.steps:
@@ -285,7 +286,7 @@ class Trace:
                 step.distributions.append(Distribution(parent, name, ids[:some], p[:some], count))
 
     def _close(self) -> None:
-        """The step that was being told is complete."""
+        """The current step is complete."""
         if self.listen is not None:
             for step in self._open.values():
                 self.listen(self.runs[-1].strategy, step)
@@ -293,7 +294,7 @@ class Trace:
 
 
 def rule_name(rule: Any) -> str:
-    """What a rule or filter is called: its `name`, or that of the function or class."""
+    """The name of a rule or filter: its `name`, or that of the function or class."""
     name: str = getattr(rule, "name", None) or getattr(rule, "__name__", None) or type(rule).__name__
     return name
 
