@@ -86,6 +86,13 @@ def command_lines(block: Block) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
+def shown(block: Block) -> list[str]:
+    """The output that a `console` block shows, a pattern a line: `...` is anything, a number any number."""
+    lines = [line for line in block.text.splitlines() if block.kind == "console" and not line.startswith("$ ")]
+    escaped = [re.escape(line.strip()).replace(r"\.\.\.", ".*") for line in lines]
+    return [re.sub(r"\d+(?:(?:,|\\\.)\d+)*", r"[\\d.,]+", line) for line in escaped]
+
+
 class Session:
     """A page's folder, its Python names, and the machinery that runs its commands."""
 
@@ -96,8 +103,9 @@ class Session:
     def run(self, block: Block, page: str) -> None:
         """One block, by its language."""
         if block.kind in ("bash", "sh", "console"):
-            for line in command_lines(block):
-                self.command(shortened(line), f"{page}:{block.line}")
+            printed = "".join(self.command(shortened(line), f"{page}:{block.line}") for line in command_lines(block))
+            for line in shown(block) if printed else []:
+                assert re.search(line, printed, flags=re.M), f"{page}:{block.line}: {line}\n{printed}"
         elif block.kind == "python":
             exec(compile("\n" * (block.line - 1) + shortened(block.text), page, "exec"), self.names)
         elif block.kind == "yaml" and (named := re.match(r"# (\S+\.yaml)\b", block.text)):
@@ -109,16 +117,16 @@ class Session:
         else:
             assert block.kind == "text", f"{page}:{block.line}: a block of kind {block.kind!r}"
 
-    def command(self, line: str, place: str) -> None:
-        """One command line: `atento` and `echo`, with pipes and a file that the output goes to."""
+    def command(self, line: str, place: str) -> str:
+        """One command line: `atento` and `echo`, with pipes and a file that the output goes to. What was printed."""
         if line.startswith(ELSEWHERE):
             target = re.match(r"make (\w+)", line)
             assert not target or f"\n{target[1]}:" in (ROOT / "Makefile").read_text(encoding="utf-8"), (
                 f"{place}: {line}"
             )
-            return
+            return ""
         line, _, written = re.sub(r"\s#.*", "", line).partition(" > ")
-        passed = ""
+        passed, printed = "", ""
         for part in line.split(" | "):
             words = shlex.split(part)
             if words[0] == "echo":
@@ -127,9 +135,10 @@ class Session:
             assert words[0] == "atento", f"{place}: {line}"
             done = self.server.run(*words[1:], cwd=self.folder, stdin=passed, env=environment(words[1:], self.folder))
             assert done.status == 0, f"{place}: {line}\n{done.stderr[-3000:]}"
-            passed = done.stdout
+            passed, printed = done.stdout, printed + done.stdout + done.stderr
         if written:
             (self.folder / written.strip()).write_text(passed, encoding="utf-8")
+        return printed
 
 
 def environment(words: Sequence[str] = (), folder: Path = ROOT) -> dict[str, str]:
@@ -170,7 +179,7 @@ def session(
     """A folder with what the pages take for granted: text files, a run `runs/demo`, released models."""
     sources, targets = lines_of(place / "train.tsv", 0), lines_of(place / "train.tsv", 1)
     files = {"train.en": sources, "train.pt": targets, "valid.en": sources[:6], "valid.pt": targets[:6]}
-    files |= {"letter.en": sources[:3], "book.txt": targets, "texts.txt": targets[:4], "prompts.txt": targets[:2]}
+    files |= {"letter.en": sources[:3], "book.txt": [*targets, *targets], "texts.txt": targets[:4], "prompts.txt": targets[:2]}
     files["words.txt"] = ["gato", *sorted({word for line in targets for word in line.strip(".?").lower().split()})[:9]]
     files |= {"pairs.tsv": [f"{one}\t{two}" for one, two in zip(sources[:3], sources[3:6])]}
     for name, lines in files.items():
