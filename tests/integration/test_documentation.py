@@ -179,8 +179,7 @@ def session(
     """A folder with what the pages take for granted: text files, a run `runs/demo`, released models."""
     sources, targets = lines_of(place / "train.tsv", 0), lines_of(place / "train.tsv", 1)
     files = {"train.en": sources, "train.pt": targets, "valid.en": sources[:6], "valid.pt": targets[:6]}
-    files |= {"letter.en": sources[:3], "book.txt": [*targets, *targets], "texts.txt": targets[:4], "prompts.txt": targets[:2]}
-    files["words.txt"] = ["gato", *sorted({word for line in targets for word in line.strip(".?").lower().split()})[:9]]
+    files |= {"letter.en": sources[:3], "book.txt": [*targets, *targets]}
     files |= {"pairs.tsv": [f"{one}\t{two}" for one, two in zip(sources[:3], sources[3:6])]}
     for name, lines in files.items():
         (place / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
