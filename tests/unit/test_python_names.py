@@ -119,6 +119,17 @@ def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
     assert model.device.type == "cpu" and model.precision == "float32"
 
 
+def test_attention_of_a_summary_that_the_model_writes(model: Model) -> None:
+    """`attend` without a target asked every model for a translation, which a summariser refuses."""
+    config = model.config | {"task": "summarization"}
+    summariser = Model(model.network, model.tokenizer, config, None)
+    text = PAIRS[0].source
+    record = summariser.attend(text)
+    assert record.title == f"{text} → {summariser.summarize(text)}" and set(record.kinds) >= {"cross"}
+    outputs, trace = summariser.traced(text)
+    assert [one.text for one in outputs] == [summariser.summarize(text)] and len(trace.runs) == 1
+
+
 def test_sentences_are_split_as_the_flag_does(model: Model) -> None:
     one, two = PAIRS[0].source, PAIRS[1].source
     both = " ".join(model.translate([one, two]))

@@ -1,1 +1,1 @@
-"""Other formats: older weight files in, other engines out."""
+"""Conversion of model folders between layouts; older weight files are read on the way."""

@@ -1,4 +1,4 @@
-"""A model folder written anew in a layout: Atento's own or Hugging Face's; older weight files are read on the way."""
+"""Conversion of a model folder to a layout, Atento's own or Hugging Face's; older weight files are unpickled first."""
 
 import shutil
 import subprocess
@@ -11,9 +11,7 @@ from atento.errors import ModelError, UsageError
 from atento.model import load
 from atento.models.find import find_model
 from atento.models.weight_files import MAX_SHARD_SIZE, TYPES
-from atento.models.write import is_preserved
-
-LAYOUTS = ("atento", "huggingface")
+from atento.models.write import LAYOUTS, is_preserved
 
 
 def convert(
@@ -26,14 +24,23 @@ def convert(
     allow_missing: bool = False,
     allow_unused: bool = False,
 ) -> str:
-    """Write the model to `out`; returns what became of its weights.
+    """Write a model to another folder.
 
-    Every tensor keeps the type of the file, unless `precision` names one for all: "float32", "bfloat16", "float16" or
-    "float64". Weights of more than `max_shard_size` bytes (or "5GB") stand in several files.
+    Args:
+        model: a run, a model folder or a hub name.
+        out: the folder to write; it must be empty or not exist.
+        to: "atento" or "huggingface".
+        precision: "float32", "bfloat16", "float16" or "float64" for every tensor; None: the type that each has in the
+            file.
+        max_shard_size: bytes, or text such as "5GB"; larger weights are split into several files.
+        allow_missing, allow_unused: as in `atento.load`.
+
+    Returns:
+        The load report of a model of another layout as text; "" for one of ours.
 
     Raises:
-        UsageError: no such layout or type, or something stands at `out`. ModelError: weights missing or left over, or
-            a file that holds more than weights. CapabilityError: the layout cannot hold the network.
+        UsageError: no such layout or type, or `out` is not empty. ModelError: weights are missing or unused, or a file
+            holds more than weights. CapabilityError: the layout cannot represent the network.
     """
     if to not in LAYOUTS:
         raise UsageError(f"`--to` must be one of {', '.join(LAYOUTS)}: got {to!r}")
@@ -41,32 +48,32 @@ def convert(
         raise UsageError(f"`--precision` must be one of {', '.join(TYPES)}: got {precision!r}")
     folder = find_model(model, older=True)
     name = folder.name
-    held = older_files(folder)
-    with tempfile.TemporaryDirectory(prefix="atento-") as space:
-        if held and not any(folder.glob("model*.safetensors")):
-            folder = _unpacked(folder, Path(space))
+    older = older_files(folder)
+    with tempfile.TemporaryDirectory(prefix="atento-") as temporary:
+        if older and not any(folder.glob("model*.safetensors")):
+            folder = _unpickled(folder, Path(temporary))
         loaded = load(folder, device="cpu", precision="auto", allow_missing=allow_missing, allow_unused=allow_unused)
         loaded.config["name"] = name
         loaded.save(out, layout=to, precision=precision, max_shard_size=max_shard_size)
     return "" if loaded.load_report is None else str(loaded.load_report)
 
 
-def _unpacked(folder: Path, space: Path) -> Path:
-    """A copy of the folder with safetensors in place of its older files, made by a process of its own."""
-    inside = space / folder.name
-    inside.mkdir()
+def _unpickled(folder: Path, temporary: Path) -> Path:
+    """A copy of the folder with safetensors in place of its older files, which a child process reads."""
+    copy = temporary / folder.name
+    copy.mkdir()
     for file in folder.iterdir():
-        read = file.suffix in (".json", ".txt", ".model", ".spm") and not file.name.endswith(".bin.index.json")
-        if file.is_file() and (read or is_preserved(file.name)):
-            shutil.copyfile(file, inside / file.name)
-    command = [sys.executable, "-m", "atento.convert.unpickle", str(folder), str(inside)]
+        needed = file.suffix in (".json", ".txt", ".model", ".spm") and not file.name.endswith(".bin.index.json")
+        if file.is_file() and (needed or is_preserved(file.name)):
+            shutil.copyfile(file, copy / file.name)
+    command = [sys.executable, "-m", "atento.convert.unpickle", str(folder), str(copy)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
-        refused = "Weights only load failed" in done.stderr  # PyTorch's words, also for what is no pickle at all
-        if refused and not any(sign in done.stderr for sign in ("truncated", "invalid load key", "EOFError")):
+        refused = "Weights only load failed" in done.stderr  # PyTorch says so also of a file that is no pickle
+        if refused and not any(word in done.stderr for word in ("truncated", "invalid load key", "EOFError")):
             last = "it holds more than weights, and is not loaded"
         elif refused or "/torch/serialization.py" in done.stderr:
             last = "it is damaged or cut short"
         raise ModelError(f"{folder}: {', '.join(file.name for file in older_files(folder))} cannot be read: {last}")
-    return inside
+    return copy

@@ -1,9 +1,9 @@
-"""Run as a program: the tensors of older weight files, and nothing else of them, written as safetensors.
+"""A program that reads the tensors of older weight files, and nothing else in them, and writes them as safetensors.
 
     python -m atento.convert.unpickle FOLDER OUT
 
-Pickle can run code; PyTorch's reader that takes weights alone refuses that, and a process of its own keeps whatever it
-does, or eats, away from the caller.
+Pickle can run code. PyTorch's `weights_only` reader refuses that, and a process of its own keeps the caller safe from
+whatever it does and from the memory that it takes.
 """
 
 import json
@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
-_RENAMED = {"gamma": "weight", "beta": "bias"}  # what files converted from TensorFlow call a norm's two
+_RENAMED = {"gamma": "weight", "beta": "bias"}  # the names of a norm's weights in files converted from TensorFlow
 
 
 def older_files(folder: Path) -> list[Path]:
-    """The older weight files of a folder, in order; none if it has none."""
+    """The older weight files of a folder, sorted by name; empty if it has none."""
     if (folder / SINGLE).exists():
         return [folder / SINGLE]
     if (folder / INDEX).exists():
@@ -33,16 +33,16 @@ def main(folder: Path, out: Path) -> None:
     tensors: dict[str, Tensor] = {}
     seen: set[tuple[int, int, tuple[int, ...]]] = set()
     for file in older_files(folder):
-        held = torch.load(file, map_location="cpu", weights_only=True)
-        if not isinstance(held, dict):
-            raise ValueError(f"{file} holds a {type(held).__name__}, not a table of tensors")
-        for name, value in held.items():
+        content = torch.load(file, map_location="cpu", weights_only=True)
+        if not isinstance(content, dict):
+            raise ValueError(f"{file} holds a {type(content).__name__}, not a table of tensors")
+        for name, value in content.items():
             if not isinstance(value, Tensor):
                 continue
             start, _, end = str(name).rpartition(".")
-            place = (value.untyped_storage().data_ptr(), int(value.storage_offset()), tuple(value.shape))
-            value = value.clone() if place in seen else value  # the format wants storage of their own
-            seen.add(place)
+            storage = (value.untyped_storage().data_ptr(), int(value.storage_offset()), tuple(value.shape))
+            value = value.clone() if storage in seen else value  # the format has no shared storage
+            seen.add(storage)
             tensors[f"{start}.{_RENAMED.get(end, end)}" if start else str(name)] = value.contiguous()
     save_file(tensors, out / "model.safetensors", {"format": "pt"})
 

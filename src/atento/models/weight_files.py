@@ -1,4 +1,4 @@
-"""The weights of a model folder: their types, and one file or several shards with an index, read and written.
+"""The weights of a model folder, in one file or in shards with an index: read, cast, and laid out for writing.
 
 See docs/notes.md#f5.
 """
@@ -29,27 +29,27 @@ _log = logging.getLogger(__name__)
 
 
 def type_name(dtype: torch.dtype) -> str:
-    """ "float32" and the like."""
+    """The name of a type without the prefix: "float32"."""
     return str(dtype).removeprefix("torch.")
 
 
 def widest(weights: Iterable[Tensor]) -> torch.dtype:
-    """The type that holds every number of the weights; float32 where none is a floating-point number."""
-    found: torch.dtype | None = None
-    for one in weights:
-        if one.is_floating_point():
-            found = one.dtype if found is None else torch.promote_types(found, one.dtype)
-    return torch.float32 if found is None else found
+    """The type that can hold every number of the weights; float32 where none is a floating-point number."""
+    dtype: torch.dtype | None = None
+    for value in weights:
+        if value.is_floating_point():
+            dtype = value.dtype if dtype is None else torch.promote_types(dtype, value.dtype)
+    return torch.float32 if dtype is None else dtype
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder, from one file or from shards, in memory of their own.
+    """All tensors of a folder, from one file or from shards, on the CPU.
 
-    Not mapped from the file: there tensors stand at any byte, and some processors round products of such tensors
-    otherwise.
+    They are copied, not mapped: in a mapped file a tensor may begin at any byte, and some processors round products of
+    unaligned tensors differently.
 
     Raises:
-        ModelError: no weights there. CheckpointError: a damaged file, or one with a number that is not finite.
+        ModelError: there are no weights. CheckpointError: a damaged file, or a number that is not finite.
     """
     with TensorFiles(folder) as files:
         weights = {name: files.read(name) for name in files.places}
@@ -61,14 +61,14 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 def in_types(
     weights: Mapping[str, Tensor], stored: Mapping[str, torch.dtype], precision: str | None, source: str
 ) -> dict[str, Tensor]:
-    """Weights in the types in which they are to be written.
+    """The weights cast to the types in which they are written.
 
     Args:
-        weights: as the network holds them.
-        stored: in which type the file that they were read from holds each of them.
-        precision: "float32", "bfloat16", "float16" or "float64" for all. None: the type of the file where that loses
-            nothing, else the type of the network.
-        source: where they were read from, for the warning that the file had a wider type.
+        weights: those of the network.
+        stored: the type of each weight in the file that it was read from.
+        precision: "float32", "bfloat16", "float16" or "float64" for all. None: the type in the file where that loses
+            nothing, else the type in the network.
+        source: the file, for a warning if it had a wider type.
 
     Raises:
         UsageError: no such type, or a number that is too large for it.
@@ -77,7 +77,7 @@ def in_types(
         if precision not in TYPES:
             raise UsageError(f"`precision` must be one of {', '.join(TYPES)}: got {precision!r}")
         return {name: _cast(name, value, TYPES[precision]) for name, value in weights.items()}
-    found, narrowed = {}, set()
+    result, narrowed = {}, set()
     for name, value in weights.items():
         dtype = stored.get(name, value.dtype)
         if value.is_floating_point() and dtype != value.dtype:
@@ -86,7 +86,7 @@ def in_types(
                 value = narrow if torch.equal(narrow.to(value.dtype), value) else value
             else:
                 narrowed.add((type_name(dtype), type_name(value.dtype)))
-        found[name] = value
+        result[name] = value
     for before, now in sorted(narrowed):
         _log.warning(
             "%s holds weights in %s; they were loaded and are written in %s (precision 'auto' loads them as they are)",
@@ -94,7 +94,7 @@ def in_types(
             before,
             now,
         )
-    return found
+    return result
 
 
 def _cast(name: str, value: Tensor, dtype: torch.dtype) -> Tensor:
