@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -116,9 +117,19 @@ def importlib_finds(module: str) -> bool:
     return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
 
 
-TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
-IMPORTS = [one for file, tree in TREES.items() for one in imports(file, tree)]
-CALLS = [(file, node) for file, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+@cache  # not on import, which every worker does
+def trees() -> dict[Path, ast.Module]:
+    return {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
+
+
+@cache
+def all_imports() -> list[Import]:
+    return [one for file, tree in trees().items() for one in imports(file, tree)]
+
+
+@cache
+def calls() -> list[tuple[Path, ast.Call]]:
+    return [(file, node) for file, tree in trees().items() for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
 def at(file: Path, line: int) -> str:
@@ -126,7 +137,7 @@ def at(file: Path, line: int) -> str:
 
 
 def test_there_is_source_to_read() -> None:
-    assert len(FILES) > 50 and len(IMPORTS) > 200
+    assert len(FILES) > 50 and len(all_imports()) > 200
 
 
 def test_every_room_is_known() -> None:
@@ -145,7 +156,7 @@ def test_the_table_of_rooms_has_no_circle() -> None:
 def test_rooms_import_only_rooms_below_them() -> None:
     wrong = [
         f"{at(one.file, one.line)} imports {one.module}"
-        for one in IMPORTS
+        for one in all_imports()
         if one.room not in ("", "__init__", room_of(one.file), *ROOMS[room_of(one.file)])
         and not one.typing
         and (name_of(one.file), one.module) not in LATE
@@ -154,7 +165,7 @@ def test_rooms_import_only_rooms_below_them() -> None:
 
 
 def test_nobody_imports_the_command_line() -> None:
-    assert [at(one.file, one.line) for one in IMPORTS if one.room == "cli" and room_of(one.file) != "cli"] == []
+    assert [at(one.file, one.line) for one in all_imports() if one.room == "cli" and room_of(one.file) != "cli"] == []
 
 
 def test_modules_do_not_import_one_another_in_a_circle() -> None:
@@ -165,7 +176,7 @@ def test_modules_do_not_import_one_another_in_a_circle() -> None:
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     graph: dict[str, set[str]] = {module(file): set() for file in FILES}
-    for one in IMPORTS:
+    for one in all_imports():
         if one.module in graph and not one.late and not one.typing:
             graph[module(one.file)].add(one.module)
     packages = {module(file) for file in FILES if file.name == "__init__.py"}
@@ -180,7 +191,7 @@ def test_modules_do_not_import_one_another_in_a_circle() -> None:
 
 def test_late_imports_of_our_own_stand_only_where_allowed() -> None:
     """In the lazy door of `atento`, in commands, and in the few places listed here with a reason."""
-    found = {(name_of(one.file), one.module) for one in IMPORTS if one.late and not one.typing and one.room}
+    found = {(name_of(one.file), one.module) for one in all_imports() if one.late and not one.typing and one.room}
     found = {(file, module) for file, module in found if file != "__init__.py" and not file.startswith("cli/")}
     listed = {(file, module if (file, module) in LATE else module.rpartition(".")[0]) for file, module in found}
     assert listed <= LATE.keys(), f"not allowed: {sorted(listed - LATE.keys())}"
@@ -190,7 +201,9 @@ def test_late_imports_of_our_own_stand_only_where_allowed() -> None:
 def test_rooms_without_torch_do_not_name_it(name: str) -> None:
     """A command imports it in its first lines, when it runs."""
     named = [
-        one for one in IMPORTS if one.module.split(".")[0] == "torch" and room_of(one.file) == name and not one.typing
+        one
+        for one in all_imports()
+        if one.module.split(".")[0] == "torch" and room_of(one.file) == name and not one.typing
     ]
     assert [at(one.file, one.line) for one in named if not (name == "cli" and one.late)] == []
 
@@ -287,12 +300,12 @@ FORBIDDEN_CALLS = {"torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_loa
 
 
 def test_cwe_502_nothing_that_runs_or_unpacks_what_it_reads_is_imported() -> None:
-    assert [at(one.file, one.line) for one in IMPORTS if one.module.split(".")[0] in FORBIDDEN_MODULES] == []
+    assert [at(one.file, one.line) for one in all_imports() if one.module.split(".")[0] in FORBIDDEN_MODULES] == []
 
 
 def test_cwe_94_nothing_evaluates_text_or_loads_by_a_name_it_was_given() -> None:
     wrong = []
-    for file, call in CALLS:
+    for file, call in calls():
         name = ast.unparse(call.func)
         safe = any(keyword.arg == "weights_only" and ast.unparse(keyword.value) == "True" for keyword in call.keywords)
         if name == "torch.load" and safe and name_of(file) == "convert/unpickle.py":
@@ -314,7 +327,7 @@ def test_cwe_94_nothing_evaluates_text_or_loads_by_a_name_it_was_given() -> None
 def test_text_files_are_opened_with_an_encoding() -> None:
     """What a machine's locale would have decided is said in the code."""
     wrong = []
-    for file, call in CALLS:
+    for file, call in calls():
         function = call.func
         attribute = function.attr if isinstance(function, ast.Attribute) else ""
         owner = ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
@@ -332,7 +345,7 @@ def test_text_files_are_opened_with_an_encoding() -> None:
 
 def test_every_file_opens_with_one_line_that_says_its_charge() -> None:
     wrong = []
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         text = ast.get_docstring(tree, clean=False) or ""
         first = text.splitlines()[0] if text else ""
         if len(first) < 15 or not first.rstrip().endswith((".", ":", "!", "?")):
@@ -343,7 +356,7 @@ def test_every_file_opens_with_one_line_that_says_its_charge() -> None:
 def test_files_and_functions_are_small_and_named_after_what_they_hold() -> None:
     """About 400 lines and about 60: a tenth and a quarter of room, then something wants splitting."""
     large = [name_of(file) for file in FILES if len(file.read_text(encoding="utf-8").splitlines()) > 440]
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno is not None
