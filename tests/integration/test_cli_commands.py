@@ -121,7 +121,7 @@ def test_help_shows_no_range_of_a_seed(server: ForkServer, data: Path) -> None:
 def test_swapped_arguments(server: ForkServer, here: Path) -> None:
     """`translate three.txt RUN` was taken for a model of word vectors."""
     (here / "three.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
-    said = "the first argument is the model, then comes what it reads: got three.txt before run"
+    said = "the first argument must be the model, followed by its input: got three.txt before run"
     for command in ("translate", "generate", "embed", "similarity", "evaluate"):
         refused(server.run(command, "three.txt", "run", cwd=here), said)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from atento.bench import BENCHES
-from atento.cli.bench import MEASUREMENTS
+from atento.cli.measurements import MEASUREMENTS
 from atento.config.layers import shipped
 from atento.config.presets import PRESETS
 from atento.metrics import METRICS

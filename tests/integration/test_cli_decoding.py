@@ -94,7 +94,7 @@ def test_w16_attend_reads_standard_input_and_heeds_or_refuses_what_is_chosen(ser
     assert record["source_tokens"] == wanted.source_tokens and len(record["source_tokens"]) > 2
     np.testing.assert_allclose(record["kinds"]["cross"][0], wanted.kinds["cross"][0], atol=1e-6)
     refused(
-        server.run("attend", "run", "-", "--out", "x.html", cwd=here), "must hold one text on one line: got 0 lines"
+        server.run("attend", "run", "-", "--out", "x.html", cwd=here), "must have one text on one line: got 0 lines"
     )
     refused(server.run("attend", "run", "-", "--out", "x.svg", cwd=here, stdin="a\nb\n"), "got 2 lines with text")
     several = server.run("attend", "run", "-", "--out", "two.html", cwd=here, stdin="A cat.\nA dog.\n")

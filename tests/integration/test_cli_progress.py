@@ -71,7 +71,7 @@ def test_lines_where_standard_error_is_no_terminal(server: ForkServer, here: Pat
 
 
 def test_a_terminal_that_waits_is_told_so(server: ForkServer, here: Path) -> None:
-    said = "reading what you type, a line each; Ctrl-D ends it, and FILE reads a file instead\n"
+    said = "reading lines from the terminal; end with Ctrl-D, or give FILE to read a file\n"
     done = typed(server, ["translate", "run"], here, b"A cat.\n\x04")
     assert (done.status, done.stdout.count("\n"), done.stderr) == (0, 1, said)
     done = typed(server, ["tokenizer", "encode", "run/tokenizer"], here, b"a\n\x04")

@@ -217,8 +217,8 @@ def test_translate_streams_what_it_writes(server: ForkServer, here: Path) -> Non
         assert streamed.status == 0 and streamed.stdout == plain.stdout and plain.stdout.count("\n") == 3
     for more, says in (
         (("--beam", "4"), "a stream is one output"),
-        (("--n-best", "2"), "--stream shows one output as text: no --json, no --n-best"),
-        (("--json",), "--stream shows one output as text: no --json, no --n-best"),
+        (("--n-best", "2"), "--stream prints one output as text: it excludes --json and --n-best"),
+        (("--json",), "--stream prints one output as text: it excludes --json and --n-best"),
     ):
         refused = server.run("translate", "run", "--stream", *more, stdin=lines, cwd=here)
         assert refused.status == 2 and says in refused.stderr and not refused.stdout
@@ -291,9 +291,9 @@ def test_w18_embed_writes_what_the_ending_of_the_name_says(server: ForkServer, h
         cosine = wanted[0] @ wanted[1] / np.linalg.norm(wanted[0]) / np.linalg.norm(wanted[1])
         assert float(similar.stdout) == pytest.approx(float(cosine), abs=1e-5)
     for given, said in {
-        "gato\no gato\n": "standard input:2: --out no.txt is word2vec's text format, of one word a line: got 'o gato'",
-        "gato\n\n": "standard input:2: --out no.txt is word2vec's text format, of one word a line: got ''",
-        "gato\ncasa\ngato\n": "standard input:3: --out no.txt is word2vec's text format, in which a word stands once",
+        "gato\no gato\n": "standard input:2: --out no.txt is word2vec's text format, with one word per line: got 'o",
+        "gato\n\n": "standard input:2: --out no.txt is word2vec's text format, with one word per line: got ''",
+        "gato\ncasa\ngato\n": "standard input:3: --out no.txt is word2vec's text format, in which words are distinct",
     }.items():  # told before the model is looked for
         refused(server.run("embed", "no-such-model", "--out", "no.txt", cwd=here, stdin=given), said)
         assert not (here / "no.txt").exists()

@@ -203,5 +203,5 @@ def test_g8_embed_and_similarity(run: Command, released: Path, tmp_path: Path) -
     assert json.loads(done.stdout)["similarity"] == pytest.approx(float(cosine), abs=1e-6)
     done = run("similarity", str(released), given="o gato\n")
     assert done.status == 2 and done.stderr == (
-        "error: standard input:1: a line must hold two texts with a TAB between: got 1\n"
+        "error: standard input:1: a line must have two texts separated by a TAB: got 1\n"
     )

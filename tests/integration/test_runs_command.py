@@ -157,7 +157,9 @@ def test_what_runs_refuses(server: ForkServer, place: Path, two: Path) -> None:
     one = two / "first"
     refused(server.run("runs", "compare", one, cwd=place), "takes two or more run folders: got 1")
     refused(server.run("runs", "plot", one, cwd=place), "takes run folders and --out FILE")
-    refused(server.run("runs", "show", one, "--out", "x.svg", cwd=place), "--out belongs to `atento runs plot`")
+    refused(
+        server.run("runs", "show", one, "--out", "x.svg", cwd=place), "--out is an option of `atento runs plot` only"
+    )
     refused(server.run("runs", "plot", one, "--out", "x.pdf", cwd=place), "--out must end in .svg, .png or .html")
     refused(server.run("runs", "plot", one, "--out", "none/x.svg", cwd=place), "there is no folder none")
     refused(server.run("runs", "plot", "none", "--out", "x.svg", cwd=place), "none is not a run")

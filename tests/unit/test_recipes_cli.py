@@ -7,8 +7,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from atento.cli.completion import recipe_summary
 from atento.cli.config import config_app
-from atento.cli.recipes import describe, recipes_app
+from atento.cli.recipes import recipes_app
 from atento.config.layers import shipped, shipped_text
 from atento.config.loading import load_recipe, recipe_schema
 from atento.config.recipe import recipe_to_dict
@@ -44,8 +45,8 @@ def test_recipes_list() -> None:
 
 
 def test_description_is_the_first_comment_line() -> None:
-    assert describe("\n#\n#  For a lecture. \n# more\ntask: x\n") == "For a lecture."
-    assert describe("task: x\n") == ""
+    assert recipe_summary("\n#\n#  For a lecture. \n# more\ntask: x\n") == "For a lecture."
+    assert recipe_summary("task: x\n") == ""
 
 
 def test_recipes_show_prints_the_file() -> None:

@@ -126,7 +126,7 @@ def test_info(folder: str, text: Path) -> None:
             ["decode", "FOLDER"],
             "5\n6 x\n",
             DataError,
-            "standard input:2: a line must be ids with spaces between: got '6 x'",
+            "standard input:2: a line must be ids separated by spaces: got '6 x'",
         ),
         (["decode", "FOLDER"], "\n99999\n", DataError, "standard input:2: an id must lie in 0 ... "),
     ],

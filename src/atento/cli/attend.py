@@ -9,7 +9,7 @@ import typer
 from atento.cli.completion import words
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, running
 from atento.cli.outputs import output_file
-from atento.cli.progress import tell_waiting
+from atento.cli.progress import announce_stdin
 
 ENDINGS = (".html", ".svg", ".png", ".json")
 
@@ -21,24 +21,32 @@ def register(app: typer.Typer) -> None:
 
 def attend(
     model: ModelArgument,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to read; - is standard input, a text a line.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="The input text; - is standard input, one text per line.")
+    ],
     out: Annotated[str, typer.Option(metavar="FILE", help="FILE.html, .svg, .png or .json; replaced if it exists.")],
-    target: Annotated[str | None, typer.Option(help="The output to look at; the model's own if not given.")] = None,
-    layer: Annotated[int, typer.Option(help="Layer drawn (page: first); from 0, -1 is the last.")] = -1,
+    target: Annotated[str | None, typer.Option(help="The output text; decoded by the model if not given.")] = None,
+    layer: Annotated[int, typer.Option(help="Layer to draw, from 0; -1 is the last. A page begins with it.")] = -1,
     head: Annotated[
-        str, typer.Option(help="Head drawn (page: first): a number, mean or max.", autocompletion=words("mean", "max"))
+        str,
+        typer.Option(
+            help="Head to draw: a number, mean or max. A page begins with it.", autocompletion=words("mean", "max")
+        ),
     ] = "mean",
     kind: Annotated[
-        str | None, typer.Option(help="encoder, decoder or cross.", autocompletion=words("encoder", "decoder", "cross"))
+        str | None,
+        typer.Option(
+            help="Attention to draw: encoder, decoder or cross.", autocompletion=words("encoder", "decoder", "cross")
+        ),
     ] = None,
-    words: Annotated[bool, typer.Option("--words", help="Merge subwords into words; not for .json.")] = False,
+    words: Annotated[bool, typer.Option("--words", help="Merge subwords into words; not with .json.")] = False,
     device: Device = "auto",
     precision: Precision = "float32",
     seed: Seed = 1,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw where a model looks: encoder self-attention, masked decoder self-attention and cross-attention."""
+    """Draw the attention weights of any layer and head: encoder, decoder or cross-attention."""
     from atento.inspection.page import attention_page
     from atento.inspection.record import check_view
     from atento.model import load
@@ -64,16 +72,16 @@ def _texts(out: str, target: str | None) -> list[str]:
     """The lines of standard input that are not blank: one, or several for a page.
 
     Raises:
-        DataError: none, or several for a file that holds one text.
+        DataError: there are no such lines, or several for a file of one text.
     """
     from atento.data.sources import read_lines
     from atento.errors import DataError, counted
 
-    tell_waiting("-")
+    announce_stdin("-")
     lines = [line for line in read_lines("-") if line.strip()]
     if not lines or (len(lines) > 1 and (target is not None or Path(out).suffix.lower() != ".html")):
         only = "" if not lines else "; a page (.html) takes several, without --target"
         raise DataError(
-            f"standard input must hold one text on one line: got {counted(len(lines), 'line')} with text{only}"
+            f"standard input must have one text on one line: got {counted(len(lines), 'line')} with text{only}"
         )
     return lines

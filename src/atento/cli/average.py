@@ -19,11 +19,11 @@ def average(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=runs)],
     last: Annotated[
         int | None,
-        typer.Option(min=1, help="How many of the last checkpoints; 5, or as many as there are, if not given."),
+        typer.Option(min=1, help="Number of checkpoints; 5, or all if there are fewer, if not given."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Average the weights of the last checkpoints; prints the folder, which is a model like any other."""
+    """Average the weights of the last checkpoints of a run, and print the folder of the averaged model."""
     from atento.errors import counted
     from atento.storage.average import average_run
 

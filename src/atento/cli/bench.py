@@ -1,41 +1,16 @@
-"""`atento bench`: the project's measurements beside its peers, ratios last."""
+"""`atento bench`: measurements of Atento and of other libraries, with ratios last."""
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from atento.cli.completion import measurements, models
+from atento.cli.measurements import MEASUREMENTS
 from atento.cli.options import AsJson, Threads, progress
 from atento.cli.outputs import output_folder
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What a measurement is of, and about how many minutes it takes on 2 cores with 30 seconds a side."""
-
-    about: str
-    minutes: int
-
-
-MEASUREMENTS = {
-    "training": Measurement("training throughput beside transformers, real target tokens a second", 5),
-    "families": Measurement("forward and training step of each family beside transformers, time and memory", 25),
-    "recurrence": Measurement("recurrent networks beside a Transformer: gradients, steps, time, memory, quality", 10),
-    "decoding": Measurement("translation speed beside transformers and CTranslate2 on the same weights", 10),
-    "parts": Measurement("what a decoding step is spent on, part by part", 2),
-    "generation": Measurement("generation by a decoder alone beside transformers", 5),
-    "graphs": Measurement("decoding on a GPU: captured steps beside plain ones and transformers", 5),
-    "encoding": Measurement("sentences to vectors beside sentence-transformers and ONNX Runtime", 20),
-    "mbr": Measurement("minimum Bayes risk beside sacrebleu and mbrs, and the quicker ways of it", 15),
-    "attention": Measurement("one attention layer by mask, length and kernel beside its peers, time and memory", 120),
-    "observation": Measurement("what looking at attention costs a training step", 2),
-    "positions": Measurement("networks that differ in their position scheme alone: length, order, cost", 8),
-    "agreement": Measurement("what reduced precision keeps of a trained model's outputs (needs --model)", 5),
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -46,30 +21,33 @@ def register(app: typer.Typer) -> None:
 def bench(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Which; if not given, they are listed.", autocompletion=measurements),
+        typer.Argument(metavar="NAME", help="The measurement; list them if not given.", autocompletion=measurements),
     ] = None,
     names_only: Annotated[
-        bool, typer.Option("--list", help="List the measurements, with about how many minutes each takes.")
+        bool, typer.Option("--list", help="List the measurements, with the minutes that each takes.")
     ] = False,
-    run_all: Annotated[bool, typer.Option("--all", help="Run all but agreement, one after another: hours.")] = False,
+    run_all: Annotated[bool, typer.Option("--all", help="Run all measurements except agreement; takes hours.")] = False,
     seconds: Annotated[
-        float, typer.Option(min=1, help="How long each side is measured; positions: 30 for its usual steps.")
+        float,
+        typer.Option(min=1, help="Seconds to measure each library; for positions, 30 gives its usual number of steps."),
     ] = 30.0,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write the rows, and what tables and figures there are, here.")
+        Path | None, typer.Option(metavar="FOLDER", help="Also write rows, tables and figures to this folder.")
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="agreement: a trained translator whose precisions are compared.", autocompletion=models),
+        typer.Option(help="For agreement: a trained translation model.", autocompletion=models),
     ] = None,
-    sources: Annotated[Path | None, typer.Option(metavar="FILE", help="agreement: sentences to translate.")] = None,
-    references: Annotated[Path | None, typer.Option(metavar="FILE", help="agreement: their translations.")] = None,
+    sources: Annotated[Path | None, typer.Option(metavar="FILE", help="For agreement: sentences to translate.")] = None,
+    references: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="For agreement: reference translations.")
+    ] = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure, each peer beside us in the same run. Times of a shared machine are noisy: trust the ratios.
+    """Measure Atento and other libraries in the same run. On a shared machine, trust ratios more than times.
 
-    Without a name the measurements are listed; --all runs them one after another, which takes hours.
+    Without a name, list the measurements.
     """
     from atento.errors import UsageError, nearest
 
@@ -93,12 +71,12 @@ def bench(
 
 
 def _list(as_json: bool) -> None:
-    """The measurements; how to run them on standard error."""
+    """Print the measurements; print how to run them on standard error."""
     for name, one in MEASUREMENTS.items():
         record = {"name": name, "about": one.about, "minutes": one.minutes}
         typer.echo(json.dumps(record) if as_json else f"{name:<12} {one.minutes:>4} min  {one.about}")
     hours = sum(one.minutes for name, one in MEASUREMENTS.items() if name != "agreement") / 60
-    progress(f"one of them: atento bench NAME; all of them, about {hours:.0f} hours: atento bench --all")
+    progress(f"run one: atento bench NAME; run all, about {hours:.0f} hours: atento bench --all")
 
 
 def _agreement(
@@ -121,7 +99,7 @@ def _run(names: list[str], seconds: float, out: Path | None, threads: int | None
 
 
 def show(name: str, measured: Iterable[dict[str, Any]], out: Path | None, as_json: bool) -> None:
-    """Print the rows of a measurement as they come, or its page at the end; write what there is in folder `out`."""
+    """Print the rows of a measurement as they arrive, or its report at the end; write the files to `out`."""
     from atento.bench import REPORTS
 
     rows = []

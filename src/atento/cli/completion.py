@@ -1,6 +1,6 @@
-"""What the shell offers when TAB is pressed: recipes, keys, values, models, metrics, rows; torch is not loaded.
+"""Shell completion of recipes, keys, values, models, metrics and rows. Does not load torch.
 
-Where nothing is offered the shell falls back to file names.
+Without completions the shell offers file names.
 """
 
 import ast
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import typer
 
-Offers = Iterable[str | tuple[str, str]]  # words, or words with a line of help
+Offers = Iterable[str | tuple[str, str]]  # completions, or completions with help
 
 
 def words(*choices: str) -> Callable[[str], list[str]]:
-    """The completion of an option that takes one of these words."""
+    """Completion of an option that takes one of these words."""
 
     def offer(incomplete: str) -> list[str]:
         return [choice for choice in choices if choice.startswith(incomplete)]
@@ -23,26 +23,32 @@ def words(*choices: str) -> Callable[[str], list[str]]:
 
 
 def recipes(incomplete: str) -> Offers:
-    """The shipped recipes, and YAML files beside."""
-    from atento.cli.recipes import describe
+    """Shipped recipes and YAML files."""
     from atento.config.layers import shipped, shipped_text
 
-    yield from ((name, describe(shipped_text(name))) for name in shipped())
+    yield from ((name, recipe_summary(shipped_text(name))) for name in shipped())
     yield from _paths(incomplete, lambda path: path.suffix in (".yaml", ".yml"))
 
 
 def shipped_recipes() -> Offers:
-    """The shipped recipes alone."""
-    from atento.cli.recipes import describe
+    """Shipped recipes."""
     from atento.config.layers import shipped, shipped_text
 
-    return ((name, describe(shipped_text(name))) for name in shipped())
+    return ((name, recipe_summary(shipped_text(name))) for name in shipped())
+
+
+def recipe_summary(text: str) -> str:
+    """The summary of a recipe: its first comment line; empty if there is none."""
+    for line in text.splitlines():
+        if line.startswith("#") and line.strip("# "):
+            return line.strip("# ")
+    return ""
 
 
 def overrides(ctx: typer.Context, incomplete: str) -> Offers:
-    """`key=value`: the keys of a recipe, then the values of those that take one of a few.
+    """`key=value`: the keys of a recipe, then the values of keys with few values.
 
-    Bash hands over what stands behind `=` as a word of its own, the other shells the whole word.
+    Bash passes the part after `=` as a separate word; other shells pass the whole word.
     """
     before = [str(word) for word in ctx.params.get("overrides") or ()]
     key, equals, _ = incomplete.partition("=")
@@ -56,27 +62,27 @@ def overrides(ctx: typer.Context, incomplete: str) -> Offers:
 
 
 def recipe_keys() -> Offers:
-    """The keys of a recipe, with the first sentence of what they mean."""
+    """The keys of a recipe, with their summaries."""
     return _keys()
 
 
 def models(incomplete: str) -> Offers:
-    """Runs and model folders here and in `runs`, or in the folder that the word names."""
+    """Runs and model folders in the current folder and in `runs`, or in the folder of the incomplete word."""
     return _paths(incomplete, lambda path: (path / "checkpoints").is_dir() or (path / "config.json").is_file(), "runs")
 
 
 def runs(incomplete: str) -> Offers:
-    """Runs alone."""
+    """Run folders."""
     return _paths(incomplete, lambda path: (path / "run.json").is_file(), "runs")
 
 
 def runs_words(ctx: typer.Context, incomplete: str) -> Offers:
-    """What `atento runs` does, then runs; or a folder of runs, of which the shell knows."""
+    """The subcommands of `atento runs`, then runs."""
     return runs(incomplete) if ctx.params.get("words") else ["show", "compare", "plot", "positions"]
 
 
 def metrics(incomplete: str) -> Offers:
-    """The metrics; behind a comma one more."""
+    """Metrics, also after a comma."""
     from atento.metrics import METRICS
 
     done, comma, _ = incomplete.rpartition(",")
@@ -84,14 +90,14 @@ def metrics(incomplete: str) -> Offers:
 
 
 def gates() -> Offers:
-    """METRIC=, of which the value is one's own."""
+    """METRIC= for each metric."""
     from atento.metrics import METRICS
 
     return [f"{name}=" for name in METRICS]
 
 
 def utilities() -> Offers:
-    """What minimum Bayes risk compares texts by."""
+    """Utilities of minimum Bayes risk."""
     from atento.metrics.utilities import UTILITIES
 
     return [*UTILITIES, "embeddings:"]
@@ -99,13 +105,13 @@ def utilities() -> Offers:
 
 def measurements() -> Offers:
     """The names of `atento bench`."""
-    from atento.cli.bench import MEASUREMENTS
+    from atento.cli.measurements import MEASUREMENTS
 
     return [(name, one.about) for name, one in MEASUREMENTS.items()]
 
 
 def note_rows() -> Offers:
-    """The rows of `atento notes`, with their titles: read off the table's source, as importing it would load torch."""
+    """The rows of `atento notes` with their titles, read from the source, since an import loads torch."""
     package = importlib.util.find_spec("atento")
     assert package is not None and package.submodule_search_locations is not None
     table = Path(package.submodule_search_locations[0]) / "notes" / "table.py"
@@ -122,7 +128,7 @@ def _keys() -> list[tuple[str, str]]:
 
 
 def _values(key: str) -> list[str]:
-    """The values of a key that takes one of a few; none of another, or of no key."""
+    """The values of a key with few values; empty for other keys."""
     from atento.config.explaining import explain
     from atento.errors import RecipeError
 
@@ -136,7 +142,7 @@ def _values(key: str) -> list[str]:
 
 
 def _paths(incomplete: str, wanted: Callable[[Path], bool], *more: str) -> Iterator[str]:
-    """What is wanted of the folder that the word so far names, or of the current one and those in `more`."""
+    """The wanted paths in the folder of the incomplete word, else in the current folder and those in `more`."""
     folder, slash, _ = incomplete.rpartition("/")
     for place in (f"{folder}/",) if slash else ("", *(f"{name}/" for name in more)):
         here = Path(place or ".").expanduser()

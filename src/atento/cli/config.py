@@ -1,4 +1,4 @@
-"""`atento config`: a recipe checked, or shown as resolved with where each value comes from; torch is never loaded."""
+"""`atento config`: check, show and explain recipes. Does not load torch."""
 
 import json
 import textwrap
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from atento.config.explaining import KeyHelp
     from atento.config.loading import LoadedRecipe
 
-config_app = typer.Typer(no_args_is_help=True, help="Check a recipe, show it resolved, or explain its keys.")
+config_app = typer.Typer(
+    no_args_is_help=True, help="Check recipes, show them with all defaults, or explain their keys."
+)
 
 RecipeArgument = Annotated[
     str,
@@ -29,7 +31,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="key=value",
-        help="Changes, such as training.steps=1000; ~key goes back to the default.",
+        help="Overrides, such as training.steps=1000; ~key restores the default.",
         autocompletion=completion.overrides,
     ),
 ]
@@ -37,7 +39,7 @@ Overrides = Annotated[
 
 @config_app.command()
 def check(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Check a recipe without running it: ok, or what is wrong and where (exit status 2).
+    """Check a recipe without running it: print ok, or the error and its line (exit status 2).
 
     Example: atento config check my.yaml training.learning_rate=5e-4
     """
@@ -56,10 +58,10 @@ def check(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson =
 def show(
     recipe: RecipeArgument,
     overrides: Overrides = None,
-    origins: Annotated[bool, typer.Option("--origins", help="Say where each value comes from.")] = False,
+    origins: Annotated[bool, typer.Option("--origins", help="Also print where each value comes from.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the whole recipe as it would run, defaults and presets written out.
+    """Print the complete recipe, with defaults and presets filled in.
 
     Example: atento config show micro-world-en-pt training.steps=500 --origins
     """
@@ -86,13 +88,13 @@ def explain(
         str | None,
         typer.Argument(
             metavar="KEY",
-            help="A dotted key, such as training.steps; all sections if not given.",
+            help="A key, such as training.steps; all keys if not given.",
             autocompletion=completion.recipe_keys,
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a key of a recipe means: its values, its default and when to change it.
+    """Explain a recipe key: its meaning, its values, its default and when to change it.
 
     Example: atento config explain training.learning_rate
     """
@@ -117,7 +119,7 @@ def explain(
 
 
 def _entry(one: "KeyHelp") -> str:
-    """What is known of one key, for a person."""
+    """The explanation of a key as text."""
     values = f"{one.type}; {one.range}" if one.range else one.type
     default = "" if one.keys else f"\n  default  {one.default}"
     return f"{one.key}\n  values   {values}{default}\n\n{textwrap.fill(one.meaning, 100)}\n"
@@ -125,7 +127,7 @@ def _entry(one: "KeyHelp") -> str:
 
 @config_app.command()
 def schema() -> None:
-    """Print the JSON Schema of recipes, with which an editor completes keys and marks mistakes.
+    """Print the JSON Schema of recipes, for completion and checks in an editor.
 
     Example: atento config schema > recipe.schema.json
     """
@@ -135,7 +137,7 @@ def schema() -> None:
 
 
 def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
-    """A sentence for each file that the recipe names and that is not there: it may be right elsewhere."""
+    """A warning for each data file of the recipe that does not exist here; it may exist on another machine."""
     data = loaded.recipe.data
     for split, sources in (("train", data.train), ("valid", data.valid), ("test", data.test)):
         for source in sources:
@@ -145,6 +147,6 @@ def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
 
 
 def _warn(warnings: list[str]) -> None:
-    """Warnings go to standard error, one a line."""
+    """Print warnings to standard error, one per line."""
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)

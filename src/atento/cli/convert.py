@@ -22,23 +22,27 @@ def convert(
     to: Annotated[
         str, typer.Option("--to", help="atento or huggingface.", autocompletion=words("atento", "huggingface"))
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write; must not exist, or be empty.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Output folder; must not exist, or be empty.")],
     precision: Annotated[
         str | None,
-        typer.Option(help="float32, bfloat16, float16 or float64 for every tensor; the types of the file by default."),
+        typer.Option(help="float32, bfloat16, float16 or float64; the types of the file if not given."),
     ] = None,
     max_shard_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Largest weight file, such as 5GB or 200MB; more is written in shards.")
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Maximum size of a weight file, such as 5GB or 200MB; larger weights are written in shards.",
+        ),
     ] = "5GB",
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Weights that the file lacks begin anew.")
+        bool, typer.Option("--allow-missing", help="Initialise weights that are missing in the file.")
     ] = False,
     allow_unused: Annotated[
-        bool, typer.Option("--allow-unused", help="Weights that have no place here are left out.")
+        bool, typer.Option("--allow-unused", help="Ignore weights of the file that the model does not have.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model in another layout. Older weight files (.bin) are read for their weights alone."""
+    """Convert a model to another layout. Only tensors are read from older weight files (.bin)."""
     from atento.convert.layouts import convert as run
 
     output_folder(out, new=True)

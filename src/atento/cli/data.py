@@ -1,4 +1,4 @@
-"""`atento data`: what is in the data, examples as the model sees them, and text to fetch."""
+"""`atento data`: statistics of data, examples as the model reads them, and text to fetch."""
 
 import json
 from itertools import islice
@@ -11,7 +11,7 @@ from atento.cli import completion
 from atento.cli.options import AsJson, progress
 from atento.cli.outputs import output_folder
 
-data_app = typer.Typer(no_args_is_help=True, help="Look at data before training on it, or fetch some.")
+data_app = typer.Typer(no_args_is_help=True, help="Inspect data before training, or fetch sentence pairs.")
 RecipeArgument = Annotated[
     str,
     typer.Argument(
@@ -20,7 +20,9 @@ RecipeArgument = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="key=value", help="Changes to the recipe.", autocompletion=completion.overrides),
+    typer.Argument(
+        metavar="key=value", help="Overrides, such as training.steps=1000.", autocompletion=completion.overrides
+    ),
 ]
 
 
@@ -30,11 +32,11 @@ def stats(
     overrides: Overrides = None,
     tokens: Annotated[
         bool,
-        typer.Option("--tokens/--no-tokens", help="Count tokens too: the recipe's tokenizer is trained if need be."),
+        typer.Option("--tokens/--no-tokens", help="Also count tokens; trains the tokenizer of the recipe if needed."),
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Lengths of every split with their percentiles, length ratios, over-long and suspicious records, columns seen."""
+    """Print statistics of each split: lengths, length ratios, suspicious and too long records, and columns."""
     from atento.cli.statistics import lines_of, measured
     from atento.config.loading import load_recipe
 
@@ -54,10 +56,10 @@ def stats(
 def peek(
     recipe: RecipeArgument,
     overrides: Overrides = None,
-    count: Annotated[int, typer.Option(min=1, help="How many examples.")] = 10,
+    count: Annotated[int, typer.Option(min=1, help="Number of examples.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """The first examples of the first batch, exactly as the model sees them: tokens with their ids."""
+    """Print the first examples exactly as the model reads them: tokens with their ids."""
     from dataclasses import replace
 
     from atento.config.loading import load_recipe
@@ -90,18 +92,21 @@ def fetch(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="libreoffice-help, or catalogues (of the programs installed here).",
+            help="libreoffice-help, or catalogues (of the installed programs).",
             autocompletion=completion.words("libreoffice-help", "catalogues"),
         ),
     ] = "libreoffice-help",
     to: Annotated[
-        list[str] | None, typer.Option(metavar="LANGUAGE", help="pt-BR, es, fr, de; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="LANGUAGE", help="Target language: pt-BR, es, fr or de; may be repeated."),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where LANGUAGE.tsv is written.")] = Path("text"),
-    held_out: Annotated[int, typer.Option(min=0, help="So many pairs each to LANGUAGE.valid.tsv and .test.tsv.")] = 0,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Output folder, for LANGUAGE.tsv.")] = Path("text"),
+    held_out: Annotated[
+        int, typer.Option(min=0, help="Number of pairs for LANGUAGE.valid.tsv, and as many for LANGUAGE.test.tsv.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Sentence pairs out of what Debian packages ship: help pages, or translation catalogues. Needs apt, no root."""
+    """Extract sentence pairs from Debian packages: help pages or translation catalogues. Needs apt, but not root."""
     from atento.data import fetch as fetching
     from atento.errors import UsageError, nearest
 

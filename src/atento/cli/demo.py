@@ -1,4 +1,4 @@
-"""`atento demo`: the main job on the embedded micro-world: train, score what was never seen, translate, look."""
+"""`atento demo`: train a translator on the micro-world, score it on unseen sentences, translate and draw attention."""
 
 import json
 from pathlib import Path
@@ -15,13 +15,13 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    sentences: Annotated[list[str] | None, typer.Argument(metavar="SENTENCE", help="English of your own.")] = None,
+    sentences: Annotated[
+        list[str] | None, typer.Argument(metavar="SENTENCE", help="An English sentence to translate.")
+    ] = None,
     out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder.")] = Path("runs/demo"),
     steps: Annotated[
         int | None,
-        typer.Option(
-            min=1, envvar="ATENTO_DEMO_STEPS", help="Fewer updates than the recipe's 1,200, for a quick look."
-        ),
+        typer.Option(min=1, envvar="ATENTO_DEMO_STEPS", help="Training steps; 1,200 if not given."),
     ] = None,
     device: Device = "auto",
     precision: TrainingPrecision = None,
@@ -29,7 +29,7 @@ def demo(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn to translate English to Portuguese from the micro-world, and show what was learnt, in some minutes."""
+    """Train a small English-Portuguese translator on the micro-world in a few minutes, and show what it learned."""
     from atento.demo import results, show
     from atento.runs.train import train
 

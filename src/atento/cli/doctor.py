@@ -1,4 +1,4 @@
-"""`atento doctor`: what this machine offers, and which fast paths are on."""
+"""`atento doctor`: versions, features of this machine and optional packages."""
 
 import json
 import platform
@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Versions, processor features, memory, the precision that `auto` means here, and optional parts."""
+    """Print versions, processor features, memory, the precision that `auto` chooses, and optional packages."""
     import os
 
     import torch

@@ -1,4 +1,4 @@
-"""`atento embed` and `atento similarity`: texts as vectors, and how near two of them are."""
+"""`atento embed` and `atento similarity`: vectors of texts and their cosine similarity."""
 
 import json
 import sys
@@ -10,9 +10,9 @@ import typer
 from atento.cli.completion import words
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, running
 from atento.cli.outputs import output_file
-from atento.cli.progress import batches_shown, tell_waiting
+from atento.cli.progress import announce_stdin, show_batches
 
-Layer = Annotated[int | None, typer.Option(help="0 is the first, -1 the last.")]
+Layer = Annotated[int | None, typer.Option(help="The layer, from 0; -1 is the last; the model's own if not given.")]
 _WORDS = (".txt", ".vec")
 _ENDINGS = (".npy", ".tsv", *_WORDS)
 Pooling = Annotated[
@@ -32,13 +32,15 @@ def register(app: typer.Typer) -> None:
 
 def embed(
     model: ModelArgument,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="One text a line; - is standard input.")] = "-",
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A text file, one text per line; - is standard input.")
+    ] = "-",
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write a file instead: .npy is NumPy's (N,D), .tsv numbers with tabs, .txt and .vec word2vec's text, "
-            "for one word a line. Replaced if it exists.",
+            help="Write a file instead: .npy (a NumPy array (N,D)), .tsv, or .txt and .vec (word2vec text format, one "
+            "word per line). Replaced if it exists.",
         ),
     ] = None,
     layer: Layer = None,
@@ -49,14 +51,14 @@ def embed(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Texts as vectors: line N of the output, numbers with blanks between, is the vector of line N of the input."""
+    """Print a vector for each line: numbers separated by spaces."""
     from atento.data.source_lines import display_name
     from atento.data.sources import read_lines
 
     check_order(model, file)
     if out is not None:
         output_file(out, _ENDINGS)
-    tell_waiting(file)
+    announce_stdin(file)
     lines = read_lines(file)
     if out is not None:
         _check_words(out, lines, display_name(file))
@@ -73,7 +75,7 @@ def embed(
 
 
 def _check_words(out: Path, lines: list[str], name: str) -> None:
-    """Raises DataError: a file of word2vec's format has no room for these texts."""
+    """Raises DataError if the texts cannot be written in word2vec's text format."""
     from atento.errors import DataError
 
     if out.suffix.lower() not in _WORDS:
@@ -82,19 +84,19 @@ def _check_words(out: Path, lines: list[str], name: str) -> None:
     for number, line in enumerate(lines, 1):
         if not line or len(line.split()) != 1 or line != line.strip():
             raise DataError(
-                f"{name}:{number}: --out {out} is word2vec's text format, of one word a line: got {line[:60]!r}; "
+                f"{name}:{number}: --out {out} is word2vec's text format, with one word per line: got {line[:60]!r}; "
                 "a file that ends in .npy or .tsv takes any text"
             )
         if line in seen:
             raise DataError(
-                f"{name}:{number}: --out {out} is word2vec's text format, in which a word stands once: {line[:60]!r} "
+                f"{name}:{number}: --out {out} is word2vec's text format, in which words are distinct: {line[:60]!r} "
                 f"is also line {seen[line]}"
             )
         seen[line] = number
 
 
 def _write(out: Path, lines: list[str], vectors: Any) -> None:
-    """The vectors (N,D) in the format that the name's ending says."""
+    """Write the vectors (N,D) in the format of the file name."""
     import numpy as np
 
     from atento.errors import AtentoError
@@ -116,7 +118,7 @@ def _write(out: Path, lines: list[str], vectors: Any) -> None:
 def similarity(
     model: ModelArgument,
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Two texts a line, a TAB between; - is standard input.")
+        str, typer.Argument(metavar="FILE", help="Two texts per line, separated by a TAB; - is standard input.")
     ] = "-",
     layer: Layer = None,
     pooling: Pooling = None,
@@ -126,20 +128,20 @@ def similarity(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """How near the two texts of a line are: the cosine of their vectors, -1 to 1."""
+    """Print the cosine similarity of the two texts on each line, from -1 to 1."""
     from atento.data.source_lines import display_name
     from atento.data.sources import read_lines
     from atento.errors import DataError
     from atento.tasks.embedding import cosine
 
     check_order(model, file)
-    tell_waiting(file)
+    announce_stdin(file)
     pairs = []
     for number, line in enumerate(read_lines(file), 1):
         parts = line.split("\t")
         if len(parts) != 2:
             raise DataError(
-                f"{display_name(file)}:{number}: a line must hold two texts with a TAB between: got {len(parts)}"
+                f"{display_name(file)}:{number}: a line must have two texts separated by a TAB: got {len(parts)}"
             )
         pairs.append(parts)
     flat = [text for pair in pairs for text in pair]
@@ -162,12 +164,12 @@ def _vectors(
     seed: int,
     threads: int | None,
 ) -> Any:
-    """The texts' vectors; warnings as plain lines."""
+    """The vectors of the texts."""
     from atento.model import load
 
     given = {"layer": layer, "pooling": pooling}
     options: Any = {name: value for name, value in given.items() if value is not None}
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
-        with batches_shown("embed"):
+        with show_batches("embed"):
             return loaded.embed(texts, **options)

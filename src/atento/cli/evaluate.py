@@ -8,7 +8,7 @@ import typer
 
 from atento.cli import completion
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
-from atento.cli.progress import batches_shown
+from atento.cli.progress import show_batches
 
 if TYPE_CHECKING:
     from atento.metrics import Score
@@ -41,27 +41,31 @@ def evaluate(
     metrics: Annotated[
         str | None,
         typer.Option(
-            help="Metrics, comma between them; the usual ones of the task if not given.",
+            help="Metrics, separated by commas; those of the task if not given.",
             autocompletion=completion.metrics,
         ),
     ] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="The most probable token at every step.")] = False,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Take the most probable token at every step.")] = False,
     beam: Annotated[int | None, typer.Option(min=1, help="Beam width; the recipe's if not given.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="Score = log-probability / length ** this.")] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Exponent p of score = log-probability / length ** p.")
+    ] = None,
     fail_under: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="METRIC=VALUE", help="Exit with status 3 if a metric is lower.", autocompletion=completion.gates
+            metavar="METRIC=VALUE",
+            help="Exit with status 3 if the metric is worse than this; may be repeated.",
+            autocompletion=completion.gates,
         ),
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave broken records out, counted.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out invalid records, and count them.")] = False,
     device: Device = "auto",
     precision: Precision = "float32",
     seed: Seed = 1,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write an output for each source, score it against its target; each score with its 95 % bootstrap interval."""
+    """Decode labelled data and print each score with its 95 % bootstrap interval."""
     from atento.evaluation import METRICS_OF, task_of
     from atento.evaluation import evaluate as score
     from atento.metrics import metric_named
@@ -71,21 +75,21 @@ def evaluate(
     gates = [_gate(text) for text in fail_under or []]
     asked = [] if metrics is None else metrics.split(",")
     for name in (*asked, *(name for name, _ in gates)):
-        metric_named(name)  # a wrong one is told before the model is loaded
+        metric_named(name)  # before the model is loaded
     given = {"greedy": greedy or None, "beam": beam, "length_penalty": length_penalty}
     options: Any = {name: value for name, value in given.items() if value is not None}
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         task = task_of(loaded, task)
         names = dict.fromkeys([*(asked or METRICS_OF[task]), *(name for name, _ in gates)])
-        with batches_shown("evaluate"):
+        with show_batches("evaluate"):
             scores = score(loaded, data, task, metrics=list(names), skip_bad=skip_bad, say=progress, **options)
     _show(scores, seed, as_json)
     _hold(gates, scores)
 
 
 def _show(scores: "dict[str, Score]", seed: int, as_json: bool) -> None:
-    """A line a score, or all of them as one JSON object."""
+    """Print one line for each score, or all as one JSON object."""
     records = {}
     for name, found in scores.items():
         low, high = found.interval(seed=seed)
@@ -102,7 +106,7 @@ def _show(scores: "dict[str, Score]", seed: int, as_json: bool) -> None:
 
 
 def _hold(gates: list[tuple[str, float]], scores: "dict[str, Score]") -> None:
-    """Raises GateMissed: a score is worse than its gate."""
+    """Raises GateMissed if a score is worse than its limit."""
     from atento.metrics.table import LOWER_IS_BETTER, signed
 
     missed = []
@@ -123,6 +127,6 @@ def _gate(text: str) -> tuple[str, float]:
         limit = float(value)
     except ValueError:
         limit = math.nan
-    if math.isnan(limit):  # nothing is below it, so it would let everything pass
+    if math.isnan(limit):  # no score is below NaN
         raise UsageError(f"--fail-under takes METRIC=VALUE, such as bleu=25: got {text!r}")
     return name, limit

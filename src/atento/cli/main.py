@@ -1,4 +1,4 @@
-"""`atento`: the application, its commands, and how any failure ends: one sentence and an exit status."""
+"""The `atento` application: its commands, and the message and exit status of every failure."""
 
 import contextlib
 import logging
@@ -30,7 +30,7 @@ from atento.cli import (
     writing,
 )
 from atento.cli import evaluate as evaluation
-from atento.cli.messages import WrongWords, sentence
+from atento.cli.messages import CommandLineError, sentence
 from atento.errors import AtentoError
 
 app = typer.Typer(
@@ -38,7 +38,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Attention models for language: train them on your own text, decode, measure, look inside.",
+    help="Train attention models on your own text, decode with them, measure them and inspect them.",
     epilog="Example:  atento demo",
 )
 for module in (
@@ -80,40 +80,40 @@ def options(
 
 
 def _open_streams() -> None:
-    """A standard stream that was closed before the start (`<&-`) is an empty one, standard output one that fails."""
+    """Replace standard streams that were closed before the start (`<&-`): empty input, output that fails on writing."""
     for name, mode, way in (("stdin", "r", os.O_RDWR), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_RDWR)):
         if getattr(sys, name) is None:
-            opened = os.open(os.devnull, way)  # the lowest free number: this one, the lower ones being open
+            opened = os.open(os.devnull, way)  # gets the lowest free number, which is that of this stream
             setattr(sys, name, os.fdopen(opened, mode, encoding="utf-8", closefd=False))
 
 
 def main() -> None:
     """Run the command line (`atento.cli.start` is the entry point of the script)."""
     _open_streams()
-    logging.basicConfig(format="warning: %(message)s")  # what the package logs reads as every other warning
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends at once with status 130; training has its own answer
+    logging.basicConfig(format="warning: %(message)s")  # logged warnings look like all others
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends at once with status 130; training handles it itself
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
         status = app(prog_name="atento", standalone_mode=False)
         sys.stdout.flush()
-        if status:  # of `typer.Exit`; a command itself returns nothing
+        if status:  # from `typer.Exit`; commands return None
             sys.exit(status)
     except AtentoError as error:
         if debug:
             traceback.print_exc()
         _tell(f"{'' if error.exit_status == 75 else 'error: '}{error}")
         _leave(error.exit_status)
-    except WrongWords as error:
+    except CommandLineError as error:
         if debug:
             traceback.print_exc()
         text = sentence(error)
         _tell(text if type(error).__name__ == "NoArgsIsHelpError" else f"error: {text}")
         _leave(2)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader closed the pipe
         _leave(0)
-    except SystemExit as end:  # the library turns a closed pipe into status 1
+    except SystemExit as end:  # Typer turns a closed pipe into status 1
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -127,7 +127,7 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        _fail(f"{type(error).__name__}: {error} (a defect of Atento; --debug shows where)")
+        _fail(f"{type(error).__name__}: {error} (a bug in Atento; --debug shows the traceback)")
 
 
 def _fail(text: str) -> None:
@@ -136,7 +136,7 @@ def _fail(text: str) -> None:
 
 
 def _tell(text: str) -> None:
-    with contextlib.suppress(OSError):  # nobody listens: the exit status says it all the same
+    with contextlib.suppress(OSError):  # standard error is closed; the exit status remains
         typer.echo(text, err=True)
 
 

@@ -1,4 +1,4 @@
-"""Wrong words on the command line as one sentence: the option or argument, the rule, the value got."""
+"""Usage errors as one sentence: the option or argument, the rule, and the value got."""
 
 import re
 from difflib import get_close_matches
@@ -8,12 +8,12 @@ import typer
 
 from atento.errors import nearest
 
-# what Typer raises for wrong words (Click's class; Typer has carried its own copy of Click since 0.27)
-WrongWords: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+# the base class of Typer's usage errors (Click's class; Typer has its own copy of Click since 0.27)
+CommandLineError: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 
 
 def sentence(error: Exception) -> str:
-    """What is wrong with the words that were typed, as one sentence; empty where the help itself was the answer."""
+    """A usage error as one sentence; the help text if that is what the error contains."""
     found: Any = error
     kind, context = type(error).__name__, getattr(error, "ctx", None)
     command = "atento" if context is None else context.command_path
@@ -51,13 +51,13 @@ def _missing(param: Any, command: str) -> str:
 
 
 def _origin(error: Any) -> str:
-    """Which environment variable a value came from, if from one."""
+    """The environment variable that a value came from, if any."""
     source = None if error.ctx is None else error.ctx.get_parameter_source(error.param.name)
     return f" (from {error.param.envvar})" if getattr(source, "name", "") == "ENVIRONMENT" else ""
 
 
 def _rule(error: Any) -> str:
-    """The rule that a value breaks, and the value: what the validator behind Typer knows, else Typer's own words."""
+    """The rule that a value violates, and the value; from the validator if it is known, else Typer's message."""
     cause = error.__cause__
     if cause is None or not hasattr(cause, "errors"):
         return f"is wrong: {error.message}"
@@ -75,7 +75,7 @@ def _rule(error: Any) -> str:
 
 
 def _name(param: Any) -> str:
-    """An option by its longest name, an argument by the name that help shows."""
+    """The longest name of an option, or the name of an argument in the help text."""
     if param.param_type_name == "option":
         return str(max(param.opts, key=len))
     return str(param.metavar or param.name.upper())

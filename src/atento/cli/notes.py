@@ -1,4 +1,4 @@
-"""`atento notes`: the rows of the lecture notes, each run on the spot, the notes' value beside the right one."""
+"""`atento notes`: run the rows of the lecture notes and compare the values of the notes."""
 
 import json
 from pathlib import Path
@@ -24,20 +24,23 @@ def register(app: typer.Typer) -> None:
 def notes(
     rows: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ROW", help="Rows such as A3 or L1; all if none.", autocompletion=note_rows),
+        typer.Argument(metavar="ROW", help="Rows, such as A3 or L1; all if not given.", autocompletion=note_rows),
     ] = None,
-    names_only: Annotated[bool, typer.Option("--list", help="Name the rows without running them.")] = False,
-    page: Annotated[bool, typer.Option("--page", help="Print docs/notes.md, the rows as a page, and stop.")] = False,
+    names_only: Annotated[bool, typer.Option("--list", help="List the rows without running them.")] = False,
+    page: Annotated[
+        bool, typer.Option("--page", help="Print the rows as a page, docs/notes.md, without running them.")
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write the figures of the rows there, as SVG.")
+        Path | None, typer.Option(metavar="FOLDER", help="Also write the figures of the rows, as SVG.")
     ] = None,
     seed: Seed = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Processor threads; one is best, all is small here.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Number of CPU threads; one is fastest here.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Run what the lecture notes say: worked examples, formulas and listings, with the right value beside theirs.
+    """Run the worked examples, formulas and listings of the lecture notes, and compare their values.
 
-    A line a row, further lines where the notes differ or there is something to draw. Exit status 1 if a row fails.
+    Prints one line for each row, and more if the notes differ or the row has a drawing. The exit status is 1 if a row
+    fails.
     """
     import time
 
@@ -73,7 +76,7 @@ def notes(
 
 
 def told(result: "Result") -> str:
-    """A row for people: one line, and beneath it what the notes have, a remark, a drawing."""
+    """A row as text: one line, then the value of the notes, a remark and a drawing if there are any."""
     from atento.notes.finding import shown
 
     row, found = result.row, result.finding

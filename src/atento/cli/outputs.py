@@ -1,4 +1,4 @@
-"""Where a command will write, checked before any work: the folder, the permissions and the ending of the name."""
+"""Check output paths before any work: folder, permissions and file name extension."""
 
 import os
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from atento.errors import UsageError
 
 
 def output_file(path: str | Path, endings: Sequence[str] = (), option: str = "--out") -> Path:
-    """The path of a file that is written at the end of the work. A file that is already there will be replaced.
+    """Check the path of an output file. An existing file will be replaced.
 
     Args:
-        path: what the user gave.
-        endings: the name must end in one of these, in any case of letters; none: any name.
-        option: what the message calls it; empty: by its path alone.
+        path: the path that the user gave.
+        endings: allowed extensions, in any case; empty allows any.
+        option: the option to name in messages; empty names the path alone.
 
     Raises:
-        UsageError: no such folder, no permission, a folder of that name, another ending.
+        UsageError: the folder does not exist or is not writable, the path is a folder, or the extension is wrong.
     """
     target = Path(path)
     name = f"{option} {path}".strip()
@@ -35,15 +35,15 @@ def output_file(path: str | Path, endings: Sequence[str] = (), option: str = "--
 
 
 def output_folder(path: str | Path, option: str = "--out", *, new: bool = False) -> Path:
-    """The path of a folder that is written to; it and the folders above it are made where they are missing.
+    """Check the path of an output folder, which may not exist yet.
 
     Args:
-        path: what the user gave.
-        option: what the message calls it; empty: by its path alone.
-        new: the folder must not exist, or be empty: nothing in it is ever replaced.
+        path: the path that the user gave.
+        option: the option to name in messages; empty names the path alone.
+        new: whether the folder must not exist, or be empty.
 
     Raises:
-        UsageError: a file stands in the way, no permission, or files are in the folder where it must be new.
+        UsageError: the path is a file, is not writable, or is not empty with `new`.
     """
     target, name = Path(path), f"{option} {path}".strip()
     if not str(path):
@@ -58,18 +58,18 @@ def output_folder(path: str | Path, option: str = "--out", *, new: bool = False)
 
 
 def _kind(path: Path, name: str) -> str | None:
-    """ "folder", "file" (or what else is no folder), None where nothing is."""
+    """ "folder", "file" (anything else that exists), or None if nothing exists."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:  # too long, not allowed, a NUL
+    except (OSError, ValueError) as error:  # name too long, not permitted, or with a NUL
         raise UsageError(f"{name} cannot be written: {getattr(error, 'strerror', None) or error}") from None
     return "folder" if path.is_dir() else "file"
 
 
 def _refuse_locked(path: Path, name: str) -> None:
-    """What is there must let itself be written to: a folder also be entered."""
+    """Raises UsageError if an existing path is not writable, or a folder cannot be entered."""
     if not os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0)):
         raise UsageError(f"{name} cannot be written: no permission to write to {path}")
 

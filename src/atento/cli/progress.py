@@ -1,4 +1,4 @@
-"""What a person sees of work under way: a bar on a terminal, now and then a line elsewhere; all on standard error."""
+"""Progress on standard error: a bar on a terminal, elsewhere a line every 30 seconds."""
 
 import os
 import sys
@@ -10,11 +10,11 @@ from typing import Any, Self
 
 import typer
 
-EVERY = 30.0  # seconds between two lines where no bar is drawn: shorter work says nothing
+EVERY = 30.0  # seconds between two lines without a bar; shorter work prints nothing
 
 
 class Progress:
-    """How much of a command's work is done, and how long the rest will take if it goes on like that.
+    """Shows how much of a command's work is done and the estimated remaining time.
 
     Args:
         what: the name of the command.
@@ -33,11 +33,11 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
-            with suppress(OSError, SystemExit):  # whoever watched has gone: rich would end the program
+            with suppress(OSError, SystemExit):  # if the terminal is gone, rich would end the program
                 self._bar.stop()
 
     def share(self, done: int, total: int) -> None:
-        """So much of the total is done, in whatever unit the work grows by."""
+        """Show progress of work with a known total, in any unit."""
         from atento.training.progress import duration
 
         part = done / max(1, total)
@@ -48,7 +48,7 @@ class Progress:
             self._tell(f"{self.what}: {part:.0%} done, {left} left")
 
     def count(self, said: str) -> None:
-        """What is done of work that has no known end, such as "2,048 lines"."""
+        """Show progress of work with an unknown total, such as "2,048 lines"."""
         self._tell(f"{self.what}: {said} done")
 
     def _tell(self, text: str) -> None:
@@ -60,18 +60,18 @@ class Progress:
 
 
 @contextmanager
-def batches_shown(what: str) -> Iterator[None]:
-    """Inside, what a model does to many texts is shown batch by batch."""
+def show_batches(what: str) -> Iterator[None]:
+    """Show the progress of a model over many texts inside this context."""
     from atento.tasks.grouping import batches_reported
 
     with Progress(what) as progress, batches_reported(progress.share):
         yield
 
 
-def tell_waiting(*files: str | None) -> None:
-    """Say so where a command is about to read what is typed at a terminal, and seems to hang."""
+def announce_stdin(*files: str | None) -> None:
+    """Print a hint if a command reads standard input from a terminal."""
     if "-" in files and sys.stdin.isatty():
-        typer.echo("reading what you type, a line each; Ctrl-D ends it, and FILE reads a file instead", err=True)
+        typer.echo("reading lines from the terminal; end with Ctrl-D, or give FILE to read a file", err=True)
 
 
 def _is_terminal() -> bool:
@@ -79,7 +79,7 @@ def _is_terminal() -> bool:
 
 
 def _bar(what: str) -> Any:
-    """A bar that is taken away at the end."""
+    """A progress bar that disappears at the end."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -93,5 +93,5 @@ def _bar(what: str) -> Any:
     bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
     bar.add_task("", total=None)
     bar.start()
-    bar.console.show_cursor(True)  # Ctrl-C ends the process at once, and a hidden cursor would stay hidden
+    bar.console.show_cursor(True)  # Ctrl-C ends the process at once, which would leave the cursor hidden
     return bar

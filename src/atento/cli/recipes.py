@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from atento.cli.completion import shipped_recipes
+from atento.cli.completion import recipe_summary, shipped_recipes
 from atento.cli.options import AsJson
 from atento.cli.outputs import output_file
 from atento.errors import UsageError
 
-recipes_app = typer.Typer(no_args_is_help=True, help="The recipes that come with Atento.")
+recipes_app = typer.Typer(no_args_is_help=True, help="List, show and copy the shipped recipes.")
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A name from: atento recipes list", autocompletion=shipped_recipes)
@@ -20,13 +20,13 @@ Name = Annotated[
 
 @recipes_app.command("list")
 def list_recipes(as_json: AsJson = False) -> None:
-    """List the shipped recipes, one a line: the name and what it is for.
+    """List the shipped recipes, one per line: name and description.
 
     Example: atento recipes list
     """
     from atento.config.layers import shipped, shipped_text
 
-    found = [{"name": name, "description": describe(shipped_text(name))} for name in shipped()]
+    found = [{"name": name, "description": recipe_summary(shipped_text(name))} for name in shipped()]
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
         return
@@ -50,11 +50,11 @@ def show(name: Name, as_json: AsJson = False) -> None:
 @recipes_app.command()
 def copy(
     name: Name,
-    destination: Annotated[Path, typer.Argument(metavar="DEST", help="A new file, or a folder to put it in.")],
+    destination: Annotated[Path, typer.Argument(metavar="DEST", help="A new file, or an existing folder.")],
     force: Annotated[bool, typer.Option("--force", help="Replace DEST if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a shipped recipe to a file of yours, to change it there; prints the path.
+    """Copy a shipped recipe to a file, and print its path.
 
     Example: atento recipes copy micro-world-en-pt my.yaml
     """
@@ -70,11 +70,3 @@ def copy(
         raise UsageError(f"{target} exists; --force replaces it") from None
     typer.echo(json.dumps({"path": str(target)}, ensure_ascii=False) if as_json else str(target))
     typer.echo(f"next: atento config check {target}", err=True)
-
-
-def describe(text: str) -> str:
-    """The one-line description of a recipe: its first comment line."""
-    for line in text.splitlines():
-        if line.startswith("#") and line.strip("# "):
-            return line.strip("# ")
-    return ""

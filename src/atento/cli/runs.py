@@ -33,24 +33,24 @@ def runs(
         list[str] | None,
         typer.Argument(
             metavar="FOLDER | show RUN | compare RUN RUN ... | plot RUN ... | positions RUN",
-            help="Default: the folder runs.",
+            help="The folder `runs` if not given.",
             autocompletion=runs_words,
         ),
     ] = None,
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="plot: FILE.svg, .png or .html.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="For plot: FILE.svg, .png or .html.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the runs in a folder, show one, compare several, or plot their curves.
 
-    show: task, sizes, the checkpoint in use, scores, time and curves. compare: what differs in their recipes, and their
-    scores side by side. plot: loss, validation score and learning rate in one picture (needs matplotlib). positions:
-    how often training reached each position of a learned table, and what it left there.
+    show prints task, sizes, checkpoint in use, scores, time and curves of a run. compare prints the differences of
+    recipes, and scores side by side. plot draws loss, validation score and learning rate (needs matplotlib). positions
+    prints how often training used each learned position, and the vectors it learned.
     """
     from atento.errors import UsageError
 
     verb, given = (words[0], words[1:]) if words else ("", [])
     if out is not None and verb != "plot":
-        raise UsageError("--out belongs to `atento runs plot`")
+        raise UsageError("--out is an option of `atento runs plot` only")
     if verb == "show":
         if len(given) != 1:
             raise UsageError("`atento runs show` takes one run folder")
@@ -75,7 +75,7 @@ def runs(
 
 
 def _list(folder: Path, as_json: bool) -> None:
-    """A line a run: folder, step, whether it has ended, the score of the checkpoint in use, test score."""
+    """Print one line for each run: folder, step, state, score of the checkpoint in use, test score."""
     from atento.errors import AtentoError
     from atento.runs.record import is_run, read_run
 
@@ -83,7 +83,7 @@ def _list(folder: Path, as_json: bool) -> None:
     for path in sorted(one for one in folder.iterdir() if one.is_dir() and is_run(one)):
         try:
             records.append(read_run(path))
-        except AtentoError as error:  # one damaged run must not hide the others
+        except AtentoError as error:  # list the other runs if one is damaged
             typer.echo(f"warning: {path}: {error}", err=True)
     if as_json:
         typer.echo(json.dumps([record.to_dict() for record in records], ensure_ascii=False))
@@ -100,7 +100,7 @@ def _list(folder: Path, as_json: bool) -> None:
 
 
 def _show(folder: Path, as_json: bool) -> None:
-    """One run, as a person reads it."""
+    """Print a run."""
     from atento.runs.record import read_run
 
     record = read_run(folder)
@@ -115,7 +115,7 @@ def _show(folder: Path, as_json: bool) -> None:
 
 
 def _positions(folder: Path, as_json: bool) -> None:
-    """The learned tables of positions of a run."""
+    """Print the learned position tables of a run."""
     from atento.runs.position_report import position_report
 
     for table in position_report(folder):
@@ -157,7 +157,7 @@ def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
 
 
 def _network(record: "RunRecord") -> str:
-    """Arrangement and sizes: those of the checkpoint in use, else the recipe's."""
+    """Architecture and sizes of the checkpoint in use, else of the recipe."""
     sizes = {**vars(record.recipe.network), **record.network}
     kind, depth = sizes["architecture"], sizes["n_layers"]
     count = record.facts.get("parameters")
@@ -170,7 +170,7 @@ def _network(record: "RunRecord") -> str:
 
 
 def _compare(folders: Sequence[Path], as_json: bool) -> None:
-    """Keys whose values differ, then scores, a column a run."""
+    """Print the recipe keys that differ, then scores, one column for each run."""
     from atento.config.loading import recipe_values
     from atento.runs.record import read_run
     from atento.training.progress import duration
@@ -209,7 +209,7 @@ def _parameters(record: "RunRecord") -> str:
 
 
 def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> None:
-    """Rows with a name each, columns aligned."""
+    """Print named rows with aligned columns."""
     cut = [(name, [one if len(one) <= _WIDEST else f"...{one[3 - _WIDEST :]}" for one in row]) for name, row in rows]
     first = max(len(name) for name, _ in cut)
     widths = [max(len(row[n]) for _, row in cut) for n in range(len(cut[0][1]))]
@@ -219,7 +219,7 @@ def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> None:
 
 
 def _plot(folders: Sequence[Path], out: Path) -> None:
-    """Loss, validation score and learning rate of every run, in one picture."""
+    """Draw loss, validation score and learning rate of every run."""
     from atento.errors import AtentoError, UsageError
     from atento.inspection.curves import curves_page, curves_picture
     from atento.runs.record import read_run
@@ -252,5 +252,5 @@ def _panels(records: Sequence["RunRecord"]) -> "list[Panel]":
 
 
 def _number(value: Any) -> str:
-    """A score with two decimals, a small one with three digits that count."""
+    """A score with two decimals, or three significant digits if it is small."""
     return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""`atento score`: a metric on two or more files, with its interval and the test against another system."""
+"""`atento score`: a metric on files, with its bootstrap interval and a paired test against another system."""
 
 import json
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ import typer
 
 from atento.cli.completion import metrics
 from atento.cli.options import AsJson, check_seed
-from atento.cli.progress import tell_waiting
+from atento.cli.progress import announce_stdin
 
 EPILOG = "Example:  atento score bleu output.pt reference.pt --interval --against other.pt"
 
@@ -27,20 +27,23 @@ def score(
         ),
     ],
     hypotheses: Annotated[
-        str, typer.Argument(metavar="HYPOTHESES", help="The system's output, one sentence a line; - is standard input.")
+        str,
+        typer.Argument(
+            metavar="HYPOTHESES", help="The output of the system, one sentence per line; - is standard input."
+        ),
     ],
     references: Annotated[
-        list[str], typer.Argument(metavar="REFERENCES", help="One or more files of references, a reference set each.")
+        list[str], typer.Argument(metavar="REFERENCES", help="One or more reference files; each is a reference set.")
     ],
-    interval: Annotated[bool, typer.Option("--interval", help="Print the 95 % bootstrap interval too.")] = False,
+    interval: Annotated[bool, typer.Option("--interval", help="Also print the 95 % bootstrap interval.")] = False,
     against: Annotated[
-        str | None, typer.Option(metavar="OTHER", help="Another system's output: a paired bootstrap test.")
+        str | None, typer.Option(metavar="OTHER", help="Output of another system, for a paired bootstrap test.")
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Bootstrap samples, for the interval and the test.")] = 1000,
+    samples: Annotated[int, typer.Option(min=1, help="Number of bootstrap samples.")] = 1000,
     seed: Annotated[int, typer.Option(metavar="SEED", callback=check_seed, help="Seed of the bootstrap.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Score text against references: line N of the hypotheses answers line N of every reference file."""
+    """Score text against references. Line N of the hypotheses belongs to line N of every reference file."""
     from atento.data.source_lines import display_name
     from atento.data.sources import read_lines
     from atento.errors import UsageError
@@ -50,7 +53,7 @@ def score(
     names = [hypotheses, *references, *([] if against is None else [against])]
     if names.count("-") > 1:
         raise UsageError("standard input can be read once: only one of the files may be `-`")
-    tell_waiting(*names)
+    announce_stdin(*names)
     texts = [read_lines(name) for name in names]
     for name, text in zip(names[1:], texts[1:]):
         if len(text) != len(texts[0]):
@@ -67,7 +70,7 @@ def score(
         found = test.first
 
     def told(one: Any) -> tuple[str, dict[str, Any]]:
-        """A score as a line and as an object, its interval in both where it was asked for."""
+        """A score as a line and as a JSON object, both with the interval if it is requested."""
         record = {"metric": metric, "value": one.value, "parts": one.parts, "settings": one.settings}
         if not interval:
             return str(one), record

@@ -1,11 +1,11 @@
-"""The entry point of the `atento` script: from the first import on, Ctrl-C ends it at once and in silence."""
+"""Entry point of the `atento` script: Ctrl-C ends it silently from the first import on."""
 
 import signal
 
 
 def main() -> None:
-    """Run the command line; the exit status of Ctrl-C is 130. Training has an answer of its own."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the imports below, which take some tenths of a second
+    """Run the command line. Ctrl-C gives exit status 130, except in training, which saves a checkpoint."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the imports below, which take tenths of a second
     from atento.cli.main import main as run
 
     run()

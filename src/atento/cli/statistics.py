@@ -1,4 +1,4 @@
-"""What `atento data stats` prints: the records of each split measured, as JSON or for a person."""
+"""The statistics of `atento data stats`, as JSON or as text."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -9,11 +9,14 @@ if TYPE_CHECKING:
     from atento.config.loading import LoadedRecipe
     from atento.text import Tokenizer
 
-_SPECIAL = {"masked-language-modeling": 2, "bidirectional-language-modeling": 0}  # tokens around a text; else its end
+_SPECIAL = {
+    "masked-language-modeling": 2,
+    "bidirectional-language-modeling": 0,
+}  # special tokens of a text; elsewhere EOS alone
 
 
 def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
-    """A record a split: what was read, lengths, ratios, what looks wrong; with `tokens`, by the recipe's tokenizer."""
+    """Statistics of each split: counts, lengths, ratios, suspicious records; with `tokens` also token counts."""
     from atento.config.tasks import RULES
     from atento.data import statistics
     from atento.errors import RecipeError
@@ -59,7 +62,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
 
 
 def _tokenizer(loaded: "LoadedRecipe", read: list[Any], columns: tuple[str, ...]) -> "Tokenizer":
-    """The tokenizer that training would use: the model's that it starts from, a trained one, or one trained now."""
+    """The tokenizer that training would use: of the initial model, an existing one, or one trained now."""
     from atento.models.find import find_model
     from atento.tasks.prepare import tokenizer_for
     from atento.text import Tokenizer
@@ -77,7 +80,7 @@ def _token_counts(tokenizer: "Tokenizer", read: list[Any], side: str) -> list[in
 
 
 def lines_of(record: dict[str, Any]) -> Iterator[str]:
-    """A split's record for a person."""
+    """The statistics of a split as lines of text."""
     kind = "pairs" if "pairs" in record else "texts"
     held = f", {record['held_out']:,} of them held out for validation" if "held_out" in record else ""
     yield f"{record['split']}: {record[kind]:,} {kind}{held}"
@@ -108,7 +111,7 @@ def lines_of(record: dict[str, Any]) -> Iterator[str]:
 
 
 def _over_long(record: dict[str, Any], kind: str) -> str:
-    """How many records are too long for training, and what it does with them."""
+    """The number of records too long for training, and what training does with them."""
     over = record["over_max_len"]
     what = f"longer than data.max_len {over['max_len']}: {over['records']:,} {kind}"
     if not over["records"]:

@@ -1,4 +1,4 @@
-"""`atento tokenizer`: train a subword model, and see what it does to text. Needs no torch."""
+"""`atento tokenizer`: train a tokenizer, encode and decode text. Does not load torch."""
 
 import json
 from collections.abc import Iterator
@@ -9,30 +9,32 @@ import typer
 from atento.cli.completion import models, words
 from atento.cli.options import AsJson
 from atento.cli.outputs import output_folder
-from atento.cli.progress import tell_waiting
+from atento.cli.progress import announce_stdin
 
 if TYPE_CHECKING:
     from atento.text import Tokenizer
 
-tokenizer_app = typer.Typer(no_args_is_help=True, help="Train subword models and use them.")
+tokenizer_app = typer.Typer(no_args_is_help=True, help="Train and use tokenizers.")
 
 Folder = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A tokenizer's folder, a run folder, a model folder or a hub name.",
+        help="A tokenizer folder, a run folder, a model folder or a hub name (owner/name).",
         autocompletion=models,
     ),
 ]
-Lines = Annotated[str, typer.Argument(metavar="FILE", help="One item a line; - is standard input.")]
+Lines = Annotated[str, typer.Argument(metavar="FILE", help="A file with one item per line; - is standard input.")]
 
 
 @tokenizer_app.command(
     epilog="Example:  atento tokenizer train train.en train.pt --out spm --kind unigram --vocab-size 8000"
 )
 def train(
-    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Text, one sentence a line; - is stdin.")],
-    out: Annotated[str, typer.Option(metavar="DIR", help="The folder to write.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="Text files, one sentence per line; - is standard input.")
+    ],
+    out: Annotated[str, typer.Option(metavar="DIR", help="Output folder.")],
     kind: Annotated[
         str,
         typer.Option(
@@ -40,11 +42,11 @@ def train(
             autocompletion=words("unigram", "bpe", "wordpiece", "word", "character", "byte"),
         ),
     ] = "unigram",
-    vocab_size: Annotated[int, typer.Option(help="Pieces, the special and byte pieces among them.")] = 8000,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case all text.")] = False,
+    vocab_size: Annotated[int, typer.Option(help="Number of pieces, including special and byte pieces.")] = 8000,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Convert all text to lower case.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a tokenizer; the same text always gives the same one. Prints its kind, size and fingerprint."""
+    """Train a tokenizer and print its kind, size and fingerprint. The same text always gives the same tokenizer."""
     from atento.config.recipe import TokenizerConfig
     from atento.data.sources import read_lines
     from atento.errors import UsageError
@@ -56,7 +58,7 @@ def train(
         raise UsageError("standard input can be read once: only one of the files may be `-`")
     target = output_folder(out, new=True)
 
-    tell_waiting(*files)
+    announce_stdin(*files)
 
     def lines() -> Iterator[str]:
         for name in files:
@@ -77,7 +79,7 @@ def encode(
     tokens: Annotated[bool, typer.Option("--tokens", help="Print pieces.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Text to ids or pieces, a line for a line; a space inside a piece is written as U+2581."""
+    """Encode each line as ids or pieces. A space inside a piece is printed as U+2581."""
     from atento.data.sources import read_lines
     from atento.errors import UsageError
     from atento.text.pipelines import SPACE
@@ -85,7 +87,7 @@ def encode(
     if ids and tokens and not as_json:
         raise UsageError("--ids and --tokens together need --json")
     tokenizer = _load(directory)
-    tell_waiting(file)
+    announce_stdin(file)
     for line, row in _encoded(tokenizer, read_lines(file)):
         if as_json:
             record = {"text": line, "ids": row, "tokens": tokenizer.tokens(row)}
@@ -98,7 +100,7 @@ def encode(
 
 
 def _load(model: str) -> "Tokenizer":
-    """The tokenizer in a folder of its own, of a run or of a model; a model is fetched where its name is a hub's."""
+    """Load the tokenizer of a tokenizer, run or model folder, or of a hub model."""
     from pathlib import Path
 
     from atento.text import Tokenizer
@@ -114,7 +116,7 @@ def _load(model: str) -> "Tokenizer":
 
 
 def _encoded(tokenizer: "Tokenizer", lines: list[str]) -> Iterator[tuple[str, list[int]]]:
-    """Each line with its ids, in batches, which is what the library is quick at."""
+    """Each line with its ids, encoded in batches."""
     for start in range(0, len(lines), 1024):
         part = lines[start : start + 1024]
         yield from zip(part, tokenizer.encode_batch(part))
@@ -122,13 +124,13 @@ def _encoded(tokenizer: "Tokenizer", lines: list[str]) -> Iterator[tuple[str, li
 
 @tokenizer_app.command(epilog="Example:  atento tokenizer encode spm text.pt | atento tokenizer decode spm -")
 def decode(directory: Folder, file: Lines = "-", as_json: AsJson = False) -> None:
-    """Ids to text, a line for a line; ids are numbers with spaces between, or a JSON list."""
+    """Decode each line of ids to text. Ids are numbers separated by spaces, or a JSON list."""
     from atento.data.source_lines import display_name
     from atento.data.sources import read_lines
     from atento.errors import DataError, TokenizerError
 
     tokenizer = _load(directory)
-    tell_waiting(file)
+    announce_stdin(file)
     where = display_name(file)
     for number, line in enumerate(read_lines(file), 1):
         try:
@@ -137,17 +139,17 @@ def decode(directory: Folder, file: Lines = "-", as_json: AsJson = False) -> Non
         except TokenizerError as error:
             raise DataError(f"{where}:{number}: {error}") from None
         except ValueError:
-            raise DataError(f"{where}:{number}: a line must be ids with spaces between: got {line[:60]!r}") from None
+            raise DataError(f"{where}:{number}: a line must be ids separated by spaces: got {line[:60]!r}") from None
         typer.echo(json.dumps({"ids": ids, "text": text}, ensure_ascii=False) if as_json else text)
 
 
 @tokenizer_app.command(epilog="Example:  atento tokenizer info spm valid.pt")
 def info(
     directory: Folder,
-    file: Annotated[str | None, typer.Argument(metavar="FILE", help="Text to measure it on.")] = None,
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="Text to count pieces in.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Kind, size, special tokens and fingerprint; on a text also pieces a word (fertility) and unknown pieces."""
+    """Print kind, size, special tokens and fingerprint; for a text also pieces per word and unknown pieces."""
     from atento.data.sources import read_lines
     from atento.text import word_spans
 
@@ -160,7 +162,7 @@ def info(
         "fingerprint": tokenizer.fingerprint,
     }
     if file is not None:
-        tell_waiting(file)
+        announce_stdin(file)
         lines = read_lines(file)
         unk = tokenizer.specials.get("unk")
         rows = [ids for _, ids in _encoded(tokenizer, lines)]

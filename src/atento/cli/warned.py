@@ -1,4 +1,4 @@
-"""Warnings of the package as lines on standard error, at once; those about long texts counted over the whole input."""
+"""Print warnings of the package as lines on standard error; warnings about long texts are counted."""
 
 import warnings
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ import typer
 
 
 @contextmanager
-def warnings_told() -> Iterator[None]:
-    """While this lasts, each `AtentoWarning` is one line `warning: ...`; other warnings are shown as they always are.
+def warnings_as_lines() -> Iterator[None]:
+    """Print each `AtentoWarning` as a line `warning: ...` inside this context; other warnings are unchanged.
 
-    Long texts are told before the work on them begins. Input that comes in windows may hold more of them later: those
-    are added up and told in one line at the end.
+    The first warning about long texts is printed at once. If the input is read in windows, later ones are added up and
+    printed as one line at the end.
     """
     from atento.errors import AtentoWarning, counted
     from atento.tasks.lengths import LongTextWarning

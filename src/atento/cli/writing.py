@@ -13,30 +13,26 @@ import typer
 from atento.cli.decoding import with_decoding
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.outputs import output_file
-from atento.cli.progress import Progress, batches_shown, tell_waiting
+from atento.cli.progress import Progress, announce_stdin, show_batches
 
 if TYPE_CHECKING:
     from atento.model import Model
     from atento.tasks.writing import WrittenText
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="One text a line; - is standard input.")]
-SplitSentences = Annotated[
-    bool, typer.Option("--split-sentences", help="Each sentence of a line by itself, joined again.")
-]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="A broken line becomes an empty one, counted.")]
-Stream = Annotated[
-    bool, typer.Option("--stream", help="Show each output while it is written, each line as soon as it comes.")
-]
+File = Annotated[str, typer.Argument(metavar="FILE", help="A text file, one text per line; - is standard input.")]
+SplitSentences = Annotated[bool, typer.Option("--split-sentences", help="Process each sentence of a line separately.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Replace invalid lines by empty ones, and count them.")]
+Stream = Annotated[bool, typer.Option("--stream", help="Print each output token by token.")]
 TracePage = Annotated[
     str | None,
     typer.Option(
         "--trace",
         metavar="FILE.html",
-        help="Also write a page of the search; of several lines FILE-1.html, FILE-2.html ... (16 at most).",
+        help="Also write a page that shows the search; for several lines FILE-1.html, FILE-2.html ... (at most 16).",
     ),
 ]
-TRACED = 16  # lines that --trace takes: each is a page of some hundred kilobytes
-WINDOW = 1024  # lines of standard input that are written together, so that an endless one needs no endless memory
+TRACED = 16  # lines that --trace takes: each page has some hundred kilobytes
+WINDOW = 1024  # lines of standard input processed together, so that memory is bounded
 
 
 def register(app: typer.Typer) -> None:
@@ -62,11 +58,11 @@ def translate(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Translate; line N of the output answers line N of the input, and an empty line stays empty."""
-    asked = _Asked(
+    """Translate a text line by line. Empty lines stay empty."""
+    request = _Request(
         model, "translation", "translations", stream, split_sentences, as_json, trace, decoding | {"seed": seed}
     )
-    _run(asked, file, skip_bad, device, precision, threads)
+    _run(request, file, skip_bad, device, precision, threads)
 
 
 def summarize(
@@ -82,9 +78,9 @@ def summarize(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Summarise one text a line; an empty line stays empty."""
-    asked = _Asked(model, "summarization", "summaries", stream, False, as_json, trace, decoding | {"seed": seed})
-    _run(asked, file, skip_bad, device, precision, threads)
+    """Summarise a text on each line. Empty lines stay empty."""
+    request = _Request(model, "summarization", "summaries", stream, False, as_json, trace, decoding | {"seed": seed})
+    _run(request, file, skip_bad, device, precision, threads)
 
 
 def generate(
@@ -100,14 +96,14 @@ def generate(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on from a prompt a line, which is not repeated; an empty line is the empty prompt."""
-    asked = _Asked(model, "language-modeling", "outputs", stream, False, as_json, trace, decoding | {"seed": seed})
-    _run(asked, file, skip_bad, device, precision, threads)
+    """Continue the prompt on each line with a language model. The prompt is not repeated; it may be empty."""
+    request = _Request(model, "language-modeling", "outputs", stream, False, as_json, trace, decoding | {"seed": seed})
+    _run(request, file, skip_bad, device, precision, threads)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What one of the commands is asked for; `name` is what JSON calls the outputs."""
+class _Request:
+    """The arguments of a command; `name` is the key of the outputs in JSON."""
 
     model: str
     task: str
@@ -124,45 +120,45 @@ class _Asked:
         return {"translation": "translate", "summarization": "summarize"}.get(self.task, "generate")
 
 
-def _run(asked: _Asked, file: str, skip_bad: bool, device: str, precision: str, threads: int | None) -> None:
-    """The lines read, the model loaded, its outputs written."""
+def _run(request: _Request, file: str, skip_bad: bool, device: str, precision: str, threads: int | None) -> None:
+    """Read the lines, load the model and write its outputs."""
     from atento.errors import UsageError, counted
     from atento.model import load
 
-    if asked.stream and (asked.as_json or "n_best" in asked.options):
-        raise UsageError("--stream shows one output as text: no --json, no --n-best")
-    if asked.split_sentences and "n_best" in asked.options:
+    if request.stream and (request.as_json or "n_best" in request.options):
+        raise UsageError("--stream prints one output as text: it excludes --json and --n-best")
+    if request.split_sentences and "n_best" in request.options:
         raise UsageError("--n-best and --split-sentences exclude each other")
-    check_order(asked.model, file)
-    _check_trace(asked)
+    check_order(request.model, file)
+    _check_trace(request)
     bad: list[str] | None = [] if skip_bad else None
     lines = _lines(file, bad)
-    with running(asked.options["seed"], threads):
-        loaded = load(asked.model, device=device, precision=precision)
-        tell_waiting(file)
-        if asked.stream:
-            _stream(loaded, lines, asked)
-        elif asked.trace is not None:
-            _write_traced(loaded, list(itertools.islice(lines, TRACED + 1)), asked, Path(asked.trace))
+    with running(request.options["seed"], threads):
+        loaded = load(request.model, device=device, precision=precision)
+        announce_stdin(file)
+        if request.stream:
+            _stream(loaded, lines, request)
+        elif request.trace is not None:
+            _write_traced(loaded, list(itertools.islice(lines, TRACED + 1)), request, Path(request.trace))
         elif file == "-":
-            _write_windows(loaded, lines, asked)
+            _write_windows(loaded, lines, request)
         else:
-            with batches_shown(asked.command):
-                outputs = _outputs(loaded, list(lines), asked)
-            _show(outputs, asked)
+            with show_batches(request.command):
+                outputs = _outputs(loaded, list(lines), request)
+            _show(outputs, request)
     if bad:
         progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
 
 
-def _stream(loaded: "Model", lines: Iterable[str], asked: _Asked) -> None:
-    """Each line's output, shown while it is written; the same as without `--stream`."""
+def _stream(loaded: "Model", lines: Iterable[str], request: _Request) -> None:
+    """Write the output of each line token by token; the text is the same as without `--stream`."""
     from atento.errors import counted
 
-    number, progress = itertools.count(), Progress(asked.command, bar=False)
+    number, progress = itertools.count(), Progress(request.command, bar=False)
     for done, line in enumerate(lines, start=1):
-        for n, part in enumerate(_parts(line, asked)):
+        for n, part in enumerate(_parts(line, request)):
             sys.stdout.write(" " if n else "")
-            for piece in loaded.stream(part, task=asked.task, row=next(number), **asked.options):
+            for piece in loaded.stream(part, task=request.task, row=next(number), **request.options):
                 sys.stdout.write(_line(piece))
                 sys.stdout.flush()
         sys.stdout.write("\n")
@@ -170,25 +166,26 @@ def _stream(loaded: "Model", lines: Iterable[str], asked: _Asked) -> None:
         progress.count(counted(done, "line"))
 
 
-def _parts(line: str, asked: _Asked) -> list[str]:
-    """What of a line is written by itself: its sentences, if that is asked for."""
+def _parts(line: str, request: _Request) -> list[str]:
+    """The parts of a line that are processed separately: its sentences with `--split-sentences`, else the line."""
     from atento.text.sentences import split_sentences
 
-    return split_sentences(line) if asked.split_sentences else [line]
+    return split_sentences(line) if request.split_sentences else [line]
 
 
 def _lines(file: str, bad: list[str] | None) -> Iterator[str]:
-    """The lines of a file, which is read and found right first; those of standard input as they come."""
+    """The lines of a file, read and checked first; those of standard input as they arrive."""
     from atento.data.sources import read_lines
 
     return _standard_input(bad) if file == "-" else iter(read_lines(file, bad=bad))
 
 
 def _standard_input(bad: list[str] | None) -> Iterator[str]:
-    """The lines as they come. A bad first line is found before any work; a later one when others have been answered.
+    """The lines of standard input as they arrive.
 
     Raises:
-        DataError: the first line is bad. AtentoError: a later one is.
+        DataError: the first line is invalid, so that no work has begun.
+        AtentoError: a later line is invalid.
     """
     from atento.data.sources import iter_lines
     from atento.errors import AtentoError, DataError
@@ -204,81 +201,81 @@ def _standard_input(bad: list[str] | None) -> Iterator[str]:
         raise
 
 
-def _write_windows(loaded: "Model", lines: Iterator[str], asked: _Asked) -> None:
-    """The outputs of an input without a known end, window by window; those before a bad line are written too."""
+def _write_windows(loaded: "Model", lines: Iterator[str], request: _Request) -> None:
+    """Write the outputs of an input of unknown length, window by window, up to the first invalid line."""
     from atento.errors import AtentoError, counted
 
-    done, pieces, end, progress = 0, 0, False, Progress(asked.command, bar=False)
-    most = 1 if sys.stdin.isatty() else WINDOW  # who types waits for an answer
+    done, pieces, end, progress = 0, 0, False, Progress(request.command, bar=False)
+    size = 1 if sys.stdin.isatty() else WINDOW  # at a terminal each line is answered at once
     while not end:
         window: list[str] = []
         failure: AtentoError | None = None
         try:
-            for line in itertools.islice(lines, most):
-                window.append(line)  # kept where a later line is bad
+            for line in itertools.islice(lines, size):
+                window.append(line)  # written even if a later line is invalid
         except AtentoError as error:
             failure = error
-        end = len(window) < most
-        if window or not (done or failure):  # once for no line too: what is asked for may not be possible
-            outputs = _outputs(loaded, window, asked, pieces)
-            _show(outputs, asked)
+        end = len(window) < size
+        if window or not (done or failure):  # also once for an empty input, to check the options
+            outputs = _outputs(loaded, window, request, pieces)
+            _show(outputs, request)
             done, pieces = done + len(window), pieces + sum(len(found) for _, found in outputs)
             progress.count(counted(done, "line"))
         if failure is not None:
             raise failure
 
 
-def _check_trace(asked: _Asked) -> None:
-    """Raises UsageError: --trace beside what it does not show, or a file that cannot be written."""
+def _check_trace(request: _Request) -> None:
+    """Raises UsageError if --trace is given with an option it excludes, or its file cannot be written."""
     from atento.errors import UsageError
 
-    if asked.trace is None:
+    if request.trace is None:
         return
-    if asked.stream or asked.split_sentences:
-        raise UsageError(f"--trace and {'--stream' if asked.stream else '--split-sentences'} exclude each other")
-    output_file(asked.trace, (".html",), "--trace")
+    if request.stream or request.split_sentences:
+        raise UsageError(f"--trace and {'--stream' if request.stream else '--split-sentences'} exclude each other")
+    output_file(request.trace, (".html",), "--trace")
 
 
-def _write_traced(loaded: "Model", lines: Sequence[str], asked: _Asked, file: Path) -> None:
-    """Each line's output, and a page of how it was searched; a line of nothing has none."""
+def _write_traced(loaded: "Model", lines: Sequence[str], request: _Request, file: Path) -> None:
+    """Write the output of each line, and a page that shows its search; an empty line has no page."""
     from atento.errors import AtentoError, UsageError
     from atento.inspection.decoding_page import decoding_page
 
     if len(lines) > TRACED:
-        raise UsageError(f"--trace takes at most {TRACED} lines, a page each: got more")
+        raise UsageError(f"--trace takes at most {TRACED} lines, one page for each: got more")
     for number, line in enumerate(lines):
         path = file if len(lines) == 1 else file.with_stem(f"{file.stem}-{number + 1}")
-        outputs, trace = loaded.traced(line, task=asked.task, row=number, **asked.options)
-        _show([(line, [outputs])], asked)
+        outputs, trace = loaded.traced(line, task=request.task, row=number, **request.options)
+        _show([(line, [outputs])], request)
         if not trace.runs:
             continue
         try:
             page = decoding_page(trace, title=line)
-        except UsageError as error:  # too many steps, which is known only now
+        except UsageError as error:  # too many steps, known only after decoding
             raise AtentoError(f"line {number + 1} has no page: {error}") from None
         output_file(path, option="--trace").write_text(page, encoding="utf-8", newline="\n")
         progress(f"wrote {path}")
 
 
 def _outputs(
-    loaded: "Model", lines: Sequence[str], asked: _Asked, first: int = 0
+    loaded: "Model", lines: Sequence[str], request: _Request, first: int = 0
 ) -> list[tuple[str, list[list["WrittenText"]]]]:
-    """Each line with the outputs, best first, of each of its pieces; `first` pieces have gone before."""
+    """Each line with the outputs of each of its parts, best first; `first` is the number of parts before."""
     write: dict[str, Any] = {
         "translations": loaded.translations,
         "summaries": loaded.summaries,
         "outputs": loaded.generations,
     }
-    pieces = [_parts(line, asked) for line in lines]
+    pieces = [_parts(line, request) for line in lines]
     flat = [piece for line in pieces for piece in line]
-    found = iter(write[asked.name](flat, row=first, **asked.options))
+    found = iter(write[request.name](flat, row=first, **request.options))
     return [(line, [next(found) for _ in parts]) for line, parts in zip(lines, pieces)]
 
 
-def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], asked: _Asked) -> None:
-    """A line on standard output for each line of the input."""
+def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Request) -> None:
+    """Write one line to standard output for each line of the input."""
     for line, found in outputs:
-        if asked.as_json:
+        if request.as_json:
             hypotheses = [
                 {
                     "text": one.text,
@@ -289,8 +286,8 @@ def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], asked: _Aske
                 for part in found
                 for one in part
             ]
-            sys.stdout.write(json.dumps({"source": line, asked.name: hypotheses}, ensure_ascii=False) + "\n")
-        elif "n_best" in asked.options:
+            sys.stdout.write(json.dumps({"source": line, request.name: hypotheses}, ensure_ascii=False) + "\n")
+        elif "n_best" in request.options:
             sys.stdout.write("\t".join(_line(one.text).replace("\t", " ") for one in found[0]) + "\n")
         else:
             sys.stdout.write(_line(" ".join(part[0].text for part in found)) + "\n")
@@ -298,5 +295,5 @@ def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], asked: _Aske
 
 
 def _line(text: str) -> str:
-    """The text on one line: a model that writes bytes may write a line end, and line N must answer line N."""
+    """The text on one line: a byte-level model may write a newline, and output line N belongs to input line N."""
     return text.replace("\n", " ").replace("\r", " ")

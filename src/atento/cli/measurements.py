@@ -1,0 +1,34 @@
+"""The measurements of `atento bench`: what each measures, and how long it takes."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a measurement measures, and the minutes it takes on 2 cores with 30 seconds for each library."""
+
+    about: str
+    minutes: int
+
+
+MEASUREMENTS = {
+    "training": Measurement("training throughput compared with transformers, in target tokens per second", 5),
+    "families": Measurement(
+        "forward pass and training step of each family compared with transformers, time and memory", 25
+    ),
+    "recurrence": Measurement(
+        "recurrent networks compared with a Transformer: gradients, steps, time, memory, quality", 10
+    ),
+    "decoding": Measurement("translation speed compared with transformers and CTranslate2 on the same weights", 10),
+    "parts": Measurement("time of each part of a decoding step", 2),
+    "generation": Measurement("generation by a decoder compared with transformers", 5),
+    "graphs": Measurement("decoding on a GPU: CUDA graphs compared with plain steps and transformers", 5),
+    "encoding": Measurement("sentence embeddings compared with sentence-transformers and ONNX Runtime", 20),
+    "mbr": Measurement("minimum Bayes risk compared with sacrebleu and mbrs, and its faster methods", 15),
+    "attention": Measurement(
+        "an attention layer by mask, length and kernel compared with other libraries, time and memory", 120
+    ),
+    "observation": Measurement("cost of observing attention in a training step", 2),
+    "positions": Measurement("position schemes compared on the same network: length, order, cost", 8),
+    "agreement": Measurement("agreement of outputs in reduced precision with those in float32 (needs --model)", 5),
+}
