@@ -1,4 +1,4 @@
-"""The project's exceptions and warnings, each one clear sentence; and the parts that messages share."""
+"""Exceptions and warnings of the package, and parts of messages."""
 
 from difflib import get_close_matches
 from os import PathLike
@@ -6,43 +6,43 @@ from pathlib import Path
 
 
 class AtentoError(Exception):
-    """Something failed while running; the message says what, the rule and the value got. Exit status 1."""
+    """A failure while running; the message names the thing, the rule and the value got. Exit status 1."""
 
     exit_status = 1
 
 
 class AtentoWarning(UserWarning):
-    """Something a user should know while the work goes on; the command line shows it as one line."""
+    """A warning to the user; the command line prints it as one line."""
 
 
 class UsageError(AtentoError):
-    """Wrong use, found before any work began. Exit status 2."""
+    """Wrong usage, found before any work. Exit status 2."""
 
     exit_status = 2
 
 
 class RecipeError(UsageError):
-    """A recipe or an override that cannot be right; names the key, the rule and where it stands."""
+    """An invalid recipe or override; the message names the key, the rule and the line."""
 
 
 class DataError(UsageError):
-    """Data found wrong; names file, line and rule."""
+    """Invalid data; the message names file, line and rule."""
 
 
 class TokenizerError(UsageError):
-    """A tokenizer that is missing, malformed or not the model's own."""
+    """A tokenizer that is missing or malformed, or does not match the model."""
 
 
 class ModelError(UsageError):
-    """A model that cannot be loaded as it stands."""
+    """A model that cannot be loaded."""
 
 
 class CapabilityError(UsageError):
-    """A model was asked for something its family cannot do; the message says what it can."""
+    """A model does not support what is requested; the message says what it supports."""
 
 
 class MissingPartError(UsageError):
-    """An optional package is not installed; the message is the pip line that installs it."""
+    """An optional package is not installed; the message has the pip command that installs it."""
 
 
 class CheckpointError(AtentoError):
@@ -50,37 +50,37 @@ class CheckpointError(AtentoError):
 
 
 class TrainingError(AtentoError):
-    """Training cannot go on (a loss that is not finite, say); names step and cause."""
+    """Training cannot continue, for example after a loss that is not finite; the message names step and cause."""
 
 
 class TrainingStopped(AtentoError):
-    """Training was stopped by a signal, its checkpoint saved; the same command goes on. Exit status 75."""
+    """Training was stopped by a signal after saving a checkpoint; the same command resumes it. Exit status 75."""
 
     exit_status = 75
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """The tail of an error message: the nearest known name, then all of them."""
+    """The end of an error message: the most similar known name, then all known names."""
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     return f"{hint} Known: {', '.join(sorted(known))}"
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: "1 text", "2 texts", "12,000 texts"; `plural` where an s is not enough."""
+    """A number with its noun: "1 text", "2 texts", "12,000 texts"; `plural` if it is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def path_of(given: object, name: str, kind: str) -> Path:
-    """The argument `name`, a file or a folder, as a path.
+    """Convert an argument to a path.
 
     Args:
-        given: the argument's value.
-        name: its name, for the message.
-        kind: what it may be, for the message: "a folder", say.
+        given: the value of the argument.
+        name: the name of the argument, for the message.
+        kind: what the argument must be, for the message, such as "a folder".
 
     Raises:
-        UsageError: it is neither text nor a path.
+        UsageError: the value is neither a string nor a path.
     """
     if not isinstance(given, str | PathLike):
         raise UsageError(f"`{name}` must be {kind}: got {type(given).__name__} {given!r:.40}")

@@ -1,4 +1,4 @@
-"""Files read under limits: gzip data that grow out of all proportion and files that memory cannot hold are refused."""
+"""Read files under limits: refuse gzip data with an extreme ratio, and files that do not fit into memory."""
 
 import gzip
 import io
@@ -10,70 +10,70 @@ from typing import BinaryIO, cast
 
 from atento.errors import DataError
 
-WINDOW = 32 << 20  # bytes between two looks
-RATIO = 200  # text is packed 3 to 20 times, the most repetitive tables some 100; deflate reaches 1,032
+WINDOW = 32 << 20  # bytes between two checks
+RATIO = 200  # text is compressed 3 to 20 times, very repetitive tables about 100 times; deflate reaches 1,032
 
 
 class LimitedReader(io.RawIOBase):
-    """A file's bytes, unpacked if they are gzip, looked at every 32 MiB.
+    """The bytes of a file, decompressed if it is gzip, with a check every 32 MiB.
 
     Raises:
-        DataError: 32 MiB came out of less than a 200th as many packed bytes; or more was read than memory is left.
+        DataError: the data were compressed more than 200 times, or more was read than memory is free.
     """
 
     def __init__(self, packed: BinaryIO, name: str, *, unpack: bool) -> None:
         super().__init__()
         self._packed, self._name, self._unpack = packed, name, unpack
         self._bytes = cast(BinaryIO, gzip.GzipFile(fileobj=packed, mode="rb")) if unpack else packed
-        self._read = self._seen = self._seen_packed = 0
+        self._read = self._checked = self._checked_packed = 0
 
     def readable(self) -> bool:
         """True."""
         return True
 
     def tell(self) -> int:
-        """How many bytes were handed out: what errors name."""
+        """The number of bytes read, which errors name."""
         return self._read
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """The next bytes; how many."""
+        """Read the next bytes into `buffer` and return their number."""
         count: int = self._bytes.readinto(buffer)  # type: ignore[attr-defined]
         self._read += count
-        if self._read - self._seen >= WINDOW:
-            self._look()
+        if self._read - self._checked >= WINDOW:
+            self._check()
         return count
 
-    def _look(self) -> None:
-        grown, packed = self._read - self._seen, self._packed.tell() - self._seen_packed
-        self._seen, self._seen_packed = self._read, self._packed.tell()
-        if self._unpack and grown > RATIO * packed:
+    def _check(self) -> None:
+        unpacked, packed = self._read - self._checked, self._packed.tell() - self._checked_packed
+        self._checked, self._checked_packed = self._read, self._packed.tell()
+        if self._unpack and unpacked > RATIO * packed:
             raise DataError(
                 f"{self._name}: the gzip data grow more than {RATIO} times when they are unpacked "
-                f"({grown >> 20} MiB out of {packed >> 10} KiB), which text does not; unpack the file first if it is "
-                "meant to"
+                f"({unpacked >> 20} MiB out of {packed >> 10} KiB), which text does not; unpack the file first if this "
+                "is intended"
             )
         free = free_memory()
         if free is not None and free < self._read:
             raise DataError(
-                f"{self._name}: does not fit into memory: {self._read >> 20} MiB of it are read and {free >> 20} MiB "
-                "of memory are free; give a smaller file"
+                f"{self._name}: does not fit into memory: {self._read >> 20} MiB are read and {free >> 20} MiB of "
+                "memory are free; give a smaller file"
             )
 
 
 def limited(packed: BinaryIO, name: str, *, unpack: bool) -> BinaryIO:
-    """An open file as a buffered stream under the limits of `LimitedReader`."""
+    """An open file as a buffered stream with the limits of `LimitedReader`."""
     return io.BufferedReader(LimitedReader(packed, name, unpack=unpack), 1 << 18)
 
 
 def free_memory() -> int | None:
-    """How many bytes this process may still take, as far as the system tells; None where it does not (macOS)."""
+    """The number of bytes that this process can still allocate; None if the system does not report it (macOS)."""
     if not sys.platform.startswith("linux"):
         return None
     left = []
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         left.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]))
-    with suppress(OSError, ValueError):  # a container's own limit, "max" where it has none
+    with suppress(OSError, ValueError):  # the limit of a container; "max" if it has none
         group = Path("/sys/fs/cgroup")
         limit = int((group / "memory.max").read_text(encoding="ascii"))
         used = int((group / "memory.current").read_text(encoding="ascii"))

@@ -1,4 +1,4 @@
-"""What this machine does best: a table of processor features, never a timing, so that a run repeats bit for bit."""
+"""Precision, device and threads, chosen by processor features and never by timing, so that runs repeat exactly."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ Precision = Literal["float32", "bfloat16"]
 
 
 def cpu_features() -> dict[str, bool]:
-    """The processor features that decide fast paths."""
+    """The processor features that the choice of precision depends on."""
     import torch
 
     names = {"bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported", "vnni": "_is_vnni_supported"}
@@ -19,10 +19,10 @@ def cpu_features() -> dict[str, bool]:
 
 
 def best_precision(device: str) -> Precision:
-    """The training precision that `precision: auto` stands for on `device` ("cpu", "cuda", "mps").
+    """The training precision of `precision: auto` on `device` ("cpu", "cuda", "mps").
 
-    bfloat16 where the hardware multiplies it natively (AVX-512 BF16 or AMX; CUDA of compute capability 8 and up):
-    on such a processor it is several times float32. Elsewhere float32.
+    It is bfloat16 if the hardware multiplies it natively (AVX-512 BF16 or AMX; CUDA from compute capability 8 on),
+    where it is several times as fast as float32; else float32.
     """
     import torch
 
@@ -35,10 +35,10 @@ def best_precision(device: str) -> Precision:
 
 
 def resolve_device(device: str) -> str:
-    """ "auto" as the best device at hand; anything else as given, if it is there.
+    """The device for `device`, where "auto" is CUDA if it is available, else the CPU.
 
     Raises:
-        UsageError: no such device on this machine.
+        UsageError: this machine has no such device.
     """
     import torch
 
@@ -46,17 +46,21 @@ def resolve_device(device: str) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):  # an unknown name, or a part PyTorch was built without
-        raise UsageError(f"`device` must be one of this machine: got {device!r}; auto or cpu is always there") from None
+    except (
+        RuntimeError,
+        AssertionError,
+        NotImplementedError,
+    ):  # unknown, or not in this build of PyTorch
+        raise UsageError(f"`device` must exist on this machine: got {device!r}; auto and cpu always do") from None
     return device
 
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """`count` processor threads within, the former number after; None changes nothing.
+    """Use `count` CPU threads inside this context; None changes nothing.
 
     Raises:
-        UsageError: fewer than one.
+        UsageError: `count` is below 1.
     """
     import torch
 
@@ -73,7 +77,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def side_by_side(workers: int, threads_each: int) -> Iterator[ThreadPoolExecutor]:
-    """So many workers, each with processor threads of its own; threads that are made later are as they were."""
+    """A pool of `workers` threads, each with `threads_each` CPU threads; later threads are unaffected."""
     import torch
 
     before = torch.get_num_threads()
@@ -81,4 +85,4 @@ def side_by_side(workers: int, threads_each: int) -> Iterator[ThreadPoolExecutor
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads_each,)) as pool:
             yield pool
     finally:
-        torch.set_num_threads(before)  # what a worker sets is what every later thread begins with
+        torch.set_num_threads(before)  # later threads would inherit what a worker set

@@ -104,7 +104,7 @@ def test_w16_attend_reads_standard_input_and_heeds_or_refuses_what_is_chosen(ser
     assert [one["title"][:6] for one in data["sentences"]] == ["A cat.", "A dog."]
     for flag in (["--kind", "encoder"], ["--layer", "0"], ["--head", "1"], ["--words"]):
         done = server.run("attend", "run", "a", "--out", "x.json", *flag, cwd=here)
-        refused(done, f"x.json holds every kind, layer and head, token by token: `{flag[0][2:]}` is for .html")
+        refused(done, f"x.json contains every kind, layer and head, token by token: `{flag[0][2:]}` is for .html")
     assert not list(here.glob("x.*"))
 
 

@@ -48,9 +48,9 @@ def test_names_are_escaped_and_shown_in_order() -> None:
 
 def test_what_finds_no_room_is_told() -> None:
     one = NextToken("flat", np.full(50, 0.02), np.arange(50) < 30)
-    drawing = distribution_svg([one], most=20)
+    drawing = distribution_svg([one], max_tokens=20)
     assert len(bars(drawing)) == 20 and "and 30 more: 60.0%, 10 of them kept" in texts(drawing)
-    assert "and 30 more" in distribution_text([one], most=20)
+    assert "and 30 more" in distribution_text([one], max_tokens=20)
 
 
 def test_j6_the_same_as_text() -> None:
@@ -67,7 +67,7 @@ def test_j6_the_same_as_text() -> None:
 @pytest.mark.parametrize(
     ("panels", "message"),
     [
-        ([], "a drawing of distributions needs one at least: got none"),
+        ([], "a drawing needs at least one distribution: got none"),
         ([NextToken("a", [0.5, 0.4])], r"probabilities must be of shape \(V,\), none negative, and sum to 1: got"),
         ([NextToken("a", [1.5, -0.5])], r"probabilities must be of shape \(V,\), none negative"),
         ([NextToken("a", [[0.5, 0.5]])], r"got \(1, 2\) for 'a'"),
@@ -79,5 +79,5 @@ def test_j6_the_same_as_text() -> None:
 def test_what_cannot_be_drawn_is_said(panels: list[NextToken], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         distribution_svg(panels)
-    with pytest.raises(UsageError, match="`most` must be at least 1: got 0"):
-        distribution_svg([NextToken("a", [1.0])], most=0)
+    with pytest.raises(UsageError, match="`max_tokens` must be at least 1: got 0"):
+        distribution_svg([NextToken("a", [1.0])], max_tokens=0)

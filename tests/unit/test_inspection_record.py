@@ -93,7 +93,7 @@ def test_what_is_not_there_is_refused_with_what_is(arguments: tuple[Any, ...], m
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kinds": {}}, "`kinds` must hold at least one of encoder, decoder, cross: got none"),
+        ({"kinds": {}}, "`kinds` must have at least one of encoder, decoder, cross: got none"),
         ({"kinds": {"crossed": [rows_of_one(1, 3, 4)]}}, "unknown kind of attention 'crossed'; did you mean 'cross'?"),
         ({"kinds": {"cross": []}}, r"`kinds\['cross'\]` must hold at least one layer: got none"),
         ({"kinds": {"cross": [rows_of_one(2, 4, 3)]}}, r"layer 0 must be \(heads, 3, 4\): got \(2, 4, 3\)"),
@@ -254,7 +254,7 @@ def test_other_endings_wrong_maps_and_lost_folders_are_refused(tmp_path: Any) ->
         record.save(tmp_path / "r.svg", layer=7)
     choices: tuple[dict[str, Any], ...] = ({"layer": 0}, {"head": 1}, {"kind": "cross"}, {"words": True})
     for choice in choices:  # W16: they were not heeded
-        said = f"r.json holds every kind, layer and head, token by token: `{next(iter(choice))}` is for .html, .svg"
+        said = f"r.json contains every kind, layer and head, token by token: `{next(iter(choice))}` is for .html, .svg"
         with pytest.raises(UsageError, match=re.escape(said)):
             record.save(tmp_path / "r.json", **choice)
     with pytest.raises(AtentoError, match=r"could not write '.*r\.svg': No such file or directory"):

@@ -109,7 +109,7 @@ def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
     assert int8.precision == "int8" and len(int8.translate(texts)) == 3
     model.to(precision="float32")
     assert model.translate(texts) == before
-    with pytest.raises(UsageError, match="`device` must be one of this machine: got 'tpu'"):
+    with pytest.raises(UsageError, match="`device` must exist on this machine: got 'tpu'"):
         model.to("tpu")
     with pytest.raises(UsageError, match="`precision` must be one of"):
         model.to(precision="int4")

@@ -1,10 +1,11 @@
-"""Attention made visible: the record a model hands out, its page and figures, alignments and masks as text."""
+"""Inspect attention: records of weights, pages and figures, word alignments, and masks as text."""
 
 from atento.inspection.alignment import alignment_error_rate
 from atento.inspection.figures import attention_png, attention_svg, mask_text
 from atento.inspection.heads import HeadReport
+from atento.inspection.maps import WordWeights
 from atento.inspection.page import attention_page
-from atento.inspection.record import AttentionRecord, WordWeights
+from atento.inspection.record import AttentionRecord
 
 __all__ = [
     "AttentionRecord",

@@ -1,4 +1,4 @@
-"""Word alignment read from attention, and how far it is from the right one (docs/notes.md#b14)."""
+"""Word alignment from attention weights, and its alignment error rate (docs/notes.md#b14)."""
 
 from collections.abc import Sequence, Set
 from typing import TypeVar
@@ -12,29 +12,44 @@ Link = TypeVar("Link")
 
 
 def strongest_sources(weights: Matrix, rows: Sequence[Group], columns: Sequence[Group]) -> list[tuple[int, int, float]]:
-    """For each target word its strongest source word: (source word, target word, weight), in target order.
+    """The source word with the largest weight for each target word.
 
-    `weights` (T,S) are merged by word already. Special tokens take no part on either side, so the strongest word
-    counts even where a special token draws more. Of equals the first wins; a row that reads no word gives no link.
+    Special tokens are ignored on both sides. Of equal weights the first wins. A target word with no weight on any
+    source word gives no link.
+
+    Args:
+        weights: (T,S), merged by word.
+        rows: the target words.
+        columns: the source words.
+
+    Returns:
+        (source word, target word, weight) in target order.
     """
     words = [position for position, column in enumerate(columns) if not column.special and column.word >= 0]
     links = []
     for position, row in enumerate(rows):
         if row.special or row.word < 0 or not words:
             continue
-        seen = weights[position, words]
-        best = int(np.argmax(seen))
-        if seen[best] > 0:
-            links.append((columns[words[best]].word, row.word, float(seen[best])))
+        candidates = weights[position, words]
+        best = int(np.argmax(candidates))
+        if candidates[best] > 0:
+            links.append((columns[words[best]].word, row.word, float(candidates[best])))
     return links
 
 
 def alignment_error_rate(predicted: Set[Link], gold: Set[Link], possible: Set[Link] | None = None) -> float:
-    """Alignment error rate, 0 (right) to 1: 1 - (|A∩S| + |A∩P|) / (|A| + |S|), Och & Ney 2003 (docs/notes.md#b14).
+    """Alignment error rate: 1 - (|A∩S| + |A∩P|) / (|A| + |S|) (Och & Ney 2003; docs/notes.md#b14).
 
-    `predicted` (A) and `gold` (S, the sure links) are sets of (source, target) pairs; `possible` adds to the sure
-    links those that are neither asked for nor wrong (P holds S). Without it every gold link is sure, and the rate
-    is one less the F1 of the links. Two empty sets agree: 0. Raises UsageError where something else than sets is given.
+    Args:
+        predicted: A, the set of predicted (source, target) links.
+        gold: S, the set of sure links.
+        possible: further links that are neither required nor wrong; P is `gold` and these.
+
+    Returns:
+        The rate from 0 (correct) to 1; without `possible` it is 1 - F1 of the links. Two empty sets give 0.
+
+    Raises:
+        UsageError: an argument is not a set.
     """
     for name, links in (("predicted", predicted), ("gold", gold), ("possible", possible)):
         if links is not None and not isinstance(links, Set):

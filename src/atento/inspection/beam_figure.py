@@ -1,4 +1,4 @@
-"""Searches as trees: what was weighed at each step and why it was dropped, and where strategies part ways.
+"""Search trees as SVG: the candidates of each step and why they were dropped; outputs of several strategies.
 
 See docs/notes.md#j7.
 """
@@ -15,7 +15,7 @@ from atento.inspection.labels import display_width, shorten, visible
 _INK, _SOFT, _FAINT = "#1b2430", "#4c5a6b", "#9aa5b1"
 _FILL = {KEPT: ("#d6e8fa", "#1f66a5"), FINISHED: ("#d9f0dc", "#2e7d4f"), CUT: ("#fbe9c8", "#a86a12")}
 _DROPPED = ("#f3f4f6", "#b6bec8")
-# Told apart by every kind of colour vision (Okabe & Ito 2008).
+# Distinguished by all kinds of colour vision (Okabe & Ito 2008).
 _LINES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#8a6d00", "#3c4b5c")
 _HIGH, _GAP, _WORD, _REASON = 34, 14, 16, 14  # _REASON: room below a box for why it was dropped
 _ROOT = "start"
@@ -23,7 +23,7 @@ _ROOT = "start"
 
 @dataclass
 class _Node:
-    """One beginning: its label, what it scores, what became of it, and where it is drawn."""
+    """A node of the tree, which is a prefix of outputs: label, score, fate and position in the drawing."""
 
     label: str
     total: float = 0.0
@@ -31,8 +31,8 @@ class _Node:
     fate: str = KEPT
     step: int = 0
     children: list["_Node"] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)  # the strategies whose output passes here
-    note: str = ""  # what stands to its right
+    lines: list[int] = field(default_factory=list)  # strategies whose output contains this prefix
+    note: str = ""  # text to its right
     x: float = 0.0
     y: float = 0.0
 
@@ -41,30 +41,30 @@ class _Node:
         return self.fate in _FILL
 
     def all(self) -> Iterator["_Node"]:
-        """It and everything behind it."""
+        """The node and all its descendants."""
         yield self
         for child in self.children:
             yield from child.all()
 
 
 def beam_svg(run: Run, row: int = 0, *, name: Callable[[int], str] = str, title: str = "", dropped: int = 3) -> str:
-    """The tree that a search walked for one sentence, as a standalone SVG drawing.
+    """Draw the search tree of a sentence as a standalone SVG.
 
-    A box is a token with the score of the whole beginning; on the way to it stands the token's own log-probability.
-    Blue went on, green ended, yellow was cut off by the limit, grey was dropped, with the reason. The way to the best
-    output is drawn bold. Elements of step n are in groups of class `step-n`, so that a page may replay them.
+    A box is a token with the score of the prefix that ends with it; its edge has the log-probability of the token. Blue
+    prefixes continue, green ones are finished, yellow ones were cut at the length limit, grey ones were dropped, with
+    the reason. The path of the best output is bold. Elements of step n are in groups of class `step-n`.
 
     Args:
         run: a run of a `Trace`.
-        row: which sentence.
-        name: id -> text.
-        title: stands above.
+        row: the sentence.
+        name: a function from ids to text.
+        title: title of the drawing.
         dropped: how many dropped continuations of a step are shown, the best first.
 
     Raises:
-        UsageError: a sentence that the run does not have.
+        UsageError: the run does not have this sentence.
     """
-    _known(run, row)
+    _check_row(run, row)
     root = _Node(_ROOT)
     nodes: dict[tuple[int, ...], _Node] = {(): root}
     for step in run.of(row):
@@ -76,7 +76,7 @@ def beam_svg(run: Run, row: int = 0, *, name: Callable[[int], str] = str, title:
             if before not in nodes:
                 continue
             if key in nodes and (nodes[key].alive or not one.alive):
-                continue  # two samples that write the same
+                continue  # two equal samples
             label = visible(shorten(name(one.token), _WORD))
             made = _Node(label, one.total, one.log_prob, one.fate, step.length + 1)
             if key in nodes:
@@ -86,20 +86,21 @@ def beam_svg(run: Run, row: int = 0, *, name: Callable[[int], str] = str, title:
     best = run.found[row][0].ids if run.found and run.found[row] else []
     way = {id(nodes[tuple(best[:n])]) for n in range(len(best) + 1) if tuple(best[:n]) in nodes}
     ends = [child for node in [nodes.get(tuple(best))] if node for child in node.children if child.fate == FINISHED]
-    return _drawn(root, title or f"{run.strategy}: what was weighed", way | {id(end) for end in ends[:1]}, _tree_node)
+    return _drawn(
+        root, title or f"{run.strategy}: candidates of each step", way | {id(end) for end in ends[:1]}, _tree_node
+    )
 
 
 def outputs_svg(runs: Sequence[Run], row: int = 0, *, name: Callable[[int], str] = str, title: str = "") -> str:
-    """What several searches wrote for one sentence, as one tree: a line a strategy, from word to word.
+    """Draw the outputs of several searches for a sentence as one tree, with a line for each strategy.
 
-    See docs/notes.md#j7.
-
-    At the end of each stands its log-probability. Raises UsageError for a sentence that a run does not have.
+    The end of each output has its log-probability. See docs/notes.md#j7. Raises UsageError if a run does not have this
+    sentence.
     """
     root = _Node(_ROOT)
     nodes: dict[tuple[int, ...], _Node] = {(): root}
     for number, run in enumerate(runs):
-        _known(run, row)
+        _check_row(run, row)
         for one in (run.found[row] if run.found else [])[: 1 if run.strategy != "sample" else None]:
             end = root
             for length in range(1, len(one.ids) + 1):
@@ -111,10 +112,10 @@ def outputs_svg(runs: Sequence[Run], row: int = 0, *, name: Callable[[int], str]
                 end.lines += [number] if number not in end.lines else []
             unended = "" if one.finished else ", cut off"
             end.note += ("; " if end.note else "") + f"{run.strategy} {one.log_prob:.2f}{unended}"
-    return _drawn(root, title or "What each strategy wrote", set(), _output_node)
+    return _drawn(root, title or "Output of each strategy", set(), _output_node)
 
 
-def _known(run: Run, row: int) -> None:
+def _check_row(run: Run, row: int) -> None:
     if not 0 <= row < run.count:
         raise UsageError(f"the run has sentences 0 to {run.count - 1}: got {row}")
 
@@ -149,7 +150,7 @@ def _drawn(root: _Node, title: str, bold: set[int], draw: Callable[[_Node, float
 
 
 def _lay(node: _Node, depth: int, across: float, top: float) -> float:
-    """Leaves one under the other, each beginning in the middle of what it leads to; returns the foot."""
+    """Place leaves below each other and each node in the middle of its children; returns the bottom."""
     node.x = 16 + depth * across
     if not node.children:
         node.y = top
@@ -175,16 +176,16 @@ def _edge(node: _Node, child: _Node, wide: float, bold: bool) -> list[str]:
             f'stroke-width="{3.2 if bold or line >= 0 else 1.4}"{dashes}/>'
         )
     if not child.lines:
-        beside = to_y + (13 if child.y > node.y else -5)  # where the line does not pass
+        beside = to_y + (13 if child.y > node.y else -5)  # beside the line
         parts.append(_text(to_x - 5, beside, f"{child.log_prob:.2f}", 10, _SOFT if child.alive else _FAINT, "end"))
     return [*parts, "</g>"]
 
 
 def _tree_node(node: _Node, wide: float) -> list[str]:
-    """A box with its token and score; below it, why it was dropped."""
+    """A box with its token and score, and below it the reason if it was dropped."""
     fill, stroke = _FILL.get(node.fate, _DROPPED)
     total = "−∞" if node.total == -inf else f"{node.total:.2f}"
-    said = node.fate if node.step else "nothing is written"
+    said = node.fate if node.step else "start"
     dashes = "" if node.alive else ' stroke-dasharray="4 3"'
     parts = [
         f'<rect x="{node.x:.0f}" y="{node.y:.1f}" width="{wide:.0f}" height="{_HIGH}" rx="6" fill="{fill}" '
@@ -202,7 +203,7 @@ def _tree_node(node: _Node, wide: float) -> list[str]:
 
 
 def _output_node(node: _Node, wide: float) -> list[str]:
-    """A box with its word, and whose output ends with it."""
+    """A box with its word, and the strategies whose output ends with it."""
     parts = [
         f'<rect x="{node.x:.0f}" y="{node.y:.1f}" width="{wide:.0f}" height="{_HIGH}" rx="6" fill="#ffffff" '
         f'stroke="{_SOFT}" stroke-width="1.3"/>',

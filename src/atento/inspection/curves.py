@@ -1,4 +1,4 @@
-"""Curves of training: lines in panels below one another as SVG, PNG or a page, and one line as a row of text."""
+"""Training curves as SVG, PNG or an HTML page, and as a line of text."""
 
 import io
 import math
@@ -12,15 +12,15 @@ from atento.errors import MissingPartError
 from atento.inspection.labels import visible
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-# Okabe & Ito's colours, told apart by every kind of colour vision; yellow left out, which paper swallows.
+# The colours of Okabe & Ito, which all kinds of colour vision distinguish, without yellow.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-_STYLES = ("-", "--", ":", "-.")  # once the colours are used up
-_MARKED = 40  # points up to which each one is marked
+_STYLES = ("-", "--", ":", "-.")  # for further lines, after the colours
+_MARKED = 40  # lines of at most this many points have markers
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: (step, value) in the order of steps; `number` is the run's, which decides the colour."""
+    """A curve: (step, value) points in the order of steps; `number`, that of the run, decides the colour."""
 
     label: str
     number: int
@@ -30,14 +30,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves that share an axis; `name` says what it shows, unit included."""
+    """Curves that share an axis; `name` is the label of the axis, with its unit."""
 
     name: str
     lines: Sequence[Line]
 
 
 def curves_picture(panels: Sequence[Panel], layout: str) -> bytes:
-    """The panels below one another over the same steps, as `svg` or `png`, drawn by matplotlib.
+    """Draw panels below one another over the same steps, as `svg` or `png`, with matplotlib.
 
     Raises:
         MissingPartError: matplotlib is not installed.
@@ -74,14 +74,14 @@ def curves_picture(panels: Sequence[Panel], layout: str) -> bytes:
                 frameon=False,
             )
             for text in shown.get_texts():
-                text.set_parse_math(False)  # a folder's name may hold dollar signs
+                text.set_parse_math(False)  # a folder name may contain dollar signs
         written = io.BytesIO()
         figure.savefig(written, format=layout, dpi=144, metadata={"Date": None} if layout == "svg" else None)
     return written.getvalue()
 
 
 def curves_page(panels: Sequence[Panel], title: str) -> bytes:
-    """The same as a page that stands alone: no script, nothing from outside. Raises MissingPartError."""
+    """The same as a standalone HTML page, without scripts and external resources. Raises MissingPartError."""
     svg = curves_picture(panels, "svg").decode("utf-8")
     drawing = svg[svg.index("<svg") :]
     policy = "default-src 'none'; style-src 'unsafe-inline'"
@@ -98,7 +98,7 @@ def curves_page(panels: Sequence[Panel], title: str) -> bytes:
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """Values as one row of blocks from the lowest to the highest, at most `width` of them, each the mean of its share.
+    """Values as a line of at most `width` block characters, each the mean of its part of the values.
 
     >>> sparkline([0, 1, 2, 3])
     '▁▃▆█'

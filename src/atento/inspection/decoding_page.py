@@ -1,4 +1,4 @@
-"""Searches as one web page: replayed step by step, side by side, standalone and offline."""
+"""Decoding as a standalone HTML page: searches side by side, replayed step by step."""
 
 from collections.abc import Callable
 from html import escape
@@ -10,36 +10,35 @@ from atento.inspection.beam_figure import beam_svg, outputs_svg
 from atento.inspection.labels import visible
 from atento.inspection.standalone import embedded, part, policy
 
-LIMIT = 4000  # steps of one sentence in all runs together; more make a page that no browser draws gladly
+LIMIT = 4000  # steps of a sentence in all runs together; browsers are slow with more
 
 
 def decoding_page(
     trace: Trace, row: int = 0, *, name: Callable[[int], str] | None = None, title: str = "", dropped: int = 3
 ) -> str:
-    """The runs of a trace for one sentence as a page: trees to be walked step by step, candidates, distributions.
+    """The searches of a sentence as an HTML page: their trees, step by step, with candidates and distributions.
 
-    Style, script and data stand inside, so that it opens offline and asks nothing of the network; its content security
-    policy allows this one style and this one script, by hash, and text becomes text nodes only. Without scripts the
-    trees and outputs are there all the same.
+    The page contains its style, script and data, so that it works offline. Its content security policy allows only
+    that style and that script, by hash. Without scripts it shows the trees and the outputs.
 
     Args:
-        trace: what one or several searches told (`generate(..., trace=trace)`, as often as strategies are compared).
-        row: which sentence.
-        name: id -> text; None: the trace's own, or the ids.
-        title: stands above.
+        trace: from one or several calls of `generate(..., trace=trace)`.
+        row: the sentence.
+        name: a function from ids to text; that of the trace, or the ids, if not given.
+        title: heading of the page.
         dropped: how many dropped continuations of a step are drawn.
 
     Raises:
-        UsageError: a trace without runs, a sentence that it does not have, or more than 4,000 steps.
+        UsageError: the trace has no runs or not this sentence, or there are more than 4,000 steps.
     """
     if not trace.runs:
         raise UsageError("the trace is empty: give it to `generate(..., trace=trace)` first")
     count = sum(len(run.of(row)) for run in trace.runs)
     if count > LIMIT:
         raise UsageError(f"a page holds at most {LIMIT:,} steps: got {count:,}")
-    called = name or trace.name or str
+    token_name = name or trace.name or str
     trees = [
-        f'<div class="tree" data-run="{number}">{_inline(beam_svg(run, row, name=called, dropped=dropped))}</div>'
+        f'<div class="tree" data-run="{number}">{_inline(beam_svg(run, row, name=token_name, dropped=dropped))}</div>'
         for number, run in enumerate(trace.runs)
     ]
     style, script = part("page.css") + part("decoding_page.css"), '"use strict";\n' + part("decoding_page.js")
@@ -48,9 +47,9 @@ def decoding_page(
         policy=policy(style, script),
         title=escape(shown),
         style=style,
-        outputs=_inline(outputs_svg(trace.runs, row, name=called)),
+        outputs=_inline(outputs_svg(trace.runs, row, name=token_name)),
         trees="\n".join(trees),
-        data=embedded(_data(trace, row, called)),
+        data=embedded(_data(trace, row, token_name)),
         script=script,
     )
 
@@ -61,10 +60,9 @@ def _inline(svg: str) -> str:
 
 
 def _data(trace: Trace, row: int, name: Callable[[int], str]) -> dict[str, Any]:
-    """One sentence of every run, tokens by their names."""
-    told = trace.to_dict()
+    """The steps and outputs of a sentence in every run, with tokens as text."""
     runs = []
-    for run in told["runs"]:
+    for run in trace.to_dict()["runs"]:
         steps = [step for step in run["steps"] if step["row"] == row]
         for step in steps:
             step["live"] = [[visible(name(token)) for token in ids] for ids in step["live"]]

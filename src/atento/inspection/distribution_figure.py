@@ -1,4 +1,4 @@
-"""Next-token distributions as bars, most probable first, with what a filter keeps of each (docs/notes.md#j6)."""
+"""Next-token distributions as bar charts, with the tokens that a filter keeps (docs/notes.md#j6)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +17,13 @@ _LABEL_COLUMNS = 12
 
 @dataclass(frozen=True)
 class NextToken:
-    """One distribution to draw: probabilities (V,) that sum to 1, which tokens a filter keeps (V,), tokens' names (V).
+    """A distribution to draw.
 
-    `kept` None: nothing is filtered. Without `names` tokens bear their ids.
+    Attributes:
+        title: title of the chart.
+        probabilities: (V,), sum 1.
+        kept: boolean (V,), the tokens that a filter keeps; None if there is no filter.
+        names: names of the V tokens; ids if empty.
     """
 
     title: str
@@ -30,7 +34,7 @@ class NextToken:
 
 @dataclass(frozen=True)
 class _Panel:
-    """A distribution laid out: the most probable tokens in order, and what is left out of the picture."""
+    """A distribution with its layout: the most probable tokens in order, and a line about the others."""
 
     title: str
     caption: str
@@ -40,20 +44,20 @@ class _Panel:
     more: str
 
 
-def distribution_svg(panels: Sequence[NextToken], *, title: str = "", most: int = 20) -> str:
-    """Distributions side by side on one scale as a standalone SVG drawing: kept tokens dark, the others grey.
+def distribution_svg(panels: Sequence[NextToken], *, title: str = "", max_tokens: int = 20) -> str:
+    """Draw distributions side by side on one scale, as a standalone SVG: kept tokens dark, the others grey.
 
     Args:
-        panels: what to draw; one at least.
-        title: of the whole.
-        most: bars a panel; what comes after them is told in a line.
+        panels: at least one distribution.
+        title: title of the drawing.
+        max_tokens: number of bars for each distribution; a line sums up the other tokens.
 
     Raises:
-        UsageError: nothing to draw, probabilities that are none, or kept marks or names that do not fit them.
+        UsageError: there are no distributions, or their arrays are not valid.
     """
-    drawn = [_panel(panel, most) for panel in panels]
+    drawn = [_panel(panel, max_tokens) for panel in panels]
     if not drawn:
-        raise UsageError("a drawing of distributions needs one at least: got none")
+        raise UsageError("a drawing needs at least one distribution: got none")
     top = max(max(panel.shares) for panel in drawn)
     below = 12 + 6.4 * max(display_width(name) for panel in drawn for name in panel.names)
     widths = [max(_BAR * len(p.names) + 8, 6.6 * display_width(p.caption), 7.5 * display_width(p.title)) for p in drawn]
@@ -73,10 +77,10 @@ def distribution_svg(panels: Sequence[NextToken], *, title: str = "", most: int 
     return "\n".join([*parts, "</svg>", ""])
 
 
-def distribution_text(panels: Sequence[NextToken], *, most: int = 10) -> str:
-    """The same as text: a token a line, its probability, `+` where it is kept; raises as `distribution_svg` does."""
+def distribution_text(panels: Sequence[NextToken], *, max_tokens: int = 10) -> str:
+    """The same as text: one token per line with its probability, `+` if it is kept. Raises as `distribution_svg`."""
     lines = []
-    for panel in (_panel(one, most) for one in panels):
+    for panel in (_panel(one, max_tokens) for one in panels):
         lines += [f"{panel.title}: {panel.caption}"]
         margin = max(display_width(name) for name in panel.names)
         for name, share, kept in zip(panel.names, panel.shares, panel.kept):
@@ -87,8 +91,8 @@ def distribution_text(panels: Sequence[NextToken], *, most: int = 10) -> str:
     return "\n".join(lines)
 
 
-def _panel(one: NextToken, most: int) -> _Panel:
-    """Checked, sorted and told in words."""
+def _panel(one: NextToken, max_tokens: int) -> _Panel:
+    """Check and sort a distribution, and describe what is left out."""
     shares = np.asarray(one.probabilities, dtype=np.float64)
     if shares.ndim != 1 or not shares.size or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-4:
         raise UsageError(
@@ -99,10 +103,10 @@ def _panel(one: NextToken, most: int) -> _Panel:
         raise UsageError(f"`kept` must be boolean of shape {shares.shape}: got {kept.dtype} of shape {kept.shape}")
     if one.names and len(one.names) != shares.size:
         raise UsageError(f"`names` must name {shares.size} tokens: got {len(one.names)}")
-    if most < 1:
-        raise UsageError(f"`most` must be at least 1: got {most}")
+    if max_tokens < 1:
+        raise UsageError(f"`max_tokens` must be at least 1: got {max_tokens}")
     order = np.argsort(-shares, kind="stable")
-    shown, rest = order[:most], order[most:]
+    shown, rest = order[:max_tokens], order[max_tokens:]
     names = [visible(shorten(one.names[i] if one.names else str(i), _LABEL_COLUMNS)) for i in shown.tolist()]
     caption = f"{shares.size} tokens"
     if one.kept is not None:

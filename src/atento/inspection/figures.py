@@ -1,22 +1,20 @@
-"""Maps and masks as pictures that stand still: SVG, PNG (with matplotlib) and rows of text."""
+"""Attention maps and masks as SVG, PNG (with matplotlib) and text."""
 
 import io
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from atento.errors import MissingPartError, UsageError, counted
 from atento.inspection.labels import display_width, shorten, visible
+from atento.inspection.maps import AttentionMaps, Head
 from atento.inspection.words import Matrix
 
-if TYPE_CHECKING:
-    from atento.inspection.record import AttentionRecord, Head
-
-# One hue from light to dark, so that lightness alone tells the magnitude: safe for every kind of colour vision.
+# One hue from light to dark: lightness alone shows the magnitude, for all kinds of colour vision.
 LIGHT_RAMP = ("#f4f9fe", "#dceafa", "#bdd9f2", "#94c3e6", "#64a6d6", "#3a85c0", "#1f66a5", "#0f4881", "#082c57")
 DARK_RAMP = ("#16212e", "#1a3049", "#1f456b", "#265f93", "#3580ba", "#58a3d8", "#8cc4ec", "#c0e0f8", "#f0f8ff")
 ZERO, ZERO_SIGN = "#eceef1", "#8b96a3"
@@ -35,12 +33,12 @@ class _Map:
 
     @property
     def top(self) -> float:
-        """The weight drawn darkest."""
+        """The largest weight, which has the darkest colour."""
         return float(self.weights.max()) or 1.0
 
 
-def kind_name(record: "AttentionRecord", kind: str) -> str:
-    """The kind of attention in words; a decoder whose mask is causal is called masked."""
+def kind_name(record: AttentionMaps, kind: str) -> str:
+    """The name of a kind of attention; that of a decoder with a causal mask says "masked"."""
     if kind == "encoder" and len(record.kinds) == 1:
         return "self-attention"
     if kind == "decoder" and "causal" in record.masks.get(kind, "").lower():
@@ -48,7 +46,7 @@ def kind_name(record: "AttentionRecord", kind: str) -> str:
     return KIND_NAMES[kind]
 
 
-def _map_of(record: "AttentionRecord", layer: int, head: "Head", kind: str | None, words: bool) -> _Map:
+def _map_of(record: AttentionMaps, layer: int, head: Head, kind: str | None, words: bool) -> _Map:
     kind = record.default_kind if kind is None else kind
     weights = record.weights(layer, head, kind)
     groups = [side.groups() if words else side.single_groups() for side in record.sides(kind)]
@@ -62,18 +60,24 @@ def _map_of(record: "AttentionRecord", layer: int, head: "Head", kind: str | Non
 
 
 def attention_svg(
-    record: "AttentionRecord", layer: int = -1, head: "Head" = "mean", kind: str | None = None, *, words: bool = False
+    record: AttentionMaps, layer: int = -1, head: Head = "mean", kind: str | None = None, *, words: bool = False
 ) -> str:
-    """One map as a standalone SVG drawing: no script, no outside font or link, every label escaped.
+    """Draw an attention map as a standalone SVG, without scripts and external resources.
 
-    Layers and heads count from 0, -1 the last; `head` may be "mean" or "max"; `words` merges subwords. Small maps
-    have each weight written in its cell, and every cell of a map that is not huge tells its weight on hover.
+    Small maps show each weight in its cell; other maps show it on hover, except very large ones.
+
+    Args:
+        record: the attention record.
+        layer: layer number from 0; -1 is the last.
+        head: head number from 0, "mean" or "max" over heads.
+        kind: "encoder", "decoder" or "cross"; the record's default if not given.
+        words: whether to merge subwords into words.
     """
     drawn = _map_of(record, layer, head, kind, words)
     n_rows, n_columns = drawn.weights.shape
     cell = 42 if n_columns <= 12 else 24 if n_columns <= 48 else 14
     size = 13 if cell >= 24 else 10
-    advance = 0.62 * size  # of one column of text; generous, since the viewer chooses the font
+    advance = 0.62 * size  # width of a character, with a margin, since the viewer chooses the font
     left = 16 + advance * max(display_width(label) for label in drawn.rows) + 8
     longest = advance * max(display_width(label) for label in drawn.columns)
     above = 58 + longest * 0.82 + 10
@@ -137,7 +141,7 @@ def _svg_legend(top: float, x: float, y: float) -> list[str]:
 
 
 def ramp_colour(share: float) -> str:
-    """The colour of a weight that is `share` (0 to 1) of the largest."""
+    """The colour of a weight, given as a share (0 to 1) of the largest weight."""
     place = min(max(share, 0.0), 1.0) * (len(LIGHT_RAMP) - 1)
     low = min(int(place), len(LIGHT_RAMP) - 2)
     pair = [[int(LIGHT_RAMP[at][i : i + 2], 16) for i in (1, 3, 5)] for at in (low, low + 1)]
@@ -145,9 +149,9 @@ def ramp_colour(share: float) -> str:
 
 
 def attention_png(
-    record: "AttentionRecord", layer: int = -1, head: "Head" = "mean", kind: str | None = None, *, words: bool = False
+    record: AttentionMaps, layer: int = -1, head: Head = "mean", kind: str | None = None, *, words: bool = False
 ) -> bytes:
-    """The same map as a PNG picture, drawn by matplotlib. Raises MissingPartError where that is not installed."""
+    """Draw the same map as a PNG with matplotlib. Raises MissingPartError if matplotlib is not installed."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.colors import LinearSegmentedColormap
@@ -166,9 +170,9 @@ def attention_png(
     axes.set_yticks(range(n_rows), drawn.rows, fontsize=9)
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
     for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        label.set_parse_math(False)  # a token may hold dollar signs
+        label.set_parse_math(False)  # a token may contain dollar signs
     axes.spines[:].set_visible(False)
-    columns = int(figure.get_figwidth() * 11)  # of text of size 10 in so many inches
+    columns = int(figure.get_figwidth() * 11)  # characters of size 10 that fit the width
     lines = [line for text in (drawn.title, drawn.caption) for line in textwrap.wrap(text, columns)]
     figure.suptitle("\n".join(lines), fontsize=10, parse_math=False)
     figure.colorbar(picture, ax=axes, shrink=0.6)
@@ -179,12 +183,15 @@ def attention_png(
 
 
 def mask_text(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> str:
-    """A boolean mask (T,S) as lines of text, 1 = may attend: `1 1 1 0`; with the tokens beside, if given.
+    """A boolean mask as lines of text, 1 = may attend: `1 1 1 0` (docs/notes.md#a7, #l2).
 
-    See docs/notes.md#a7, #l2.
+    Args:
+        matrix: boolean (T,S), or with leading dimensions of size 1, such as `mask.dense(4, 4)`.
+        rows: labels of the queries, printed if given.
+        columns: labels of the keys, printed if given.
 
-    Dimensions of one before the last two are dropped, so `mask.dense(4, 4)` goes in as it is. Raises UsageError
-    where the matrix is not boolean and two-dimensional, or the labels are not as many as rows and columns.
+    Raises:
+        UsageError: the matrix is not boolean, or the number of labels is wrong.
     """
     array = np.asarray(matrix)
     if array.dtype != np.bool_ or array.ndim < 2 or any(size != 1 for size in array.shape[:-2]):

@@ -1,4 +1,4 @@
-"""What each head does, in a few numbers: how spread, how far, how much on special tokens (docs/notes.md#a15)."""
+"""Statistics of attention heads: entropy, distance, weight on special tokens (docs/notes.md#a15)."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,16 @@ from atento.inspection.words import Matrix
 
 @dataclass(frozen=True)
 class HeadReport:
-    """One head of one layer over one text; means are over the rows that read anything.
+    """Statistics of a head on one text, as means over the rows that attend to anything.
 
-    `entropy` is in nats (0: one token is read; ln of the number of columns: all alike). `distance` is the mean number
-    of tokens between reader and read (None in cross-attention, where positions of two texts do not compare).
-    `special` is the mean weight on special tokens, `first` on the first token, `previous` on the token just before.
+    Attributes:
+        layer: layer number from 0.
+        head: head number from 0.
+        entropy: in nats; 0 if one token gets all the weight, ln of the number of columns if all get the same.
+        distance: mean distance in tokens from query to key; None in cross-attention.
+        special: mean weight on special tokens.
+        first: mean weight on the first token.
+        previous: mean weight on the previous token; None in cross-attention.
     """
 
     layer: int
@@ -26,7 +31,7 @@ class HeadReport:
 
 
 def describe_head(weights: Matrix, special: list[bool], *, layer: int, head: int, same_text: bool) -> HeadReport:
-    """`weights` (T,S), `special` of the S columns; `same_text` where rows and columns are the same tokens."""
+    """Statistics of a head with weights (T,S); `special` marks columns; `same_text` is True for self-attention."""
     full = weights.astype(np.float64)
     full = full[full.sum(axis=1) > 0]
     if not len(full):

@@ -1,4 +1,4 @@
-"""How tokens are written for eyes: control characters made visible, subword marks taken off, widths in columns."""
+"""Display of tokens: visible control characters, words without subword markers, widths in columns."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _GOES_ON = "@@"
 
 
 def visible(text: str) -> str:
-    """`text` with nothing in it that hides or acts: lone whitespace, control and direction characters become signs."""
+    """`text` with visible signs in place of lone whitespace, control characters and direction marks."""
     if text in _SHOWN:
         return _SHOWN[text]
     return "".join(_visible_character(character) for character in text)
@@ -27,7 +27,7 @@ def _visible_character(character: str) -> str:
 
 
 def display_width(text: str) -> int:
-    """Columns that `text` takes in a terminal: wide characters count two, combining ones none."""
+    """The number of columns of `text` in a terminal: wide characters have two, combining characters none."""
     width = 0
     for character in text:
         if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
@@ -37,7 +37,7 @@ def display_width(text: str) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """`text` cut to at most `width` columns, the cut shown by an ellipsis."""
+    """`text` cut to at most `width` columns, with an ellipsis if it is cut."""
     if display_width(text) <= width:
         return text
     kept = ""
@@ -49,7 +49,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def word_label(pieces: Sequence[str]) -> str:
-    """The word that `pieces` spell, without the marks of subword models: `▁`, `Ġ` or `##` before, `@@` after."""
+    """The word of subword pieces, without their markers: `▁`, `Ġ` or `##` before, `@@` after."""
     word = ""
     for position, piece in enumerate(pieces):
         if piece.startswith(_WORD_STARTS) and len(piece) > 1:

@@ -1,7 +1,4 @@
-"""A mask as a picture: one square a pair of positions, filled where the query may attend to the key.
-
-See docs/notes.md#a7, #a16.
-"""
+"""Masks as drawings: one square for each pair, filled if the query may attend to the key (docs/notes.md#a7, #a16)."""
 
 from collections.abc import Sequence
 from html import escape
@@ -17,10 +14,16 @@ _LABEL_COLUMNS = 14
 
 
 def mask_svg(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = (), *, title: str = "") -> str:
-    """A boolean mask (T,S) as a standalone SVG drawing; queries are rows, keys columns.
+    """Draw a boolean mask as a standalone SVG; queries are rows, keys are columns.
 
-    Dimensions of one before the last two are dropped, so `mask.dense(4, 4)` goes in as it is. Left out, rows and
-    columns bear their numbers. Raises UsageError where the matrix is not boolean, or labels are too few or too many.
+    Args:
+        matrix: boolean (T,S), or with leading dimensions of size 1, such as `mask.dense(4, 4)`.
+        rows: labels of the queries; their numbers if empty.
+        columns: labels of the keys; their numbers if empty.
+        title: title of the drawing.
+
+    Raises:
+        UsageError: the matrix is not boolean, or the number of labels is wrong.
     """
     array = np.asarray(matrix)
     if array.dtype != np.bool_ or array.ndim < 2 or any(size != 1 for size in array.shape[:-2]):
@@ -33,9 +36,11 @@ def mask_svg(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = (),
             raise UsageError(f"`{what}` must name {size} positions: got {len(given)}")
         named.append([visible(shorten(text, _LABEL_COLUMNS)) for text in (given or [str(n) for n in range(size)])])
     cell = 26 if max(n_rows, n_columns) <= 32 else max(3, 832 // max(n_rows, n_columns))
-    told = cell >= 12  # smaller squares leave no room for labels
-    left = 8 + (7 * max((display_width(text) for text in named[0]), default=0) + 6 if told else 0)
-    above = (26 if title else 8) + (7 * max((display_width(text) for text in named[1]), default=0) + 6 if told else 0)
+    labelled = cell >= 12  # there is no room for labels beside smaller squares
+    left = 8 + (7 * max((display_width(text) for text in named[0]), default=0) + 6 if labelled else 0)
+    above = (26 if title else 8) + (
+        7 * max((display_width(text) for text in named[1]), default=0) + 6 if labelled else 0
+    )
     width, height = left + cell * n_columns + 8, above + cell * n_rows + 8
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img" '
@@ -44,7 +49,7 @@ def mask_svg(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = (),
     ]
     if title:
         parts.append(f'<text x="8" y="18" font-size="14">{escape(title)}</text>')
-    if told:
+    if labelled:
         for n, text in enumerate(named[0]):
             y = above + n * cell + cell / 2 + 4
             parts.append(f'<text x="{left - 6}" y="{y}" text-anchor="end">{escape(text)}</text>')

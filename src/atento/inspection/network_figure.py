@@ -1,4 +1,4 @@
-"""A network as a block diagram: boxes in the order in which numbers pass them, as SVG and as lines of text (J3, J9)."""
+"""Block diagrams of networks, as SVG and as text, in the order of computation (docs/notes.md#j3, #j9)."""
 
 from collections.abc import Sequence
 from html import escape
@@ -9,7 +9,7 @@ _FILL = {"self-attention": "#fde3cf", "cross-attention": "#fde3cf", "feed-forwar
 
 
 class Box(Protocol):
-    """What is drawn: see `atento.networks.describe.Part`."""
+    """A box of a diagram; see `atento.networks.describe.Part`."""
 
     @property
     def name(self) -> str: ...
@@ -26,7 +26,7 @@ class Box(Protocol):
 
 
 def network_text(columns: Sequence[Box]) -> str:
-    """The boxes as lines, what stands inside indented; parameters at the end of a line."""
+    """The boxes as lines of text, with inner boxes indented and the number of parameters at the end."""
     return "\n".join(line for column in columns for line in _lines(column, 0))
 
 
@@ -37,9 +37,9 @@ def _lines(box: Box, depth: int) -> list[str]:
 
 
 def network_svg(columns: Sequence[Box], title: str = "") -> str:
-    """The same as a drawing: columns side by side, from below to above; residual sums take the stream up again.
+    """The boxes as an SVG drawing: columns side by side, from bottom to top, with lines for residual connections.
 
-    An arrow goes from the end of the first column to each cross-attention, or attention, of the second.
+    An arrow goes from the top of the first column to each attention over it in the second.
     """
     drawn = [_Column(column) for column in columns]
     high = max(column.height for column in drawn) + 60
@@ -50,7 +50,7 @@ def network_svg(columns: Sequence[Box], title: str = "") -> str:
         parts += column.drawn(x, bottom)
         parts.append(_text(x + column.width / 2, bottom - column.height - 10, column.name, 13, "middle", "#1b2430"))
         if number:
-            targets += [(x + _EDGE, bottom - y) for y in column.asks]
+            targets += [(x + _EDGE, bottom - y) for y in column.attention_heights]
         x += column.width + 90
     if len(drawn) > 1:
         start = 40 + drawn[0].width
@@ -72,12 +72,12 @@ def network_svg(columns: Sequence[Box], title: str = "") -> str:
 
 
 class _Column:
-    """One column laid out: heights are counted from its foot."""
+    """The layout of a column; heights are measured from its bottom."""
 
     def __init__(self, box: Box) -> None:
         self.name = box.name
-        self.asks: list[float] = []  # how high the boxes stand that read another column
-        self._rows: list[tuple[float, Box, int]] = []  # foot, box, depth
+        self.attention_heights: list[float] = []  # heights of the boxes that attend to another column
+        self._rows: list[tuple[float, Box, int]] = []  # bottom, box, depth
         self._frames: list[tuple[float, float, Box]] = []
         self.height = self._lay(box.parts, 0.0, 0) - _GAP
         self.width = _WIDE + 2 * _EDGE
@@ -90,13 +90,13 @@ class _Column:
                 y = end + _GAP
                 continue
             if box.name in ("cross-attention", "attention"):
-                self.asks.append(y + _HIGH / 2)
+                self.attention_heights.append(y + _HIGH / 2)
             self._rows.append((y, box, depth))
             y += _HIGH + _GAP
         return y
 
     def drawn(self, x: float, bottom: float) -> list[str]:
-        """Its elements, the foot at `bottom`."""
+        """The SVG elements of the column, with its bottom at `bottom`."""
         parts = []
         for low, high, box in self._frames:
             parts.append(
@@ -122,7 +122,7 @@ class _Column:
                     f'<line x1="{middle:.0f}" y1="{below:.0f}" x2="{middle:.0f}" y2="{top + _HIGH:.0f}" '
                     'stroke="#4c5a6b" marker-end="url(#end)"/>'
                 )
-            if box.around:  # the stream leaves below the first of those boxes and comes back here
+            if box.around:  # a residual connection begins below the first of these boxes and ends here
                 leaves = bottom - self._rows[place - box.around][0] + _GAP / 2
                 back = top + _HIGH / 2
                 parts.append(

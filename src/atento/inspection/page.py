@@ -1,41 +1,49 @@
-"""One record as one web page: standalone, offline, with every layer and head in it and nothing let in from outside."""
+"""Attention records as a standalone HTML page, with every layer and head."""
 
 import base64
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from atento.errors import UsageError
 from atento.inspection.figures import DARK_RAMP, LIGHT_RAMP, kind_name
 from atento.inspection.labels import visible
+from atento.inspection.maps import AttentionMaps, Head, Side
 from atento.inspection.standalone import embedded, part, policy
 from atento.inspection.words import Matrix
 
-if TYPE_CHECKING:
-    from atento.inspection.record import AttentionRecord, Head, Side
-
 SCRIPTS = ("page_data.js", "page_heat.js", "page_lines.js", "page_overview.js", "page_details.js", "page.js")
-EXACT_LIMIT = 4_000_000  # weights; above it two bytes each, right to 0.00001
+EXACT_LIMIT = 4_000_000  # weights; above this they are stored in two bytes each, exact to 0.00001
 LIMIT = 48_000_000  # weights; 12 layers of 12 heads over 512 tokens are 37.7 million
 
 
 def attention_page(
-    record: "AttentionRecord | Sequence[AttentionRecord]",
+    record: AttentionMaps | Sequence[AttentionMaps],
     layer: int = -1,
-    head: "Head" = "mean",
+    head: Head = "mean",
     kind: str | None = None,
     *,
     words: bool = False,
 ) -> str:
-    """The whole page as text: style, script and data inside, so that it opens offline and asks nothing of the network.
+    """Attention records as an HTML page.
 
-    It holds every layer and head of one record, or of several, among which its reader chooses; it opens on the first,
-    at the given layer, head and kind; `words` merges subwords from the start. Its content security policy allows this
-    one style and this one script, by hash, and no other source of anything; text becomes text nodes only.
+    The page contains its style, script and data, so that it works offline. Its content security policy allows only
+    that style and that script, by hash.
 
-    Raises UsageError for no record, and above 48 million weights, which no browser opens gladly.
+    Args:
+        record: one or several records; the page has a menu for several.
+        layer: layer that the page shows first.
+        head: head that the page shows first: a number, "mean" or "max".
+        kind: kind that the page shows first; the record's default if not given.
+        words: whether the page begins with subwords merged into words.
+
+    Returns:
+        The page as text.
+
+    Raises:
+        UsageError: there is no record, or there are more than 48 million weights.
     """
     records = list(record) if isinstance(record, Sequence) else [record]
     if not records:
@@ -62,10 +70,10 @@ def attention_page(
     )
 
 
-def _start(record: "AttentionRecord", layer: int, head: "Head", kind: str | None, words: bool) -> dict[str, Any]:
-    """What the page opens on."""
+def _start(record: AttentionMaps, layer: int, head: Head, kind: str | None, words: bool) -> dict[str, Any]:
+    """The map that the page shows first."""
     kind = record.default_kind if kind is None else kind
-    record.weights(layer, head, kind)  # refuse what is not there
+    record.weights(layer, head, kind)  # raises if the map does not exist
     return {
         "kind": kind,
         "layer": layer % len(record.layers(kind)),
@@ -74,7 +82,7 @@ def _start(record: "AttentionRecord", layer: int, head: "Head", kind: str | None
     }
 
 
-def _sentence(record: "AttentionRecord", start: dict[str, Any], *, exact: bool) -> dict[str, Any]:
+def _sentence(record: AttentionMaps, start: dict[str, Any], *, exact: bool) -> dict[str, Any]:
     return {
         "title": visible(record.title) if record.title else "",
         "model": visible(record.model) if record.model else "",
@@ -94,8 +102,8 @@ def _sentence(record: "AttentionRecord", start: dict[str, Any], *, exact: bool) 
     }
 
 
-def _side(side: "Side") -> dict[str, Any]:
-    """Tokens and words with [label, start, end, special] each."""
+def _side(side: Side) -> dict[str, Any]:
+    """Tokens and words, each as [label, start, end, special]."""
     return {
         name: [[group.label, group.start, group.end, group.special] for group in groups]
         for name, groups in (("tokens", side.single_groups()), ("words", side.groups()))

@@ -1,10 +1,10 @@
-"""What attention did with one text: every layer's and head's weights with their tokens, to be read, drawn and saved."""
+"""`AttentionRecord`: the attention weights of a text in every layer and head, with its tokens."""
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -12,63 +12,38 @@ from atento.errors import AtentoError, UsageError, nearest
 from atento.inspection.alignment import strongest_sources
 from atento.inspection.figures import attention_png, attention_svg
 from atento.inspection.heads import HeadReport, describe_head
-from atento.inspection.labels import visible
+from atento.inspection.maps import Head, Side, WordWeights
 from atento.inspection.page import attention_page
 from atento.inspection.standalone import framed, plain
-from atento.inspection.words import Group, Matrix, merge_words, word_groups
+from atento.inspection.words import Matrix, merge_words
 
-Head = int | Literal["mean", "max"]
 KINDS = ("encoder", "decoder", "cross")
-NOTEBOOK_WEIGHTS = 1_000_000  # of a page inside a notebook, which is saved with it: about 6 MB
-_SLACK = 0.01  # bfloat16 holds 1 to about this much
-
-
-@dataclass(frozen=True)
-class Side:
-    """One text as a sequence of tokens: the index of each token's word (-1: of none), and whether it is special."""
-
-    tokens: list[str]
-    words: list[int]
-    special: list[bool]
-
-    def groups(self) -> list[Group]:
-        """The tokens joined into words."""
-        return word_groups(self.tokens, self.words, self.special)
-
-    def single_groups(self) -> list[Group]:
-        """Each token on its own, its subword mark left on."""
-        return [
-            Group(visible(token), word, at, at + 1, special)
-            for at, (token, word, special) in enumerate(zip(self.tokens, self.words, self.special))
-        ]
-
-
-@dataclass(frozen=True)
-class WordWeights:
-    """A map merged by word: `weights` (T,S), one row a word of `rows`, one column a word of `columns`."""
-
-    weights: Matrix
-    rows: list[Group]
-    columns: list[Group]
-
-    def __repr__(self) -> str:
-        return f"WordWeights({len(self.rows)} x {len(self.columns)} words)"
+NOTEBOOK_WEIGHTS = 1_000_000  # limit of a page inside a notebook, whose file it is saved in: about 6 MB
+_SLACK = 0.01  # tolerance for weights in bfloat16
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionRecord:
     """Attention weights of one text (docs/notes.md#a9, #a11, #a15).
 
-    `tokens` are what the network read, in an encoder-decoder on the target side; `source_tokens` its source, empty
-    elsewhere. Give tokens as they should be seen: byte-level pieces turned back into text. `words` gives each token
-    the index of its word (-1: of none), `special` says which are special; left out, each token is its own word and
-    those of word -1 are special. `output_tokens`, as many as `tokens`, are what each decoder row went on to write:
-    cross-attention is then read row by row as "while writing this word", the usual figure of an alignment. Left out,
-    its rows bear `tokens`.
+    Attributes:
+        tokens: the input tokens; in an encoder-decoder those of the target. Byte-level pieces are given as text.
+        kinds: "encoder", "decoder" or "cross" -> the layers, float32 (H,rows,columns); rows are queries, columns keys.
+        source_tokens: the source tokens of an encoder-decoder, else empty.
+        words: the word index of each token, -1 for none; if empty, each token is a word.
+        source_words: the same for source tokens.
+        special: whether each token is special; if empty, tokens of word -1 are.
+        source_special: the same for source tokens.
+        output_tokens: the token that each decoder row predicts, as many as `tokens`. Rows of cross-attention are then
+            labelled with them, as in alignment figures; with `tokens` if empty.
+        output_words: the same as `words` for output tokens.
+        output_special: the same as `special` for output tokens.
+        masks: the name of the mask of each kind, such as "causal".
+        title: title of the text.
+        model: name of the model.
 
-    `kinds` maps "encoder", "decoder" or "cross" to a list over layers of float32 (H, rows, columns); rows read,
-    columns are read. `masks` says in a word or two who may attend to whom ("causal"), kind by kind.
-    Raises UsageError where shapes, lengths or values cannot be attention weights.
+    Raises:
+        UsageError: shapes, lengths or values are not those of attention weights.
     """
 
     tokens: list[str]
@@ -101,7 +76,7 @@ class AttentionRecord:
                 f"`output_tokens` must be as many as `tokens`, {len(self.tokens)}: got {len(self.output_tokens)}"
             )
         if not self.kinds:
-            raise UsageError("`kinds` must hold at least one of encoder, decoder, cross: got none")
+            raise UsageError("`kinds` must have at least one of encoder, decoder, cross: got none")
         object.__setattr__(self, "kinds", {kind: self._checked(kind, layers) for kind, layers in self.kinds.items()})
 
     def __repr__(self) -> str:
@@ -110,7 +85,7 @@ class AttentionRecord:
         return f"AttentionRecord({', '.join([*maps, *sides, f'{len(self.tokens)} tokens'])})"
 
     def _repr_html_(self) -> str:
-        """The page, for notebooks: in a sandboxed frame; a sentence instead where it is too large for one."""
+        """The page in a sandboxed frame, for notebooks; a sentence instead if the page is too large."""
         weights = sum(layer.size for layers in self.kinds.values() for layer in layers)
         if weights > NOTEBOOK_WEIGHTS:
             return plain(f"{self!r}: {weights:,} weights are too many for a notebook; save a page: .save('page.html')")
@@ -139,7 +114,7 @@ class AttentionRecord:
         return checked
 
     def sides(self, kind: str) -> tuple[Side, Side]:
-        """The tokens that the rows (readers) and the columns (read) of this kind of attention stand for."""
+        """The tokens of the rows (queries) and of the columns (keys) of a kind of attention."""
         target = Side(self.tokens, self.words, self.special)
         source = Side(self.source_tokens, self.source_words, self.source_special)
         if kind == "cross":
@@ -150,22 +125,31 @@ class AttentionRecord:
 
     @property
     def default_kind(self) -> str:
-        """The kind meant where none is named: the only one, or cross-attention in an encoder-decoder."""
+        """The kind that is meant if none is given: the only one, or "cross" in an encoder-decoder."""
         if len(self.kinds) == 1 or "cross" not in self.kinds:
             return next(iter(self.kinds))
         return "cross"
 
     def layers(self, kind: str | None = None) -> list[Matrix]:
-        """Every layer of a kind, each (H, rows, columns). Raises UsageError for a kind that was not recorded."""
+        """The layers of a kind, (H,rows,columns) each. Raises UsageError if the kind was not recorded."""
         kind = self.default_kind if kind is None else kind
         if kind not in self.kinds:
             raise UsageError(f"no {kind!r} attention was recorded{nearest(kind, list(self.kinds))}")
         return self.kinds[kind]
 
     def weights(self, layer: int, head: Head, kind: str | None = None) -> Matrix:
-        """(rows, columns) float32 of one layer and one head, or of the mean or max over its heads (docs/notes.md#a11).
+        """The weights of a layer and a head (docs/notes.md#a11).
 
-        Layers and heads count from 0, -1 is the last. Raises UsageError naming the range where there is none such.
+        Args:
+            layer: layer number from 0; -1 is the last.
+            head: head number from 0 (-1 is the last), or "mean" or "max" over heads.
+            kind: "encoder", "decoder" or "cross"; `default_kind` if not given.
+
+        Returns:
+            (rows,columns) float32.
+
+        Raises:
+            UsageError: there is no such layer, head or kind.
         """
         layers = self.layers(kind)
         heads = layers[_index("layer", layer, len(layers))]
@@ -179,23 +163,29 @@ class AttentionRecord:
         return chosen
 
     def word_weights(self, layer: int, head: Head, kind: str | None = None) -> WordWeights:
-        """The same map merged by word: columns summed, rows averaged over the pieces; special tokens are kept."""
+        """The same weights merged by word: columns are summed, rows are averaged; special tokens are kept."""
         rows, columns = (side.groups() for side in self.sides(self.default_kind if kind is None else kind))
         return WordWeights(merge_words(self.weights(layer, head, kind), rows, columns), rows, columns)
 
     def alignment(self, layer: int = -1, head: Head | None = None) -> list[tuple[int, int, float]]:
-        """(source word, target word, weight) of each target word's strongest source, by cross-attention.
+        """The source word with the largest cross-attention weight for each target word (docs/notes.md#b14).
 
-        See docs/notes.md#b14.
+        Args:
+            layer: layer number from 0; -1 is the last.
+            head: head number; the mean over heads if not given.
 
-        Words are the indices in `source_words` and `output_words` (`words` where nothing is said of the output);
-        `head` None is the mean over heads. Raises UsageError where there is no cross-attention.
+        Returns:
+            (source word, target word, weight), with words as indices of `source_words` and of `output_words`, or of
+            `words` if there are no output tokens.
+
+        Raises:
+            UsageError: there is no cross-attention.
         """
         merged = self.word_weights(layer, "mean" if head is None else head, "cross")
         return strongest_sources(merged.weights, merged.rows, merged.columns)
 
     def report(self, kind: str | None = None) -> list[HeadReport]:
-        """What each head does in a few numbers, layer by layer (docs/notes.md#a15)."""
+        """Statistics of each head, layer by layer (docs/notes.md#a15)."""
         kind = self.default_kind if kind is None else kind
         layers, special = self.layers(kind), self.sides(kind)[1].special
         return [
@@ -205,7 +195,7 @@ class AttentionRecord:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and words, ready for JSON; float32 weights in the shortest form that reads back the same."""
+        """The record as lists and strings for JSON, with float32 weights in their shortest exact form."""
         plain: dict[str, Any] = {
             name: getattr(self, name)
             for name in (
@@ -218,18 +208,25 @@ class AttentionRecord:
     def save(
         self, path: str | Path, *, layer: int = -1, head: Head = "mean", kind: str | None = None, words: bool = False
     ) -> None:
-        """Write a page (.html), every number (.json) or one map (.svg, .png), as the ending says.
+        """Write the record to a file: a page (.html), all weights (.json), or one map (.svg, .png with matplotlib).
 
-        The page holds every layer and head and opens on the map named; `words` merges subwords. JSON holds every layer
-        and head token by token, so nothing may be chosen there. A PNG needs matplotlib. Raises UsageError for another
-        ending, a map that is not there or a choice for JSON, MissingPartError without matplotlib, AtentoError where the
-        file cannot be written.
+        Args:
+            path: the file; its extension chooses the format.
+            layer: layer to draw; a page begins with it.
+            head: head to draw: a number, "mean" or "max"; a page begins with it.
+            kind: kind to draw; `default_kind` if not given.
+            words: whether to merge subwords into words.
+
+        Raises:
+            UsageError: another extension, a map that does not exist, or a choice of map for .json.
+            MissingPartError: matplotlib is not installed.
+            AtentoError: the file cannot be written.
         """
         path = Path(path)
         check_view(path, layer=layer, head=head, kind=kind, words=words)
         if path.suffix.lower() not in _WRITERS:
             raise UsageError(f"the file must end in {', '.join(_WRITERS)}: got {str(path)!r}")
-        self.weights(layer, head, kind)  # refuse a wrong layer before any work
+        self.weights(layer, head, kind)  # raises before any work
         content = _WRITERS[path.suffix.lower()](self, layer=layer, head=head, kind=kind, words=words)
         try:
             path.write_bytes(content)
@@ -238,12 +235,12 @@ class AttentionRecord:
 
 
 def check_view(path: Path, *, layer: int, head: Head, kind: str | None, words: bool) -> None:
-    """Raise UsageError if a map is chosen for a .json file, which holds all of them token by token."""
+    """Raises UsageError if a map is chosen for a .json file, which contains all maps."""
     chosen = {"layer": layer != -1, "head": head != "mean", "kind": kind is not None, "words": words}
     names = [name for name, given in chosen.items() if given]
     if path.suffix.lower() == ".json" and names:
         raise UsageError(
-            f"{path.name} holds every kind, layer and head, token by token: `{names[0]}` is for .html, .svg and .png"
+            f"{path.name} contains every kind, layer and head, token by token: `{names[0]}` is for .html, .svg and .png"
         )
 
 
@@ -258,7 +255,7 @@ def _numbers(layer: Matrix) -> list[list[list[float]]]:
 
 
 def _json_bytes(record: AttentionRecord, **_: object) -> bytes:
-    # half a surrogate pair in a token cannot be UTF-8, but its escape is good JSON
+    # half a surrogate pair in a token is not valid UTF-8, but its escape is valid JSON
     return (json.dumps(record.to_dict(), ensure_ascii=False) + "\n").encode("utf-8", errors="backslashreplace")
 
 

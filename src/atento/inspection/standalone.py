@@ -1,4 +1,4 @@
-"""What a page of ours is made of: parts from this folder, data that ends no element, a policy that lets nothing in."""
+"""Parts of standalone pages: files of this folder, embedded data, and a content security policy."""
 
 import base64
 import hashlib
@@ -7,7 +7,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-# What would end the element, or break a line of JavaScript, is written as an escape, which JSON reads back.
+# Characters that could end the element or break a line of JavaScript are written as JSON escapes.
 _ESCAPES = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 
@@ -17,15 +17,15 @@ def part(name: str) -> str:
 
 
 def embedded(data: Any) -> str:
-    """Data as JSON that may stand inside a `<script type="application/json">`."""
+    """Data as JSON that is safe inside a `<script type="application/json">`."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
 
 
 def framed(page: str, height: int = 640) -> str:
-    """A page as an element of a notebook: in a frame that may run the page's own script and reach nothing outside.
+    """A page as an element of a notebook, in a sandboxed frame.
 
-    Without `allow-same-origin` the frame has an origin of its own: no cookies, no storage, no access to the notebook.
-    `allow-downloads` is for the button that saves a picture.
+    Without `allow-same-origin` the frame has no access to cookies, storage and the notebook. `allow-downloads` is for
+    the button that saves a picture.
     """
     return (
         f'<iframe sandbox="allow-scripts allow-downloads" referrerpolicy="no-referrer" srcdoc="{escape(page)}" '

@@ -1,4 +1,4 @@
-"""Tokens grouped into words, and attention weights merged with them: columns summed, rows averaged."""
+"""Group tokens into words, and merge attention weights by word: columns are summed, rows are averaged."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Matrix = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Group:
-    """Neighbouring tokens `start` to `end` (excluded) shown as one: a word, or one special token (`word` -1)."""
+    """The tokens start ... end - 1 shown as one: a word, or a special token (`word` -1)."""
 
     label: str
     word: int
@@ -23,7 +23,7 @@ class Group:
 
 
 def word_groups(tokens: Sequence[str], words: Sequence[int], special: Sequence[bool]) -> list[Group]:
-    """Neighbours with the same word index joined; a token of word -1 or a special one stands alone."""
+    """Group neighbouring tokens of the same word; a special token or one of word -1 is a group of its own."""
     groups: list[Group] = []
     start = 0
     while start < len(tokens):
@@ -39,10 +39,9 @@ def word_groups(tokens: Sequence[str], words: Sequence[int], special: Sequence[b
 
 
 def merge_words(weights: Matrix, rows: Sequence[Group], columns: Sequence[Group]) -> Matrix:
-    """(T,S) over tokens -> (len(rows), len(columns)) over words.
+    """Merge weights (T,S) of tokens into (len(rows), len(columns)) of words.
 
-    A word is read as much as its pieces together, so columns are summed; a word reads as its pieces do on the
-    average, so rows are averaged. Rows that summed to one still do.
+    Columns are summed and rows are averaged over the tokens of a word, so that rows still sum to 1.
     """
     by_column = np.add.reduceat(weights, [group.start for group in columns], axis=1, dtype=np.float64)
     by_row = np.add.reduceat(by_column, [group.start for group in rows], axis=0)
