@@ -211,7 +211,7 @@ def here(place: Path, trained: Path) -> Path:
 def refused(done: Done, *said: str, status: int = 2) -> None:
     """One clear sentence on standard error, nothing on standard output, the right status, no traceback."""
     assert done.status == status, done
-    assert done.stdout == "" and "Traceback" not in done.stderr and "defect" not in done.stderr
+    assert done.stdout == "" and "Traceback" not in done.stderr and "bug in Atento" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: ") and done.stderr.count("error: ") == 1
     for text in said:
         assert text in done.stderr, done.stderr

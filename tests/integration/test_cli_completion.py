@@ -140,7 +140,7 @@ def test_bench_without_a_name_lists_the_measurements(server: ForkServer, data: P
         done = server.run(*argv, cwd=data)
         assert done.status == 0 and [line.split()[0] for line in done.stdout.splitlines()] == list(MEASUREMENTS)
         assert all(" min  " in line for line in done.stdout.splitlines())
-        assert done.stderr.startswith("one of them: atento bench NAME; all of them, about ")
+        assert done.stderr.startswith("run one: atento bench NAME; run all, about ")
     done = server.run("bench", "--list", "--json", cwd=data)
     assert len(done.stdout.splitlines()) == len(MEASUREMENTS) and '"minutes": ' in done.stdout
     done = server.run("bench", "trainig", cwd=data)

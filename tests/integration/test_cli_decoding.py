@@ -65,7 +65,7 @@ def test_translate_trace_refuses(server: ForkServer, here: Path) -> None:
     refused(server.run(*base, "page.png", cwd=here, stdin="a\n"), "--trace must end in .html: got 'page.png'")
     refused(server.run(*base, "p.html", "--stream", cwd=here), "--trace and --stream exclude each other")
     refused(server.run(*base, "p.html", "--split-sentences", cwd=here), "--trace and --split-sentences exclude each")
-    refused(server.run(*base, "p.html", cwd=here, stdin="a\n" * 17), "--trace takes at most 16 lines, a page each")
+    refused(server.run(*base, "p.html", cwd=here, stdin="a\n" * 17), "--trace takes at most 16 lines, one page")
     assert not list(here.glob("p*.html"))
 
 
