@@ -19,6 +19,7 @@ from atento.config.recipe import TokenizerConfig
 from atento.errors import AtentoWarning, RecipeError, UsageError
 from atento.model import Model, load
 from atento.networks import build_network
+from atento.runs.train import train
 from atento.tasks.strategies import constraints_of
 from atento.tasks.translation import translate
 from atento.text.tokenizer import Tokenizer
@@ -314,3 +315,17 @@ def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> N
     for wrong in ({"required_words": "a"}, {"exact": True}):
         with pytest.raises(UsageError, match="a stream is one output of greedy search or sampling"):
             model.stream("abc", **wrong)  # type: ignore[arg-type]
+
+
+def test_words_that_a_recipes_vocabulary_cannot_write_are_refused_before_training(tmp_path: Path) -> None:
+    recipe: dict[str, Any] = {
+        "task": "translation",
+        "tokenizer": {"kind": "character"},
+        "network": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
+        "training": {"steps": 1},
+        "decoding": {"banned_words": ["Ω"]},
+    }
+    pairs = {"train": [("a cat", "um gato"), ("a dog", "um cão")] * 4}
+    with pytest.raises(UsageError, match="`banned_words`: the model's vocabulary cannot write 'Ω'"):
+        train(recipe, data=pairs, out=tmp_path / "run", device="cpu")
+    assert not list((tmp_path / "run" / "checkpoints").glob("step-*"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from atento.bench.mbr import agreement, measure_mbr, noisy_candidates
 from atento.decoding import MBR, Beam, Sample, generate
-from atento.decoding.mbr import spelled, stream
+from atento.decoding.mbr import spelled, strategy_seed
 from atento.decoding.risk import minimum_bayes_risk_choice
 from atento.decoding.seeds import row_seed
 from atento.decoding.trace import Trace
@@ -337,8 +337,8 @@ def test_h10_rows_do_not_know_their_neighbours() -> None:
 
 
 def test_h10_streams_differ() -> None:
-    seen = {stream(seed, side, number) for seed in range(20) for side in (0, 1) for number in range(5)}
-    assert len(seen) == 200 and stream(11, 0, 0) == 11 and stream(11, 1, 0) == row_seed(11, 1)
+    seen = {strategy_seed(seed, side, number) for seed in range(20) for side in (0, 1) for number in range(5)}
+    assert len(seen) == 200 and strategy_seed(11, 0, 0) == 11 and strategy_seed(11, 1, 0) == row_seed(11, 1)
 
 
 def test_h10_limits_of_a_row_and_outputs_of_no_tokens() -> None:

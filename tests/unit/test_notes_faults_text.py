@@ -164,7 +164,7 @@ def candidate_as_reference(patch: Patch) -> None:
         candidates, evidence = [self.candidates[i] for i in rows], [self.evidence[j] for j in columns]
         return torch.tensor(self.utility(evidence, candidates)).T.double().numpy()
 
-    patch.setattr(risk._Question, "utilities", utilities)
+    patch.setattr(risk._Problem, "utilities", utilities)
 
 
 def all_weigh_alike(patch: Patch) -> None:
@@ -172,7 +172,7 @@ def all_weigh_alike(patch: Patch) -> None:
 
 
 def always_against_itself(patch: Patch) -> None:
-    wrapped(patch, risk, "_question", lambda right, *arguments: right(*arguments[:-1], True))
+    wrapped(patch, risk, "_checked", lambda right, *arguments: right(*arguments[:-1], True))
 
 
 # Metrics -------------------------------------------------------------------------------------------------------------

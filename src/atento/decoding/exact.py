@@ -1,9 +1,9 @@
-"""Exact search by branch and bound: the best output there is, with a certificate, and whether a beam lost it.
+"""Exact search by branch and bound: the best output there is, with a certificate, and the score that a beam lost.
 
-A score only falls as tokens are added (log-probabilities are at most 0), so the sum so far, divided by the length that
-favours it most among those still to be reached, bounds whatever may come of a beginning. Beginnings are taken up by
-that bound, the highest first, until none could beat the best output found (Land & Doig 1960; Stahlberg & Byrne 2019
-for translation).
+A sum of log-probabilities only falls as tokens are added. So the sum of an unfinished hypothesis, divided by the length
+that favours it most among those that it may reach, bounds the score of every output that begins with it. Hypotheses are
+expanded by that bound, the highest first, until none could beat the best output found (Land & Doig 1960; Stahlberg &
+Byrne 2019 for translation).
 """
 
 from collections.abc import Sequence
@@ -29,17 +29,20 @@ from atento.decoding.contract import (
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
 
-_TOGETHER = 16  # continuations read by the network in one step
-_DIGITS = 1e-12  # two ways to add the same numbers differ by less
+_BATCH = 16  # hypotheses that the network reads in one step
+_TOLERANCE = 1e-12  # two ways to add the same numbers differ by less
 
 
 @dataclass(frozen=True)
 class Exact:
-    """What an exact search knows.
+    """The result of an exact search for one row.
 
-    `optimal`: `best` is certainly the best output that ends within the limit; None: certainly there is none. Otherwise
-    the search was given up, and no output scores above `bound` (by the changed scores, where rules change them).
-    `read`: beginnings that the network read.
+    Attributes:
+        best: the best output found; None if there is none.
+        optimal: True: `best` is certainly the best output that ends within the limit (None: there is certainly none).
+            False: the search was given up.
+        bound: no output scores above it (by the changed scores, where rules change them).
+        read: how many hypotheses the network read.
     """
 
     best: Hypothesis | None
@@ -68,20 +71,19 @@ def exact_search(
     Args:
         network: a network, or anything with `begin` and `step`.
         ids: (B,S), sources or prompts.
-        max_new_tokens: outputs end within so many, EOS counted, one number or one a row; only those that end are
-            outputs.
-        min_new_tokens: at least so many before EOS.
+        max_new_tokens: at most so many tokens, EOS counted; one number, or one a row. Only hypotheses that end within
+            them are outputs.
+        min_new_tokens: no EOS before so many tokens.
         eos_id: None = the network's own, () = none: then outputs are of `max_new_tokens` tokens.
         token_mask: boolean (B,S), True = a real token.
-        length_penalty: as of `Beam`.
-        rules: as of `generate`; ones that forbid leave the best of what is allowed. A rule that changes scores
-            changes what is the best, too. None may bring a score above 0.
-        limit: beginnings that the network may read for one row before the search is given up.
-        known: an output for each row, such as a beam's, that the search need only beat; not one that rules forbid.
-        trace: told of every beginning that is read.
+        length_penalty: as in `Beam`.
+        rules: as in `generate`. The best output is that of the changed scores; no rule may bring one above 0.
+        limit: how many hypotheses the network may read for one row before the search is given up.
+        known: an output for each row, such as a beam's, which the search begins with; not one that rules forbid.
+        trace: records every hypothesis that is expanded.
 
     Raises:
-        ValueError: a score above 0, which no bound would hold.
+        ValueError: a score above 0, for which the bound does not hold.
     """
     limits = [max_new_tokens] * len(ids) if isinstance(max_new_tokens, int) else list(max_new_tokens)
     if min(limits, default=1) < 1 or limit < 1:
@@ -109,10 +111,10 @@ def exact_search(
 
 
 def search_error(found: Hypothesis, exact: Exact) -> float | None:
-    """How much score a search lost: 0 where it found the optimum; None where that is not known.
+    """How much score another search lost: 0 if it found the optimum, None if that is not known.
 
-    An output that was cut off is no output: nothing is known of it. Above 0 is certain even without a certificate. The
-    same length penalty must have ranked both.
+    It is not known for an output that the limit cut off. A value above 0 is certain even if the exact search was given
+    up. Both must have been ranked by the same length penalty.
     """
     if exact.best is None or not found.finished:
         return None
@@ -121,21 +123,21 @@ def search_error(found: Hypothesis, exact: Exact) -> float | None:
 
 
 @dataclass
-class _Read:
-    """Beginnings that the network has read together: what it says of the next token, and the state after them."""
+class _Nodes:
+    """Hypotheses that the network read in one step, with the distributions and the state after them."""
 
     ids: list[list[int]]
     token_scores: list[list[float]]
     totals: list[float]  # of changed scores
     log_probs: Tensor  # (R,V)
-    scores: Tensor  # (R,V) changed by rules, each row falling
-    tokens: Tensor  # (R,V) in that order
+    scores: Tensor  # (R,V) after the rules, each row in falling order
+    tokens: Tensor  # (R,V) in the same order
     state: State
 
 
 @dataclass
 class _Search:
-    """The search for one row: what is still open, by its bound, and the best output so far."""
+    """The search for one row: open nodes by their bound, and the best output so far."""
 
     step_function: AnyStepFunction
     row: int
@@ -145,35 +147,38 @@ class _Search:
     best: Hypothesis | None = None
     rank: float = -inf  # of the best, by changed scores
     read: int = 0
-    # (- bound, number, beginnings read together, which of them, how many of its continuations are dealt with)
-    open: list[tuple[float, int, _Read, int, int]] = field(default_factory=list)
+    # (- bound, number, nodes, which of them, the rank of its first continuation that was not looked at)
+    open: list[tuple[float, int, _Nodes, int, int]] = field(default_factory=list)
     numbers: Any = field(default_factory=count)
 
     def run(self, state: State, first: Tensor) -> Exact:
-        """Until nothing that is open could be better than the best output, or the limit is reached."""
-        self._take_up(self._step([[]], [[]], [0.0], first, state))
-        while self.open and -self.open[0][0] > self._mark():
+        """Expand nodes until none that is open could beat the best output, or the limit is reached."""
+        self._open_all(self._step([[]], [[]], [0.0], first, state))
+        while self.open and -self.open[0][0] > self._to_beat():
             if self.read >= self.limit:
                 return Exact(self.best, False, -self.open[0][0], self.read)
             self._branch(*heappop(self.open)[2:])
         if self.request.trace is not None:
-            self._beaten(self.request.trace)
+            self._record_rest(self.request.trace)
         return Exact(self.best, True, self.rank, self.read)
 
-    def _beaten(self, trace: Trace) -> None:
-        """What was left open: the best continuation of each."""
-        for _, _, read, place, start in sorted(self.open, key=lambda entry: entry[:2]):
-            total = read.totals[place] + float(read.scores[place, start])
-            self._told(trace, read, place)
-            trace.candidate(0, int(read.tokens[place, start]), BOUND, total=total)
+    def _record_rest(self, trace: Trace) -> None:
+        """Record the nodes that stayed open: the best continuation of each."""
+        for _, _, nodes, place, start in sorted(self.open, key=lambda entry: entry[:2]):
+            total = nodes.totals[place] + float(nodes.scores[place, start])
+            self._record(trace, nodes, place)
+            trace.candidate(0, int(nodes.tokens[place, start]), BOUND, total=total)
         trace.stop(self.row, "nothing that was open could be better")
 
-    def _mark(self) -> float:
-        """What is to be beaten."""
-        return self.rank + _DIGITS * max(1.0, abs(self.rank)) if self.rank > -inf else -inf
+    def _to_beat(self) -> float:
+        """The score that a better output must exceed."""
+        return self.rank + _TOLERANCE * max(1.0, abs(self.rank)) if self.rank > -inf else -inf
 
     def _bound(self, total: float, length: int, ends: bool) -> float:
-        """The most that a beginning of that sum and length may come to, if it ends with it or goes on."""
+        """The highest score that outputs beginning with a hypothesis of that sum and length may have.
+
+        `ends`: the hypothesis is itself an output; otherwise it is unfinished.
+        """
         limit, eos = self.request.max_new_tokens[self.row], bool(self.request.eos_ids)
         lengths = (length,) if ends else (max(length + 1, self.request.min_new_tokens + 1) if eos else limit, limit)
         if lengths[0] > limit:
@@ -181,86 +186,86 @@ class _Search:
         return max(total / float(reached**self.penalty) for reached in lengths)
 
     def _ends(self, token: int, length: int) -> bool:
-        """Whether an output of that length ends with that token: with EOS, or, where there is none, at the limit."""
+        """Whether that token ends an output of that length: EOS does, or, where there is none, the limit."""
         return token in self.request.eos_ids or (
             not self.request.eos_ids and length == self.request.max_new_tokens[self.row]
         )
 
-    def _branch(self, read: _Read, place: int, start: int) -> None:
-        """The next few continuations of one beginning: those that end are weighed, the others read if they may win."""
-        length, trace = len(read.ids[place]) + 1, self.request.trace
-        tokens, scores = read.tokens[place].tolist(), read.scores[place].tolist()
+    def _branch(self, nodes: _Nodes, place: int, start: int) -> None:
+        """Look at the next continuations of a node: keep the best output, read the hypotheses that may still win."""
+        length, trace = len(nodes.ids[place]) + 1, self.request.trace
+        tokens, scores = nodes.tokens[place].tolist(), nodes.scores[place].tolist()
         if trace is not None:
-            self._told(trace, read, place)
-        worth, upto = [], min(start + _TOGETHER, len(tokens))
-        for rank in range(start, upto):
-            total, token = read.totals[place] + scores[rank], tokens[rank]
+            self._record(trace, nodes, place)
+        promising, end = [], min(start + _BATCH, len(tokens))
+        for rank in range(start, end):
+            total, token = nodes.totals[place] + scores[rank], tokens[rank]
             ends = self._ends(token, length)
-            if scores[rank] == -inf or self._bound(total, length, ends) <= self._mark():
+            if scores[rank] == -inf or self._bound(total, length, ends) <= self._to_beat():
                 fate = BOUND
             elif ends:
                 fate = FINISHED
-                self._finish(read, place, token, total / length**self.penalty)
+                self._finish(nodes, place, token, total / length**self.penalty)
             else:
                 fate = KEPT
-                worth.append((token, total))
+                promising.append((token, total))
             if trace is not None and scores[rank] > -inf:
                 trace.candidate(0, token, fate, total=total)
-        if upto < len(tokens):
-            self._push(read, place, upto)
-        if worth:
-            new = torch.tensor([token for token, _ in worth], device=read.tokens.device)
-            log_probs = read.log_probs[place][new].tolist()
-            rows = torch.full((len(worth),), place, dtype=torch.long, device=new.device)
-            self._take_up(
+        if end < len(tokens):
+            self._push(nodes, place, end)
+        if promising:
+            new = torch.tensor([token for token, _ in promising], device=nodes.tokens.device)
+            log_probs = nodes.log_probs[place][new].tolist()
+            rows = torch.full((len(promising),), place, dtype=torch.long, device=new.device)
+            self._open_all(
                 self._step(
-                    [[*read.ids[place], token] for token, _ in worth],
-                    [[*read.token_scores[place], score] for score in log_probs],
-                    [total for _, total in worth],
+                    [[*nodes.ids[place], token] for token, _ in promising],
+                    [[*nodes.token_scores[place], score] for score in log_probs],
+                    [total for _, total in promising],
                     new,
-                    read.state.select(rows),
+                    nodes.state.select(rows),
                 )
             )
 
-    def _told(self, trace: Trace, read: _Read, place: int) -> None:
-        """A beginning is taken up."""
-        written = torch.tensor([read.ids[place]], dtype=torch.long)
+    def _record(self, trace: Trace, nodes: _Nodes, place: int) -> None:
+        """Record that a node is expanded."""
+        written = torch.tensor([nodes.ids[place]], dtype=torch.long)
         one = slice(place, place + 1)
-        trace.step([self.row], written, read.log_probs[one], torch.tensor([read.totals[place]], dtype=torch.float64))
-        if self.request.rules or len(read.ids[place]) < self.request.min_new_tokens:
-            trace.filter("rules", torch.empty_like(read.scores[one]).scatter_(1, read.tokens[one], read.scores[one]))
+        trace.step([self.row], written, nodes.log_probs[one], torch.tensor([nodes.totals[place]], dtype=torch.float64))
+        if self.request.rules or len(nodes.ids[place]) < self.request.min_new_tokens:
+            trace.filter("rules", torch.empty_like(nodes.scores[one]).scatter_(1, nodes.tokens[one], nodes.scores[one]))
 
-    def _finish(self, read: _Read, place: int, token: int, rank: float) -> None:
-        """An output that is better than the best one so far."""
-        ids, token_scores = read.ids[place], [*read.token_scores[place], float(read.log_probs[place, token])]
+    def _finish(self, nodes: _Nodes, place: int, token: int, rank: float) -> None:
+        """Store an output that is better than the best one so far."""
+        ids, token_scores = nodes.ids[place], [*nodes.token_scores[place], float(nodes.log_probs[place, token])]
         eos = token in self.request.eos_ids
         self.best, self.rank = hypothesis(ids if eos else [*ids, token], token_scores, eos, self.penalty), rank
 
     def _step(
         self, ids: list[list[int]], token_scores: list[list[float]], totals: list[float], tokens: Tensor, state: State
-    ) -> _Read:
-        """The network reads the last token of each of those beginnings."""
+    ) -> _Nodes:
+        """The network reads the last token of each hypothesis."""
         logits, state = self.step_function.step(tokens, state)
         self.read += len(ids)
         log_probs = next_log_probs(logits, [self.row] * len(ids), len(ids[0])).double()
         written = torch.tensor(ids, dtype=torch.long, device=logits.device).view(len(ids), -1)
-        request = replace(self.request, trace=None)  # it is told when a beginning is taken up
+        request = replace(self.request, trace=None)  # it records a node when it is expanded
         changed = apply_rules(log_probs, request, [self.row] * len(ids), written, written.shape[1])
         if bool((changed > 0).any()):
             raise ValueError("an exact search needs scores of at most 0, and a rule brought one above")
         scores, order = changed.sort(dim=1, descending=True, stable=True)
-        return _Read(ids, token_scores, totals, log_probs, scores, order, state)
+        return _Nodes(ids, token_scores, totals, log_probs, scores, order, state)
 
-    def _take_up(self, read: _Read) -> None:
-        """All continuations of those beginnings are open."""
-        for place in range(len(read.ids)):
-            self._push(read, place, 0)
+    def _open_all(self, nodes: _Nodes) -> None:
+        """Open all continuations of these nodes."""
+        for place in range(len(nodes.ids)):
+            self._push(nodes, place, 0)
 
-    def _push(self, read: _Read, place: int, start: int) -> None:
-        """The continuations from number `start` on: the first of them bounds them all."""
-        total = read.totals[place] + float(read.scores[place, start])
-        length = len(read.ids[place]) + 1
-        # an end among them stands at a shorter length, which may be the better one
+    def _push(self, nodes: _Nodes, place: int, start: int) -> None:
+        """Open the continuations of a node from rank `start` on: the first of them bounds them all."""
+        total = nodes.totals[place] + float(nodes.scores[place, start])
+        length = len(nodes.ids[place]) + 1
+        # one that ends is shorter than one that goes on, and either may have the higher bound
         bound = max(self._bound(total, length, True), self._bound(total, length, False))
-        if total > -inf and bound > self._mark():
-            heappush(self.open, (-bound, next(self.numbers), read, place, start))
+        if total > -inf and bound > self._to_beat():
+            heappush(self.open, (-bound, next(self.numbers), nodes, place, start))

@@ -1,10 +1,10 @@
-"""What shapes a next-token distribution: temperature, top-k, nucleus, min-p and typical, each of use alone.
+"""Filters of a next-token distribution: temperature, top-k, top-p (nucleus), min-p and typical-p.
 
 See docs/notes.md#h3 to #h5.
 
-Every function takes scores (R,V) in float32 or float64, logits or log-probabilities alike, of which at least one a row
-is not -inf, and gives back log-probabilities (R,V) of a sum of 1, -inf for what was left out. Of equally good tokens
-the one with the lower id is kept, so the outcome is a function of the scores alone.
+Every function takes scores (R,V) in float32 or float64, logits or log-probabilities, with at least one a row that is
+not -inf. It returns log-probabilities (R,V), scaled to sum to 1 and -inf for the tokens that it removed. Of equally
+probable tokens those with lower ids are kept, so the result depends on the scores alone.
 """
 
 import math
@@ -16,18 +16,18 @@ from torch import Tensor
 
 from atento.decoding.strategies import Sample
 
-_FIRST_LOOK = 64  # a nucleus is looked for among so many of the best before the whole vocabulary is put in order
+_FIRST_LOOK = 64  # the best tokens among which a nucleus is looked for before the whole vocabulary is sorted
 
 
 def temperature(scores: Tensor, value: float) -> Tensor:
-    """softmax(logits / T), which is p ** (1 / T) made to sum to 1: the notes' two formulas (docs/notes.md#h3).
+    """softmax(logits / T), which is p ** (1 / T) scaled to sum to 1: the notes' two formulas (docs/notes.md#h3).
 
-    T < 1 sharpens, T > 1 flattens; T = 0 is the limit, all on the best token (the first one where several are best).
+    T < 1 sharpens, T > 1 flattens; T = 0 puts all probability on the best token, the first of equals.
     """
     if value == 0:
         best = scores.argmax(dim=-1, keepdim=True)
         return torch.full_like(scores, float("-inf")).scatter(-1, best, 0.0)
-    below = scores - scores.amax(dim=-1, keepdim=True)  # at most 0, so that no T, however small, makes an infinite one
+    below = scores - scores.amax(dim=-1, keepdim=True)  # at most 0, so that no T, however small, gives +inf
     return torch.log_softmax(torch.where(below == 0, below, below / value), dim=-1)
 
 
@@ -66,7 +66,7 @@ def min_p(scores: Tensor, p: float) -> Tensor:
 def typical_p(scores: Tensor, p: float) -> Tensor:
     """The smallest set whose mass reaches p, tokens whose -log p is nearest to the entropy first (Meister et al. 2022).
 
-    The most probable token may be left out. p = 1 keeps all.
+    It may remove the most probable token. p = 1 keeps all.
     """
     log_probs = torch.log_softmax(scores, dim=-1)
     if p >= 1:
@@ -92,8 +92,8 @@ _FILTERS: tuple[tuple[str, Callable[[Tensor, Any], Tensor], float], ...] = (  # 
 def stages(scores: Tensor, strategy: Sample) -> Iterator[tuple[str, Tensor]]:
     """The distribution before and after each filter of a strategy, in order: ("model", ...), ("top_k 50", ...) ...
 
-    Temperature first, then `top_k`, `top_p`, `min_p`, `typical_p`, each on what the one before left, scaled to sum to
-    1; those that are off are passed over.
+    `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`, each on the result of the one before; filters that are off
+    are skipped.
     """
     shape = torch.log_softmax(scores, dim=-1)
     yield "model", shape
@@ -105,17 +105,17 @@ def stages(scores: Tensor, strategy: Sample) -> Iterator[tuple[str, Tensor]]:
 
 
 def shaped(scores: Tensor, strategy: Sample) -> Tensor:
-    """What a strategy draws from: the last of its `stages`, (R,V)."""
-    asked = [(filtered, getattr(strategy, name)) for name, filtered, off in _FILTERS if getattr(strategy, name) != off]
-    for filtered, value in asked:
+    """The distribution that a strategy draws from: the last of its `stages`, (R,V)."""
+    active = [(filtered, getattr(strategy, name)) for name, filtered, off in _FILTERS if getattr(strategy, name) != off]
+    for filtered, value in active:
         scores = filtered(scores, value)
-    return scores if asked else torch.log_softmax(scores, dim=-1)
+    return scores if active else torch.log_softmax(scores, dim=-1)
 
 
 def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The tokens that `top_k` keeps, k < V, and no others: their scores (R,k) and ids (R,k), lower ids before.
+    """The tokens that `top_k` keeps, k < V: their scores (R,k) and ids (R,k), lower ids first.
 
-    What comes after top-k is the same on these alone, and cheaper by as much as the vocabulary is larger.
+    Later filters give the same on these alone, and are faster by as much as the vocabulary is larger.
     """
     last = scores.topk(k, dim=-1).values[:, -1:]
     ids = _first(scores, last, torch.full_like(last, k, dtype=torch.long)).nonzero()[:, 1].view(-1, k)
@@ -128,12 +128,12 @@ def _only(scores: Tensor, kept: Tensor) -> Tensor:
 
 
 def _slack(x: Tensor) -> float:
-    """What rounding may take from a sum: .4 + .3 must still reach .7."""
+    """How much rounding may take from a sum: .4 + .3 must still reach .7."""
     return 8 * torch.finfo(x.dtype).eps
 
 
 def _best_until(log_probs: Tensor, enough: float) -> tuple[Tensor, Tensor]:
-    """The best of each row, best first, as many as all rows need to reach that mass; and their mass, summed up."""
+    """The best log-probabilities of each row in falling order, until every row has that mass; and their running sum."""
     size = _FIRST_LOOK
     while size < log_probs.shape[-1]:
         ordered = log_probs.topk(size, dim=-1).values
@@ -146,7 +146,7 @@ def _best_until(log_probs: Tensor, enough: float) -> tuple[Tensor, Tensor]:
 
 
 def _first(values: Tensor, last: Tensor, count: Tensor) -> Tensor:
-    """Which are the `count` (R,1) greatest of values (R,V), of which `last` (R,1) is the least; lower ids before."""
+    """The mask (R,V) of the `count` (R,1) greatest values, of which `last` (R,1) is the smallest; lower ids first."""
     above, level = values > last, values == last
     room = count - above.sum(dim=-1, keepdim=True)
     if bool((level.sum(dim=-1, keepdim=True) > room).any()):  # a tie, and not all of it fits

@@ -1,4 +1,4 @@
-"""Mask-predict: a model that fills masks writes a whole text in a few rounds (Ghazvininejad et al. 2019; error 20)."""
+"""Mask-predict: a masked model writes a whole text in a few iterations (Ghazvininejad et al. 2019)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from atento.decoding.choosing import no_distribution
 
 @dataclass(frozen=True)
 class Filled:
-    """What was written: ids (B,L), and log p (B,L) of each by the round that wrote it, 0 for what was given."""
+    """Ids (B,L), and log p (B,L) of each by the iteration that wrote it, 0 for ids that were given."""
 
     ids: Tensor
     log_probs: Tensor
@@ -26,18 +26,18 @@ def mask_predict(
     iterations: int,
     frozen: Tensor | None = None,
 ) -> Filled:
-    """Fill every place that is not frozen; then, round after round, mask the least certain ones again and refill them.
+    """Fill every position that is not frozen, then repeatedly mask the least probable tokens and fill them again.
 
-    A row of N places to fill has all of them masked in the first of T rounds, and floor(N (T - t) / T) in round t,
-    counted from 0: those whose token got the least probability, the first of equals. A place that is not masked keeps
-    its token and its probability. Rows do not depend on each other.
+    All N open positions of a row are masked in the first of T iterations, and floor(N (T - t) / T) in iteration t,
+    counted from 0: those whose token has the lowest probability, the first of equals. A position that is not masked
+    keeps its token and its probability. Rows do not depend on each other.
 
     Args:
-        predict: ids (B,L) with masks in them -> logits (B,L,V); it sees to padding and the rest by itself.
+        predict: ids (B,L) with masks in them -> logits (B,L,V); padding is its own concern.
         ids: (B,L).
-        mask_id: what stands for a hidden token; it is never written.
-        iterations: T; 1 fills all masks at once.
-        frozen: boolean (B,L), True = stays as given; None: whatever is not a mask stays.
+        mask_id: the id of the mask; it is never written.
+        iterations: T; with 1 all masks are filled at once.
+        frozen: boolean (B,L), True = keeps its id; None: whatever is not a mask.
 
     Raises:
         ValueError: fewer than one iteration, or shapes that do not fit. AtentoError: logits that are NaN or infinite.
@@ -52,13 +52,13 @@ def mask_predict(
             f"`frozen` must be boolean, as large as `ids` {tuple(ids.shape)}: got {frozen.dtype} of "
             f"{tuple(frozen.shape)}"
         )
-    open_places = ~frozen
-    count = open_places.sum(dim=1, keepdim=True)  # N (B,1)
+    is_open = ~frozen
+    count = is_open.sum(dim=1, keepdim=True)  # N (B,1)
     log_probs = torch.zeros(ids.shape, device=ids.device)
-    hidden = open_places
+    hidden = is_open
     for t in range(iterations):
         if t:
-            hidden = _least_certain(log_probs, open_places, count * (iterations - t) // iterations)
+            hidden = _least_probable(log_probs, is_open, count * (iterations - t) // iterations)
         if not bool(hidden.any()):
             break
         scores = predict(ids.masked_fill(hidden, mask_id)).index_fill(
@@ -74,8 +74,8 @@ def mask_predict(
     return Filled(ids, log_probs)
 
 
-def _least_certain(log_probs: Tensor, among: Tensor, count: Tensor) -> Tensor:
-    """The `count` (B,1) least probable of those places, as boolean (B,L)."""
-    order = log_probs.masked_fill(~among, float("inf")).argsort(dim=1, stable=True)
+def _least_probable(log_probs: Tensor, is_open: Tensor, count: Tensor) -> Tensor:
+    """The `count` (B,1) least probable of the open positions, as boolean (B,L)."""
+    order = log_probs.masked_fill(~is_open, float("inf")).argsort(dim=1, stable=True)
     chosen = torch.arange(log_probs.shape[1], device=order.device) < count  # in that order
-    return torch.zeros_like(among).scatter(1, order, chosen)
+    return torch.zeros_like(is_open).scatter(1, order, chosen)

@@ -1,14 +1,9 @@
-"""Minimum Bayes risk as a decoder: candidates are written, held against evidence, the least risky given.
+"""Minimum Bayes risk decoding: candidates are written and compared with evidence; the one with the lowest risk wins.
 
 See docs/notes.md#h10.
 
-What it needs besides the five things every strategy gets: in place of a state, the function that makes one. Each
-strategy among the candidates and the evidence goes its own way from the beginning, so `generate` calls
-
-    mbr(step_function, lambda: step_function.begin(ids, token_mask), first, strategy, request)
-
-and `mbr` walks `beam` and `sample` itself. `request.trace` gets a run of each of them, and each row's
-`RiskMatrix` in turn under the note "risk".
+Where other strategies take a state, this one takes the function that makes one: each strategy that writes candidates
+or evidence begins anew. The trace gets a run of each of them, and the `RiskMatrix` of each row under the note "risk".
 """
 
 import math
@@ -31,21 +26,20 @@ Writers = Sample | Beam | Sequence[Sample | Beam]
 def mbr(
     step_function: StepFunction[StateT], begin: Callable[[], StateT], first: Tensor, strategy: MBR, request: Request
 ) -> list[list[Hypothesis]]:
-    """The outputs of least expected risk under the model, each row by itself (docs/notes.md#h10).
+    """The outputs with the lowest expected risk under the model, for each row by itself (docs/notes.md#h10).
 
     Args:
-        step_function: what is walked.
+        step_function: what gives the logits of the next token.
         begin: makes a new state of all B rows, as often as it is called.
-        first: (B,) or (B,P) tokens to start from.
-        strategy: how candidates and evidence are written and held against each other.
+        first: (B,) or (B,P), the tokens that the first step reads.
+        strategy: how candidates and evidence are written and compared.
         request: as for every strategy. The first strategy of the candidates draws with the row's own seed, so its
             outputs are those that it would give alone; every other one, and the evidence, with a seed made from it.
 
     Returns:
         A list a row of at most `n_best` hypotheses of different texts (of different ids, without `strategy.text`),
-        least risk first. Their `score` is the expected utility,
-        1 - risk, in 0-1, an estimate where the method leaves it at that; `log_prob` and `token_scores` are what the
-        strategy that wrote them gave.
+        lowest risk first. Their `score` is the expected utility, 1 - risk, in 0-1; an estimate for candidates that the
+        method did not compare in full. `log_prob` and `token_scores` are those of the strategy that wrote them.
 
     Raises:
         UsageError: an unknown utility, or one that the method cannot take; a utility that gives another matrix.
@@ -53,11 +47,11 @@ def mbr(
     Paper: Kumar and Byrne 2004, Minimum Bayes-Risk Decoding for Statistical Machine Translation; Eikema and Aziz 2020,
     Is MAP Decoding All You Need?
     """
-    pools = _written(step_function, begin, first, strategy.candidates, request, 0)
-    others = None if strategy.evidence is None else _written(step_function, begin, first, strategy.evidence, request, 1)
+    pools = _pools(step_function, begin, first, strategy.candidates, request, 0)
+    evidence = None if strategy.evidence is None else _pools(step_function, begin, first, strategy.evidence, request, 1)
     results: list[list[Hypothesis]] = []
     for row, pool in enumerate(pools):
-        choice, pool = _choice(pool, None if others is None else others[row], strategy, request.seeds[row])
+        choice, pool = _choice(pool, None if evidence is None else evidence[row], strategy, request.seeds[row])
         ranked = [replace(pool[place], score=float(choice.expected[place])) for place in choice.order]
         results.append(_different(ranked, strategy.text)[: strategy.n_best])
         if request.trace is not None and choice.matrix is not None:
@@ -68,7 +62,7 @@ def mbr(
 def _choice(
     pool: list[Hypothesis], evidence: list[Hypothesis] | None, strategy: MBR, seed: int
 ) -> tuple[Choice, list[Hypothesis]]:
-    """One row's candidates, and how they rank: under "uniform" each draw counts, under "model" each output once."""
+    """The candidates of one row and their ranking. "uniform" counts each draw, "model" each different output once."""
     by_model = strategy.weights == "model"
     if by_model or evidence is not None:
         pool = _different(pool)
@@ -90,7 +84,7 @@ def _choice(
     return choice, pool
 
 
-def _written(
+def _pools(
     step_function: StepFunction[StateT],
     begin: Callable[[], StateT],
     first: Tensor,
@@ -98,10 +92,10 @@ def _written(
     request: Request,
     side: int,
 ) -> list[list[Hypothesis]]:
-    """What the strategies write for each row, joined in their order."""
+    """The outputs that the strategies write for each row, in the order of the strategies."""
     joined: list[list[Hypothesis]] = [[] for _ in range(first.shape[0])]
     for number, writer in enumerate([writers] if isinstance(writers, Sample | Beam) else writers):
-        seeds = tuple(stream(seed, side, number) for seed in request.seeds)
+        seeds = tuple(strategy_seed(seed, side, number) for seed in request.seeds)
         own = replace(request, seeds=seeds)
         if isinstance(writer, Beam):
             found = beam(step_function, begin(), first, writer, own)
@@ -112,13 +106,16 @@ def _written(
     return joined
 
 
-def stream(seed: int, side: int, number: int) -> int:
-    """The seed of strategy `number` of the candidates (side 0) or of the evidence (side 1); the first has the row's."""
+def strategy_seed(seed: int, side: int, number: int) -> int:
+    """The seed of strategy `number` of the candidates (side 0) or the evidence (side 1), from the row's seed.
+
+    The first strategy of the candidates has the row's own.
+    """
     return seed if side == number == 0 else row_seed(seed, 2 * number + side)
 
 
 def _different(pool: list[Hypothesis], text: Callable[[list[int]], str] | None = None) -> list[Hypothesis]:
-    """Each output once, where it stands first: outputs of the same ids are one, with `text` those of the same text."""
+    """Each output once, the first of those with the same ids or, where `text` is given, the same text."""
     seen: dict[tuple[int, ...] | str, Hypothesis] = {}
     for one in pool:
         seen.setdefault(tuple(one.ids) if text is None else text(one.ids), one)
@@ -126,23 +123,23 @@ def _different(pool: list[Hypothesis], text: Callable[[list[int]], str] | None =
 
 
 def _probabilities(pool: list[Hypothesis]) -> list[float]:
-    """In proportion to the model's probability, the largest 1; all alike where the model gives none to any."""
+    """Weights in proportion to the model's probability, the largest 1; all 1 where every probability is 0."""
     best = max((one.log_prob for one in pool), default=-math.inf)
     return [1.0 if best == -math.inf else math.exp(one.log_prob - best) for one in pool]
 
 
-# Letters that no case, accent or tokenizer changes: CJK ideographs, in two blocks without gaps.
+# Letters that no case folding, accent or tokenizer changes: CJK ideographs, in two blocks without gaps.
 _BLOCKS = ((0x4E00, 0x51F0), (0x20000, 0xA6D0))
 _LETTERS = sum(size for _, size in _BLOCKS)
 
 
 def spelled(ids: Sequence[int]) -> str:
-    """Ids as text for want of a better: each a word of one letter, so that words and characters are both tokens."""
+    """Ids as text, where no tokenizer is given: each a word of one letter, so that n-grams count ids."""
     return " ".join(_word(token) for token in ids)
 
 
 def _word(token: int) -> str:
-    """One letter; as many as it takes from id 63,680 on."""
+    """One letter for an id below 63,680; more above."""
     high, low = divmod(token, _LETTERS)
     for start, size in _BLOCKS:
         if low < size:

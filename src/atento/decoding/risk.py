@@ -1,4 +1,4 @@
-"""Expected risk of texts: the matrix of utilities, its weights, and quicker ways to nearly the same choice.
+"""The expected risk of texts: the matrix of utilities, its weights, and faster methods that nearly agree.
 
 See docs/notes.md#h10.
 """
@@ -18,8 +18,8 @@ Ints = NDArray[np.int64]
 Method = Literal["full", "aggregated", "coarse", "pruned"]
 METHODS: tuple[Method, ...] = ("full", "aggregated", "coarse", "pruned")
 
-_DIGITS = 12  # expected utilities that agree so far are a tie
-_FIRST_LOOK = 32  # pieces of evidence at the first step of pruning; twice as many at each one after it
+_DIGITS = 12  # expected utilities that agree to so many decimals are a tie
+_FIRST_EVIDENCE = 32  # pieces of evidence in the first step of pruning; each later step doubles them
 _RESAMPLES = 500
 
 
@@ -30,8 +30,8 @@ class RiskMatrix:
     Attributes:
         candidates, evidence: the texts.
         utilities: (N,M), 0-1, the candidate as hypothesis and the evidence as reference.
-        weights: (N,M), what each piece of evidence counts for each candidate: every row sums to 1, or to 0 where there
-            is nothing to be held against.
+        weights: (N,M), what each piece of evidence counts for each candidate. Every row sums to 1, or to 0 where there
+            is no evidence to compare with.
     """
 
     candidates: list[str]
@@ -54,14 +54,15 @@ class RiskMatrix:
 
 @dataclass(frozen=True)
 class Choice:
-    """How candidates rank.
+    """The ranking of candidates.
 
     Attributes:
-        order: places of the candidates, least risk first: those that were held against all the evidence, then the rest.
+        order: indices of the candidates, lowest risk first: those that were compared with all the evidence, then the
+            rest.
         expected: (N,) their expected utilities, 1 - risk; estimates where not `exact`.
-        exact: (N,) boolean.
-        matrix: of the candidates that are exact, in their order of place; None if none is.
-        compared: how many pairs of texts were held against each other.
+        exact: (N,) boolean, whether a candidate was compared with all the evidence.
+        matrix: of the candidates that are exact, in the order of their indices; None if none is.
+        compared: how many pairs of texts were compared.
     """
 
     order: list[int]
@@ -72,14 +73,14 @@ class Choice:
 
     @property
     def best(self) -> int:
-        """The place of the candidate of least risk."""
+        """The index of the candidate with the lowest risk."""
         return self.order[0]
 
 
 @dataclass(frozen=True)
-class _Question:
-    """What is asked, checked: N candidates, M pieces of evidence of weights (M), and where each candidate's own copy
-    stands that is not to count (N), -1 for none."""
+class _Problem:
+    """The checked arguments: N candidates, M pieces of evidence with weights (M), and for each candidate the index of
+    its own copy among the evidence, which does not count (N); -1 for none."""
 
     candidates: list[str]
     evidence: list[str]
@@ -89,14 +90,14 @@ class _Question:
     log_probs: Floats
 
     def weights_of(self, rows: Ints, columns: Ints) -> Floats:
-        """What that evidence counts for those candidates; every row sums to 1, or to 0 where none of it counts."""
+        """What evidence counts for candidates, (rows, columns); every row sums to 1, or to 0 where none counts."""
         counted = np.where(self.own[rows][:, None] == columns[None, :], 0.0, self.weights[columns][None, :])
         total = counted.sum(axis=1, keepdims=True)
         shares: Floats = np.divide(counted, total, out=np.zeros_like(counted), where=total > 0)
         return shares
 
     def utilities(self, rows: Ints, columns: Ints) -> Floats:
-        """(rows, columns), checked."""
+        """The utilities (rows, columns). Raises UsageError where the utility gives another matrix."""
         candidates, evidence = [self.candidates[i] for i in rows], [self.evidence[j] for j in columns]
         found = np.asarray(self.utility(candidates, evidence), dtype=np.float64)
         if found.shape != (len(rows), len(columns)):
@@ -109,7 +110,7 @@ class _Question:
         return found
 
     def ranked(self, expected: Floats, places: Ints) -> Ints:
-        """Those places, best first; ties to the more probable, then to the earlier."""
+        """These candidates, best first; ties go to the more probable, then to the earlier."""
         keys = (places, -self.log_probs[places], -np.round(expected[places], _DIGITS))
         return places[np.lexsort(keys)]
 
@@ -127,32 +128,32 @@ def minimum_bayes_risk_choice(
     confidence: float = 0.999,
     seed: int = 0,
 ) -> Choice:
-    """Which of some texts is expected to do least badly, if the truth is one of the pieces of evidence.
+    """The ranking of candidate texts by their expected risk over the evidence.
 
     See docs/notes.md#h10.
 
     The risk of a candidate is Σ_j w_j · (1 - utility(candidate, evidence_j)), the weights scaled to sum to 1. Of equal
     ones (expected utilities that agree to 12 decimals) the most probable comes first, of equally probable ones the
-    earliest. A candidate with nothing to be held against has the expected utility 0.
+    earliest. A candidate without evidence to compare with has the expected utility 0.
 
     On 60 sets of 256 samples of a translation model "coarse" and "pruned" made the choice of "full" every time, with
     9 % and 22 % of its pairs; "aggregated" did for 68 % (BLEU), 82 % (chrF) and 95 % (ROUGE-2) of them.
 
     Args:
-        candidates: N texts; the same text may stand there several times.
+        candidates: N texts; a text may occur several times.
         evidence: M texts; None: the candidates themselves.
         utility: a name in `atento.metrics.utilities.UTILITIES`, or a function of two lists of texts that gives (N,M).
         weights: of each piece of evidence, not negative; None: all alike.
         log_probs: of each candidate, for ties; None: all alike.
-        self_comparison: whether a candidate, where it is its own evidence, is also held against itself; other copies
-            of the same text always count.
-        method: "full": every pair. "aggregated": all the evidence made into one mean first, O(N + M), for n-gram and
-            embedding utilities. "coarse": the `keep` best of "aggregated", then every pair of those. "pruned": for
-            costly utilities, evidence is shown to all candidates little by little, and those are dropped whose chance
-            to be better than the best so far is under 1 - `confidence` when the evidence seen is drawn anew.
+        self_comparison: whether a candidate is also compared with itself, where the candidates are the evidence; other
+            copies of the same text always count.
+        method: "full": every pair. "aggregated": every candidate with the mean of the evidence, O(N + M), for n-gram
+            and embedding utilities. "coarse": every pair of the `keep` best of "aggregated". "pruned", for costly
+            utilities: all candidates are compared with more and more of the evidence, and a candidate is dropped when
+            its chance to beat the best one so far, by bootstrap resampling, is under 1 - `confidence`.
         keep: how many different texts "coarse" and "pruned" keep at least.
         confidence: of pruning, above 0 and below 1.
-        seed: of pruning: the order of the evidence and the draws.
+        seed: of pruning: the order of the evidence and the resamples.
 
     Raises:
         UsageError: no candidate or no evidence, lists of another length, weights out of range or all 0, an unknown
@@ -162,34 +163,34 @@ def minimum_bayes_risk_choice(
     Sennrich 2024, Linear-time Minimum Bayes Risk Decoding with Reference Aggregation; Cheng and Vlachos 2023, Faster
     Minimum Bayes Risk Decoding with Confidence-based Pruning.
     """
-    asked = _question(candidates, evidence, utility, weights, log_probs, self_comparison)
+    problem = _checked(candidates, evidence, utility, weights, log_probs, self_comparison)
     if keep < 1:
         raise UsageError(f"`keep` must be at least 1: got {keep}")
     if not 0 < confidence < 1:
         raise UsageError(f"`confidence` must lie between 0 and 1: got {confidence}")
-    everyone = np.arange(len(asked.candidates))
+    everyone = np.arange(len(problem.candidates))
     if method == "full":
-        return _exactly(asked, everyone, np.zeros(len(everyone)), everyone[:0])
+        return _exactly(problem, everyone, np.zeros(len(everyone)), everyone[:0])
     if method == "pruned":
-        return _pruned(asked, keep, confidence, seed)
+        return _pruned(problem, keep, confidence, seed)
     if method not in METHODS:
         raise UsageError(f"unknown method {method!r}{nearest(method, list(METHODS))}")
-    estimated = _aggregated(asked)
-    order = asked.ranked(estimated, everyone)
+    estimated = _aggregated(problem)
+    order = problem.ranked(estimated, everyone)
     if method == "aggregated":
         return Choice(order.tolist(), estimated, np.zeros(len(everyone), dtype=bool), None, 0)
-    kept = np.sort(_first_texts(asked, order, keep))
-    return _exactly(asked, kept, estimated, np.setdiff1d(order, kept, assume_unique=True))
+    kept = np.sort(_first_texts(problem, order, keep))
+    return _exactly(problem, kept, estimated, np.setdiff1d(order, kept, assume_unique=True))
 
 
-def _question(
+def _checked(
     candidates: Sequence[str],
     evidence: Sequence[str] | None,
     utility: str | Utility,
     weights: Sequence[float] | None,
     log_probs: Sequence[float] | None,
     self_comparison: bool,
-) -> _Question:
+) -> _Problem:
     texts = list(candidates)
     against = texts if evidence is None else list(evidence)
     for name, one in (("candidates", candidates), ("evidence", against)):
@@ -207,93 +208,93 @@ def _question(
     alone = evidence is None and not self_comparison
     own = np.arange(len(texts)) if alone else np.full(len(texts), -1)
     chosen = utility_named(utility) if isinstance(utility, str) else utility
-    return _Question(texts, against, chosen, mass / mass.max(), own, likely)
+    return _Problem(texts, against, chosen, mass / mass.max(), own, likely)
 
 
-def _exactly(asked: _Question, kept: Ints, estimated: Floats, rest: Ints) -> Choice:
-    """Those candidates against all the evidence; the rest follows, ranked by what was estimated."""
-    columns = np.arange(len(asked.evidence))
+def _exactly(problem: _Problem, kept: Ints, estimated: Floats, rest: Ints) -> Choice:
+    """Compare `kept` candidates with all the evidence; the rest follows, ranked by the estimates."""
+    columns = np.arange(len(problem.evidence))
     matrix = RiskMatrix(
-        [asked.candidates[i] for i in kept],
-        asked.evidence,
-        asked.utilities(kept, columns),
-        asked.weights_of(kept, columns),
+        [problem.candidates[i] for i in kept],
+        problem.evidence,
+        problem.utilities(kept, columns),
+        problem.weights_of(kept, columns),
     )
-    return _choice(asked, kept, matrix, estimated, asked.ranked(estimated, rest), matrix.utilities.size)
+    return _choice(problem, kept, matrix, estimated, problem.ranked(estimated, rest), matrix.utilities.size)
 
 
-def _choice(asked: _Question, kept: Ints, matrix: RiskMatrix, estimated: Floats, rest: Ints, compared: int) -> Choice:
+def _choice(problem: _Problem, kept: Ints, matrix: RiskMatrix, estimated: Floats, rest: Ints, compared: int) -> Choice:
     expected = estimated.copy()
     expected[kept] = matrix.expected
     exact = np.zeros(len(expected), dtype=bool)
     exact[kept] = True
-    return Choice([*asked.ranked(expected, kept).tolist(), *rest.tolist()], expected, exact, matrix, compared)
+    return Choice([*problem.ranked(expected, kept).tolist(), *rest.tolist()], expected, exact, matrix, compared)
 
 
-def _aggregated(asked: _Question) -> Floats:
-    """(N,) each candidate against the mean of the evidence."""
-    if not hasattr(asked.utility, "aggregated"):
+def _aggregated(problem: _Problem) -> Floats:
+    """(N,) the utility of each candidate against the mean of the evidence."""
+    if not hasattr(problem.utility, "aggregated"):
         named = [name for name, one in UTILITIES.items() if hasattr(one, "aggregated")]
         raise UsageError(
             "this utility cannot be aggregated, as it is no function of n-gram counts or vectors: take the method "
             f"'full' or 'pruned', or one of {', '.join(named)} or `embedding_utility`"
         )
-    utility: Aggregable = asked.utility  # type: ignore[assignment]
-    left_out = np.where(asked.own >= 0, asked.weights[asked.own], 0.0)
-    expected = utility.aggregated(asked.candidates, asked.evidence, asked.weights, left_out)
-    rest = asked.weights.sum() - left_out
-    # where one text has nearly all the weight, the rest is lost in it: its mean is made anew, without it
+    utility: Aggregable = problem.utility  # type: ignore[assignment]
+    left_out = np.where(problem.own >= 0, problem.weights[problem.own], 0.0)
+    expected = utility.aggregated(problem.candidates, problem.evidence, problem.weights, left_out)
+    rest = problem.weights.sum() - left_out
+    # where one text has nearly all the weight, subtracting it loses the rest to rounding: make that mean without it
     for place in np.flatnonzero((left_out > 0) & (rest < 1e-6 * left_out)):
-        others = np.delete(asked.weights, asked.own[place])
-        evidence = [text for j, text in enumerate(asked.evidence) if j != asked.own[place]]
+        others = np.delete(problem.weights, problem.own[place])
+        evidence = [text for j, text in enumerate(problem.evidence) if j != problem.own[place]]
         expected[place] = 0.0
         if others.any():
-            one = utility.aggregated([asked.candidates[place]], evidence, others / others.max(), np.zeros(1))
+            one = utility.aggregated([problem.candidates[place]], evidence, others / others.max(), np.zeros(1))
             expected[place] = float(one[0])
     return expected
 
 
-def _first_texts(asked: _Question, order: Ints, number: int) -> Ints:
-    """The places, in that order, of the first so many different texts."""
-    texts = list(dict.fromkeys(asked.candidates[i] for i in order))[:number]
+def _first_texts(problem: _Problem, order: Ints, number: int) -> Ints:
+    """The indices, in that order, of the first `number` different texts."""
+    texts = list(dict.fromkeys(problem.candidates[i] for i in order))[:number]
     wanted = set(texts)
-    return np.array([i for i in order if asked.candidates[i] in wanted], dtype=np.int64)
+    return np.array([i for i in order if problem.candidates[i] in wanted], dtype=np.int64)
 
 
-def _pruned(asked: _Question, keep: int, confidence: float, seed: int) -> Choice:
-    """Candidates drop out while evidence comes in; who is left at the end has been held against all of it."""
+def _pruned(problem: _Problem, keep: int, confidence: float, seed: int) -> Choice:
+    """Drop candidates while evidence is added; those that remain have been compared with all of it."""
     draw = np.random.default_rng(seed)
-    shown = draw.permutation(len(asked.evidence))
-    live = np.arange(len(asked.candidates))
+    shown = draw.permutation(len(problem.evidence))
+    live = np.arange(len(problem.candidates))
     known = np.empty((len(live), 0))
     estimated, compared = np.zeros(len(live)), 0
     dropped: list[Ints] = []
-    seen, until = 0, min(_FIRST_LOOK, len(shown))
+    seen, until = 0, min(_FIRST_EVIDENCE, len(shown))
     while seen < len(shown):
-        known = np.hstack([known, asked.utilities(live, shown[seen:until])])
+        known = np.hstack([known, problem.utilities(live, shown[seen:until])])
         compared += len(live) * (until - seen)
         seen, until = until, min(2 * until, len(shown))
-        weights = asked.weights_of(live, shown[:seen])
+        weights = problem.weights_of(live, shown[:seen])
         estimated[live] = (known * weights).sum(axis=1)
         if seen == len(shown):
             break
-        order = asked.ranked(estimated, live)
-        stays = np.isin(live, _first_texts(asked, order, keep))
+        order = problem.ranked(estimated, live)
+        stays = np.isin(live, _first_texts(problem, order, keep))
         leader = int(np.flatnonzero(live == order[0])[0])
         stays |= _chances(known, weights, leader, draw) > 1 - confidence
-        dropped.append(asked.ranked(estimated, live[~stays]))
+        dropped.append(problem.ranked(estimated, live[~stays]))
         live, known = live[stays], known[stays]
     back = np.argsort(shown)
     columns = np.arange(len(shown))
     matrix = RiskMatrix(
-        [asked.candidates[i] for i in live], asked.evidence, known[:, back], asked.weights_of(live, columns)
+        [problem.candidates[i] for i in live], problem.evidence, known[:, back], problem.weights_of(live, columns)
     )
-    rest = np.concatenate([np.arange(0), *reversed(dropped)])  # who stayed longer stands before who left sooner
-    return _choice(asked, live, matrix, estimated, rest, compared)
+    rest = np.concatenate([np.arange(0), *reversed(dropped)])  # candidates that were dropped later come first
+    return _choice(problem, live, matrix, estimated, rest, compared)
 
 
 def _chances(known: Floats, weights: Floats, leader: int, draw: np.random.Generator) -> Floats:
-    """(N,) how often each is at least as good as the leader when the evidence seen so far is drawn anew."""
+    """(N,) how often each is at least as good as the leader when the evidence seen so far is resampled."""
     number = known.shape[1]
     drawn = draw.integers(number, size=(_RESAMPLES, number)) + np.arange(_RESAMPLES)[:, None] * number
     counts = np.bincount(drawn.ravel(), minlength=_RESAMPLES * number).reshape(_RESAMPLES, number).astype(np.float64)

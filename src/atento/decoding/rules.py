@@ -1,8 +1,8 @@
 """Rules that change scores before a token is chosen, and strings that stop an output.
 
-A rule takes the scores (R,V) of one step and what each row has written; it forbids a token by -inf. Greedy search and
-sampling hand it logits, a beam log-probabilities, as `transformers` does: it matters to the repetition penalty alone.
-Rules count what was written anew; the repetition penalty and the n-grams count the prompt too where they are asked to.
+A rule takes the scores (R,V) of one step and what each row has written, and forbids a token by -inf. Greedy search and
+sampling give it logits, a beam gives it log-probabilities, as in `transformers`; the difference matters only to the
+repetition penalty. Rules look at the output; the repetition penalty and the n-grams look at the prompt too if asked to.
 """
 
 import math
@@ -15,14 +15,18 @@ from torch import Tensor
 
 from atento.decoding.contract import Written
 
-_NOTHING = -1  # stands left of a shorter row
+_PADDING = -1  # on the left of a shorter row
 
 
 @dataclass(frozen=True)
 class RepetitionPenalty:
-    """Tokens written before are made less likely: score / penalty above 0, score * penalty below (Keskar et al. 2019).
+    """Makes tokens that were written before less likely: score / penalty above 0, score * penalty below.
 
-    1 changes nothing; below 1 it favours them. `prompt`: what stands in the prompt, or source, counts as written.
+    A penalty of 1 changes nothing; below 1 it favours them (Keskar et al. 2019).
+
+    Args:
+        penalty: above 0.
+        prompt: whether tokens of the prompt, or source, count as written.
     """
 
     penalty: float
@@ -34,19 +38,19 @@ class RepetitionPenalty:
 
     @property
     def name(self) -> str:
-        """As a trace tells it."""
+        """Its name in a trace."""
         return f"repetition penalty {self.penalty:g}"
 
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
         """(R,V) -> (R,V)."""
         before = _before(written, self.prompt)
-        told_off = torch.where(scores < 0, scores * self.penalty, scores / self.penalty)
-        return torch.where(_marked(before, scores.shape[-1]), told_off, scores)
+        penalised = torch.where(scores < 0, scores * self.penalty, scores / self.penalty)
+        return torch.where(_in_vocabulary(before, scores.shape[-1]), penalised, scores)
 
 
 @dataclass(frozen=True)
 class NoRepeatNGrams:
-    """No sequence of n tokens twice (Paulus et al. 2018); `prompt`: those of the prompt, or source, count too."""
+    """Forbids n-grams that were written before (Paulus et al. 2018), with `prompt` also those of the prompt."""
 
     n: int
     prompt: bool = False
@@ -57,7 +61,7 @@ class NoRepeatNGrams:
 
     @property
     def name(self) -> str:
-        """As a trace tells it."""
+        """Its name in a trace."""
         return f"no {self.n}-gram twice"
 
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
@@ -66,18 +70,18 @@ class NoRepeatNGrams:
         if before.shape[1] < self.n:
             return scores
         grams = before.unfold(1, self.n, 1)  # (R,N,n)
-        # What pads a row on the left matches nothing: a gram that starts further left holds more of it than the end.
+        # Padding never matches: an n-gram that begins further left contains more of it than the last one does.
         end = before[:, before.shape[1] - self.n + 1 :].unsqueeze(1)
         again = (grams[..., :-1] == end).all(dim=-1)
-        completed = torch.where(again, grams[..., -1], _NOTHING)
-        return scores.masked_fill(_marked(completed, scores.shape[-1]), float("-inf"))
+        completed = torch.where(again, grams[..., -1], _PADDING)
+        return scores.masked_fill(_in_vocabulary(completed, scores.shape[-1]), float("-inf"))
 
 
 @dataclass(frozen=True)
 class Banned:
-    """Sequences of tokens that are never written: of each the last token is forbidden where the others stand before.
+    """Forbids sequences of tokens: the last token of each, where the others were just written.
 
-    A sequence of one is a token forbidden everywhere. EOS may be among them.
+    A sequence of one token forbids it everywhere. EOS may be among them.
     """
 
     sequences: Sequence[Sequence[int]]
@@ -90,7 +94,7 @@ class Banned:
 
     @cached_property
     def _by_length(self) -> dict[int, tuple[Tensor, Tensor]]:
-        """How many tokens stand before the last -> those (N,m) and the last ones (N,)."""
+        """Number m of tokens before the last one -> these tokens (N,m) and the last ones (N,)."""
         lengths = sorted({len(sequence) for sequence in self.sequences})
         grouped = {m - 1: torch.tensor([list(s) for s in self.sequences if len(s) == m]) for m in lengths}
         return {m: (group[:, :-1], group[:, -1]) for m, group in grouped.items()}
@@ -112,7 +116,7 @@ class Banned:
 
 @dataclass(frozen=True)
 class Forced:
-    """Tokens that must stand at given steps: `at` maps a step, from 0, to an id. It wins over rules before it."""
+    """Forces the token of given steps: `at` maps a step, from 0, to an id. It wins over the rules before it."""
 
     at: Mapping[int, int]
     name = "forced"
@@ -120,32 +124,33 @@ class Forced:
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
         """(R,V) -> (R,V)."""
         token = self.at.get(written.ids.shape[1])
-        return scores if token is None else _nothing_but(scores, token)
+        return scores if token is None else _only(scores, token)
 
 
 @dataclass(frozen=True)
 class ForcedLast:
-    """The token that an output ends with if it runs to its limit, EOS for one; `most` is `max_new_tokens`."""
+    """Forces the last token of an output that reaches its limit, such as EOS."""
 
     token: int
-    most: int | Sequence[int]
+    max_new_tokens: int | Sequence[int]  # one number, or one a row
     name = "forced at the limit"
 
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
         """(R,V) -> (R,V)."""
         step = written.ids.shape[1]
-        last = [(self.most if isinstance(self.most, int) else self.most[row]) == step + 1 for row in written.rows]
+        limits = self.max_new_tokens
+        last = [(limits if isinstance(limits, int) else limits[row]) == step + 1 for row in written.rows]
         if not any(last):
             return scores
         here = torch.tensor(last, device=scores.device).unsqueeze(1)
-        return torch.where(here, _nothing_but(scores, self.token), scores)
+        return torch.where(here, _only(scores, self.token), scores)
 
 
 @dataclass(frozen=True)
 class StopStrings:
-    """For `generate(stop=...)`: an output ends with the token that completes any of these strings in its text.
+    """For `generate(stop=...)`: an output ends with the token that completes one of these strings in its text.
 
-    `text` turns ids into text. The ids keep that token, so `cut` ends the text before the string.
+    The ids contain that token; `cut` ends the text before the string. `text` turns ids into text.
     """
 
     text: Callable[[list[int]], str]
@@ -161,31 +166,31 @@ class StopStrings:
         return any(string in text for string in self.strings)
 
     def cut(self, text: str) -> str:
-        """The text up to the string that is complete first; all of it where there is none."""
+        """The text before the string that is completed first; all of it if there is none."""
         met = [(text.find(string) + len(string), text.find(string)) for string in self.strings if string in text]
         return text[: min(met)[1]] if met else text
 
 
 def _before(written: Written, prompt: bool) -> Tensor:
-    """What stands before each row, (R,L), those with a shorter prompt padded on the left."""
+    """The tokens that each row counts as written, (R,L); rows with a shorter prompt are padded on the left."""
     if not prompt or not written.prompts:
         return written.ids
     prompts = [written.prompts[row] for row in written.rows]
     longest = max(map(len, prompts), default=0)
-    padded = [[_NOTHING] * (longest - len(one)) + list(one) for one in prompts]
+    padded = [[_PADDING] * (longest - len(one)) + list(one) for one in prompts]
     shape = (len(prompts), longest)
     return torch.cat([torch.tensor(padded, dtype=torch.long, device=written.ids.device).view(shape), written.ids], 1)
 
 
-def _marked(ids: Tensor, vocab_size: int) -> Tensor:
-    """ids (R,L) -> boolean (R,V), where they stand in the vocabulary; what is outside it is passed over."""
+def _in_vocabulary(ids: Tensor, vocab_size: int) -> Tensor:
+    """ids (R,L) -> boolean (R,V), True for the ids of each row; ids outside the vocabulary are ignored."""
     marked = torch.zeros(ids.shape[0], vocab_size + 1, dtype=torch.bool, device=ids.device)
     marked.scatter_(1, torch.where((ids < 0) | (ids > vocab_size), vocab_size, ids), True)
     return marked[:, :vocab_size]
 
 
-def _nothing_but(scores: Tensor, token: int) -> Tensor:
-    """All others forbidden; the token keeps its score, or has 0 where it was forbidden before."""
+def _only(scores: Tensor, token: int) -> Tensor:
+    """Forbids all other tokens; this one keeps its score, or gets 0 where it was forbidden."""
     if not 0 <= token < scores.shape[-1]:
         raise ValueError(f"a forced id must lie below {scores.shape[-1]}, the vocabulary: got {token}")
     own = scores[:, token]

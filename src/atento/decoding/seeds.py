@@ -1,35 +1,34 @@
-"""Random numbers that are a function of (seed, sample, position): no generator to hand on, no order to depend on.
+"""Random numbers as a function of (seed, sample, position), without a generator whose order of use would matter.
 
-SplitMix64 (Steele, Lea and Flood 2014): a counter is hashed by a fixed mixing of 64 bits, so the number at any place of
-any stream is there without those before it, and a row's draws do not know who else is in the batch.
+SplitMix64 (Steele, Lea and Flood 2014) hashes a counter by a fixed mixing of 64 bits. So the number at any position of
+a stream can be computed without those before it, and a row's draws do not depend on the rest of the batch.
 """
 
 import torch
 from torch import Tensor
 
 _BITS = (1 << 64) - 1
-_ODD = 0x9E3779B97F4A7C15  # what SplitMix64 counts up by: 2 ** 64 over the golden ratio
+_ODD = 0x9E3779B97F4A7C15  # the increment of SplitMix64: 2 ** 64 over the golden ratio
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_ROWS, _STREAMS = 1, 2  # what a hash is for: no seed of a row is also the key of a stream
+_ROWS, _STREAMS = 1, 2  # the purpose of a hash: a seed of a row is never the key of a stream too
 
 
 def row_seed(seed: int, row: int) -> int:
     """The seed of a row, from one for all: `generate(seed=s)` gives row i `row_seed(s, i)`.
 
-    What reads a long file in batches gives line N `row_seed(seed, N)` and so gets the same output whatever the batches.
-    Seeds may be any whole numbers; those that agree in their lowest 64 bits are the same. Distinct rows get distinct
-    seeds.
+    With `row_seed(seed, N)` for line N, a file gives the same outputs whatever the batches. Seeds are whole numbers;
+    those that agree in their lowest 64 bits are the same. Different rows get different seeds.
     """
     return _hash(_ROWS, seed, row)
 
 
 def stream_key(seed: int, sample: int) -> int:
-    """Where the stream of one sample of a row begins, as a signed 64-bit number."""
+    """The start of the stream of one sample of a row, as a signed 64-bit number."""
     return _signed(_hash(_STREAMS, seed, sample))
 
 
 def uniform(keys: Tensor, position: int) -> Tensor:
-    """The number at that position of each stream: keys (R,) int64 -> (R,) in [0, 1), multiples of 2 ** -53, float64."""
+    """The number at `position` of each stream: keys (R,) int64 -> (R,) in [0, 1), multiples of 2 ** -53, float64."""
     x = keys + _signed((position + 1) * _ODD & _BITS)
     x = (x ^ _shifted(x, 30)) * _signed(_FIRST)
     x = (x ^ _shifted(x, 27)) * _signed(_SECOND)
@@ -38,12 +37,12 @@ def uniform(keys: Tensor, position: int) -> Tensor:
 
 
 def _shifted(x: Tensor, by: int) -> Tensor:
-    """x >> by with zeros coming in; PyTorch's shift copies the sign."""
+    """Logical shift to the right; that of PyTorch copies the sign."""
     return (x >> by) & ((1 << (64 - by)) - 1)
 
 
 def _hash(*numbers: int) -> int:
-    """One 64-bit number out of several, in order."""
+    """One 64-bit number from several, in order."""
     value = 0
     for number in numbers:
         value = (value + number + _ODD) & _BITS
@@ -54,5 +53,5 @@ def _hash(*numbers: int) -> int:
 
 
 def _signed(value: int) -> int:
-    """The same 64 bits as PyTorch counts them."""
+    """The same 64 bits as a signed number, as PyTorch has them."""
     return value - (1 << 64) if value >> 63 else value

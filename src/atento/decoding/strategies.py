@@ -1,4 +1,4 @@
-"""What may be asked of decoding: each strategy as a value of a few fields. No torch."""
+"""The decoding strategies and their options, as plain values: greedy search, sampling, beam search, MBR. No torch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ class Greedy:
 
 @dataclass(frozen=True)
 class Sample:
-    """Tokens drawn from the model's distribution, `n` outputs a row (docs/notes.md#h2 to #h5).
+    """Sampling: tokens drawn from the model's distribution (docs/notes.md#h2 to #h5).
 
-    `temperature` divides the logits (0: the most probable token); then `top_k` keeps the k most probable (0: all),
-    `top_p` the smallest set whose mass reaches p (at least one), `min_p` what has at least min_p of the best one's
-    probability, `typical_p` the smallest set, nearest to the entropy first, whose mass reaches it; what is left is
-    scaled to sum to 1.
+    The filters apply in this order, and the probabilities that remain are scaled to sum to 1.
+
+    Args:
+        temperature: divides the logits; 0 takes the most probable token.
+        top_k: keeps the k most probable tokens; 0: all.
+        top_p: keeps the smallest set of most probable tokens whose probability reaches p, one at least.
+        min_p: keeps the tokens with at least this share of the best one's probability.
+        typical_p: keeps the smallest set whose probability reaches p, tokens whose -log p is nearest to the entropy
+            first.
+        n: outputs a row.
     """
 
     temperature: float = 1.0
@@ -46,15 +52,21 @@ class Sample:
 
 @dataclass(frozen=True)
 class Beam:
-    """The `width` best beginnings at every step (docs/notes.md#h6).
+    """Beam search: the `width` best hypotheses are extended at every step (docs/notes.md#h6).
 
-    stopping "fixed" keeps `width` beginnings until `width` outputs have finished; "shrinking" gives up one place for
-    every output that finishes. `length_penalty` 0 ranks by summed log-probability, which favours short outputs.
-
-    `until` says when a sentence's search ends: "filled", as soon as `width` outputs have finished; "likely", when no
-    beginning would now rank among them at its present length; "sure", when none could at any length it may reach.
-    `groups` divides the width into groups that are extended one after the other, each told off by `diversity` for
-    every time an earlier group has just taken the same token.
+    Args:
+        width: how many live hypotheses the beam holds.
+        length_penalty: outputs are ranked by log-probability / length ** length_penalty; 0 favours short outputs.
+        n_best: how many outputs are returned, at most `width`.
+        stopping: "fixed" holds `width` live hypotheses until `width` outputs have finished; "shrinking" gives up one
+            slot for each output that finishes.
+        until: when the search for a sentence ends: "filled", as soon as `width` outputs have finished; "likely", when
+            no live hypothesis would rank among them at its present length; "sure", when none could at any length that
+            it may reach.
+        groups: divides the beam into groups that choose one after the other: diverse beam search (Vijayakumar et al.
+            2018). Must divide `width`.
+        diversity: subtracted from the log-probability of a token for each earlier group that has taken it at the same
+            step.
     """
 
     width: int = 4
@@ -86,23 +98,24 @@ class Beam:
 
 @dataclass(frozen=True)
 class MBR:
-    """The candidate of least expected risk, 1 - utility, over an evidence set (docs/notes.md#h10).
+    """Minimum Bayes risk: the candidate with the lowest expected risk, 1 - utility (docs/notes.md#h10).
 
     Args:
         utility: "bleu", "chrf", "rouge" (ROUGE-L), "rouge1", "rouge2", "f1", or a function of (candidates,
             evidence), two lists of texts, that gives the matrix of utilities (N,M) in 0-1, candidate in the place of
             the hypothesis, evidence of the reference (`atento.metrics.utilities`).
-        candidates: how outputs are written: one strategy or several, whose outputs are joined.
-        evidence: how the outputs that they are held against are written; None: the candidates themselves.
-        weights: "uniform", each piece of evidence counts once for each time it was drawn; or "model", by the model's
-            probability, the same output counted once.
-        self_comparison: whether a candidate is also held against itself, where it is its own evidence.
-        text: ids -> text; None: the ids themselves stand for words of one letter.
-        n_best: how many outputs of different texts to give, of least risk first.
-        method: "full", every candidate against every piece of evidence; or a quicker way to nearly the same choice,
-            for hundreds: "aggregated", "coarse" or "pruned" (`atento.decoding.risk.minimum_bayes_risk_choice`).
-        keep: how many candidates "coarse" and "pruned" hold against all the evidence at least.
-        confidence: with which "pruned" drops a candidate.
+        candidates: the strategy that writes the candidates, or several, whose outputs are joined.
+        evidence: the strategy that writes the outputs that candidates are compared with; None: the candidates
+            themselves.
+        weights: "uniform" counts each piece of evidence once for each time it was drawn; "model" weighs it by the
+            model's probability, the same output once.
+        self_comparison: whether a candidate is also compared with itself, where the candidates are the evidence.
+        text: ids -> text; None: each id stands for a word of one letter.
+        n_best: how many outputs of different texts are returned, lowest risk first.
+        method: "full" compares every candidate with every piece of evidence; "aggregated", "coarse" and "pruned" are
+            faster for hundreds of them and nearly agree (`atento.decoding.risk.minimum_bayes_risk_choice`).
+        keep: how many candidates "coarse" and "pruned" compare with all the evidence at least.
+        confidence: how sure "pruned" must be before it drops a candidate.
     """
 
     utility: str | Callable[[list[str], list[str]], Any] = "chrf"

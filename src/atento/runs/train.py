@@ -35,6 +35,7 @@ from atento.storage.catalogue import clean, newest
 from atento.storage.lock import RunLock
 from atento.tasks.language_modeling import template_for
 from atento.tasks.prepare import Data, network_for, read_data, tokenizer_for
+from atento.tasks.strategies import constraints_of
 from atento.tasks.table import TASKS
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import check_memory, keep_freed_memory, keep_programs
@@ -183,6 +184,7 @@ def _train(
     _check_network(recipe, config, device)
     batches = task.batches(recipe, config, tokenizer, data.train, say)
     task.check_held_out(recipe, config, tokenizer, data)
+    constraints_of(recipe.decoding, tokenizer.target)  # refuses words that the vocabulary cannot write
     steps = recipe.training.steps
     if recipe.training.epochs is not None:
         steps = max(1, round(recipe.training.epochs * batches.updates_per_epoch))

@@ -1,7 +1,7 @@
-"""Words that an output must hold: an automaton of what is still missing, and a beam shared among its stages.
+"""Required words: an automaton of the words that are missing, and a beam that is divided among its stages.
 
-Dynamic beam allocation (Post & Vilar 2018, arXiv:1804.06609): the k places are shared out among beginnings that lack
-equally many required tokens, so that those which already paid for a rare word do not compete with those which did not.
+Dynamic beam allocation (Post & Vilar 2018, arXiv:1804.06609): each number of missing tokens is a stage with slots of
+its own, so that a hypothesis that already contains a rare word does not compete with one that does not.
 """
 
 from collections import deque
@@ -19,19 +19,19 @@ _MOST_SEQUENCES = 10  # an automaton has up to 2 to that power times as many sta
 
 @dataclass(frozen=True)
 class Automaton:
-    """What of some token sequences an output holds so far, as a state, and what that lacks.
+    """An automaton over tokens that knows which of some sequences an output contains so far.
 
-    A state is which sequences stand in it whole, and the longest beginning of one that it ends with (Aho & Corasick
-    1975): so sequences may overlap, and one that breaks off may leave the beginning of another behind.
+    A state is the set of sequences that are complete, and the longest prefix of a sequence that the output ends with
+    (Aho & Corasick 1975). So sequences may overlap, and one that breaks off may leave the prefix of another behind.
     """
 
     alphabet: list[int]  # the tokens of the sequences
-    moves: list[list[int]]  # (states, 1 + alphabet): where any other token leads, and each of the alphabet
-    missing: list[int]  # (states): the least number of tokens after which every sequence is there; state 0 is the start
+    moves: list[list[int]]  # (states, 1 + alphabet): the next state, after any other token and after each
+    missing: list[int]  # (states): the fewest tokens that complete every sequence; state 0 is the start
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> "Automaton":
-        """Of sequences of at least one token; the same one twice counts once."""
+        """The automaton of sequences of at least one token; a repeated sequence counts once."""
         wanted = list(dict.fromkeys(tuple(sequence) for sequence in sequences))
         alphabet = sorted({token for sequence in wanted for token in sequence})
         begun = {sequence[:length] for sequence in wanted for length in range(len(sequence) + 1)} | {()}
@@ -67,7 +67,7 @@ class Automaton:
 
 
 def _distances(moves: list[list[int]], ends: set[int]) -> list[int]:
-    """The least number of moves from each state to one of `ends`."""
+    """The fewest moves from each state to one of `ends`."""
     backwards: list[list[int]] = [[] for _ in moves]
     for state, reached in enumerate(moves):
         for other in reached:
@@ -84,11 +84,11 @@ def _distances(moves: list[list[int]], ends: set[int]) -> list[int]:
 
 
 class Required:
-    """Continuations of N sentences' beginnings that still can hold all required words, shared out by what they lack.
+    """The candidates of N sentences that can still contain all required words; a `Proposer`.
 
-    An output may only end when it lacks nothing, and a beginning may only go on in ways that leave room for what it
-    lacks (and for the end, where the limit allows that): so every output holds its words. A width above the number of
-    required tokens gives each stage a place of its own; a full width makes the search exhaustive.
+    An output may only end when no word is missing, and a hypothesis may only be extended by tokens that leave room for
+    the missing words (and for EOS, where the limit allows that). So every output contains its words. A width above the
+    number of required tokens gives each stage a slot of its own.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Required:
         width: int,
         device: torch.device,
     ) -> None:
-        """`required`: for each sentence that is searched; `rows`: which of the request's rows it is."""
+        """`required` and `rows`: the sequences of each sentence, and its row of the request."""
         if request.stop is not None:
             raise ValueError(
                 "required words and a stop string exclude each other: an output may end before its words are written"
@@ -113,7 +113,7 @@ class Required:
         states = max(len(one.moves) for one in automata)
         letters = max(len(one.alphabet) for one in automata)
         self.stages = 1 + max(max(one.missing) for one in automata)
-        # shorter tables are filled up with what nothing leads to
+        # smaller automata are padded with states that nothing leads to
         moves = [
             [
                 *(m + m[:1] * (letters + 1 - len(m)) for m in one.moves),
@@ -131,24 +131,24 @@ class Required:
         limits = [request.max_new_tokens[row] for row in rows]
         end = [int(bool(request.eos_ids) and one.missing[0] < limit) for one, limit in zip(automata, limits)]
         self.max_new_tokens = torch.tensor(limits, device=device)
-        self.end = torch.tensor(end, device=device)  # (N,) a place to be left free for EOS
+        self.end = torch.tensor(end, device=device)  # (N,) the room that EOS takes
         self.state = torch.zeros(len(automata), width, dtype=torch.long, device=device)
 
     def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
-        """See `Proposer`: each beginning's best tokens, and every required one of each beginning."""
+        """See `Proposer`: the best tokens of each hypothesis, and every token of a required word."""
         count, width = scores.shape
         vocab_size = log_probs.shape[-1]
         if length == 1 and int(self.letters.max()) >= vocab_size:
             raise ValueError(f"`required` holds id {int(self.letters.max())}: the vocabulary ends at {vocab_size - 1}")
         others = log_probs.view(count, width, vocab_size).clone()
         letters = self.letters.unsqueeze(1).expand(-1, width, -1)  # (N,w,A)
-        absent = (self.alphabet < 0).unsqueeze(1)  # (N,1,A) what fills up a shorter alphabet
+        absent = (self.alphabet < 0).unsqueeze(1)  # (N,1,A) padding of a smaller alphabet
         reached = self.moves.gather(1, self.state.unsqueeze(2).expand(-1, -1, self.moves.shape[2]))  # (N,w,1+A)
         lacking = self.missing.gather(1, reached.flatten(1)).view_as(reached)
         left = (self.max_new_tokens - length - self.end).view(-1, 1, 1)
-        shut = (lacking > 0) & (lacking > left)  # no longer to be fitted in
+        shut = (lacking > 0) & (lacking > left)  # too late: the missing words would not fit
         required = others.gather(2, letters).masked_fill(absent | shut[..., 1:], -torch.inf)
-        # the same tokens must not be ranked twice; where nothing is required, 0 is only put back
+        # tokens of required words must not be candidates twice; where nothing is required, id 0 keeps its score
         others = others.scatter(2, letters, torch.where(absent[..., :1], others.gather(2, letters), -torch.inf))
         ending = others[..., self.ends].masked_fill(self.missing.gather(1, self.state).unsqueeze(2) > 0, -torch.inf)
         others = others.masked_fill(shut[..., :1], -torch.inf)
@@ -162,11 +162,11 @@ class Required:
         return self._allocate(Candidates(total.flatten(1), parents.flatten(1), tokens.flatten(1)), stages.flatten(1))
 
     def _allocate(self, ranked: Candidates, stages: Tensor) -> Candidates:
-        """(N,M) each -> the preferred ones: each stage's best up to its share, then whatever is best."""
+        """Candidates (N,M) with their stages -> the preferred ones: the best of each stage, then the best."""
         width, order = self.state.shape[1], ranked.scores.argsort(dim=1, descending=True, stable=True)
         ranked, stages = ranked.select(order), stages.gather(1, order)
         possible = ranked.scores > -torch.inf
-        stages = torch.where(possible, stages, self.stages)  # a stage of their own, with no share
+        stages = torch.where(possible, stages, self.stages)  # impossible ones get a stage of their own, with no slots
         counts = torch.zeros(len(stages), self.stages + 1, dtype=torch.long, device=stages.device)
         counts.scatter_add_(1, stages, torch.ones_like(stages))
         present = counts[:, :-1] > 0
@@ -174,10 +174,10 @@ class Required:
         stages_present = number[:, -1:].clamp_min(1)
         share = width // stages_present + (number <= width % stages_present).long()
         share = torch.cat([share * present, torch.zeros_like(stages_present)], dim=1)
-        by_stage = stages.argsort(dim=1, stable=True)  # each stage's together, the best first
+        by_stage = stages.argsort(dim=1, stable=True)  # grouped by stage, the best first
         begin = counts.cumsum(dim=1) - counts
         ranks = torch.arange(stages.shape[1], device=stages.device) - begin.gather(1, stages.gather(1, by_stage))
-        rank = torch.empty_like(ranks).scatter_(1, by_stage, ranks)  # within its stage
+        rank = torch.empty_like(ranks).scatter_(1, by_stage, ranks)  # within the stage
         later = rank >= share.gather(1, stages)
         return ranked.select(first_live(later, self.count))
 
@@ -196,7 +196,7 @@ class Required:
 
 
 def _checked(sequences: Sequence[Sequence[int]], row: int, max_new_tokens: int, eos_ids: tuple[int, ...]) -> Automaton:
-    """The automaton of one row's sequences. Raises ValueError where no output could hold them."""
+    """The automaton of one row's sequences. Raises ValueError where no output could contain them."""
     if len(sequences) > _MOST_SEQUENCES:
         raise ValueError(f"`required` takes at most {_MOST_SEQUENCES} sequences a row: row {row} has {len(sequences)}")
     for sequence in sequences:
