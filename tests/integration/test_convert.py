@@ -40,9 +40,9 @@ def run(server: ForkServer, tmp_path: Path) -> Command:
 def released(tmp_path: Path) -> Path:
     """A tiny BERT in the Hugging Face layout, tokenizer and all."""
     tokenizer = Tokenizer.from_vocabulary("word", WORDS)
-    ids = {f"{role}_id": getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
+    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
     sizes = {"vocab_size": tokenizer.vocab_size, "d_model": 8, "d_ff": 12, "n_layers": 2, "max_len": 16}
-    config = presets.bert_tiny(start_id=tokenizer.bos_id, **sizes, **ids)
+    config = presets.bert_tiny(ids=ids | {"start": tokenizer.bos_id}, **sizes)
     torch.manual_seed(0)
     model = Model(build_network(config).eval(), tokenizer, {"name": "tiny", "task": "embedding"}, None)
     return model.save(tmp_path / "tiny", layout="huggingface")

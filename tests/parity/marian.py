@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 
 from atento.attention.multihead import MultiHeadAttention
-from atento.config.network import NetworkConfig
+from atento.config.network import FeedForwardConfig, NetworkConfig, SpecialIds
 from atento.networks import EncoderDecoder
 
 PAD, EOS = 1, 3
@@ -68,11 +68,9 @@ def marian_pair(
             n_layers=2,
             n_decoder_layers=3,
             dropout=0.0,
-            activation=activation,  # type: ignore[arg-type]
+            feed_forward=FeedForwardConfig(activation=activation),
+            ids=SpecialIds(pad=PAD, eos=EOS, start=PAD),
             norm="post",
-            pad_id=PAD,
-            eos_id=EOS,
-            start_id=PAD,
         )
     ).eval()
     ours.order = torch.arange(12).view(2, 6).t().flatten()  # our dimension 2i is their sine i, 2i + 1 their cosine i
@@ -103,7 +101,7 @@ def _copy(ours: Pair, theirs: MarianMTModel) -> None:
             block.feed_forward.inner.bias.copy_(layer.fc1.bias)
             block.feed_forward.outer.weight.copy_(layer.fc2.weight[order])
             block.feed_forward.outer.bias.copy_(layer.fc2.bias[order])
-            residuals = [block.own_residual, block.cross_residual, block.feed_forward_residual]
+            residuals = [block.self_attention_residual, block.cross_attention_residual, block.feed_forward_residual]
             for residual, norm in zip((one for one in residuals if one is not None), norms):
                 residual.norm.weight.copy_(norm.weight[order])
                 residual.norm.bias.copy_(norm.bias[order])

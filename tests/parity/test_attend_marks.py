@@ -26,9 +26,9 @@ SMALL = {"d_model": 16, "n_heads": 2, "n_layers": 2, "max_len": 64}
 
 
 def config(make: object, **more: object) -> NetworkConfig:
-    ids = {f"{role}_id": getattr(TOKENIZER, f"{role}_id") for role in ("pad", "unk", "bos", "eos", "mask")}
-    sizes = SMALL | {"vocab_size": TOKENIZER.vocab_size, "start_id": TOKENIZER.bos_id}
-    return make(**{**sizes, **ids, **more})  # type: ignore[operator, no-any-return]
+    ids = {role: getattr(TOKENIZER, f"{role}_id") for role in ("pad", "unk", "bos", "eos", "mask")}
+    sizes = SMALL | {"vocab_size": TOKENIZER.vocab_size, "ids": ids | {"start": TOKENIZER.bos_id}}
+    return make(**{**sizes, **more})  # type: ignore[operator, no-any-return]
 
 
 CASES = {

@@ -111,8 +111,8 @@ def test_w3_another_template_is_written_into_tokenizer_json(tmp_path: Path) -> N
     """GPT-2's tokenizer adds nothing; a model that was trained behind BOS is read behind BOS everywhere."""
     tokens = atento.load(write_released("gpt2", tmp_path / "theirs")).tokenizer
     assert tokens is not None
-    ids = {f"{role}_id": tokens.bos_id for role in ("pad", "bos", "eos", "unk", "start")}
-    config = presets.gpt2(vocab_size=500, d_model=16, d_ff=24, n_heads=2, n_layers=1, max_len=32, **ids)
+    ids = dict.fromkeys(("pad", "bos", "eos", "unk", "start"), tokens.bos_id)
+    config = presets.gpt2(vocab_size=500, d_model=16, d_ff=24, n_heads=2, n_layers=1, max_len=32, ids=ids)
     torch.manual_seed(0)
     about = {"task": "language-modeling", "name": "x", "template": "bos", "network": network_to_dict(config)}
     model = Model(build_network(config).eval(), tokens, about, None)
@@ -127,8 +127,8 @@ def test_w3_another_template_is_written_into_tokenizer_json(tmp_path: Path) -> N
 def test_w3_a_tokenizer_that_the_layout_cannot_say_is_refused(tmp_path: Path) -> None:
     tokens = atento.load(write_released("marian", tmp_path / "theirs")).tokenizer
     assert tokens is not None
-    ids = {f"{role}_id": 0 for role in ("pad", "bos", "eos", "unk", "start")}
-    config = presets.gpt2(vocab_size=tokens.vocab_size, d_model=16, d_ff=24, n_heads=2, n_layers=1, max_len=32, **ids)
+    ids = dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)
+    config = presets.gpt2(vocab_size=tokens.vocab_size, d_model=16, d_ff=24, n_heads=2, n_layers=1, max_len=32, ids=ids)
     about = {"task": "language-modeling", "name": "x", "network": network_to_dict(config)}
     with pytest.raises(CapabilityError, match=r"Marian's tokenizer is read beside a Marian network only: got .*gpt2"):
         Model(build_network(config).eval(), tokens, about, None).save(tmp_path / "out", layout="huggingface")

@@ -30,7 +30,7 @@ def ours_of(network: Any, inputs: Inputs) -> Output:
             start = torch.full((3, 1), network.config.start_id)
             written = torch.cat([start, inputs.ids[:, :5].flip(1)], dim=1)
             return network(inputs.ids, written, source_token_mask=inputs.real)
-        if isinstance(network, Encoder) and network.config.n_segments > 1:
+        if isinstance(network, Encoder) and network.config.embedding.segments > 1:
             return network(inputs.ids, token_mask=inputs.real, segment_ids=inputs.segments)
         out: Output = network(inputs.ids, token_mask=inputs.real)
         return out
@@ -178,5 +178,5 @@ def test_c16_presets_are_the_sizes_of_transformers(name: str) -> None:
         ours = build_network(config)
         other = getattr(transformers, data["architectures"][0])(made)
     learned = {id(p): p.numel() for n, p in other.named_parameters() if "embed_positions" not in n or name != "marian"}
-    bias = config.vocab_size if config.output_bias else 0  # a buffer there
+    bias = config.vocab_size if config.output.bias else 0  # a buffer there
     assert parameter_count(ours) == sum(learned.values()) + bias

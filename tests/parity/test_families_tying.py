@@ -85,7 +85,7 @@ def test_w4_a_matrix_that_is_repeated_is_tied(name: str, tmp_path: Path) -> None
     model = atento.load(folder)
     compare(model.network, other, "right")
     matrix = OUTPUTS.get(name, ("lm_head.weight", ""))[0]
-    assert " tied (" in str(model.load_report) and model.network.config.tied_embeddings
+    assert " tied (" in str(model.load_report) and model.network.config.output.tied
     places = {parameter.data_ptr() for parameter in other.parameters()}
     if name != "t5 gated":
         assert matrix in other.state_dict() and other.state_dict()[matrix].data_ptr() in places

@@ -38,7 +38,7 @@ def copy_block(ours: Block, theirs: nn.TransformerEncoderLayer | nn.TransformerD
         mine.output.load_state_dict(other.out_proj.state_dict())
     ours.feed_forward.inner.load_state_dict(theirs.linear1.state_dict())
     ours.feed_forward.outer.load_state_dict(theirs.linear2.state_dict())
-    residuals = [ours.own_residual, ours.cross_residual, ours.feed_forward_residual]
+    residuals = [ours.self_attention_residual, ours.cross_attention_residual, ours.feed_forward_residual]
     for index, residual in enumerate(one for one in residuals if one is not None):
         residual.norm.load_state_dict(getattr(theirs, f"norm{index + 1}").state_dict())
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from atento.attention import observe
 from atento.attention.additive import AdditiveScore, BilinearScore
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, SpecialIds, changed
 from atento.config.recurrent import CellName, RecurrentConfig
 from atento.networks.recurrent.cells import CELLS, RecurrentStack
 from atento.networks.recurrent.language_model import RecurrentLM
@@ -20,7 +20,13 @@ from atento.training.loss import cross_entropy
 
 pytestmark = pytest.mark.parity
 CONFIG = NetworkConfig(
-    architecture="recurrent-seq2seq", vocab_size=11, d_model=6, n_heads=1, n_layers=2, dropout=0.0, pad_id=0
+    architecture="recurrent-seq2seq",
+    vocab_size=11,
+    d_model=6,
+    n_heads=1,
+    n_layers=2,
+    dropout=0.0,
+    ids=SpecialIds(pad=0),
 )
 CELL_NAMES: tuple[CellName, ...] = ("lstm", "gru", "rnn")
 TORCH_CELLS: dict[type, type] = {nn.LSTM: nn.LSTMCell, nn.GRU: nn.GRUCell, nn.RNN: nn.RNNCell}
@@ -195,7 +201,7 @@ FORMS = [
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.cell}-{form.attention}-{form.input_feeding}")
 def test_a5_a10_c12_c13_logits_and_weights_of_a_padded_batch(form: RecurrentConfig, tied: bool) -> None:
     """Context = Σ α h in two loops; padded source positions get exactly 0 (A5), padding on either side."""
-    network = shaken(RecurrentSeq2Seq(replace(CONFIG, recurrent=form, tied_embeddings=tied, n_decoder_layers=3)))
+    network = shaken(RecurrentSeq2Seq(changed(CONFIG, recurrent=form, output={"tied": tied}, n_decoder_layers=3)))
     targets = [[2, 5, 6, 7], [2, 8, 9, 4], [2, 2, 5, 10], [2, 7, 7, 7]]
     for side in ("left", "right"):
         source, real = padded(ROWS, side)
@@ -215,7 +221,7 @@ def test_a5_a10_c12_c13_logits_and_weights_of_a_padded_batch(form: RecurrentConf
 def test_c17b_perplexity_of_a_language_model(name: CellName) -> None:
     """exp of the mean nats a token, from a padded batch of ours and from torch.nn row by row."""
     config = replace(CONFIG, architecture="recurrent-lm", n_layers=3, recurrent=RecurrentConfig(name))
-    network = shaken(RecurrentLM(replace(config, tied_embeddings=False)))
+    network = shaken(RecurrentLM(changed(config, output={"tied": False})))
     table = nn.Embedding.from_pretrained(network.embedding.weight.detach() * math.sqrt(6))
     layers, output = torch_layers(network.stack), nn.Linear(6, 11, bias=False).double()
     output.load_state_dict({"weight": network.projection.detach()})

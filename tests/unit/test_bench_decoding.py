@@ -219,9 +219,9 @@ def trained_like(folder: Path, seed: int = 0) -> tuple[Model, EncoderDecoder]:
     """A tiny translator of large random weights over letters, saved; its outputs vary and most end."""
     tokenizer = Tokenizer.from_vocabulary("word", tuple("abcdefghijklmnop"))
     roles = ("pad", "bos", "eos", "unk")
-    ids: dict[str, Any] = {f"{role}_id": getattr(tokenizer, f"{role}_id") for role in roles}
+    ids: dict[str, Any] = {role: getattr(tokenizer, f"{role}_id") for role in roles}
     config = presets.transformer_tiny(
-        vocab_size=tokenizer.vocab_size, d_model=16, d_ff=32, n_heads=2, start_id=tokenizer.bos_id, **ids
+        vocab_size=tokenizer.vocab_size, d_model=16, d_ff=32, n_heads=2, ids=ids | {"start": tokenizer.bos_id}
     )
     torch.manual_seed(seed)
     network = EncoderDecoder(config).eval()

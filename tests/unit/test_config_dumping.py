@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from atento.config.decoding import DecodingConfig
 from atento.config.loading import dump_recipe, load_recipe, recipe_difference, recipe_schema
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.config.presets import preset
 from atento.config.recipe import (
     DataConfig,

@@ -10,7 +10,8 @@ import pytest
 
 from atento.config.decoding import UTILITIES
 from atento.config.loading import LoadedRecipe, load_recipe
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.config.presets import preset
 from atento.config.recipe import SourceConfig
 from atento.errors import RecipeError

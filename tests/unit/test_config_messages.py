@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from atento.config.attention import AttentionConfig, SparseConfig
 from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig, PositionConfig, SparseConfig
+from atento.config.network import FeedForwardConfig, NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.errors import RecipeError
 
 BUILT = "translation, summarization, language-modeling, masked-language-modeling, bidirectional-language-modeling, cbow"
@@ -248,9 +250,12 @@ def test_files_that_are_no_recipes() -> None:
             r"`positions.kind` cannot be 'alibbi'; did you mean 'alibi'\? Known: alibi, ",
         ),  # type: ignore[arg-type]
         (lambda: NetworkConfig(norm_kind="rmsnrm"), "`norm_kind` cannot be 'rmsnrm'"),  # type: ignore[arg-type]
-        (lambda: NetworkConfig(activation="gleu"), "`activation` cannot be 'gleu'; did you mean 'gelu'"),  # type: ignore[arg-type]
         (
-            lambda: NetworkConfig(architecture="decoder", sparse=SparseConfig(blocks=2)),
+            lambda: NetworkConfig(feed_forward=FeedForwardConfig(activation="gleu")),
+            "`activation` cannot be 'gleu'; did you mean 'gelu'",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: NetworkConfig(architecture="decoder", attention=AttentionConfig(sparse=SparseConfig(blocks=2))),
             "`sparse.blocks` is for encoders: got architecture 'decoder'",
         ),
     ],

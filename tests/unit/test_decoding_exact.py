@@ -133,7 +133,7 @@ def test_m7_rules_change_what_is_best(seed: int) -> None:
 
 def test_m7_a_real_network_is_searched_and_agrees_with_a_full_beam() -> None:
     torch.manual_seed(0)
-    network: EncoderDecoder = tiny_network(vocab_size=6, tied_embeddings=False)
+    network: EncoderDecoder = tiny_network(vocab_size=6, output={"tied": False})
     source = torch.tensor([[4, 5, 4], [5, 4, 0]])
     real = source > 0
     for penalty in (0.0, 1.0):

@@ -10,14 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, OutputConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.forced import forced_scores
 from atento.networks import build_network
 from test_decoding_chains import EOS, START, Chain, ChainState, ids
 
-CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=2, dropout=0.0, tied_embeddings=False)
+CONFIG = NetworkConfig(
+    vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=2, dropout=0.0, output=OutputConfig(tied=False)
+)
 FAMILIES = {
     "encoder-decoder": CONFIG,
     "decoder": replace(CONFIG, architecture="decoder"),

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from atento.attention.decompose import decompose, parts_by_word
 from atento.attention.multihead import MultiHeadAttention
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.errors import UsageError
 from atento.networks import EncoderDecoder
 from atento.networks.surgery.decompose import score_parts
@@ -82,7 +83,7 @@ def test_b13_parts_sum_to_the_score(name: str, kind: str, layer: int, norm: str)
 
 
 def test_b13_grouped_heads_sum_too() -> None:
-    network = make(SCHEMES["sum"], n_kv_heads=1)
+    network = make(SCHEMES["sum"], attention={"n_kv_heads": 1})
     parts = score_parts(network, "encoder", 0, lambda: network(SOURCE, TARGET))
     total = torch.stack(list(parts.values())).sum(dim=0)
     torch.testing.assert_close(total, true_scores(network, "encoder", 0), rtol=0, atol=1e-6)

@@ -20,9 +20,14 @@ def model() -> Model:
     """A tiny encoder of three layers over six words."""
     tokenizer = Tokenizer.from_vocabulary("word", WORDS)
     torch.manual_seed(0)
-    ids = {f"{role}_id": getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
+    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
     config = presets.bert_tiny(
-        vocab_size=tokenizer.vocab_size, d_model=8, d_ff=12, n_layers=3, max_len=6, start_id=tokenizer.bos_id, **ids
+        vocab_size=tokenizer.vocab_size,
+        d_model=8,
+        d_ff=12,
+        n_layers=3,
+        max_len=6,
+        ids=ids | {"start": tokenizer.bos_id},
     )
     network = Encoder(config).double().eval()
     with torch.no_grad():

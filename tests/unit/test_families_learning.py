@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from atento.config.elmo import ELMoConfig
 from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.decoding import Greedy, generate
 from atento.networks import Decoder, ELMo, Encoder, RecurrentLM, build_network, presets
 
-IDS = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "start_id": 1, "mask_id": 4}
-QUIET = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+IDS = {"ids": {"pad": 0, "bos": 1, "eos": 2, "unk": 3, "start": 1, "mask": 4}}
+QUIET = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
 HEADS = (HeadConfig("masked-language-model"), HeadConfig("next-sentence", dropout=0.0))
 _RECURRENT = NetworkConfig(architecture="recurrent-seq2seq", n_layers=1)
 FAMILIES: dict[str, NetworkConfig] = {
@@ -25,10 +26,10 @@ FAMILIES: dict[str, NetworkConfig] = {
     "roberta": presets.roberta_base(heads=HEADS[:1], pooler=False),
     "gpt1": presets.gpt1(),
     "gpt2": presets.gpt2(),
-    "llama": presets.llama3_8b(n_kv_heads=1),
+    "llama": presets.llama3_8b(attention={"n_kv_heads": 1}),
     "prefix LM with ALiBi": presets.gpt2(positions=PositionConfig("alibi"), family=""),
-    "t5": presets.t5_small(d_head=6),
-    "t5 1.1": presets.t5_11_small(d_head=6),
+    "t5": presets.t5_small(attention={"d_head": 6}),
+    "t5 1.1": presets.t5_11_small(attention={"d_head": 6}),
     "bart": presets.bart_base(),
     "marian": presets.marian(),
     "lstm": replace(_RECURRENT, recurrent=RecurrentConfig(attention="none")),

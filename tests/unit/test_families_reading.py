@@ -13,7 +13,8 @@ from torch import Tensor
 
 import atento
 from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig, changed
+from atento.config.positions import PositionConfig
 from atento.errors import AtentoError, CapabilityError, CheckpointError, ModelError
 from atento.model import Model
 from atento.networks import build_network, presets
@@ -21,7 +22,7 @@ from atento.networks.families import FAMILIES, release
 from atento.networks.families.tensors import INDEX, SINGLE, TensorFiles
 
 SIZES = {"vocab_size": 11, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2, "max_len": 10}
-IDS = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "start_id": 1, "mask_id": 4}
+IDS = {"ids": {"pad": 0, "bos": 1, "eos": 2, "unk": 3, "start": 1, "mask": 4}}
 
 
 def tiny(config: NetworkConfig, **changes: Any) -> NetworkConfig:
@@ -225,7 +226,7 @@ def test_c16_w23_a_special_id_beyond_the_vocabulary_is_a_warning(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    ids = IDS | {"pad_id": 1} if config.family == "roberta" else IDS
+    ids = IDS | {"ids": {"pad": 1}} if config.family == "roberta" else IDS
     folder = written(tmp_path / "model", replace(tiny(config), **ids))
     (folder / "MANIFEST.json").unlink()
     whole = atento.load(folder)
@@ -242,7 +243,7 @@ def test_c16_w23_a_special_id_beyond_the_vocabulary_is_a_warning(
 
 def test_c16_w23_robertas_padding_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
     """Positions hang on it, and `transformers` refuses it too."""
-    folder = written(tmp_path / "model", replace(tiny(presets.roberta_base()), pad_id=1))
+    folder = written(tmp_path / "model", changed(tiny(presets.roberta_base()), ids={"pad": 1}))
     (folder / "MANIFEST.json").unlink()
     configure(folder, pad_token_id=50000)
     with pytest.raises(ModelError, match="positions begin behind `pad_token_id`, which must be below `vocab_size`"):
@@ -261,7 +262,10 @@ def test_c16_older_weights_are_pointed_to_the_converter(bert: Path) -> None:
         (tiny(presets.transformer_tiny()), "only networks of a released family .*: this one is of no released family"),
         (tiny(presets.bert_base(), positions=PositionConfig("alibi")), "cannot hold this network"),
         (tiny(presets.gpt2(), norm="post"), "cannot hold this network's norm"),
-        (tiny(presets.llama3_8b(), n_kv_heads=1, activation="relu", gated=False), "cannot hold this network"),
+        (
+            tiny(presets.llama3_8b(), attention={"n_kv_heads": 1}, feed_forward={"activation": "relu", "gated": False}),
+            "cannot hold this network",
+        ),
         (tiny(presets.bert_base(), heads=(HeadConfig("span-boundary"),)), "holds the heads span-boundary"),
         (tiny(presets.t5_small(), positions=PositionConfig("t5", shared=False)), "cannot hold this network"),
     ],

@@ -36,7 +36,7 @@ def written(folder: Path, **sizes: int) -> Path:
         vocab_size=20000,
         n_heads=8,
         max_len=64,
-        **dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id", "start_id"), 0),
+        ids=dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0),
         **sizes,
     )
     torch.manual_seed(0)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.config.presets import preset
 from atento.config.recipe import TokenizerConfig
 from atento.decoding import Beam, generate

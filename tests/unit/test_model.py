@@ -95,7 +95,7 @@ def logits(model: Model) -> torch.Tensor:
 # Saved and loaded ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes", [{}, {"tied_embeddings": False}, {"norm": "post", "n_decoder_layers": 2}])
+@pytest.mark.parametrize("changes", [{}, {"output": {"tied": False}}, {"norm": "post", "n_decoder_layers": 2}])
 def test_f5_a_saved_model_loads_with_bit_equal_logits(tokenizer: Tokenizer, tmp_path: Path, changes: Any) -> None:
     model = make(tokenizer, **changes)
     assert model.save(tmp_path / "a") == tmp_path / "a"

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from atento.config.network import NetworkConfig, PositionConfig, network_to_dict
+from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.positions import PositionConfig
 from atento.errors import ModelError
 from atento.models.initial import fine_tuned, lengthened
 from atento.models.read import ModelFiles, check_weights

@@ -13,13 +13,13 @@ from atento.inspection.network_figure import network_svg, network_text
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.describe import Part, describe
 
-IDS = dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id", "start_id"), 0)
+IDS = {"ids": dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)}
 SIZES = {"vocab_size": 30, "d_model": 12, "n_heads": 3, "max_len": 8}
 CONFIGS = {
     "pre": presets.transformer_tiny(**SIZES | IDS),
     "bert": presets.bert_tiny(**SIZES | IDS, heads=(HeadConfig("answer"),)),
-    "llama": presets.llama3_8b(**SIZES | IDS, d_ff=20, n_kv_heads=1, n_layers=3),
-    "t5": presets.t5_small(**SIZES | IDS, n_decoder_layers=1, d_head=4),
+    "llama": presets.llama3_8b(**SIZES | IDS, d_ff=20, attention={"n_kv_heads": 1}, n_layers=3),
+    "t5": presets.t5_small(**SIZES | IDS, n_decoder_layers=1, attention={"d_head": 4}),
     "recurrent": NetworkConfig(architecture="recurrent-seq2seq", recurrent=RecurrentConfig(), **SIZES | IDS),
     "recurrent LM": NetworkConfig(architecture="recurrent-lm", recurrent=RecurrentConfig(), **SIZES | IDS),
 }

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from atento.attention.observe import observe
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.attention import AttentionConfig
+from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, changed
+from atento.config.positions import PositionConfig
 from atento.config.presets import preset
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
@@ -23,19 +25,30 @@ SIZES = {"vocab_size": V, "d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2
 ENCODER_DECODERS = {
     "transformer": NetworkConfig(**SIZES),
     "pre-norm gelu, depths apart": NetworkConfig(
-        **SIZES | {"n_layers": 3}, n_decoder_layers=1, norm="pre", activation="gelu", output_bias=True
+        **SIZES | {"n_layers": 3},
+        n_decoder_layers=1,
+        norm="pre",
+        feed_forward=FeedForwardConfig(activation="gelu"),
+        output=OutputConfig(bias=True),
     ),
     "learned, untied": NetworkConfig(
-        **SIZES, positions=PositionConfig("learned"), tied_embeddings=False, shared_embeddings=False
+        **SIZES,
+        positions=PositionConfig("learned"),
+        output=OutputConfig(tied=False),
+        embedding=InputConfig(shared=False),
     ),
-    "t5": replace(preset("t5-small"), **SIZES, d_head=8),
-    "rotary, grouped heads": NetworkConfig(**SIZES, n_kv_heads=2, positions=PositionConfig("rotary")),
-    "alibi, gated": NetworkConfig(**SIZES, positions=PositionConfig("alibi"), gated=True, activation="silu"),
+    "t5": changed(preset("t5-small"), **SIZES, attention={"d_head": 8}),
+    "rotary, grouped heads": NetworkConfig(
+        **SIZES, attention=AttentionConfig(n_kv_heads=2), positions=PositionConfig("rotary")
+    ),
+    "alibi, gated": NetworkConfig(
+        **SIZES, positions=PositionConfig("alibi"), feed_forward=FeedForwardConfig(gated=True, activation="silu")
+    ),
     "real positions only": NetworkConfig(**SIZES, positions=PositionConfig(real_only=True)),
 }
 DECODERS = {
     "gpt2": replace(preset("gpt2"), **SIZES),
-    "llama": replace(preset("llama3-8b"), **SIZES, n_kv_heads=2, d_head=8),
+    "llama": changed(preset("llama3-8b"), **SIZES, attention={"n_kv_heads": 2, "d_head": 8}),
     "alibi": NetworkConfig(**SIZES, architecture="decoder", positions=PositionConfig("alibi")),
     "t5 buckets, relu": NetworkConfig(**SIZES, architecture="decoder", positions=PositionConfig("t5"), norm="pre"),
 }
@@ -252,7 +265,7 @@ def test_c9_the_cache_is_as_large_as_computed(name: str) -> None:
     config = ENCODER_DECODERS[name]
     network = network_of(config)
     ids, real = inputs([5, 9, 2])
-    each = 2 * config.n_layers * (config.n_kv_heads or config.n_heads) * config.head_width * 8
+    each = 2 * config.n_layers * config.kv_heads * config.head_width * 8
     plain, fast = network.step_function(), FastStepFunction(network)
     state, other = plain.begin(ids, real), fast.begin(ids, real)
     tokens = torch.full((3,), 2)

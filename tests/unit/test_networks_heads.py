@@ -80,10 +80,10 @@ def test_a_head_may_stand_on_the_half_that_writes() -> None:
 def test_every_vocabulary_head_trains_in_bounded_memory(kind: str, tied: bool) -> None:
     """read, matrix and bias give the blocked loss; its value and gradients are those of all logits at once."""
     head = (HeadConfig("masked-language-model", activation="silu"),)
-    changes: dict[str, Any] = {"heads": head} if kind == "transform" else {"heads": (), "output_bias": True}
+    changes: dict[str, Any] = {"heads": head} if kind == "transform" else {"heads": (), "output": {"bias": True}}
     if kind == "scale":
         changes["scale_output"] = True
-    network = made("encoder" if kind == "transform" else "decoder", tied_embeddings=tied, **changes)
+    network = made("encoder" if kind == "transform" else "decoder", output={"tied": tied}, **changes)
     part = network.vocabulary_head
     assert isinstance(part, VocabularyHead) and (part.transform is not None) == (kind == "transform")
     with torch.no_grad():

@@ -17,7 +17,8 @@ from atento.attention.positions import Sinusoidal
 from atento.attention.relative import ALiBi, alibi_slopes
 from atento.config.dumping import dump_recipe
 from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.config.presets import preset
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
@@ -124,7 +125,7 @@ def test_h12_positions_given_while_decoding_are_remembered(name: str) -> None:
 def test_grouped_heads_equal_repeated_ones(name: str) -> None:
     """Four query heads on two key and value heads: the same network with each of those written twice."""
     sizes: dict[str, Any] = {"d_model": 16, "n_heads": 4}
-    grouped = make(SCHEMES[name], n_kv_heads=2, **sizes)
+    grouped = make(SCHEMES[name], attention={"n_kv_heads": 2}, **sizes)
     whole = make(SCHEMES[name], **sizes)
     theirs = {n: p for n, p in grouped.state_dict().items() if "attention.input." not in n}
     whole.load_state_dict(theirs, strict=False)
@@ -369,7 +370,11 @@ def test_a_scheme_that_does_not_fit_the_network_is_refused() -> None:
         (P("shaw", heads=(0, 2)), {}, r"`positions.heads` count from 0 to 1: got \(0, 2\)"),
         (P("shaw", layers=(2,)), {}, r"`positions.layers` count from 0 to 1: got \(2,\)"),
         ((P("rotary"), P("t5", layers=(3,))), {"n_decoder_layers": 3}, r"count from 0 to 2: got \(3,\)"),
-        (P("rotary", heads=(0,)), {"n_kv_heads": 1}, "`positions.heads` of rotary positions need `n_kv_heads` equal"),
+        (
+            P("rotary", heads=(0,)),
+            {"attention": {"n_kv_heads": 1}},
+            "`positions.heads` of rotary positions need `n_kv_heads` equal",
+        ),
     ]
     for positions, changes, message in cases:
         with pytest.raises(RecipeError, match=message):

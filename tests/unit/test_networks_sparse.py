@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from atento.attention import observe
-from atento.config.network import NetworkConfig, PositionConfig, SparseConfig
+from atento.config.attention import AttentionConfig, SparseConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.config.recipe import TrainingConfig
 from atento.data.batches import Ragged, Seq2SeqBatches
 from atento.errors import RecipeError
@@ -38,7 +40,7 @@ SPARSE = {
 def make(sparse: SparseConfig | None, **changes: Any) -> EncoderDecoder:
     torch.manual_seed(3)
     sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
-    network = EncoderDecoder(NetworkConfig(**sizes | {"sparse": sparse} | changes)).double().eval()
+    network = EncoderDecoder(NetworkConfig(**sizes | {"attention": {"sparse": sparse}} | changes)).double().eval()
     generator = torch.Generator().manual_seed(4)
     with torch.no_grad():
         for name, parameter in sorted(network.named_parameters()):
@@ -134,12 +136,12 @@ def test_settings_that_cannot_be_are_refused(arguments: dict[str, Any], message:
 
 def test_settings_that_do_not_fit_the_network_are_refused() -> None:
     with pytest.raises(RecipeError, match=r"`sparse.layers` count from 0 to 1: got \(2,\)"):
-        NetworkConfig(n_layers=2, sparse=SparseConfig(top_k=1, layers=(2,)))
+        NetworkConfig(n_layers=2, attention=AttentionConfig(sparse=SparseConfig(top_k=1, layers=(2,))))
     message = r"`sparse\.blocks` adds nothing to scores and drops no weights: got t5 positions"
     with pytest.raises(RecipeError, match=message):
-        NetworkConfig(positions=PositionConfig("t5"), sparse=SparseConfig(blocks=2))
+        NetworkConfig(positions=PositionConfig("t5"), attention=AttentionConfig(sparse=SparseConfig(blocks=2)))
     with pytest.raises(RecipeError, match=r"got `attention_dropout` 0\.1"):
-        NetworkConfig(attention_dropout=0.1, sparse=SparseConfig(blocks=2))
+        NetworkConfig(attention=AttentionConfig(dropout=0.1, sparse=SparseConfig(blocks=2)))
 
 
 def test_a19_learned_spans_let_a_long_text_skip_what_no_head_sees() -> None:

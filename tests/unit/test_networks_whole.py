@@ -11,7 +11,8 @@ from atento.attention import attend, observe
 from atento.attention.dropout import Randomness
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, predicate, prefix, window
 from atento.attention.multihead import MultiHeadAttention
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.errors import RecipeError
 from atento.networks import EncoderDecoder, Output, build_network, parameter_count
 from atento.networks.layers import FeedForward, Residual, TokenEmbedding
@@ -280,7 +281,7 @@ def test_c4_embedding_is_the_row_times_root_d_plus_the_position() -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_c5_output_is_a_distribution_over_the_vocabulary_tied_or_not(tied: bool) -> None:
-    network = make(tied_embeddings=tied)
+    network = make(output={"tied": tied})
     out = network(SOURCE, TARGET)
     assert isinstance(out, Output) and out.logits is not None and out.logits.shape == (2, 4, 13)
     torch.testing.assert_close(out.logits.softmax(-1).sum(-1), torch.ones(2, 4).double())
@@ -307,13 +308,13 @@ def test_c7_layer_order_is_self_then_cross_then_feed_forward() -> None:
     x, memory = torch.randn(1, 3, 8).double(), torch.randn(1, 4, 8).double()
     out = block(x, mask=causal(), memory=memory)
     assert calls == ["self_attention", "cross_attention", "feed_forward"]
-    one, two, three = block.own_residual, block.cross_residual, block.feed_forward_residual
+    one, two, three = block.self_attention_residual, block.cross_attention_residual, block.feed_forward_residual
     x = x + block.self_attention(one.norm(x), mask=causal())[0]
     x = x + block.cross_attention(two.norm(x), memory)[0]
     x = x + block.feed_forward(three.norm(x))
     torch.testing.assert_close(out, x, rtol=0, atol=1e-12)
     encoder_block = make_block(CONFIG, kind="encoder", layer=0)
-    assert encoder_block.cross_attention is None and encoder_block.cross_residual is None
+    assert encoder_block.cross_attention is None and encoder_block.cross_attention_residual is None
 
 
 def test_c7_shifted_right_position_t_predicts_the_next_token_from_those_before() -> None:
@@ -348,7 +349,7 @@ def test_h6_a_row_does_not_depend_on_its_neighbours() -> None:
 
 
 def test_dropout_depends_on_the_randomness_given_and_only_while_training() -> None:
-    network = make(torch.float32, dropout=0.3, attention_dropout=0.2, activation_dropout=0.2)
+    network = make(torch.float32, dropout=0.3, attention={"dropout": 0.2}, feed_forward={"dropout": 0.2})
     sure = logits(network, SOURCE, TARGET)
     assert torch.equal(logits(network, SOURCE, TARGET, random=Randomness(1)), sure)
     network.train()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.attention.masks import causal, padding
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, OutputConfig
 from atento.errors import UsageError
 from atento.networks import EncoderDecoder
 from atento.notes import (
@@ -181,7 +181,7 @@ def test_searches_take_a_network_of_the_library():
 
     torch.manual_seed(3)
     network = EncoderDecoder(
-        NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=1, tied_embeddings=False)
+        NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=1, output=OutputConfig(tied=False))
     ).eval()
     source = torch.randint(4, 13, (3, 5))
     greedy = [one[0].ids for one in generate(network, source, Greedy(), max_new_tokens=6)]

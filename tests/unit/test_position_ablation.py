@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.errors import UsageError
 from atento.networks import build_network
 from atento.networks.surgery.position_ablation import position_effects, scheme_names, without_scheme

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from atento.attention import observe
 from atento.attention.dropout import Randomness
 from atento.attention.masks import causal
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, SpecialIds, changed
 from atento.config.recurrent import CellName, RecurrentConfig
 from atento.decoding import Beam, generate
 from atento.errors import CapabilityError, RecipeError, UsageError
@@ -24,9 +24,15 @@ from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 
 CONFIG = NetworkConfig(
-    architecture="recurrent-seq2seq", vocab_size=13, d_model=6, n_heads=1, n_layers=2, dropout=0.0, pad_id=0
+    architecture="recurrent-seq2seq",
+    vocab_size=13,
+    d_model=6,
+    n_heads=1,
+    n_layers=2,
+    dropout=0.0,
+    ids=SpecialIds(pad=0),
 )
-LM_CONFIG = replace(CONFIG, architecture="recurrent-lm", tied_embeddings=False)
+LM_CONFIG = changed(CONFIG, architecture="recurrent-lm", output={"tied": False})
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [0, 0, 7, 4, 3]])
 REAL = SOURCE > 0
 TARGET = torch.tensor([[2, 5, 6, 7, 1, 4], [2, 8, 9, 4, 6, 6], [2, 2, 5, 12, 7, 3]])

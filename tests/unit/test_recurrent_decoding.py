@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, SpecialIds, changed
 from atento.config.recipe import TrainingConfig
 from atento.config.recurrent import CellName, RecurrentConfig, ScoreName
 from atento.data.batches import Seq2SeqBatch
@@ -18,9 +18,15 @@ from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.training.step import Updater
 
 CONFIG = NetworkConfig(
-    architecture="recurrent-seq2seq", vocab_size=13, d_model=6, n_heads=1, n_layers=2, dropout=0.0, pad_id=0
+    architecture="recurrent-seq2seq",
+    vocab_size=13,
+    d_model=6,
+    n_heads=1,
+    n_layers=2,
+    dropout=0.0,
+    ids=SpecialIds(pad=0),
 )
-LM_CONFIG = replace(CONFIG, architecture="recurrent-lm", tied_embeddings=False)
+LM_CONFIG = changed(CONFIG, architecture="recurrent-lm", output={"tied": False})
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [0, 0, 7, 4, 3]])
 REAL = SOURCE > 0
 FORMS = [

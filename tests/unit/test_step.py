@@ -146,7 +146,7 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
     """With dropout everywhere; another seed gives another run."""
     runs = []
     for seed in (5, 5, 6):
-        network = make(dropout=0.2, attention_dropout=0.1, activation_dropout=0.1)
+        network = make(dropout=0.2, attention={"dropout": 0.1}, feed_forward={"dropout": 0.1})
         losses = train(Updater(network, replace(CONFIG, seed=seed), precision), 5)
         runs.append((losses, weights(network)))
     assert runs[0][0] == runs[1][0] and same(runs[0][1], runs[1][1])
@@ -156,7 +156,7 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: str) -> None:
     """What `optimizer_tensors` names is all there is to it; what was saved is a copy, not a view."""
-    changes = {"dropout": 0.2, "attention_dropout": 0.1}
+    changes = {"dropout": 0.2, "attention": {"dropout": 0.1}}
     straight = Updater(make(**changes), CONFIG, precision)
     first = train(straight, 4)
     kept = weights(straight.network)

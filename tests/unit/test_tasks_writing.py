@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from atento.config.decoding import DecodingConfig
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.errors import AtentoWarning, UsageError
 from atento.networks import build_network
 from atento.tasks.writing import token_limit, write_all

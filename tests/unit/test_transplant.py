@@ -1,14 +1,13 @@
 """Transplants (M14): what was carried over computes as before, what is new is named, and what cannot be is refused."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
 
 from atento.attention.masks import bidirectional, causal, prefix
 from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig, changed
+from atento.config.positions import PositionConfig
 from atento.decoding import Greedy, generate
 from atento.errors import CapabilityError
 from atento.networks import Decoder, Encoder, EncoderDecoder, build_network, presets
@@ -29,9 +28,8 @@ REAL = IDS != 0
 def tiny(config: NetworkConfig, seed: int = 0) -> Encoder | Decoder | EncoderDecoder:
     """A network of that kind, small, every weight random, float64."""
     torch.manual_seed(seed)
-    ids = dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id", "start_id"), 0)
     network = build_network(
-        replace(config, **SIZES | ids | {"eos_id": 3, "start_id": 2, "mask_id": None, "dropout": 0.0})
+        changed(config, SIZES, ids={"pad": 0, "bos": 0, "unk": 0, "eos": 3, "start": 2, "mask": None}, dropout=0.0)
     )
     with torch.no_grad():
         for parameter in network.parameters():
@@ -73,15 +71,15 @@ def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way()
 
 def test_m14_w4_an_output_matrix_of_its_own_goes_along() -> None:
     """An encoder whose head has a matrix beside the embedding: the language model writes with that matrix."""
-    encoder = bert(heads=(HeadConfig("masked-language-model"),), tied_embeddings=False)
+    encoder = bert(heads=(HeadConfig("masked-language-model"),), output={"tied": False})
     decoder, load_report = to_decoder(encoder)
     head = encoder.vocabulary_head.output
     assert torch.equal(decoder.vocabulary_head.output.weight, head.weight) and not torch.equal(
         head.weight, encoder.embedding.weight
     )
     assert not load_report.new
-    plain, load_report = to_decoder(bert(tied_embeddings=False))
-    assert plain.config.tied_embeddings and not load_report.new
+    plain, load_report = to_decoder(bert(output={"tied": False}))
+    assert plain.config.output.tied and not load_report.new
 
 
 def test_m14_one_checkpoint_reads_both_ways_or_is_refused_the_cache() -> None:
@@ -119,7 +117,7 @@ def test_m14_networks_of_different_blocks_are_refused() -> None:
 
 def test_m14_the_reading_half_of_t5_classifies() -> None:
     """T5's encoder computes as before; the head is new and reads the mean of real tokens."""
-    whole = tiny(presets.t5_small(d_head=4))
+    whole = tiny(presets.t5_small(attention={"d_head": 4}))
     assert isinstance(whole, EncoderDecoder)
     head = HeadConfig("classification", labels=("no", "yes"), pooling="mean")
     encoder, load_report = to_encoder(whole, [head])
@@ -147,7 +145,7 @@ def test_m14_absolute_to_relative_positions() -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_m14_vocabulary_extended_then_trimmed_is_the_old_network(tied: bool) -> None:
     """New tokens change no old logit; kept tokens keep theirs under their new ids."""
-    network = tiny(presets.gpt2(max_len=12, tied_embeddings=tied, output_bias=True))
+    network = tiny(presets.gpt2(max_len=12, output={"tied": tied, "bias": True}))
     longer, load_report = extended(network, 30)
     assert not load_report.new and not load_report.unused and longer.config.vocab_size == 30
     with torch.no_grad():

@@ -18,7 +18,7 @@ from atento.model import Model
 from atento.networks import build_network, presets
 from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 
-IDS = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "start_id": 1, "mask_id": 4}
+IDS = {"ids": {"pad": 0, "bos": 1, "eos": 2, "unk": 3, "start": 1, "mask": 4}}
 SIZES: dict[str, Any] = {"vocab_size": 37, "d_model": 12, "d_ff": 20, "n_heads": 2, "n_layers": 2, "max_len": 12} | IDS
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 LAYOUTS = ("atento", "huggingface")

@@ -20,8 +20,8 @@ from atento.config.network import NetworkConfig
 from atento.errors import AtentoError, CapabilityError
 from atento.networks.steps.packed_linear import Precision
 
-_IDS: dict[str, Any] = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "start_id": 2, "eos_id": 3}
-_KIND: dict[str, Any] = {"activation": "relu", "initializer": "xavier", **_IDS}
+_IDS: dict[str, Any] = {"ids": {"pad": 0, "unk": 1, "bos": 2, "start": 2, "eos": 3}}
+_KIND: dict[str, Any] = {"feed_forward": {"activation": "relu"}, "initializer": "xavier", **_IDS}
 SIZES: dict[str, NetworkConfig] = {
     "transformer-base": presets.marian(vocab_size=32000, **_KIND),
     "tiny": presets.marian(vocab_size=200, d_model=32, d_ff=64, n_heads=4, n_layers=2, max_len=64, **_KIND),

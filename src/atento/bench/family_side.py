@@ -23,19 +23,16 @@ from atento.training.loss import cross_entropy
 from atento.training.step import Updater
 
 _CLASSES = HeadConfig("classification", labels=("a", "b"))
-_QUIET: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}
+_QUIET: dict[str, Any] = {"dropout": 0.1, "attention": {"dropout": 0.1}}
 # the sizes of the released models, dropout the same everywhere; Llama's kind of block at GPT-2's size
 CASES: dict[str, NetworkConfig] = {
     "bert": presets.bert_base(heads=(_CLASSES,)),
     "roberta": presets.roberta_base(heads=(HeadConfig("masked-language-model"),), pooler=False),
     "gpt2": presets.gpt2(),
-    "llama": presets.llama3_8b(
-        vocab_size=50257, d_model=768, d_ff=2048, n_heads=12, n_kv_heads=4, n_layers=12,
-        pad_id=0, bos_id=1, eos_id=2, unk_id=0, start_id=1, max_len=1024,
-    ),
+    "llama": presets.llama3_8b(vocab_size=50257, d_model=768, d_ff=2048, n_heads=12, attention={"n_kv_heads": 4}, ids={"pad": 0, "bos": 1, "eos": 2, "unk": 0, "start": 1}, n_layers=12, max_len=1024),
     "t5": presets.t5_small(),
-    "marian": presets.marian(attention_dropout=0.1),
-    "bart": presets.bart_base(attention_dropout=0.1),
+    "marian": presets.marian(attention={"dropout": 0.1}),
+    "bart": presets.bart_base(attention={"dropout": 0.1}),
 }  # fmt: skip
 SHAPES = {"natural": (24, 0.5), "dense": (128, 0.0)}  # median length and spread of 16 or 8 rows
 

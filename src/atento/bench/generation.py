@@ -17,7 +17,7 @@ from atento.bench.processes import Contender, about
 from atento.config import presets
 from atento.config.network import NetworkConfig
 
-_TINY_IDS: dict[str, Any] = {"pad_id": 199, "unk_id": 199, "bos_id": 199, "eos_id": 199, "start_id": 199}
+_TINY_IDS: dict[str, Any] = {"ids": {"pad": 199, "unk": 199, "bos": 199, "eos": 199, "start": 199}}
 SIZES: dict[str, NetworkConfig] = {
     "gpt2": presets.gpt2(),
     "tiny": presets.gpt2(vocab_size=200, d_model=32, d_ff=64, n_heads=4, n_layers=2, max_len=128, **_TINY_IDS),

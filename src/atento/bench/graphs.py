@@ -70,7 +70,7 @@ def bytes_a_step(config: NetworkConfig, work: Work, precision: str) -> int:
         network = build_network(config)
     assert isinstance(network, EncoderDecoder)
     weights = sum(one.numel() for one in network.decoder.parameters()) + network.projection.numel()
-    heads = config.n_heads if config.n_kv_heads is None else config.n_kv_heads
+    heads = config.kv_heads
     token = 2 * heads * config.head_width * config.decoder_layers  # keys and values of one token
     once = 2 * heads * config.head_width * config.d_model * config.decoder_layers  # read when a source is, not here
     rows = len(work.lengths) * work.beam

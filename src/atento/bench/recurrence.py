@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from atento.config.decoding import DecodingConfig
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, changed
 from atento.config.recipe import TokenizerConfig, TrainingConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.data.batches import Ragged, Seq2SeqBatches
@@ -154,8 +154,8 @@ def _quality(seconds: float) -> Iterator[dict[str, Any]]:
     texts = [text for pair in train for text in (pair.source, pair.target)]
     tokenizer = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=1000), texts)
     for name, config in translators().items():
-        ids = {f"{role}_id": getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk")}
-        sized = replace(config, vocab_size=tokenizer.vocab_size, start_id=tokenizer.bos_id, **ids)
+        ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk")}
+        sized = changed(config, vocab_size=tokenizer.vocab_size, ids=ids | {"start": tokenizer.bos_id})
         torch.manual_seed(1)
         network = build_seq2seq(sized)
         updates = _train(network, tokenizer, [p.source for p in train], [p.target for p in train], seconds)

@@ -28,7 +28,7 @@ SWITCHED_OFF = {
         ("training.clip", "training.weight_decay", "training.label_smoothing", "training.subword_dropout"), "0"
     ),
     **dict.fromkeys(("training.warmup", "training.average", "training.early_stop"), "0"),
-    **dict.fromkeys(("network.dropout", "network.attention_dropout", "network.activation_dropout"), "0"),
+    **dict.fromkeys(("network.dropout", "network.attention.dropout", "network.feed_forward.dropout"), "0"),
     "network.positions": "none",
     "metrics": "[]",
 }
@@ -201,7 +201,7 @@ class Reading:
             return make()
         except RecipeError as error:
             for name in _NAMED.findall(str(error)):
-                found = _under(node, name.removeprefix(f"{path}."))
+                found = _under(node, name.removeprefix(f"{path}.").removeprefix(f"{path.rpartition('.')[2]}."))
                 if found is not None:
                     raise RecipeError(f"{found.place}: {error}") from None
             raise RecipeError(f"{node.place}: {error}") from None

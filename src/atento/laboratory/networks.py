@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from atento.attention.masks import bidirectional, causal
 from atento.attention.positions import Learned
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.laboratory.tasks import REORDER_VOCABULARY, TASKS
 from atento.networks import EncoderDecoder
 from atento.networks.layers import TokenEmbedding

@@ -54,11 +54,11 @@ def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
         )
     network: NetworkConfig = _fitted(given, NetworkConfig, "network", path)
     file = path / CONFIG
-    for name in ("pad_id", "unk_id", "bos_id", "eos_id", "start_id"):
-        if getattr(network, name) >= network.vocab_size:
+    for name in ("pad", "unk", "bos", "eos", "start"):
+        value = getattr(network.ids, name)
+        if value >= network.vocab_size:
             raise ModelError(
-                f"{file}: network.{name} must be below network.vocab_size: got {getattr(network, name)} and "
-                f"{network.vocab_size}"
+                f"{file}: network.ids.{name} must be below network.vocab_size: got {value} and {network.vocab_size}"
             )
     if max(network.n_layers, network.decoder_layers) > _MAX_LAYERS:
         raise ModelError(f"{file}: more than {_MAX_LAYERS} layers: got {network.n_layers} and {network.decoder_layers}")

@@ -68,7 +68,7 @@ def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenize
             "a model that writes needs one of kind unigram, bpe, character or byte there"
         )
     inputs = ["input_ids", "attention_mask"]
-    if network.n_segments > 1:
+    if network.embedding.segments > 1:
         inputs.insert(1, "token_type_ids")
     settings: dict[str, Any] = {"model_input_names": inputs}
     if _max_positions(network) is not None:

@@ -1,12 +1,12 @@
 """A model loaded for use: found, read, checked, and moved to its device in its precision."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from atento.config.network import network_to_dict
+from atento.config.network import changed, network_to_dict
 from atento.config.usual_tasks import EMBEDDING
 from atento.errors import UsageError, path_of
 from atento.models.configuration import decoding_config, embedding_config, network_config
@@ -70,7 +70,7 @@ def load_model(
     tokenizer = read_tokenizer(files, config)
     if tokenizer is not None and files.load_report is not None:  # their configurations do not name all of these
         unk, mask = tokenizer.specials.get("unk"), tokenizer.specials.get("mask")
-        config = replace(config, unk_id=config.unk_id if unk is None else unk, mask_id=mask)
+        config = changed(config, ids={"unk": config.unk_id if unk is None else unk, "mask": mask})
     if dtype is None:
         dtype = widest(files.weights.values())
         precision = type_name(dtype)

@@ -109,9 +109,9 @@ def _inputs(layer: InputLayer) -> list[Part]:
 def _stack(stack: Stack) -> list[Part]:
     first = next(iter(stack.blocks))
     assert isinstance(first, Block)
-    inside = _sublayer(first.self_attention, first.own_residual, stack.own_mask.name)
-    if first.cross_attention is not None and first.cross_residual is not None:
-        inside += _sublayer(first.cross_attention, first.cross_residual, "over the encoded source")
+    inside = _sublayer(first.self_attention, first.self_attention_residual, stack.own_mask.name)
+    if first.cross_attention is not None and first.cross_attention_residual is not None:
+        inside += _sublayer(first.cross_attention, first.cross_attention_residual, "over the encoded source")
     inside += _sublayer(first.feed_forward, first.feed_forward_residual, "")
     relative = [type(scheme).__name__ for scheme in stack.positions.schemes]
     detail = " + ".join(relative)

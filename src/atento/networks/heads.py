@@ -145,7 +145,7 @@ class SpanBoundaryHead(Head):
         nn.init.normal_(self.positions, std=0.02)
         self.first, self.second = nn.Linear(2 * d_model + _POSITION_WIDTH, d_model), nn.Linear(d_model, d_model)
         self.norms = nn.ModuleList(make_norm(config.norm_kind, d_model, config.norm_eps) for _ in range(2))
-        self.output = OutputMatrix(config.vocab_size, d_model, tied=config.tied_embeddings, bias=True)
+        self.output = OutputMatrix(config.vocab_size, d_model, tied=config.output.tied, bias=True)
 
     @property
     def bias(self) -> Tensor | None:
@@ -253,9 +253,9 @@ def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
     """
     made: list[tuple[str, Head]] = []
     if config.writes:
-        scale = config.d_model**-0.5 if config.scale_output else 1.0
+        scale = config.d_model**-0.5 if config.output.scaled else 1.0
         next_token = VocabularyHead(
-            config.vocab_size, config.d_model, tied=config.tied_embeddings, bias=config.output_bias, scale=scale
+            config.vocab_size, config.d_model, tied=config.output.tied, bias=config.output.bias, scale=scale
         )
         made.append(("vocabulary", next_token))
     elif config.architecture == "elmo" and config.vocab_size:  # the next word, and the one before, of one direction
@@ -266,9 +266,9 @@ def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
 def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:
     """The head of that configuration."""
     if head.kind == "masked-language-model":
-        transform = Transform(config, head.activation or config.activation)
+        transform = Transform(config, head.activation or config.feed_forward.activation)
         return VocabularyHead(
-            config.vocab_size, config.d_model, tied=config.tied_embeddings, bias=True, transform=transform
+            config.vocab_size, config.d_model, tied=config.output.tied, bias=True, transform=transform
         )
     if head.kind == "span-boundary":
         return SpanBoundaryHead(config)

@@ -28,9 +28,7 @@ def initialise(network: nn.Module, config: NetworkConfig) -> None:
         elif "embedding" in name or name == own_matrix or name.endswith(".segments"):
             # scaled by √D, or matched with normed vectors as the output matrix: √D of them add up to about 1
             matched = (
-                "embedding" not in name
-                or config.scale_embedding
-                or (config.tied_embeddings and not config.scale_output)
+                "embedding" not in name or config.embedding.scaled or (config.output.tied and not config.output.scaled)
             )
             nn.init.normal_(parameter, std=config.d_model**-0.5 if matched else 1.0)
         elif name.endswith("attention.input.weight"):
@@ -41,10 +39,10 @@ def initialise(network: nn.Module, config: NetworkConfig) -> None:
 
 def _attention(stacked: nn.Parameter, config: NetworkConfig) -> None:
     """The stacked matrix is three: each gets the bound of its own; queries make up for a scale that is left out."""
-    shared = config.n_heads if config.n_kv_heads is None else config.n_kv_heads
+    shared = config.kv_heads
     width = config.head_width
     queries, *rest = stacked.split([config.n_heads * width, shared * width, shared * width])
     for part in (queries, *rest):
         nn.init.xavier_uniform_(part)
-    if config.attention_scale is not None:
-        queries.mul_(width**-0.5 / config.attention_scale)
+    if config.attention.scale is not None:
+        queries.mul_(width**-0.5 / config.attention.scale)

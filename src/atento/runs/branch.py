@@ -1,9 +1,9 @@
 """A new run that begins at a checkpoint of another one: `--from RUN@STEP`."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, by_key
 from atento.errors import UsageError
 from atento.models.configuration import network_config
 from atento.runs.record import is_run
@@ -12,7 +12,7 @@ from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import read_manifest
 from atento.training.loop import Run, restore, save
 
-_FREE = ("dropout", "attention_dropout", "activation_dropout")  # what may differ from the other run's network
+_FREE = ("dropout", "attention.dropout", "feed_forward.dropout")  # what may differ from the other run's network
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,11 @@ def branch_point(said: str) -> BranchPoint:
 
 def check_network(point: BranchPoint, wanted: NetworkConfig) -> None:
     """Raises UsageError: the network there is another than the recipe's (dropout aside); names the difference."""
-    there = network_config(load_checkpoint(point.path).config, point.path)
-    there = replace(there, **{name: getattr(wanted, name) for name in _FREE})
+    there = by_key(network_config(load_checkpoint(point.path).config, point.path))
     different = [
-        f"network.{field.name}: {getattr(there, field.name)} -> {getattr(wanted, field.name)}"
-        for field in fields(NetworkConfig)
-        if getattr(there, field.name) != getattr(wanted, field.name)
+        f"network.{key}: {there[key]} -> {value}"
+        for key, value in by_key(wanted).items()
+        if key not in _FREE and there[key] != value
     ]
     if different:
         raise UsageError(

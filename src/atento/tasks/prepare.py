@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig, changed
+from atento.config.positions import PositionConfig
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.tasks import RULES
 from atento.data.batches import Ragged, Seq2SeqBatches
@@ -139,15 +140,17 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer) -> NetworkConfig:
         raise RecipeError(
             f"`network.vocab_size` must be the tokenizer's: got {given} and {tokenizer.vocab_size}; leave it out"
         )
-    return replace(
+    return changed(
         recipe.network,
         vocab_size=tokenizer.vocab_size,
-        pad_id=tokenizer.pad_id,
-        unk_id=tokenizer.unk_id,
-        bos_id=tokenizer.bos_id,
-        eos_id=tokenizer.eos_id,
-        start_id=tokenizer.bos_id,
-        mask_id=tokenizer.specials.get("mask"),
+        ids={
+            "pad": tokenizer.pad_id,
+            "unk": tokenizer.unk_id,
+            "bos": tokenizer.bos_id,
+            "eos": tokenizer.eos_id,
+            "start": tokenizer.bos_id,
+            "mask": tokenizer.specials.get("mask"),
+        },
         positions=_behind_padding(recipe.network, tokenizer.pad_id),
         tokenizer_fingerprint=tokenizer.fingerprint,
     )

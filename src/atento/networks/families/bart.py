@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.attention import AttentionConfig
+from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds
+from atento.config.positions import PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.rows import Row, attention, linear, norm
@@ -42,23 +44,28 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         n_layers=depth,
         n_decoder_layers=None if data["decoder_layers"] == depth else data["decoder_layers"],
         dropout=data.get("dropout", 0.1),
-        attention_dropout=data.get("attention_dropout", 0.0),
-        activation_dropout=data.get("activation_dropout", 0.0),
-        activation=activation_of(data.get("activation_function", "gelu"), model_type),
-        embedding_norm=not marian,
+        attention=AttentionConfig(dropout=data.get("attention_dropout", 0.0)),
+        feed_forward=FeedForwardConfig(
+            dropout=data.get("activation_dropout", 0.0),
+            activation=activation_of(data.get("activation_function", "gelu"), model_type),
+        ),
+        embedding=InputConfig(
+            norm=not marian,
+            scaled=bool(data.get("scale_embedding", False)),
+            shared=tying.same(_READER, "shared.weight") and tying.same(_WRITER, "shared.weight"),
+        ),
+        output=OutputConfig(tied=tying.same("lm_head.weight", _WRITER), bias=True),
+        ids=SpecialIds(
+            pad=pad,
+            bos=first_id(data.get("bos_token_id"), end),
+            eos=end,
+            unk=1 if marian else 3,
+            start=first_id(data.get("decoder_start_token_id"), pad if marian else end),
+            mask=None if marian else data["vocab_size"] - 1,
+        ),
         positions=PositionConfig("sinusoidal", interleaved=False) if marian else PositionConfig("learned", shift=2),
         max_len=data.get("max_position_embeddings", 1024),
-        scale_embedding=bool(data.get("scale_embedding", False)),
-        shared_embeddings=tying.same(_READER, "shared.weight") and tying.same(_WRITER, "shared.weight"),
-        tied_embeddings=tying.same("lm_head.weight", _WRITER),
-        output_bias=True,
         initializer="normal",
-        pad_id=pad,
-        bos_id=first_id(data.get("bos_token_id"), end),
-        eos_id=end,
-        unk_id=1 if marian else 3,
-        start_id=first_id(data.get("decoder_start_token_id"), pad if marian else end),
-        mask_id=None if marian else data["vocab_size"] - 1,
     )
 
 
@@ -70,11 +77,11 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
         "d_model": config.d_model,
         "max_position_embeddings": config.max_len,
         "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.activation_dropout,
+        "attention_dropout": config.attention.dropout,
+        "activation_dropout": config.feed_forward.dropout,
         "activation_function": their_activation(config),
-        "scale_embedding": config.scale_embedding,
-        "tie_word_embeddings": config.tied_embeddings,
+        "scale_embedding": config.embedding.scaled,
+        "tie_word_embeddings": config.output.tied,
         "is_encoder_decoder": True,
         "pad_token_id": config.pad_id,
         "bos_token_id": config.bos_id,
@@ -89,14 +96,14 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
             f"{side}_attention_heads": config.n_heads,
         }
     if model_type == "marian":
-        data |= {"share_encoder_decoder_embeddings": config.shared_embeddings, "decoder_vocab_size": config.vocab_size}
+        data |= {"share_encoder_decoder_embeddings": config.embedding.shared, "decoder_vocab_size": config.vocab_size}
     return data
 
 
 def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
-    if config.shared_embeddings:
+    if config.embedding.shared:
         # `transformers` takes an output matrix of its own for a sign that nothing else is shared either
-        copies = () if config.tied_embeddings else (_READER, _WRITER)
+        copies = () if config.output.tied else (_READER, _WRITER)
         rows = [Row("embedding.weight", ("shared.weight",), copies=copies)]
     else:
         rows = [Row("embedding.weight", (_READER,)), Row("target_embedding.weight", (_WRITER,))]
@@ -106,7 +113,7 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
             rows += norm(f"{ours}_inputs.norm", f"{side}.layernorm_embedding")
         for n in range(depth):
             rows += _layer(f"{side}.blocks.{n}", f"{side}.layers.{n}", side == "decoder", config)
-    rows += [] if config.tied_embeddings else [Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
+    rows += [] if config.output.tied else [Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
     return [*rows, Row("heads.vocabulary.output.bias", ("final_logits_bias",), flat=True, head=True, optional=True)]
 
 
@@ -117,8 +124,8 @@ def _repeats(data: Mapping[str, Any]) -> tuple[Repeat, ...]:
 
 
 def _layer(ours: str, theirs: str, reads_source: bool, config: NetworkConfig) -> list[Row]:
-    parts = [("self_attention", "own_residual", "self_attn")]
-    parts += [("cross_attention", "cross_residual", "encoder_attn")] if reads_source else []
+    parts = [("self_attention", "self_attention_residual", "self_attn")]
+    parts += [("cross_attention", "cross_attention_residual", "encoder_attn")] if reads_source else []
     rows: list[Row] = []
     for part, residual, name in parts:
         inside = [f"{theirs}.{name}.{letter}_proj" for letter in "qkv"]

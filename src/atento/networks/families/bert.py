@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from atento.config.attention import AttentionConfig
 from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds
+from atento.config.positions import PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.rows import Row, attention, linear, norm
@@ -51,24 +53,24 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         n_heads=data["num_attention_heads"],
         n_layers=data["num_hidden_layers"],
         dropout=data.get("hidden_dropout_prob", 0.1),
-        attention_dropout=data.get("attention_probs_dropout_prob", 0.1),
-        activation=activation_of(data.get("hidden_act", "gelu"), model_type),
+        attention=AttentionConfig(dropout=data.get("attention_probs_dropout_prob", 0.1)),
+        feed_forward=FeedForwardConfig(activation=activation_of(data.get("hidden_act", "gelu"), model_type)),
+        embedding=InputConfig(norm=True, segments=data.get("type_vocab_size", 2), scaled=False),
+        output=OutputConfig(tied=not masked or tying.same(f"{_output(model_type)}.decoder.weight", _TABLE)),
+        ids=SpecialIds(
+            pad=pad,
+            bos=bos,
+            start=bos,
+            eos=first_id(data.get("eos_token_id"), 2 if roberta else min(102, vocab_size - 1)),
+            unk=3 if roberta else min(100, vocab_size - 1),
+            mask=(250001 if vocab_size == 250002 else vocab_size - 1) if roberta else min(103, vocab_size - 1),
+        ),
         norm_eps=data.get("layer_norm_eps", 1e-12),
-        embedding_norm=True,
         positions=PositionConfig("learned", shift=shift, real_only=roberta),
         max_len=data["max_position_embeddings"] - shift,
-        n_segments=data.get("type_vocab_size", 2),
         pooler="pooler.dense.weight" in names,
         heads=heads,
-        tied_embeddings=not masked or tying.same(f"{_output(model_type)}.decoder.weight", _TABLE),
-        scale_embedding=False,
         initializer="normal",
-        pad_id=pad,
-        bos_id=bos,
-        start_id=bos,
-        eos_id=first_id(data.get("eos_token_id"), 2 if roberta else min(102, vocab_size - 1)),
-        unk_id=3 if roberta else min(100, vocab_size - 1),
-        mask_id=(250001 if vocab_size == 250002 else vocab_size - 1) if roberta else min(103, vocab_size - 1),
     )
 
 
@@ -127,12 +129,12 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
         "num_attention_heads": config.n_heads,
         "num_hidden_layers": config.n_layers,
         "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
+        "attention_probs_dropout_prob": config.attention.dropout,
         "hidden_act": their_activation(config),
         "layer_norm_eps": config.norm_eps,
         "max_position_embeddings": config.max_len + scheme.shift,
-        "type_vocab_size": config.n_segments,
-        "tie_word_embeddings": config.tied_embeddings,
+        "type_vocab_size": config.embedding.segments,
+        "tie_word_embeddings": config.output.tied,
         "pad_token_id": config.pad_id,
         "bos_token_id": config.bos_id,
         "eos_token_id": config.eos_id,
@@ -162,7 +164,7 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
         inside = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
         rows += [
             *attention(f"{ours}.self_attention", inside, f"{theirs}.attention.output.dense", config),
-            *norm(f"{ours}.own_residual.norm", f"{theirs}.attention.output.LayerNorm"),
+            *norm(f"{ours}.self_attention_residual.norm", f"{theirs}.attention.output.LayerNorm"),
             *linear(f"{ours}.feed_forward.inner", f"{theirs}.intermediate.dense"),
             *linear(f"{ours}.feed_forward.outer", f"{theirs}.output.dense"),
             *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.output.LayerNorm"),
@@ -170,7 +172,7 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
     if config.pooler:
         rows += linear("pooler.dense", "pooler.dense")
     for head in config.heads:
-        rows += _head_rows(model_type, head, config.tied_embeddings)
+        rows += _head_rows(model_type, head, config.output.tied)
     return rows
 
 

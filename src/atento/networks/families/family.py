@@ -121,7 +121,7 @@ def activation_of(name: object, model_type: str) -> Any:
 
 def their_activation(config: NetworkConfig) -> str:
     """Their name for our activation."""
-    return _THEIRS[config.activation]
+    return _THEIRS[config.feed_forward.activation]
 
 
 def first_id(value: object, otherwise: int) -> int:

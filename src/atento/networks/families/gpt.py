@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.attention import AttentionConfig
+from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds
+from atento.config.positions import PositionConfig
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.rows import Row, linear, norm
 from atento.networks.families.tying import Repeat, Tying
@@ -39,20 +41,22 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         n_heads=data["n_head"],
         n_layers=data["n_layer"],
         dropout=data.get("resid_pdrop", 0.1),
-        attention_dropout=data.get("attn_pdrop", 0.1),
-        activation=activation,
+        attention=AttentionConfig(dropout=data.get("attn_pdrop", 0.1)),
+        feed_forward=FeedForwardConfig(activation=activation),
+        embedding=InputConfig(scaled=False),
+        output=OutputConfig(tied=tying.same("lm_head.weight", table)),
+        ids=SpecialIds(
+            pad=first_id(data.get("pad_token_id"), end),
+            bos=start,
+            eos=end,
+            unk=first_id(data.get("unk_token_id"), 0 if first else end),
+            start=start,
+        ),
         norm="post" if first else "pre",
         norm_eps=data.get("layer_norm_epsilon", 1e-5),
         positions=PositionConfig("learned"),
         max_len=data["n_positions"],
-        scale_embedding=False,
-        tied_embeddings=tying.same("lm_head.weight", table),
         initializer="normal",
-        pad_id=first_id(data.get("pad_token_id"), end),
-        bos_id=start,
-        eos_id=end,
-        unk_id=first_id(data.get("unk_token_id"), 0 if first else end),
-        start_id=start,
     )
 
 
@@ -68,15 +72,15 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
         "n_head": config.n_heads,
         "resid_pdrop": config.dropout,
         "embd_pdrop": config.dropout,
-        "attn_pdrop": config.attention_dropout,
+        "attn_pdrop": config.attention.dropout,
         "layer_norm_epsilon": config.norm_eps,
-        "tie_word_embeddings": config.tied_embeddings,
+        "tie_word_embeddings": config.output.tied,
         "pad_token_id": config.pad_id,
         "bos_token_id": config.start_id,
         "eos_token_id": config.eos_id,
     }
     if first:
-        known = "gelu" if config.activation == "gelu-tanh" else their_activation(config)
+        known = "gelu" if config.feed_forward.activation == "gelu-tanh" else their_activation(config)
         return data | {"afn": known, "unk_token_id": config.unk_id}
     return data | {
         "activation_function": their_activation(config),
@@ -97,16 +101,14 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
         rows += [
             *linear(f"{ours}.self_attention.input", f"{theirs}.attn.c_attn", transposed=True),
             *linear(f"{ours}.self_attention.output", f"{theirs}.attn.c_proj", transposed=True),
-            *norm(f"{ours}.own_residual.norm", f"{theirs}.ln_1"),
+            *norm(f"{ours}.self_attention_residual.norm", f"{theirs}.ln_1"),
             *linear(f"{ours}.feed_forward.inner", f"{theirs}.mlp.c_fc", transposed=True),
             *linear(f"{ours}.feed_forward.outer", f"{theirs}.mlp.c_proj", transposed=True),
             *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2"),
         ]
     rows += [] if first else norm("stack.norm", "ln_f")
     return (
-        rows
-        if config.tied_embeddings
-        else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
+        rows if config.output.tied else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
     )
 
 

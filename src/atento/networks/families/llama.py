@@ -6,7 +6,9 @@ See docs/notes.md#c16.
 from collections.abc import Mapping
 from typing import Any
 
-from atento.config.network import NetworkConfig, PositionConfig, StretchConfig
+from atento.config.attention import AttentionConfig
+from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds
+from atento.config.positions import PositionConfig, StretchConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.rows import Row, attention, linear, norm
@@ -31,27 +33,32 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
         d_model=data["hidden_size"],
         d_ff=data["intermediate_size"],
         n_heads=n_heads,
-        n_kv_heads=None if shared in (None, n_heads) else shared,
-        d_head=None if width in (None, data["hidden_size"] // n_heads) else width,
+        attention=AttentionConfig(
+            n_kv_heads=None if shared in (None, n_heads) else shared,
+            d_head=None if width in (None, data["hidden_size"] // n_heads) else width,
+            dropout=data.get("attention_dropout") or 0.0,
+            bias=False,
+        ),
+        feed_forward=FeedForwardConfig(
+            activation=activation_of(data.get("hidden_act", "silu"), "llama"), gated=True, bias=False
+        ),
+        embedding=InputConfig(scaled=False),
+        output=OutputConfig(tied=tying.same("lm_head.weight", "embed_tokens.weight")),
+        ids=SpecialIds(
+            pad=first_id(data.get("pad_token_id"), end),
+            bos=start,
+            eos=end,
+            unk=first_id(data.get("unk_token_id"), end),
+            start=start,
+        ),
         n_layers=data["num_hidden_layers"],
         dropout=0.0,
-        attention_dropout=data.get("attention_dropout") or 0.0,
-        activation=activation_of(data.get("hidden_act", "silu"), "llama"),
-        gated=True,
-        bias=False,
         norm="pre",
         norm_kind="rms",
         norm_eps=data.get("rms_norm_eps", 1e-6),
         positions=PositionConfig("rotary", base=theta, stretch=_stretch(rope)),
         max_len=data.get("max_position_embeddings", 2048),
-        scale_embedding=False,
-        tied_embeddings=tying.same("lm_head.weight", "embed_tokens.weight"),
         initializer="normal",
-        pad_id=first_id(data.get("pad_token_id"), end),
-        bos_id=start,
-        eos_id=end,
-        unk_id=first_id(data.get("unk_token_id"), end),
-        start_id=start,
     )
 
 
@@ -94,16 +101,16 @@ def _write(config: NetworkConfig) -> dict[str, Any]:
         "hidden_size": config.d_model,
         "intermediate_size": config.d_ff,
         "num_attention_heads": config.n_heads,
-        "num_key_value_heads": config.n_kv_heads or config.n_heads,
+        "num_key_value_heads": config.kv_heads,
         "head_dim": config.head_width,
         "num_hidden_layers": config.n_layers,
-        "attention_dropout": config.attention_dropout,
+        "attention_dropout": config.attention.dropout,
         "hidden_act": their_activation(config),
         "rms_norm_eps": config.norm_eps,
         "rope_theta": rope["rope_theta"],
         "rope_parameters": rope,
         "max_position_embeddings": config.max_len,
-        "tie_word_embeddings": config.tied_embeddings,
+        "tie_word_embeddings": config.output.tied,
         "pad_token_id": config.pad_id,
         "bos_token_id": config.start_id,
         "eos_token_id": config.eos_id,
@@ -119,16 +126,14 @@ def _rows(config: NetworkConfig) -> list[Row]:
         gated = (f"{theirs}.mlp.gate_proj", f"{theirs}.mlp.up_proj")
         rows += [
             *attention(f"{ours}.self_attention", inside, f"{theirs}.self_attn.o_proj", config),
-            *norm(f"{ours}.own_residual.norm", f"{theirs}.input_layernorm", bias=False),
+            *norm(f"{ours}.self_attention_residual.norm", f"{theirs}.input_layernorm", bias=False),
             *linear(f"{ours}.feed_forward.inner", *gated, sizes=(config.d_ff, config.d_ff), bias=False),
             *linear(f"{ours}.feed_forward.outer", f"{theirs}.mlp.down_proj", bias=False),
             *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.post_attention_layernorm", bias=False),
         ]
     rows += norm("stack.norm", "norm", bias=False)
     return (
-        rows
-        if config.tied_embeddings
-        else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
+        rows if config.output.tied else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
     )
 
 

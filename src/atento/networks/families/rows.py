@@ -55,15 +55,15 @@ def norm(ours: str, theirs: str, *, bias: bool = True, head: bool = False) -> li
 
 def attention_sizes(config: NetworkConfig) -> tuple[int, int, int]:
     """Rows of queries, keys and values in our stacked matrix."""
-    shared = config.n_heads if config.n_kv_heads is None else config.n_kv_heads
+    shared = config.kv_heads
     return config.n_heads * config.head_width, shared * config.head_width, shared * config.head_width
 
 
 def attention(ours: str, theirs: Iterable[str], output: str, config: NetworkConfig) -> list[Row]:
     """The rows of an attention from their query, key and value maps, and their output map."""
     return [
-        *linear(f"{ours}.input", *theirs, sizes=attention_sizes(config), bias=config.bias),
-        *linear(f"{ours}.output", output, bias=config.bias),
+        *linear(f"{ours}.input", *theirs, sizes=attention_sizes(config), bias=config.attention.bias),
+        *linear(f"{ours}.output", output, bias=config.output_projection_bias),
     ]
 
 

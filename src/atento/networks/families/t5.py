@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.attention import AttentionConfig
+from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds
+from atento.config.positions import PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, their_activation
 from atento.networks.families.rows import Row, attention, linear, norm
@@ -31,18 +33,27 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         d_model=data["d_model"],
         d_ff=data["d_ff"],
         n_heads=data["num_heads"],
-        d_head=data["d_kv"],
+        attention=AttentionConfig(d_head=data["d_kv"], dropout=rate, bias=False, scale=1.0),
+        feed_forward=FeedForwardConfig(dropout=rate, activation=activation, gated=bool(gate), bias=False),
+        embedding=InputConfig(
+            scaled=False, shared=tying.same(_READER, "shared.weight") and (not whole or tying.same(_READER, _WRITER))
+        ),
+        output=OutputConfig(
+            tied=not whole or tying.same("lm_head.weight", _WRITER),
+            scaled=whole and model_type == "t5" and bool(scaled),
+        ),
+        ids=SpecialIds(
+            pad=pad,
+            bos=pad,
+            eos=first_id(data.get("eos_token_id"), 1),
+            unk=2,
+            start=first_id(data.get("decoder_start_token_id"), pad),
+        ),
         n_layers=depth,
         n_decoder_layers=None
         if not whole or data.get("num_decoder_layers") in (None, depth)
         else data["num_decoder_layers"],
         dropout=rate,
-        attention_dropout=rate,
-        activation_dropout=rate,
-        activation=activation,
-        gated=bool(gate),
-        bias=False,
-        attention_scale=1.0,
         norm="pre",
         norm_kind="rms",
         norm_eps=data.get("layer_norm_epsilon", 1e-6),
@@ -51,21 +62,16 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
             n_buckets=data.get("relative_attention_num_buckets", 32),
             max_distance=data.get("relative_attention_max_distance", 128),
         ),
-        scale_embedding=False,
-        shared_embeddings=tying.same(_READER, "shared.weight") and (not whole or tying.same(_READER, _WRITER)),
-        tied_embeddings=not whole or tying.same("lm_head.weight", _WRITER),
-        scale_output=whole and model_type == "t5" and bool(scaled),
-        pad_id=pad,
-        bos_id=pad,
-        eos_id=first_id(data.get("eos_token_id"), 1),
-        unk_id=2,
-        start_id=first_id(data.get("decoder_start_token_id"), pad),
     )
 
 
 def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
     scheme = config.schemes[0] if config.schemes else PositionConfig("t5")
-    kind = "gelu" if config.gated and config.activation == "gelu-tanh" else their_activation(config)
+    kind = (
+        "gelu"
+        if config.feed_forward.gated and config.feed_forward.activation == "gelu-tanh"
+        else their_activation(config)
+    )
     whole = config.architecture == "encoder-decoder"
     cls = {"t5": "T5", "mt5": "MT5"}[model_type]
     return {
@@ -79,13 +85,13 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
         "num_layers": config.n_layers,
         "num_decoder_layers": config.decoder_layers,
         "dropout_rate": config.dropout,
-        "feed_forward_proj": f"gated-{kind}" if config.gated else kind,
+        "feed_forward_proj": f"gated-{kind}" if config.feed_forward.gated else kind,
         "layer_norm_epsilon": config.norm_eps,
         "relative_attention_num_buckets": scheme.n_buckets,
         "relative_attention_max_distance": scheme.max_distance or 128,
         "is_encoder_decoder": whole,
-        "tie_word_embeddings": config.scale_output,
-        "scale_decoder_outputs": config.scale_output,
+        "tie_word_embeddings": config.output.scaled,
+        "scale_decoder_outputs": config.output.scaled,
         "pad_token_id": config.pad_id,
         "eos_token_id": config.eos_id,
         "decoder_start_token_id": config.start_id,
@@ -93,7 +99,7 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
 
 
 def _rows(config: NetworkConfig) -> list[Row]:
-    if config.shared_embeddings:
+    if config.embedding.shared:
         rows = [Row("embedding.weight", ("shared.weight",))]
     else:
         rows = [Row("embedding.weight", (_READER,))]
@@ -105,9 +111,7 @@ def _rows(config: NetworkConfig) -> list[Row]:
     rows += _stack("encoder", "encoder", config.n_layers, False, config)
     rows += _stack("decoder", "decoder", config.decoder_layers, True, config)
     return (
-        rows
-        if config.tied_embeddings
-        else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
+        rows if config.output.tied else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
     )
 
 
@@ -116,16 +120,16 @@ def _stack(ours: str, theirs: str, n_layers: int, reads_source: bool, config: Ne
     rows = [Row(f"{ours}.positions.schemes.0.weight", (bias,))]
     for n in range(n_layers):
         block, layer = f"{ours}.blocks.{n}", f"{theirs}.block.{n}.layer"
-        parts = [("self_attention", "own_residual", "SelfAttention")]
-        parts += [("cross_attention", "cross_residual", "EncDecAttention")] if reads_source else []
+        parts = [("self_attention", "self_attention_residual", "SelfAttention")]
+        parts += [("cross_attention", "cross_attention_residual", "EncDecAttention")] if reads_source else []
         for number, (part, residual, name) in enumerate(parts):
             inside = [f"{layer}.{number}.{name}.{letter}" for letter in "qkv"]
             rows += attention(f"{block}.{part}", inside, f"{layer}.{number}.{name}.o", config)
             rows += norm(f"{block}.{residual}.norm", f"{layer}.{number}.layer_norm", bias=False)
         last = f"{layer}.{len(parts)}"
         dense = f"{last}.DenseReluDense"
-        inner = (f"{dense}.wi_0", f"{dense}.wi_1") if config.gated else (f"{dense}.wi",)
-        sizes = (config.d_ff, config.d_ff) if config.gated else ()
+        inner = (f"{dense}.wi_0", f"{dense}.wi_1") if config.feed_forward.gated else (f"{dense}.wi",)
+        sizes = (config.d_ff, config.d_ff) if config.feed_forward.gated else ()
         rows += [
             *linear(f"{block}.feed_forward.inner", *inner, sizes=sizes, bias=False),
             *linear(f"{block}.feed_forward.outer", f"{dense}.wo", bias=False),

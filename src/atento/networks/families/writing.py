@@ -1,13 +1,13 @@
 """Our configuration and weights in the Hugging Face layout, where the family has one that holds them."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, by_key, changed
 from atento.errors import CapabilityError, ModelError, RecipeError
 from atento.networks.families.reading import FAMILIES
 from atento.networks.families.rows import convert
@@ -17,12 +17,12 @@ _FREE = {
     "family",
     "initializer",
     "tokenizer_fingerprint",
-    "unk_id",
-    "mask_id",
-    "bos_id",
+    "ids.unk",
+    "ids.mask",
+    "ids.bos",
     "dropout",
-    "attention_dropout",
-    "activation_dropout",
+    "attention.dropout",
+    "feed_forward.dropout",
     "max_len",
 }
 
@@ -64,11 +64,16 @@ def _stated(config: NetworkConfig) -> dict[str, Any]:
         for head in config.heads
     )
     both = config.architecture == "encoder-decoder"
-    plain = replace(config, heads=heads, n_decoder_layers=config.decoder_layers if both else None)
-    free = _FREE if config.architecture == "encoder-decoder" else _FREE | {"shared_embeddings"}
-    return {part.name: getattr(plain, part.name) for part in fields(NetworkConfig) if part.name not in free}
+    plain = changed(
+        config,
+        heads=heads,
+        n_decoder_layers=config.decoder_layers if both else None,
+        attention={"output_bias": config.output_projection_bias},
+    )
+    free = _FREE if both else _FREE | {"embedding.shared"}
+    return {key: value for key, value in by_key(plain).items() if key not in free}
 
 
 def _activation(head: HeadConfig, config: NetworkConfig) -> Any:
     """The activation that a masked-language-model head has, said or not."""
-    return (head.activation or config.activation) if head.kind == "masked-language-model" else None
+    return (head.activation or config.feed_forward.activation) if head.kind == "masked-language-model" else None

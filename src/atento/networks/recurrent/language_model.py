@@ -41,7 +41,7 @@ class RecurrentLM(Network):
             raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
         recurrent = config.recurrent or RecurrentConfig()
         self.config = config
-        self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=config.scale_embedding)
+        self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=config.embedding.scaled)
         self.stack = RecurrentStack(
             recurrent.cell, config.d_model, config.d_model, config.n_layers, dropout=config.dropout
         )

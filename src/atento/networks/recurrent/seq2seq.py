@@ -224,9 +224,9 @@ class RecurrentSeq2Seq(Network):
         if recurrent.bidirectional and config.d_model % 2:
             raise RecipeError(f"`d_model` must be even for a bidirectional encoder: got {config.d_model}")
         self.config = config
-        scale = config.scale_embedding
+        scale = config.embedding.scaled
         self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
-        shared = config.shared_embeddings
+        shared = config.embedding.shared
         self.target_embedding = None if shared else TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
         self.encoder = RecurrentStack(
             recurrent.cell,

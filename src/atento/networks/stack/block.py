@@ -41,8 +41,8 @@ class Block(nn.Module):
         super().__init__()
         self.self_attention, self.cross_attention = self_attention, cross_attention
         self.feed_forward = feed_forward
-        self.own_residual, *between, self.feed_forward_residual = residuals
-        self.cross_residual = between[0] if between else None
+        self.self_attention_residual, *between, self.feed_forward_residual = residuals
+        self.cross_attention_residual = between[0] if between else None
 
     def forward(
         self,
@@ -57,17 +57,17 @@ class Block(nn.Module):
     ) -> Tensor:
         """x (B,T,D), memory (B,S,D) -> (B,T,D). With a `state`, x holds only new positions; it is updated."""
         own = None if state is None else state.own
-        read_by = self.own_residual.before(x)
+        read_by = self.self_attention_residual.before(x)
         out, read = self.self_attention(read_by, mask=mask, position_terms=position_terms, state=own, random=random)
-        x = self.own_residual.after(x, out, random)
+        x = self.self_attention_residual.after(x, out, random)
         if state is not None:
             state.own = read
 
-        if self.cross_attention is not None and self.cross_residual is not None:
+        if self.cross_attention is not None and self.cross_attention_residual is not None:
             source = memory if state is None or state.source is None else state.source
-            queries = self.cross_residual.before(x)
+            queries = self.cross_attention_residual.before(x)
             out, read = self.cross_attention(queries, source, mask=memory_mask, random=random)
-            x = self.cross_residual.after(x, out, random)
+            x = self.cross_attention_residual.after(x, out, random)
             if state is not None:
                 state.source = read
 
@@ -82,11 +82,11 @@ def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bo
         return MultiHeadAttention(
             config.d_model,
             config.n_heads,
-            n_kv_heads=config.n_kv_heads,
-            d_head=config.d_head,
-            bias=config.bias,
-            dropout=config.attention_dropout,
-            scale=config.attention_scale,
+            n_kv_heads=config.attention.n_kv_heads,
+            d_head=config.attention.d_head,
+            bias=config.attention.bias,
+            dropout=config.attention.dropout,
+            scale=config.attention.scale,
             kind=kind,
             layer=layer,
         )
@@ -101,10 +101,10 @@ def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bo
         feed_forward=FeedForward(
             config.d_model,
             config.d_ff,
-            activation=config.activation,
-            gated=config.gated,
-            bias=config.bias,
-            dropout=config.activation_dropout,
+            activation=config.feed_forward.activation,
+            gated=config.feed_forward.gated,
+            bias=config.feed_forward.bias,
+            dropout=config.feed_forward.dropout,
         ),
         residuals=[residual() for _ in range(3 if reads_source else 2)],
     )

@@ -29,9 +29,9 @@ class EncoderDecoder(Network):
         if config.vocab_size < 1:
             raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
         self.config = config
-        scale = config.scale_embedding
+        scale = config.embedding.scaled
         self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
-        shared = config.shared_embeddings
+        shared = config.embedding.shared
         self.target_embedding = None if shared else TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
         self.source_inputs, self.target_inputs = InputLayer(config), InputLayer(config)
         self.encoder = Stack(config, kind="encoder", n_layers=config.n_layers, own_mask=bidirectional())

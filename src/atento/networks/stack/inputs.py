@@ -19,8 +19,10 @@ class InputLayer(nn.Module):
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.positions = input_positions(config)
-        self.segments = nn.Parameter(torch.empty(config.n_segments, config.d_model)) if config.n_segments else None
-        self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps) if config.embedding_norm else None
+        self.segments = (
+            nn.Parameter(torch.empty(config.embedding.segments, config.d_model)) if config.embedding.segments else None
+        )
+        self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps) if config.embedding.norm else None
         self.dropout = config.dropout
 
     def forward(

@@ -14,7 +14,9 @@ from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch
 from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.attention.sparse import SparseAttention
-from atento.config.network import ADDED, NetworkConfig, PositionConfig, SparseConfig
+from atento.config.attention import SparseConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import ADDED, PositionConfig
 
 
 class AddedPositions(nn.Module):
@@ -104,12 +106,12 @@ class LayerPositions(nn.Module):
                 else:
                     self.relative[layer].append(index)
         self.sparse = nn.ModuleDict()
-        if config.sparse is not None:
-            for layer in range(n_layers) if config.sparse.layers is None else config.sparse.layers:
-                if config.sparse.blocks is None:
-                    self.sparse[str(layer)] = _sparse(config.sparse, config.n_heads, kind)
+        if config.attention.sparse is not None:
+            for layer in range(n_layers) if config.attention.sparse.layers is None else config.attention.sparse.layers:
+                if config.attention.sparse.blocks is None:
+                    self.sparse[str(layer)] = _sparse(config.attention.sparse, config.n_heads, kind)
                 elif kind == "encoder":
-                    size, n = config.sparse.block_size, config.sparse.blocks
+                    size, n = config.attention.sparse.block_size, config.attention.sparse.blocks
                     self.sparse[str(layer)] = BlockRouter(config.n_heads, config.head_width, size=size, n=n)
         for layer in range(n_layers):
             here = [one for one in config.schemes if one.kind in ADDED and one.layers and layer in one.layers]

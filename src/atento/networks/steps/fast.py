@@ -122,9 +122,9 @@ class FastStepFunction:
         self.pre_norm = config.norm == "pre"
         self.last_norm, self.positions = stack.norm, stack.positions
         self.heads = config.n_heads
-        self.kv_heads = config.n_heads if config.n_kv_heads is None else config.n_kv_heads
+        self.kv_heads = config.kv_heads
         self.d_head = config.head_width
-        self.scale = self.d_head**-0.5 if config.attention_scale is None else config.attention_scale
+        self.scale = self.d_head**-0.5 if config.attention.scale is None else config.attention.scale
         self.layers = [self._layer(block) for block in stack.blocks]  # type: ignore[arg-type]
         self.read_output = copy.vocabulary_head.read
         if isinstance(copy, EncoderDecoder):
@@ -151,7 +151,7 @@ class FastStepFunction:
             assert isinstance(linear, nn.Linear)
             return pack(linear.weight, linear.bias, precision, relu=relu)
 
-        norms = [block.own_residual.norm, block.feed_forward_residual.norm]
+        norms = [block.self_attention_residual.norm, block.feed_forward_residual.norm]
         relu = feed.activation is F.relu and not feed.gated and isinstance(feed.inner, nn.Linear)
         layer = _Layer(
             norms,
@@ -165,8 +165,8 @@ class FastStepFunction:
             None if relu else feed.activation,
             feed.gated,
         )
-        if cross is not None and block.cross_residual is not None:
-            norms.insert(1, block.cross_residual.norm)
+        if cross is not None and block.cross_attention_residual is not None:
+            norms.insert(1, block.cross_attention_residual.norm)
             queries = self.heads * self.d_head
             weight, bias = cross.input.weight, cross.input.bias
             layer.cross_queries = pack(weight[:queries], None if bias is None else bias[:queries], precision)

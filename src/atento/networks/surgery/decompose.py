@@ -61,5 +61,5 @@ def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], obj
             hook.remove()
     if "x" not in read:
         raise UsageError(f"the run did not pass through the {kind} self-attention of layer {layer}")
-    norm = block.own_residual.norm if block.own_residual.place == "pre" else None
+    norm = block.self_attention_residual.norm if block.self_attention_residual.place == "pre" else None
     return decompose(attention, read["x"], position_terms=read["position_terms"], added=read.get("added"), norm=norm)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig, SpecialIds, by_key, changed
+from atento.config.positions import PositionConfig
 from atento.errors import CapabilityError
 from atento.networks.build import build_network
 from atento.networks.families.load_report import LoadReport
@@ -25,18 +26,21 @@ _SHARED = (
     "d_model",
     "d_ff",
     "n_heads",
-    "n_kv_heads",
-    "head_width",
-    "activation",
-    "gated",
-    "bias",
-    "attention_scale",
+    "attention.n_kv_heads",
+    "attention.d_head",
+    "attention.bias",
+    "attention.output_bias",
+    "attention.norm",
+    "attention.scale",
+    "feed_forward.activation",
+    "feed_forward.gated",
+    "feed_forward.bias",
     "norm",
     "norm_kind",
     "norm_eps",
-    "embedding_norm",
+    "embedding.norm",
+    "embedding.scaled",
     "positions",
-    "scale_embedding",
 )
 # tensors with a row a token: these, and the output of a head
 _VOCABULARY = ("embedding.weight", "target_embedding.weight")
@@ -54,15 +58,14 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
     if not isinstance(encoder, Encoder):
         raise CapabilityError(f"an encoder becomes a decoder: got a network of type {type(encoder).__name__}")
     own = encoder.config
-    config = replace(
+    config = changed(
         own,
         architecture="decoder",
         family="",
         heads=(),
         pooler=False,
-        n_segments=0,
-        tied_embeddings=own.tied_embeddings or "vocabulary" not in encoder.heads,
-        output_bias="vocabulary" in encoder.heads,
+        embedding={"segments": 0},
+        output={"tied": own.output.tied or "vocabulary" not in encoder.heads, "bias": "vocabulary" in encoder.heads},
     )
     weights = encoder.state_dict()
     segments = weights.get("inputs.segments")
@@ -82,15 +85,13 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
 def to_encoder(network: EncoderDecoder, heads: Sequence[HeadConfig] = ()) -> tuple[Encoder, LoadReport]:
     """The reading half of an encoder-decoder (T5's, say) as an encoder, with new heads."""
     own = network.config
-    config = replace(
+    config = changed(
         own,
         architecture="encoder",
         family=own.family if own.family in ("t5", "mt5") and not heads else "",
         n_decoder_layers=None,
         heads=tuple(heads),
-        tied_embeddings=True,
-        output_bias=False,
-        scale_output=False,
+        output={"tied": True, "bias": False, "scaled": False},
     )
     encoder, load_report = _planted(
         config, network, network.state_dict(), {"encoder.": "stack.", "source_inputs.": "inputs."}
@@ -107,27 +108,28 @@ def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> 
     Raises:
         CapabilityError: they differ in what one configuration must say once; names it.
     """
+    first, second = by_key(reader.config), by_key(writer.config)
     for name in _SHARED:
-        one, two = getattr(reader.config, name), getattr(writer.config, name)
+        one, two = first[name], second[name]
         if one != two:
             raise CapabilityError(f"the two networks must have the same `{name}`: got {one!r} and {two!r}")
     depth, other = reader.config.n_layers, writer.config.n_layers
     same = reader is writer or torch.equal(reader.embedding.weight, writer.embedding.weight)
-    config = replace(
+    config = changed(
         reader.config,
         architecture="encoder-decoder",
         family="",
         heads=(),
         pooler=False,
-        n_segments=0,
+        embedding={"segments": 0, "shared": same},
+        output={
+            "tied": writer.config.output.tied,
+            "bias": writer.config.output.bias,
+            "scaled": writer.config.output.scaled,
+        },
+        ids={"start": writer.config.start_id, "eos": writer.config.eos_id},
         n_decoder_layers=None if depth == other else other,
         max_len=min(reader.config.max_len, writer.config.max_len),
-        shared_embeddings=same,
-        tied_embeddings=writer.config.tied_embeddings,
-        output_bias=writer.config.output_bias,
-        scale_output=writer.config.scale_output,
-        start_id=writer.config.start_id,
-        eos_id=writer.config.eos_id,
     )
     weights: dict[str, Tensor] = {}
     halves = ((reader, "reader.", "source_inputs.", "encoder."), (writer, "writer.", "target_inputs.", "decoder."))
@@ -189,15 +191,15 @@ def trimmed(network: Network, ids: Sequence[int]) -> tuple[Network, LoadReport]:
     if len(set(kept)) < len(kept) or not kept or min(kept) < 0 or max(kept) >= config.vocab_size:
         raise ValueError(f"`ids` must be different ids below {config.vocab_size}")
     place = {old: new for new, old in enumerate(kept)}
-    needed = {name: getattr(config, name) for name in ("pad_id", "bos_id", "eos_id", "unk_id", "start_id", "mask_id")}
+    needed = vars(config.ids)
     for name, old in needed.items():
         if old is not None and old not in place:
-            raise ValueError(f"`ids` must hold `{name}`: {old}")
+            raise ValueError(f"`ids` must hold `ids.{name}`: {old}")
     moved = {name: None if old is None else place[old] for name, old in needed.items()}
     rows = torch.tensor(kept)
     return _resized(
         network,
-        replace(config, vocab_size=len(kept), tokenizer_fingerprint=None, **moved),  # type: ignore[arg-type]
+        replace(config, vocab_size=len(kept), tokenizer_fingerprint=None, ids=SpecialIds(**moved)),  # type: ignore[arg-type]
         lambda table: table[rows.to(table.device)],
     )
 
@@ -212,7 +214,7 @@ def _resized(network: Network, config: NetworkConfig, rows: Callable[[Tensor], T
 
 def _without_segments(network: Encoder | Decoder) -> dict[str, Tensor]:
     """Its weights, with segment 0 folded into learned positions, as `to_decoder` does."""
-    if isinstance(network, Encoder) and network.config.n_segments:
+    if isinstance(network, Encoder) and network.config.embedding.segments:
         folded, _ = to_decoder(network)
         return folded.state_dict()
     return network.state_dict()

@@ -10,7 +10,7 @@ from atento.attention import attend, attention_weights, observe
 from atento.attention.ablation import attentions
 from atento.attention.masks import bidirectional, causal, documents, lookahead, predicate, window
 from atento.attention.multihead import MultiHeadAttention
-from atento.config.network import PositionConfig
+from atento.config.positions import PositionConfig
 from atento.notes.checks.tiny import derivatives, some_ids, tiny_network
 from atento.notes.finding import AtLeast, AtMost, Finding, compare, grid
 

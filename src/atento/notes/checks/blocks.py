@@ -53,10 +53,10 @@ def heads_by_hand(x: Tensor, memory: Tensor, part: MultiHeadAttention, causal: b
 def block_by_hand(x: Tensor, block: Any, memory: Tensor | None = None) -> Tensor:
     """A post-norm block, x (T,D): each part, then norm(x + part(x)); with a `memory` (S,D) it is a decoder's."""
     own = heads_by_hand(x, x, block.self_attention, causal=memory is not None)
-    x = norm_by_hand(x + own, block.own_residual.norm)
+    x = norm_by_hand(x + own, block.self_attention_residual.norm)
     if memory is not None:
         read = heads_by_hand(x, memory, block.cross_attention, causal=False)
-        x = norm_by_hand(x + read, block.cross_residual.norm)
+        x = norm_by_hand(x + read, block.cross_attention_residual.norm)
     return norm_by_hand(x + feed_forward_by_hand(x, block.feed_forward), block.feed_forward_residual.norm)
 
 
@@ -165,7 +165,7 @@ def input_sum() -> Finding:
 
 def tiny_bert() -> Encoder:
     """BERT's network, small, every number random."""
-    ids = dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id", "start_id"), 0)
+    ids = {"ids": dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)}
     sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 1, "max_len": 16}
     bert = build_network(presets.bert_base(**sizes | ids)).double().eval()
     assert isinstance(bert, Encoder)
@@ -179,7 +179,7 @@ def output_probabilities() -> Finding:
     """C5: linear, then softmax over the vocabulary; the matrix is the embedding's own (tied) or one of its own."""
     value: dict[str, dict[str, float]] = {}
     for name, tied in (("tied", True), ("untied", False)):
-        network = tiny_network(tied_embeddings=tied)
+        network = tiny_network(output={"tied": tied})
         output = network(some_ids(2, 6), some_ids(2, 5))
         matrix = network.embedding.weight if tied else network.vocabulary_head.output.weight
         assert matrix is not None

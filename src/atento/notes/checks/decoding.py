@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from atento.config.network import PositionConfig
+from atento.config.positions import PositionConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.networks import EncoderDecoder
@@ -188,7 +188,7 @@ def forced(network: EncoderDecoder, source: torch.Tensor, found: Hypothesis) -> 
 
 def n_best() -> Finding:
     """H9: several outputs, best first, every score recomputable by giving the network the output to read."""
-    network, source = tiny_network(tied_embeddings=False), some_ids(1, 6)
+    network, source = tiny_network(output={"tied": False}), some_ids(1, 6)
     found = generate(network, source, Beam(5, n_best=5), max_new_tokens=7)[0]
     away = [abs(float(forced(network, source, h).sum()) / max(1, len(h.token_scores)) - h.score) for h in found]
     chain = random_chain(vocab_size=5)
@@ -215,7 +215,7 @@ def n_best() -> Finding:
 
 def sentence_probability() -> Finding:
     """H11: the probability of an output is the product over its steps; here the forced score, step by step."""
-    network, source = tiny_network(tied_embeddings=False), some_ids(1, 6)
+    network, source = tiny_network(output={"tied": False}), some_ids(1, 6)
     found = generate(network, source, Greedy(), max_new_tokens=6, min_new_tokens=6)[0][0]
     steps = forced(network, source, found)
     value = {
@@ -257,7 +257,7 @@ def families_cached() -> dict[str, float]:
     relative = PositionConfig(kind="t5", n_buckets=8, max_distance=16)
     makes: dict[str, tuple[str, dict[str, Any]]] = {
         "GPT": ("decoder", {"positions": PositionConfig(kind="learned"), "max_len": 16}),
-        "Llama": ("decoder", {"positions": PositionConfig(kind="rotary"), "n_kv_heads": 1, "d_head": 4}),
+        "Llama": ("decoder", {"positions": PositionConfig(kind="rotary"), "attention": {"n_kv_heads": 1, "d_head": 4}}),
         "T5": ("encoder-decoder", {"positions": relative}),
         "LSTM": ("recurrent-lm", {"recurrent": RecurrentConfig(cell="lstm")}),
         "GRU with attention": ("recurrent-seq2seq", {"recurrent": RecurrentConfig(cell="gru", attention="additive")}),
@@ -269,7 +269,7 @@ def families_cached() -> dict[str, float]:
 def cached_loop() -> Finding:
     """H12: the loop begins at the start token and ends at EOS; with kept keys and values it is the same loop, in every
     family that writes."""
-    network, source = tiny_network(tied_embeddings=False), some_ids(1, 6)
+    network, source = tiny_network(output={"tied": False}), some_ids(1, 6)
     state, start = network.begin(), network.config.start_id
     encoded = network.encode(source)
     target, away = [start], 0.0

@@ -19,7 +19,7 @@ from atento.notes.drawing import heat, shaded, sheet
 from atento.notes.finding import AtMost, Finding, compare
 
 _SIZES = {"vocab_size": 50, "d_model": 12, "d_ff": 24, "n_heads": 3, "max_len": 16, "dropout": 0.0}
-_IDS = dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id", "start_id"), 0)
+_IDS = {"ids": dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)}
 
 
 def drawn_order(parts: tuple[Part, ...]) -> list[str]:
@@ -129,7 +129,7 @@ def families_drawn() -> Finding:
         ),
         "GPT": build_network(presets.gpt1(**sizes, n_layers=2)),
         "BERT": build_network(presets.bert_base(**sizes, n_layers=2, heads=(HeadConfig("masked-language-model"),))),
-        "T5": build_network(presets.t5_small(**sizes, n_layers=2, d_head=4)),
+        "T5": build_network(presets.t5_small(**sizes, n_layers=2, attention={"d_head": 4})),
     }
     texts, columns, order = [], [], {}
     for name, network in networks.items():

@@ -211,7 +211,7 @@ def published_sizes() -> Finding:
             counts[name] = parameter_count(build_network(getattr(presets, name)()))
     layers = [layer_parameters(presets.bert_base()), layer_parameters(presets.gpt1()), layer_parameters(presets.gpt2())]
     heads = {name: getattr(presets, name)().n_heads for name in ("bert_base", "xlm_roberta_large")}
-    sizes: dict[str, Any] = {"d_model": 16384, "d_ff": 53248, "n_heads": 128, "n_kv_heads": 8}
+    sizes: dict[str, Any] = {"d_model": 16384, "d_ff": 53248, "n_heads": 128, "attention": {"n_kv_heads": 8}}
     billions = {
         "Llama 3, 8 B": presets.llama3_8b(),
         "Llama 3, 70 B": presets.llama3_70b(),

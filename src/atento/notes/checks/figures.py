@@ -13,7 +13,7 @@ from atento.attention.ablation import attentions
 from atento.attention.masks import causal
 from atento.attention.positions import RelativeMatrix, sinusoids
 from atento.attention.relative_terms import QueryKeyPositions
-from atento.config.network import PositionConfig
+from atento.config.positions import PositionConfig
 from atento.networks import EncoderDecoder
 from atento.notes.checks.attention import EXACT, apart
 from atento.notes.checks.positions import GOLDEN

@@ -4,7 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.networks import EncoderDecoder
 from atento.notes.checks.tiny import Adam
 from atento.notes.finding import AtLeast, AtMost, Finding, compare

@@ -108,7 +108,7 @@ def masking_rates() -> Finding:
 
 def masked_network() -> Encoder:
     """BERT's network with its masked head, small, every number random."""
-    ids = dict.fromkeys(("pad_id", "bos_id", "eos_id", "unk_id", "start_id"), 0)
+    ids = {"ids": dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)}
     sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "max_len": 16}
     head = HeadConfig("masked-language-model")
     network = build_network(presets.bert_base(**sizes | ids, dropout=0.0, heads=(head,))).double().eval()

@@ -15,7 +15,7 @@ from atento.attention.masks import causal
 from atento.attention.positions import RelativeMatrix, Shaw, Sinusoidal, T5Bias
 from atento.attention.relative import Gated, alibi_slopes, t5_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
-from atento.config.network import PositionConfig
+from atento.config.positions import PositionConfig
 from atento.networks import EncoderDecoder
 from atento.networks.stack.positions import AddedPositions
 from atento.networks.surgery.decompose import score_parts

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention import observe
-from atento.config.network import NetworkConfig, PositionConfig
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
 from atento.networks import EncoderDecoder
 from atento.notes.checks.tiny import Adam
 from atento.notes.drawing import heat, sheet

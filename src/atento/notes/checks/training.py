@@ -36,7 +36,7 @@ ARGUMENTS = {
 
 def maximum_likelihood() -> Finding:
     """E8: the loss is -Σ log p(y_t | y_<t, x), and its gradient by the output matrix Σ_t (p_t - 1[y_t]) h_tᵀ."""
-    network, batch = tiny_network(vocab_size=12, tied_embeddings=False), gold_batch("I love NLP", "Eu amo PLN")
+    network, batch = tiny_network(vocab_size=12, output={"tied": False}), gold_batch("I love NLP", "Eu amo PLN")
     loss, _ = seq2seq_loss(network, batch, 0.0, None)
     torch.autograd.backward(loss)
     assert network.vocabulary_head.output.weight is not None and network.vocabulary_head.output.weight.grad is not None
@@ -56,7 +56,7 @@ def maximum_likelihood() -> Finding:
 
 def teacher_forcing() -> Finding:
     """F1: on, the next input is the gold token whatever the network would have said; off, it is its own."""
-    network, tokenizer = tiny_network(vocab_size=12, tied_embeddings=False), words()
+    network, tokenizer = tiny_network(vocab_size=12, output={"tied": False}), words()
     batch = gold_batch("I love NLP", "Eu amo PLN")
     with torch.no_grad():
         predicted = network(batch.source, batch.target_input).logits[0].argmax(dim=-1).tolist()

@@ -1,0 +1,118 @@
+"""What attention is made of, beside its width and heads: projections, scores, masks, learned sparsity."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from atento.config.literals import check_choices
+from atento.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class SparseConfig:
+    """How the heads of self-attention learn which links to keep (docs/notes.md#a17); what is not given is dense."""
+
+    top_k: int | None = None
+    """Keep the k highest scores of each query. [at least 1; null: all]"""
+    alpha: float | None = None
+    """α of α-entmax instead of softmax: 1 is softmax, 2 sparsemax (Peters et al. 2019). [1 to 2; null: softmax]"""
+    learn_alpha: bool = False
+    """Let each head learn its α, starting at `alpha` (Correia et al. 2019)."""
+    span: int | None = None
+    """Most positions that a head may look back; each head learns how many it needs (Sukhbaatar et al. 2019). [at least
+    1; null: all]
+    """
+    look_ahead: bool = True
+    """The span reaches ahead too, where the network may look ahead."""
+    ramp: int = 32
+    """Positions that the soft end of a span takes. [at least 1]"""
+    span_cost: float = 0.0
+    """Loss for each position of the mean span, in nats a target. [0 or more] Raise it for shorter spans."""
+    blocks: int | None = None
+    """Blocks of keys that each block of queries chooses to read; in encoders, and with no other key of this section.
+    [at least 1; null: off]
+    """
+    block_size: int = 64
+    """Positions of a block. [at least 1]"""
+    layers: tuple[int, ...] | None = None
+    """Layers that are sparse, counted from 0. [null: all]"""
+
+    def __post_init__(self) -> None:
+        for name in ("top_k", "span", "ramp", "blocks", "block_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RecipeError(f"`{name}` must be at least 1: got {value}")
+        if self.alpha is not None and not 1.0 <= self.alpha <= 2.0:
+            raise RecipeError(f"`alpha` must lie in [1, 2]: got {self.alpha}")
+        if min(self.layers or (0,)) < 0:
+            raise RecipeError(f"`layers` must not be negative: got {self.layers}")
+        if self.blocks is not None and (self.top_k, self.alpha, self.span) != (None, None, None):
+            raise RecipeError("`blocks` stands alone: give no `top_k`, `alpha` or `span` beside it")
+        if self.span_cost < 0:
+            raise RecipeError(f"`span_cost` must not be negative: got {self.span_cost}")
+        if self.learn_alpha and (self.alpha is None or not 1.0 < self.alpha < 2.0):
+            raise RecipeError(f"`learn_alpha` needs an `alpha` between 1 and 2 to begin at: got {self.alpha}")
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """What every attention of a network is made of, beside `d_model` and `n_heads`."""
+
+    n_kv_heads: int | None = None
+    """Heads of keys and values, each shared by several query heads (grouped-query attention, Ainslie et al. 2023).
+    [divides `n_heads`; null: `n_heads`] Fewer make decoding caches smaller.
+    """
+    d_head: int | None = None
+    """Width of a head. [at least 1; null: d_model / n_heads]"""
+    dropout: float = 0.0
+    """Share of attention weights set to 0 in training. [0 to below 1]"""
+    bias: bool = True
+    """Give the projections to queries, keys and values a bias."""
+    output_bias: bool | None = None
+    """Give the projection behind attention a bias. [null: as `bias`; Qwen2 has none]"""
+    norm: bool = False
+    """Normalise each head's queries and keys by RMSNorm before they are rotated (Qwen3)."""
+    scale: float | None = None
+    """Factor of the attention scores. [null: 1/√d_head]"""
+    sparse: SparseConfig | None = None
+    """How heads of self-attention learn which links to keep. [null: dense attention]"""
+
+    def __post_init__(self) -> None:
+        if self.d_head is not None and self.d_head < 1:
+            raise RecipeError(f"`attention.d_head` must be at least 1: got {self.d_head}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise RecipeError(f"`attention.dropout` must lie in [0, 1): got {self.dropout}")
+
+
+@dataclass(frozen=True)
+class MaskConfig:
+    """Which tokens self-attention may attend to, where that is not all of them (encoders) or those before (decoders).
+
+    See docs/notes.md#a6.
+    """
+
+    kind: Literal["bidirectional", "causal", "prefix", "lookahead", "window"]
+    """bidirectional: all tokens; causal: a token and those before it; prefix: everyone sees the first `length` tokens,
+    causal after them; lookahead: up to `ahead` tokens ahead; window: `left` neighbours before and `right` after. A
+    decoder stays causal: of these it takes causal and window.
+    """
+    length: int = 0
+    """Tokens of the prefix. [0 or more; prefix]"""
+    ahead: int = 0
+    """Tokens that may be seen ahead. [0 or more; lookahead]"""
+    left: int | None = None
+    """Neighbours before a token, itself not counted: Mistral has 4,095. [0 or more; null: all; window]"""
+    right: int | None = None
+    """Neighbours after a token. [0 or more; null: all; window; of no effect in a decoder]"""
+    layers: tuple[int, ...] | None = None
+    """Layers that have the mask, counted from 0; others have the usual one. [null: all]"""
+
+    def __post_init__(self) -> None:
+        check_choices(self, "mask.")
+        for name, kind in (("length", "prefix"), ("ahead", "lookahead"), ("left", "window"), ("right", "window")):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise RecipeError(f"`mask.{name}` must not be negative: got {value}")
+            if value and self.kind != kind:
+                raise RecipeError(f"`mask.{name}` has no meaning for a mask of kind {self.kind}: it is for {kind}")
+        if min(self.layers or (0,)) < 0:
+            raise RecipeError(f"`layers` must not be negative: got {self.layers}")

@@ -1,0 +1,108 @@
+"""How order enters a network: position schemes, and rotations slowed down for longer texts."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from atento.config.literals import check_choices
+from atento.errors import RecipeError
+
+ADDED = ("sinusoidal", "learned")  # schemes that add to the input; the others act inside self-attention
+
+
+@dataclass(frozen=True)
+class StretchConfig:
+    """Rotations made `factor` times slower for texts longer than those of the training (`attention.positions.Stretch`).
+
+    With `trained_len`, only those that turn fewer than `low` times in that many positions; up to `high` times in part.
+    """
+
+    factor: float = 1.0
+    """How many times slower the rotations turn. [at least 1]"""
+    trained_len: int | None = None
+    """Length that the model was trained with: only rotations that turn rarely in it are slowed (Llama 3.1). [at least
+    1; null: all are slowed alike]
+    """
+    low: float = 1.0
+    """Rotations that turn fewer times than this in `trained_len` are slowed in full. [above 0, below `high`]"""
+    high: float = 4.0
+    """Rotations that turn more times than this in `trained_len` are left as they are."""
+
+    def __post_init__(self) -> None:
+        if self.factor < 1:
+            raise RecipeError(f"`factor` must be at least 1: got {self.factor}")
+        if self.trained_len is not None and self.trained_len < 1:
+            raise RecipeError(f"`trained_len` must be at least 1: got {self.trained_len}")
+        if not 0 < self.low < self.high:
+            raise RecipeError(f"`low` must be above 0 and below `high`: got {self.low} and {self.high}")
+
+
+@dataclass(frozen=True)
+class PositionConfig:
+    """One way in which order enters the network; several of them add up (docs/notes.md#b1, #b2, #b4, #b5, #b7)."""
+
+    kind: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "none"] = "sinusoidal"
+    """sinusoidal and learned add a vector to each token; rotary rotates queries and keys; shaw, t5, alibi and matrix
+    add to the score of a pair; none leaves order out. rotary, t5 and alibi carry over to longer texts better than
+    learned.
+    """
+    layers: tuple[int, ...] | None = None
+    """Layers that have the scheme, counted from 0. [null: all]"""
+    heads: tuple[int, ...] | None = None
+    """Heads that have the scheme, counted from 0; not for schemes that add to the input. [null: all]"""
+    gate: bool = False
+    """Multiply the scheme by a learned weight, not for rotary."""
+    shared: bool | None = None
+    """One table for all layers. [null: as in the scheme's paper: t5 yes, others no]"""
+    base: float = 10000.0
+    """Base of the wavelengths of sinusoids and rotations. [above 0] Larger for longer texts: Llama 3 has 500,000."""
+    fraction: float = 1.0
+    """Part of each head that is rotated. [above 0, up to 1]"""
+    interleaved: bool | None = None
+    """Pair neighbouring dimensions instead of the two halves. [null: as in the scheme's paper: sinusoids yes, rotations
+    no]
+    """
+    max_distance: int | None = None
+    """Distance from which on all are treated alike. [at least 1; null: 16 for shaw, 128 for others]"""
+    n_buckets: int = 32
+    """Buckets of distances that t5 tells apart. [at least 4]"""
+    values: bool = True
+    """shaw adds a second table to the values, as the paper does."""
+    scaled: bool = True
+    """Divide the matrix by √d_head with the scores."""
+    shift: int = 0
+    """Rows left free at the start of a learned table: fairseq's models count positions from 2. [0 or more]"""
+    real_only: bool = False
+    """Count real tokens alone, so that padding on the left moves no position (RoBERTa)."""
+    stretch: StretchConfig | None = None
+    """Slow rotations down for texts longer than those of training."""
+    longer: Literal["grown", "interpolated"] = "grown"
+    """How a learned table becomes longer when training starts from a model with a shorter one: new rows, or the old
+    ones interpolated.
+    """
+
+    def __post_init__(self) -> None:
+        check_choices(self, "positions.")
+        if self.heads is not None and self.kind in ADDED:
+            raise RecipeError(f"`heads` has no meaning for {self.kind} positions, which are added before there are any")
+        if self.real_only and self.kind not in ADDED:
+            raise RecipeError(f"`real_only` has no meaning for {self.kind} positions: only added ones count tokens")
+        if self.gate and self.kind == "rotary":
+            raise RecipeError("`gate` has no meaning for rotary positions: a rotation is not added to anything")
+        if self.stretch is not None and self.kind != "rotary":
+            raise RecipeError(f"`stretch` has no meaning for {self.kind} positions: it slows rotations")
+        for name in ("layers", "heads"):
+            for number in getattr(self, name) or ():
+                if number < 0:
+                    raise RecipeError(f"`{name}` must not be negative: got {number}")
+        if self.max_distance is not None and self.max_distance < 1:
+            raise RecipeError(f"`max_distance` must be at least 1: got {self.max_distance}")
+        if not 0.0 < self.base < float("inf"):
+            raise RecipeError(f"`base` must be above 0: got {self.base}")
+        if not 0.0 < self.fraction <= 1.0:
+            raise RecipeError(f"`fraction` must lie in (0, 1]: got {self.fraction}")
+        if self.n_buckets < 4:
+            raise RecipeError(f"`n_buckets` must be at least 4: got {self.n_buckets}")
+        if self.kind == "t5" and (self.max_distance or 128) <= self.n_buckets // 2:
+            raise RecipeError(f"`max_distance` of t5 must be above half of `n_buckets`: got {self.max_distance or 128}")
+        if self.shift < 0:
+            raise RecipeError(f"`shift` must not be negative: got {self.shift}")
