@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from atento.config.decoding import DecodingConfig, DecodingOptions
 from atento.config.embedding import EmbeddingOptions
 from atento.config.network import network_to_dict
+from atento.config.renamed import VERSION
 from atento.config.usual_tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
@@ -352,7 +353,11 @@ class Model:
         folder = path_of(directory, "directory", "a folder")
         if self.words is not None and self.tokenizer is None:
             raise CapabilityError("word models stay as published; `atento.text.vectors` writes word vectors")
-        config = {"model_type": "atento"} | self.config | {"network": network_to_dict(self.network.config)}
+        config = (
+            {"model_type": "atento"}
+            | self.config
+            | {"version": VERSION, "network": network_to_dict(self.network.config)}
+        )
         return save_model(
             folder,
             config,

@@ -209,7 +209,7 @@ def test_eight_characters_that_are_no_line_ends(server: ForkServer, here: Path) 
 
 def test_a_model_that_writes_line_ends_still_answers_line_by_line(server: ForkServer, here: Path) -> None:
     """A model over bytes may write newlines, returns and tabs; here are random weights that love to."""
-    command = ["train", "tiny.yaml", "tokenizer.kind=byte", "~tokenizer.vocab_size", "network.tied_embeddings=false"]
+    command = ["train", "tiny.yaml", "tokenizer.kind=byte", "~tokenizer.vocab_size", "network.output.tied=false"]
     done = server.run(*command, "training.steps=1", "--out", "bytes", "--threads", "1", cwd=here)
     assert done.status == 0, done.stderr
     model = atento.load(here / "bytes")

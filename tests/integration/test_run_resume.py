@@ -21,7 +21,7 @@ HARD = (
         "training.log_every=1",
         "training.micro_batches=2",
         "training.subword_dropout=0.1",
-        "network.attention_dropout=0.1",
+        "network.attention.dropout=0.1",
     ),
     *("training.checkpoint_every=3", "training.validate_every=10", "training.average=2", "training.steps=44"),
     *("data.test.0.file=test.tsv", "data.test.0.source=0", "data.test.0.target=1"),

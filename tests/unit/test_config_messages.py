@@ -252,11 +252,11 @@ def test_files_that_are_no_recipes() -> None:
         (lambda: NetworkConfig(norm_kind="rmsnrm"), "`norm_kind` cannot be 'rmsnrm'"),  # type: ignore[arg-type]
         (
             lambda: NetworkConfig(feed_forward=FeedForwardConfig(activation="gleu")),
-            "`activation` cannot be 'gleu'; did you mean 'gelu'",
+            "`feed_forward.activation` cannot be 'gleu'; did you mean 'gelu'",
         ),  # type: ignore[arg-type]
         (
             lambda: NetworkConfig(architecture="decoder", attention=AttentionConfig(sparse=SparseConfig(blocks=2))),
-            "`sparse.blocks` is for encoders: got architecture 'decoder'",
+            "`attention.sparse.blocks` is for encoders: got architecture 'decoder'",
         ),
     ],
 )
@@ -271,7 +271,10 @@ def test_what_python_misspells_is_refused_as_in_a_recipe(make: Callable[[], obje
         ("training.betas=[1, 2]", "`training.betas` must lie in [0, 1): got [1.0, 2.0]"),
         ("data.max_len=0", "`data.max_len` must be at least 1: got 0"),
         ("network.d_model=10000000", "`d_model` and `d_ff` may be 262,144 at most: got 10000000 and 2048"),
-        ("network.n_kv_heads=3", "`n_kv_heads` must divide `n_heads`, or be null for as many: got 3 and 8"),
+        (
+            "network.attention.n_kv_heads=3",
+            "`attention.n_kv_heads` must divide `n_heads`, or be null for as many: got 3 and 8",
+        ),
     ],
 )
 def test_numbers_that_cannot_be(override: str, found: str) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from atento.config.elmo import ELMoConfig
 from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, changed
 from atento.config.positions import PositionConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.decoding import Greedy, generate
@@ -48,7 +48,7 @@ def make(name: str, width: int, vocab_size: int = 17) -> Any:
     elif config.architecture == "elmo":
         sizes |= {"n_layers": 2}
     torch.manual_seed(3)
-    return build_network(replace(config, **sizes | IDS | QUIET))
+    return build_network(changed(config, sizes, IDS, QUIET))
 
 
 def sentences(seed: int, vocab_size: int = 17, count: int = 10) -> tuple[Tensor, Tensor]:

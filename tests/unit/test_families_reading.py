@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ IDS = {"ids": {"pad": 0, "bos": 1, "eos": 2, "unk": 3, "start": 1, "mask": 4}}
 
 
 def tiny(config: NetworkConfig, **changes: Any) -> NetworkConfig:
-    return replace(config, **SIZES | IDS | changes)
+    return changed(config, SIZES, IDS, changes)
 
 
 def written(folder: Path, config: NetworkConfig) -> Path:
@@ -227,7 +227,7 @@ def test_c16_w23_a_special_id_beyond_the_vocabulary_is_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     ids = IDS | {"ids": {"pad": 1}} if config.family == "roberta" else IDS
-    folder = written(tmp_path / "model", replace(tiny(config), **ids))
+    folder = written(tmp_path / "model", changed(tiny(config), ids))
     (folder / "MANIFEST.json").unlink()
     whole = atento.load(folder)
     assert not caplog.records

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, changed
 from atento.config.positions import PositionConfig
 from atento.config.presets import preset
 from atento.config.recipe import TokenizerConfig
@@ -31,7 +31,7 @@ def tokenizer() -> Tokenizer:
 
 def made(tokenizer: Tokenizer, task: str, trained: int | None = 12, **changes: Any) -> Model:
     torch.manual_seed(0)
-    config = replace(NETWORK, vocab_size=tokenizer.vocab_size, **changes)
+    config = changed(NETWORK, vocab_size=tokenizer.vocab_size, **changes)
     about: dict[str, Any] = {"task": task, "decoding": {"beam": 2, "max_new_tokens": 3}}
     about |= {} if trained is None else {"max_len": trained}
     return Model(build_network(config).eval(), tokenizer, about, None)
@@ -107,7 +107,7 @@ def test_w15_it_is_said_before_the_work(tokenizer: Tokenizer) -> None:
 def test_r5_a_length_penalty_ranks_outputs_and_lengthens_no_search() -> None:
     """What took long was the length of the line: its limit is 2 x source + 16 steps, at any penalty."""
     torch.manual_seed(0)
-    network = build_network(replace(NETWORK, vocab_size=30)).eval()
+    network = build_network(changed(NETWORK, vocab_size=30)).eval()
     ids = torch.randint(4, 30, (1, 12))
     steps, found = {}, {}
     for penalty in (-50.0, -3.0, 0.0, 1.0, 50.0):

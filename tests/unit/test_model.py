@@ -4,7 +4,6 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import atento
-from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.network import NetworkConfig, changed, network_to_dict
 from atento.config.recipe import TokenizerConfig
 from atento.errors import (
     CapabilityError,
@@ -55,13 +54,13 @@ def tokenizer() -> Tokenizer:
 
 def make(tokenizer: Tokenizer, seed: int = 0, **changes: Any) -> Model:
     """A model with random weights, large enough for its outputs to differ from text to text."""
-    config = replace(NETWORK, vocab_size=tokenizer.vocab_size, tokenizer_fingerprint=tokenizer.fingerprint, **changes)
+    config = changed(NETWORK, vocab_size=tokenizer.vocab_size, tokenizer_fingerprint=tokenizer.fingerprint, **changes)
     torch.manual_seed(seed)
     network = build_network(config)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(2.0)
-    about = {"model_type": "atento", "atento_version": "0", "task": "translation", "name": "small"}
+    about = {"model_type": "atento", "version": 2, "atento_version": "0", "task": "translation", "name": "small"}
     decoding = {"beam": 2, "length_penalty": 1.0, "n_best": 1, "max_new_tokens": 8, "batch_tokens": 256}
     full = {**about, "network": network_to_dict(config), "decoding": decoding}
     return Model(network.eval().requires_grad_(False), tokenizer, full, None)
@@ -221,11 +220,19 @@ SPOILT: list[tuple[Callable[[Path], object], type[Exception], str]] = [
     (spoil_config(network__d_model="16"), ModelError, "network.d_model must be an integer: got '16'"),
     (spoil_config(network__n_layers=True), ModelError, "network.n_layers must be an integer: got true"),
     (spoil_config(network__norm="prre"), ModelError, "network.norm must be one of pre, post: got 'prre'"),
-    (spoil_config(network__activation="swish"), ModelError, "network.activation must be one of relu, gelu"),
+    (
+        spoil_config(network__feed_forward={"activation": "swish"}),
+        ModelError,
+        "network.feed_forward.activation must be one of relu, gelu",
+    ),
     (spoil_config(network__positions={"kind": "rotari"}), ModelError, "network.positions.kind must be one of"),
     (spoil_config(network__positions={"kin": "none"}), ModelError, "unknown key 'kin' in network.positions"),
     (spoil_config(network__architecture="decoders"), ModelError, "network.architecture must be one of encoder-decoder"),
-    (spoil_config(network__eos_id=4096), ModelError, "network.eos_id must be below network.vocab_size: got 4096"),
+    (
+        spoil_config(network__ids={"eos": 4096}),
+        ModelError,
+        "network.ids.eos must be below network.vocab_size: got 4096",
+    ),
     (spoil_config(network__vocab_size=0), ModelError, "must be below network.vocab_size: got 0 and 0"),
     (spoil_config(network__vocab_size=9), TokenizerError, "the tokenizer has 360 pieces and the model 9"),
     (spoil_config(network__vocab_size=400), ModelError, r"embedding.weight has shape \(360, 16\), config.json says"),

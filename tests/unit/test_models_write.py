@@ -14,7 +14,7 @@ from atento.models.read import read_model
 from atento.models.write import write_model
 
 NETWORK = {"architecture": "encoder-decoder", "d_model": 8, "n_layers": 1, "n_decoder_layers": None, "vocab_size": 9}
-CONFIG: dict[str, Any] = {"model_type": "atento", "task": "translation", "name": "x", "network": NETWORK}
+CONFIG: dict[str, Any] = {"model_type": "atento", "version": 2, "task": "translation", "name": "x", "network": NETWORK}
 WEIGHTS = {"w": torch.arange(4.0)}
 
 

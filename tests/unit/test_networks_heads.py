@@ -81,9 +81,8 @@ def test_every_vocabulary_head_trains_in_bounded_memory(kind: str, tied: bool) -
     """read, matrix and bias give the blocked loss; its value and gradients are those of all logits at once."""
     head = (HeadConfig("masked-language-model", activation="silu"),)
     changes: dict[str, Any] = {"heads": head} if kind == "transform" else {"heads": (), "output": {"bias": True}}
-    if kind == "scale":
-        changes["scale_output"] = True
-    network = made("encoder" if kind == "transform" else "decoder", output={"tied": tied}, **changes)
+    changes["output"] = changes.get("output", {}) | {"tied": tied, "scaled": kind == "scale"}
+    network = made("encoder" if kind == "transform" else "decoder", **changes)
     part = network.vocabulary_head
     assert isinstance(part, VocabularyHead) and (part.transform is not None) == (kind == "transform")
     with torch.no_grad():

@@ -17,7 +17,7 @@ from atento.attention.positions import Sinusoidal
 from atento.attention.relative import ALiBi, alibi_slopes
 from atento.config.dumping import dump_recipe
 from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, changed
 from atento.config.positions import PositionConfig
 from atento.config.presets import preset
 from atento.errors import RecipeError, UsageError
@@ -59,7 +59,7 @@ SCHEMES = NONE | RELATIVE | ABSOLUTE
 def make(positions: tuple[PositionConfig, ...], dtype: torch.dtype = torch.float64, **changes: Any) -> EncoderDecoder:
     """A small network of one seed, whose tables and gates are large enough to matter."""
     torch.manual_seed(0)
-    network = build_network(replace(CONFIG, positions=positions, **changes)).eval().to(dtype)
+    network = build_network(changed(CONFIG, positions=positions, **changes)).eval().to(dtype)
     g = torch.Generator().manual_seed(1)
     for name, parameter in network.named_parameters():
         if "positions." in name:
@@ -378,7 +378,7 @@ def test_a_scheme_that_does_not_fit_the_network_is_refused() -> None:
     ]
     for positions, changes, message in cases:
         with pytest.raises(RecipeError, match=message):
-            replace(CONFIG, positions=positions, **changes)
+            changed(CONFIG, positions=positions, **changes)
     deep = make((P("shaw", layers=(2,)),), n_decoder_layers=3)  # there is a third layer in the decoder alone
     assert all(name.startswith("decoder.") for name in stored(deep)) and len(stored(deep)) == 2
     with pytest.raises(ValueError, match=r"rotary positions need a head at least 2 wide: got 4 and fraction 0\.25"):

@@ -140,7 +140,7 @@ def test_settings_that_do_not_fit_the_network_are_refused() -> None:
     message = r"`sparse\.blocks` adds nothing to scores and drops no weights: got t5 positions"
     with pytest.raises(RecipeError, match=message):
         NetworkConfig(positions=PositionConfig("t5"), attention=AttentionConfig(sparse=SparseConfig(blocks=2)))
-    with pytest.raises(RecipeError, match=r"got `attention_dropout` 0\.1"):
+    with pytest.raises(RecipeError, match=r"got `attention\.dropout` 0\.1"):
         NetworkConfig(attention=AttentionConfig(dropout=0.1, sparse=SparseConfig(blocks=2)))
 
 

@@ -11,7 +11,7 @@ from atento.attention import attend, observe
 from atento.attention.dropout import Randomness
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, predicate, prefix, window
 from atento.attention.multihead import MultiHeadAttention
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, changed
 from atento.config.positions import PositionConfig
 from atento.errors import RecipeError
 from atento.networks import EncoderDecoder, Output, build_network, parameter_count
@@ -27,7 +27,7 @@ TARGET = torch.tensor([[2, 5, 6, 7], [2, 8, 9, 4]])
 def make(dtype: torch.dtype = torch.float64, seed: int = 0, **changes: object) -> EncoderDecoder:
     """A small network whose biases and norms are random too, so that nothing hides behind zeros and ones."""
     torch.manual_seed(seed)
-    network = build_network(replace(CONFIG, **changes)).eval().to(dtype)
+    network = build_network(changed(CONFIG, changes)).eval().to(dtype)
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.dim() < 2:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from atento.attention import observe
 from atento.attention.dropout import Randomness
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, changed
 from atento.config.recipe import TrainingConfig
 from atento.data.batches import Ragged, Seq2SeqBatch, Seq2SeqBatches
 from atento.errors import TrainingError
@@ -31,7 +31,7 @@ CONFIG = TrainingConfig(learning_rate=1e-2, warmup=0, weight_decay=0.1, clip=1.0
 
 def make(dtype: torch.dtype = torch.float32, **changes: object) -> EncoderDecoder:
     torch.manual_seed(0)
-    return build_network(replace(NETWORK, **changes)).to(dtype)
+    return build_network(changed(NETWORK, changes)).to(dtype)
 
 
 def data(seed: int = 0) -> Seq2SeqBatches:
@@ -165,7 +165,7 @@ def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: st
     rest = train(straight, 4, first=5)
 
     torch.manual_seed(123)
-    resumed = Updater(build_network(replace(NETWORK, **changes)), CONFIG, precision)
+    resumed = Updater(build_network(changed(NETWORK, changes)), CONFIG, precision)
     resumed.network.load_state_dict(kept)
     resumed.load_optimizer_tensors(tensors)
     resumed.refresh()

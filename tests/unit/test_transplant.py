@@ -111,7 +111,7 @@ def test_m14_two_checkpoints_become_an_encoder_decoder() -> None:
 
 
 def test_m14_networks_of_different_blocks_are_refused() -> None:
-    with pytest.raises(CapabilityError, match="`activation`: got 'gelu' and 'gelu-tanh'"):
+    with pytest.raises(CapabilityError, match=r"`feed_forward\.activation`: got 'gelu' and 'gelu-tanh'"):
         to_encoder_decoder(bert(), tiny(presets.gpt2(max_len=12)))
 
 
@@ -165,7 +165,7 @@ def test_m14_vocabulary_errors() -> None:
     network = tiny(presets.gpt2(max_len=12))
     with pytest.raises(ValueError, match="at least the present 23: got 5"):
         extended(network, 5)
-    with pytest.raises(ValueError, match="must hold `eos_id`: 3"):
+    with pytest.raises(ValueError, match=r"must hold `ids\.eos`: 3"):
         trimmed(network, [0, 2, 5])
     with pytest.raises(ValueError, match="different ids below 23"):
         trimmed(network, [0, 2, 3, 3])

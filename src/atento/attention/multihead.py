@@ -56,7 +56,10 @@ class MultiHeadAttention(nn.Module):
         n_kv_heads: number of key and value heads; `n_heads` if not given. Fewer is grouped-query attention, 1 is
             multi-query attention.
         d_head: width of a head; `d_model // n_heads` if not given.
-        bias: whether the projections have a bias.
+        bias: whether the projections to queries, keys and values have a bias.
+        output_bias: whether the output projection has one; `bias` if not given.
+        query_norm: norm of each query (..., d_head), before it is rotated; none if not given.
+        key_norm: norm of each key, likewise.
         dropout: dropout probability of the attention weights.
         scale: factor of the scores; 1/√d_head if not given.
         kind: "encoder", "decoder" or "cross", the name under which `observe` records the weights.
@@ -74,6 +77,9 @@ class MultiHeadAttention(nn.Module):
         n_kv_heads: int | None = None,
         d_head: int | None = None,
         bias: bool = True,
+        output_bias: bool | None = None,
+        query_norm: nn.Module | None = None,
+        key_norm: nn.Module | None = None,
         dropout: float = 0.0,
         scale: float | None = None,
         kind: str = "encoder",
@@ -87,7 +93,8 @@ class MultiHeadAttention(nn.Module):
         self.d_head = d_model // n_heads if d_head is None else d_head
         self.dropout, self.scale, self.kind, self.layer = dropout, scale, kind, layer
         self.input = nn.Linear(d_model, (n_heads + 2 * self.n_kv_heads) * self.d_head, bias=bias)
-        self.output = nn.Linear(n_heads * self.d_head, d_model, bias=bias)
+        self.output = nn.Linear(n_heads * self.d_head, d_model, bias=bias if output_bias is None else output_bias)
+        self.query_norm, self.key_norm = query_norm, key_norm
 
     def forward(
         self,
@@ -120,7 +127,7 @@ class MultiHeadAttention(nn.Module):
             keys_values = KeyValues(k, v) if state is None else state.append(k, v)
         else:
             weight, bias = self._rows(0, self.n_heads)
-            q = self._by_head(F.linear(x, weight, bias))
+            q = self._normed(self._by_head(F.linear(x, weight, bias)), self.query_norm)
             keys_values = memory if isinstance(memory, KeyValues) else self.key_values(memory)
         k, v, router = keys_values.keys, keys_values.values, terms.block_router
         record(self, self.kind, self.layer, q, k, mask, terms.relative, self.scale, router)
@@ -143,7 +150,7 @@ class MultiHeadAttention(nn.Module):
         """Keys and values of `memory` (B,S,D), computed once for all steps of a decoder (docs/notes.md#a9)."""
         weight, bias = self._rows(self.n_heads, self.n_heads + 2 * self.n_kv_heads)
         k, v = F.linear(memory, weight, bias).split(self.n_kv_heads * self.d_head, dim=-1)
-        return KeyValues(self._by_head(k), self._by_head(v))
+        return KeyValues(self._normed(self._by_head(k), self.key_norm), self._by_head(v))
 
     def head_weights(self) -> dict[str, Tensor]:
         """The weight matrices by head, without biases.
@@ -177,4 +184,11 @@ class MultiHeadAttention(nn.Module):
         """Projected (B,L,(H+2·Hkv)·K) -> queries (B,H,L,K), keys and values (B,Hkv,L,K)."""
         sizes = [self.n_heads * self.d_head, *[self.n_kv_heads * self.d_head] * 2]
         q, k, v = x.split(sizes, dim=-1)
-        return self._by_head(q), self._by_head(k), self._by_head(v)
+        q, k = self._normed(self._by_head(q), self.query_norm), self._normed(self._by_head(k), self.key_norm)
+        return q, k, self._by_head(v)
+
+    @staticmethod
+    def _normed(x: Tensor, norm: nn.Module | None) -> Tensor:
+        """(B,H,L,K) -> (B,H,L,K)."""
+        out: Tensor = x if norm is None else norm(x)
+        return out

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from atento.config import presets
 from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, changed
 from atento.config.recipe import TrainingConfig
 from atento.networks import build_network
 from atento.networks.families import FAMILIES
@@ -29,11 +29,20 @@ CASES: dict[str, NetworkConfig] = {
     "bert": presets.bert_base(heads=(_CLASSES,)),
     "roberta": presets.roberta_base(heads=(HeadConfig("masked-language-model"),), pooler=False),
     "gpt2": presets.gpt2(),
-    "llama": presets.llama3_8b(vocab_size=50257, d_model=768, d_ff=2048, n_heads=12, attention={"n_kv_heads": 4}, ids={"pad": 0, "bos": 1, "eos": 2, "unk": 0, "start": 1}, n_layers=12, max_len=1024),
+    "llama": presets.llama3_8b(
+        d_model=768,
+        d_ff=2048,
+        n_heads=12,
+        n_layers=12,
+        vocab_size=50257,
+        max_len=1024,
+        attention={"n_kv_heads": 4},
+        ids={"pad": 0, "bos": 1, "eos": 2, "unk": 0, "start": 1},
+    ),
     "t5": presets.t5_small(),
     "marian": presets.marian(attention={"dropout": 0.1}),
     "bart": presets.bart_base(attention={"dropout": 0.1}),
-}  # fmt: skip
+}
 SHAPES = {"natural": (24, 0.5), "dense": (128, 0.0)}  # median length and spread of 16 or 8 rows
 
 
@@ -153,7 +162,7 @@ def main(who: str, family: str, shape: str, work: str, precision: str, seconds: 
     """Print {"milliseconds": the median, "peak_mib": the process's}."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    config = replace(CASES[family], **_QUIET)
+    config = changed(CASES[family], _QUIET)
     batch = batch_of(config, shape)
     run = (ours if who == "atento" else theirs)(config, batch, work, precision)
     times: list[float] = []

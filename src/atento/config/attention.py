@@ -90,7 +90,7 @@ class MaskConfig:
     See docs/notes.md#a6.
     """
 
-    kind: Literal["bidirectional", "causal", "prefix", "lookahead", "window"]
+    kind: Literal["bidirectional", "causal", "prefix", "lookahead", "window"] = "window"
     """bidirectional: all tokens; causal: a token and those before it; prefix: everyone sees the first `length` tokens,
     causal after them; lookahead: up to `ahead` tokens ahead; window: `left` neighbours before and `right` after. A
     decoder stays causal: of these it takes causal and window.

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from atento.config import schema
+from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
+from atento.config.renamed import renamed
 from atento.config.yaml12 import MAX_BYTES, Written, read_yaml
 from atento.errors import RecipeError, nearest
 
@@ -307,7 +309,8 @@ def _type_at(key: str, place: str) -> Any:
         known = [*schema.keys_of(cls), *schema.EXTRA_KEYS.get(cls, ())] if cls else []
         if cls is not None and head not in known:
             where = f" in {path}" if path else ""
-            raise RecipeError(f"{place}: unknown key {head!r}{where}{nearest(head, known)}")
+            moved = renamed(head) if cls is NetworkConfig else None
+            raise RecipeError(f"{place}: {moved or f'unknown key {head!r}{where}{nearest(head, known)}'}")
         part = schema.below(hint, head)
         if part is None and head not in schema.EXTRA_KEYS.get(cls, ()):
             raise RecipeError(f"{place}: {key}: {path} has no parts to set one by one; write it whole")

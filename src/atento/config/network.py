@@ -71,7 +71,7 @@ class SpecialIds:
     """Ids of special tokens. They come from the tokenizer; set them only to match a released model."""
 
     pad: int = 0
-    """Id of padding."""
+    """Id of the padding token."""
     unk: int = 1
     """Id of an unknown token."""
     bos: int = 2
@@ -189,7 +189,8 @@ class NetworkConfig:
                 raise RecipeError(f"`positions.heads` count from 0 to {self.n_heads - 1}: got {scheme.heads}")
             if scheme.heads is not None and scheme.kind == "rotary" and shared not in (None, self.n_heads):
                 raise RecipeError(
-                    "`positions.heads` of rotary positions need `attention.n_kv_heads` equal to `n_heads`: keys are shared"
+                    "`positions.heads` of rotary positions need `attention.n_kv_heads` equal to `n_heads`: keys are "
+                    "shared"
                 )
             if max(scheme.layers or (0,)) >= max(self.n_layers, self.decoder_layers):
                 raise RecipeError(
@@ -372,8 +373,8 @@ def changed(config: NetworkConfig, *layers: Mapping[str, Any], **changes: Any) -
 
 
 def by_key(config: NetworkConfig) -> dict[str, Any]:
-    """Every value of the configuration by its key, those of parts by two: `{"d_model": 512, "attention.bias": True}`."""
-    found = {}
+    """Every value of the configuration by its key, those of parts by two: `"attention.bias"`."""
+    found: dict[str, Any] = {}
     for field in fields(NetworkConfig):
         value = getattr(config, field.name)
         if field.name in PARTS:

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from atento.config import presets
 from atento.config.network import NetworkConfig
 from atento.config.recipe import SourceConfig, TokenizerConfig
+from atento.config.renamed import renamed
 from atento.config.yaml12 import Written
 from atento.errors import RecipeError, nearest
 
@@ -169,6 +170,9 @@ class Reading:
             if key not in known and key not in extra:
                 where = f" in {path}" if path else ""
                 tail = nearest(key, [*known, *extra])
+                moved = renamed(key) if cls is NetworkConfig else None
+                if moved is not None:
+                    raise RecipeError(f"{child.key_place or child.place}: {moved}")
                 raise RecipeError(f"{child.key_place or child.place}: unknown key {key!r}{where}{tail}")
         named = written.get("preset") if "preset" in extra else None
         if named is not None:

@@ -98,7 +98,7 @@ class PositionNetwork(nn.Module):
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
         self.head = nn.Linear(config.d_model, classes) if classes else None
         mask = bidirectional() if classes else causal()
-        self.stack = Stack(config, kind="encoder", n_layers=config.n_layers, own_mask=mask)
+        self.stack = Stack(config, kind="encoder", n_layers=config.n_layers, masks=[mask] * config.n_layers)
         self.positions = input_positions(config)
 
     def hidden(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:

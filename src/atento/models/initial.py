@@ -2,17 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from atento.attention.positions import Learned
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, changed
 from atento.models.configuration import network_config
 from atento.models.read import ModelFiles, check_tokenizer, read_model
 from atento.text.tokenizer import Tokenizer
-
-_DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 
 
 def initial_model(init: str, folder: Path) -> ModelFiles:
@@ -31,10 +30,14 @@ def fine_tuned(initial: ModelFiles, recipe: NetworkConfig, tokenizer: Tokenizer)
     """
     config = network_config(initial.config, initial.path)
     check_tokenizer(tokenizer, config, initial.path)
-    changes = {name: getattr(recipe, name) for name in _DROPOUTS}
+    changes: dict[str, Any] = {
+        "dropout": recipe.dropout,
+        "attention": {"dropout": recipe.attention.dropout},
+        "feed_forward": {"dropout": recipe.feed_forward.dropout},
+    }
     if any(scheme.kind == "learned" for scheme in config.schemes):
         changes["max_len"] = max(config.max_len, recipe.max_len)
-    return replace(config, **changes)
+    return changed(config, changes)
 
 
 @torch.no_grad()

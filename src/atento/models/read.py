@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from atento.attention.positions import ALiBi, Sinusoidal
 from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.renamed import VERSION
 from atento.config.usual_tasks import EMBEDDING, task_of
 from atento.errors import ModelError, TokenizerError, UsageError
 from atento.models.configuration import CONFIG, read_config
 from atento.models.find import find_model
+from atento.models.migration import migrated
 from atento.models.sentence_transformers import sentence_folder
 from atento.models.weight_files import read_weights
 from atento.networks import Network, build_network
@@ -60,14 +62,14 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         path = modules[0]
     if (path / "state.json").exists():
         checkpoint = load_checkpoint(path)
-        return ModelFiles(path, checkpoint.config, checkpoint.weights)
+        return ModelFiles(path, *migrated(checkpoint.config, checkpoint.weights, str(path)))
     if not (path / CONFIG).exists():
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
     if (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():  # the hub's cache is made of links
         verify(path)
     config = read_config(path / CONFIG)
     if config.get("model_type", "atento") == "atento":
-        return ModelFiles(path, config, read_weights(path))
+        return ModelFiles(path, *migrated(config, read_weights(path), str(path)))
     network, weights, load_report = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
     pooling = None if modules is None else modules[1]
     return ModelFiles(path, _translated(config, network, path, pooling), weights, load_report)
@@ -77,7 +79,13 @@ def _translated(
     config: Mapping[str, Any], network: NetworkConfig, path: Path, pooling: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Our `config.json` for a folder in the Hugging Face layout; `pooling` as its sentence-transformers modules say."""
-    ours = {"model_type": "atento", "name": path.name, "task": task_of(network), "network": network_to_dict(network)}
+    ours = {
+        "model_type": "atento",
+        "version": VERSION,
+        "name": path.name,
+        "task": task_of(network),
+        "network": network_to_dict(network),
+    }
     exported = config.get("atento")  # what our export wrote into their layout
     exported = exported if isinstance(exported, Mapping) else {}
     ours |= {name: exported[name] for name in ("name", "task", "decoding") if name in exported}

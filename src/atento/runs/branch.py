@@ -6,6 +6,7 @@ from pathlib import Path
 from atento.config.network import NetworkConfig, by_key
 from atento.errors import UsageError
 from atento.models.configuration import network_config
+from atento.models.migration import migrated
 from atento.runs.record import is_run
 from atento.storage.catalogue import best, list_checkpoints, newest
 from atento.storage.checkpoint import load_checkpoint
@@ -54,7 +55,7 @@ def branch_point(said: str) -> BranchPoint:
 
 def check_network(point: BranchPoint, wanted: NetworkConfig) -> None:
     """Raises UsageError: the network there is another than the recipe's (dropout aside); names the difference."""
-    there = by_key(network_config(load_checkpoint(point.path).config, point.path))
+    there = by_key(network_config(migrated(load_checkpoint(point.path).config, {}, str(point.path))[0], point.path))
     different = [
         f"network.{key}: {there[key]} -> {value}"
         for key, value in by_key(wanted).items()

@@ -17,6 +17,7 @@ from atento.config.fitting import FITTED, fitted
 from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import Recipe
+from atento.config.renamed import VERSION
 from atento.config.tasks import RULES
 from atento.data.memory import Records, by_split
 from atento.errors import CheckpointError, TokenizerError, UsageError, counted, path_of
@@ -335,6 +336,7 @@ def model_config(recipe: Recipe, network: dict[str, Any], template: str | None =
     """`config.json` of a model: everything needed to use it; `template` names the marks around its texts."""
     config = {
         "model_type": "atento",
+        "version": VERSION,
         "atento_version": atento.__version__,
         "task": recipe.task,
         "name": recipe.name,

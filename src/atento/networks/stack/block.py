@@ -8,7 +8,7 @@ from atento.attention.dropout import Randomness
 from atento.attention.kernels import AnyMask
 from atento.attention.multihead import KeyValues, MultiHeadAttention, PositionTerms
 from atento.config.network import NetworkConfig
-from atento.networks.layers import FeedForward, Residual, make_norm
+from atento.networks.layers import FeedForward, Residual, RMSNorm, make_norm
 
 
 @dataclass
@@ -78,15 +78,23 @@ class Block(nn.Module):
 def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bool = False) -> Block:
     """The block that `config` describes, for an "encoder" or a "decoder" stack, one that reads a source or not."""
 
+    parts = config.attention
+
+    def head_norm() -> RMSNorm | None:
+        return RMSNorm(config.head_width, eps=config.norm_eps) if parts.norm else None
+
     def attention(kind: str) -> MultiHeadAttention:
         return MultiHeadAttention(
             config.d_model,
             config.n_heads,
-            n_kv_heads=config.attention.n_kv_heads,
-            d_head=config.attention.d_head,
-            bias=config.attention.bias,
-            dropout=config.attention.dropout,
-            scale=config.attention.scale,
+            n_kv_heads=parts.n_kv_heads,
+            d_head=parts.d_head,
+            bias=parts.bias,
+            output_bias=parts.output_bias,
+            query_norm=head_norm(),
+            key_norm=head_norm(),
+            dropout=parts.dropout,
+            scale=parts.scale,
             kind=kind,
             layer=layer,
         )

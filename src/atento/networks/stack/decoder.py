@@ -8,7 +8,6 @@ from __future__ import annotations
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
-from atento.attention.masks import causal
 from atento.attention.sparse import total_cost
 from atento.config.network import NetworkConfig
 from atento.networks.heads import make_heads
@@ -31,7 +30,7 @@ class Decoder(Network):
         self.config = config
         self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=config.embedding.scaled)
         self.inputs = InputLayer(config)
-        self.stack = Stack(config, kind="decoder", n_layers=config.n_layers, own_mask=causal())
+        self.stack = Stack(config, kind="decoder", n_layers=config.n_layers)
         self.heads = make_heads(config)
         self.reset_parameters()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
-from atento.attention.masks import bidirectional
 from atento.attention.sparse import total_cost
 from atento.config.network import NetworkConfig
 from atento.networks.heads import Pooler, make_heads
@@ -30,7 +29,7 @@ class Encoder(Network):
         self.config = config
         self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=config.embedding.scaled)
         self.inputs = InputLayer(config)
-        self.stack = Stack(config, kind="encoder", n_layers=config.n_layers, own_mask=bidirectional())
+        self.stack = Stack(config, kind="encoder", n_layers=config.n_layers)
         self.pooler = Pooler(config.d_model) if config.pooler else None
         self.heads = make_heads(config)
         self.reset_parameters()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
-from atento.attention.masks import bidirectional, causal
 from atento.attention.sparse import total_cost
 from atento.config.network import NetworkConfig
 from atento.networks.heads import make_heads
@@ -34,10 +33,8 @@ class EncoderDecoder(Network):
         shared = config.embedding.shared
         self.target_embedding = None if shared else TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
         self.source_inputs, self.target_inputs = InputLayer(config), InputLayer(config)
-        self.encoder = Stack(config, kind="encoder", n_layers=config.n_layers, own_mask=bidirectional())
-        self.decoder = Stack(
-            config, kind="decoder", n_layers=config.decoder_layers, own_mask=causal(), reads_source=True
-        )
+        self.encoder = Stack(config, kind="encoder", n_layers=config.n_layers)
+        self.decoder = Stack(config, kind="decoder", n_layers=config.decoder_layers, reads_source=True)
         self.heads = make_heads(config)
         self.reset_parameters()
 
@@ -107,7 +104,7 @@ class EncoderDecoder(Network):
             mask=mask,
             token_mask=target_token_mask,
             memory=encoded,
-            memory_padding_mask=source_token_mask,
+            memory_token_mask=source_token_mask,
             state=state,
             random=random,
         )

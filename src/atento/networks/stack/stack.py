@@ -15,6 +15,7 @@ from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError
 from atento.networks.layers import make_norm
 from atento.networks.stack.block import BlockState, make_block
+from atento.networks.stack.masks import default_masks
 from atento.networks.stack.positions import LayerPositions
 
 _LONG = 512  # keys from which on it is worth the while to skip some
@@ -44,15 +45,22 @@ class Stack(nn.Module):
     """N blocks, one after the other; (B,L,D) -> (B,L,D)."""
 
     def __init__(
-        self, config: NetworkConfig, *, kind: str, n_layers: int, own_mask: Mask, reads_source: bool = False
+        self,
+        config: NetworkConfig,
+        *,
+        kind: str,
+        n_layers: int,
+        masks: Sequence[Mask] | None = None,
+        reads_source: bool = False,
     ) -> None:
+        """`masks` are those of self-attention, one a layer, where a call gives none; None: as `config` says."""
         super().__init__()
         self.blocks = nn.ModuleList(
             make_block(config, kind=kind, layer=layer, reads_source=reads_source) for layer in range(n_layers)
         )
         self.positions = LayerPositions(config, kind=kind, n_layers=n_layers)
         self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps) if config.norm == "pre" else None
-        self.own_mask = own_mask
+        self.masks = list(default_masks(config, kind=kind, n_layers=n_layers) if masks is None else masks)
 
     def forward(
         self,
@@ -61,13 +69,13 @@ class Stack(nn.Module):
         mask: MaskArgument = None,
         token_mask: Tensor | None = None,
         memory: Tensor | None = None,
-        memory_padding_mask: Tensor | None = None,
+        memory_token_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         state: StackState | None = None,
         random: Randomness | None = None,
         depth: int | None = None,
     ) -> Tensor:
-        """x (B,T,D) through every block. `mask` replaces the stack's own (a list: one a layer); padding is joined.
+        """x (B,T,D) through every block. `mask` replaces the default masks (a list: one a layer); padding is joined.
 
         Token i stands at position i, after what the state has seen, or where `position_ids` (B,T) say. With a `depth`
         below the number of blocks, only so many run, and the vectors are those between two blocks, without a last norm.
@@ -76,7 +84,7 @@ class Stack(nn.Module):
         masks = self._masks(x, mask, token_mask, position_ids, state)
         memory_mask = None if state is None else state.memory_mask
         if memory_mask is None and memory is not None:
-            full = None if memory_padding_mask is None else padding(memory_padding_mask)
+            full = None if memory_token_mask is None else padding(memory_token_mask)
             memory_mask = lower(full, 1, memory.shape[1], x.device)  # every query alike: one row stands for all
         offset = 0 if state is None else state.length
         terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)
@@ -119,10 +127,12 @@ class Stack(nn.Module):
         position_ids: Tensor | None,
         state: StackState | None,
     ) -> list[LoweredMask]:
-        given = self.own_mask if mask is None else mask
-        masks = list(given) if isinstance(given, Sequence) else [given]
+        given = self.masks if mask is None else mask
+        masks: list[Mask | Tensor] = list(given) if isinstance(given, Sequence) else [given]
         if isinstance(given, Sequence) and len(masks) != len(self.blocks):
             raise ValueError(f"a list of masks gives one a layer: got {len(masks)} for {len(self.blocks)} layers")
+        if all(one is masks[0] for one in masks):  # made ready once for all layers
+            masks = masks[:1]
         key_len = x.shape[1] + (0 if state is None else state.length)
         whole: list[Mask | Tensor] = []
         for one in masks:

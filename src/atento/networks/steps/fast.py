@@ -39,6 +39,10 @@ def why_not_fast(network: object) -> str | None:
     stack = network.decoder if isinstance(network, EncoderDecoder) else network.stack
     if stack.positions.sparse or stack.positions.added:
         return "sparse attention" if stack.positions.sparse else "positions added in single layers"
+    if any(mask.name != "causal" for mask in stack.masks):
+        return "a mask other than the causal one"
+    if network.config.attention.norm:
+        return "norms of queries and keys"
     for scheme in stack.positions.schemes:
         inner = getattr(scheme, "scheme", scheme)
         if isinstance(inner, Shaw):

@@ -31,6 +31,8 @@ def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], obj
         raise UsageError(f"no self-attention of layer {layer} in {kind!r}; its layers: {known or 'none'}")
     if network.training:
         raise UsageError("scores are taken apart in evaluation mode: call `network.eval()` first")
+    if attention.query_norm is not None:
+        raise UsageError("scores whose queries and keys are normalised are no sum of parts: `attention.norm` is on")
     (block,) = blocks
     read: dict[str, Any] = {}
 

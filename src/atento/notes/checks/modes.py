@@ -23,7 +23,7 @@ MODES = {"both ways": bidirectional(), "causal": causal(), "prefix of 3": prefix
 
 def made_for(mask: Mask, checkpoint: bytes) -> Stack:
     """A stack whose own mask is that one, with the weights of the checkpoint."""
-    stack = Stack(tiny_network().config, kind="encoder", n_layers=2, own_mask=mask)
+    stack = Stack(tiny_network().config, kind="encoder", n_layers=2, masks=[mask] * 2)
     weights = load(checkpoint)
     stack.load_state_dict(weights)
     return stack.to(next(iter(weights.values())).dtype).eval()

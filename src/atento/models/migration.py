@@ -1,0 +1,61 @@
+"""A model folder of an earlier version read as one of today: keys of `config.json` and names of tensors."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from atento.config.renamed import VERSION, nested
+from atento.errors import ModelError
+
+_WRITERS = ("decoder", "encoder-decoder", "recurrent-lm", "recurrent-seq2seq")
+_NAMES: dict[tuple[str, ...], dict[str, str]] = {  # architectures -> how names of version 1 begin -> of version 2
+    ("encoder",): {
+        "heads.masked-language-model.output.": "heads.vocabulary.output.",
+        "heads.masked-language-model.": "heads.vocabulary.transform.",
+        "heads.span-boundary.places": "heads.span-boundary.positions",
+    },
+    _WRITERS: {"output.": "heads.vocabulary.output."},
+    ("elmo",): {
+        "output_weight": "heads.vocabulary.output.weight",
+        "output_bias": "heads.vocabulary.output.bias",
+        "embedding": "embedding.weight",
+    },
+}
+
+
+def migrated(
+    config: Mapping[str, Any], weights: Mapping[str, Tensor], place: str
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A model's `config.json` and tensors as this version writes them.
+
+    Args:
+        config: of our layout; without `version` it is of version 1.
+        weights: by the names of that version.
+        place: the folder, for messages.
+
+    Raises:
+        ModelError: a later version wrote it.
+    """
+    version = config.get("version", 1)
+    if version == VERSION:
+        return dict(config), dict(weights)
+    if version != 1:
+        raise ModelError(f"{place}: config.json is of version {version!r}, this Atento reads up to {VERSION}")
+    network = config.get("network")
+    if not isinstance(network, Mapping):  # whoever reads the network says so
+        return dict(config), dict(weights)
+    architecture = network.get("architecture", "encoder-decoder")
+    found = {_name(str(architecture), name): value for name, value in weights.items()}
+    return {**config, "version": VERSION, "network": nested(network)}, found
+
+
+def _name(architecture: str, name: str) -> str:
+    """A tensor's name of version 2."""
+    name = name.replace(".own_residual.", ".self_attention_residual.")
+    name = name.replace(".cross_residual.", ".cross_attention_residual.")
+    for architectures, starts in _NAMES.items():
+        for start, new in starts.items() if architecture in architectures else ():
+            if name == start or (start.endswith(".") and name.startswith(start)):
+                return new + name.removeprefix(start)
+    return name

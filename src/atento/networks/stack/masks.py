@@ -1,0 +1,31 @@
+"""The masks that the layers of a stack have where a call gives none: `network.mask` of a recipe, layer by layer."""
+
+from atento.attention.masks import Mask, bidirectional, causal, lookahead, prefix, window
+from atento.config.attention import MaskConfig
+from atento.config.network import NetworkConfig
+
+_ALL = 2**30  # neighbours: more than any text has
+
+
+def default_masks(config: NetworkConfig, *, kind: str, n_layers: int) -> list[Mask]:
+    """The self-attention masks of an "encoder" or a "decoder", one a layer; layers alike share one object.
+
+    The decoder of an encoder-decoder is always causal: `config.mask` is for its encoder.
+    """
+    usual = bidirectional() if kind == "encoder" else causal()
+    if config.mask is None or (kind == "decoder" and config.reads_source):
+        return [usual] * n_layers
+    given = _mask(config.mask, kind)
+    return [given if config.mask.layers is None or n in config.mask.layers else usual for n in range(n_layers)]
+
+
+def _mask(config: MaskConfig, kind: str) -> Mask:
+    """The mask of that configuration; in a decoder nobody looks ahead."""
+    if config.kind == "window":
+        right = _ALL if config.right is None else config.right
+        return window(_ALL if config.left is None else config.left, 0 if kind == "decoder" else right)
+    if config.kind == "prefix":
+        return prefix(config.length)
+    if config.kind == "lookahead":
+        return lookahead(config.ahead)
+    return bidirectional() if config.kind == "bidirectional" else causal()
