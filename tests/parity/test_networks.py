@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention.masks import causal, padding
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, changed
 from atento.networks import EncoderDecoder, build_network
 from atento.networks.stack.block import Block, make_block
 from marian import marian_pair
@@ -46,7 +46,7 @@ def copy_block(ours: Block, theirs: nn.TransformerEncoderLayer | nn.TransformerD
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_c1_c2_c6_an_encoder_layer(norm: str, activation: str) -> None:
-    config = replace(CONFIG, norm=norm, activation=activation)
+    config = changed(CONFIG, norm=norm, feed_forward={"activation": activation})
     torch.manual_seed(0)
     theirs = nn.TransformerEncoderLayer(
         12, 3, 20, dropout=0.0, activation=activation, batch_first=True, norm_first=norm == "pre"
@@ -67,7 +67,7 @@ def lowered(real: Tensor) -> Tensor:
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_c1_c2_c7_a_decoder_layer(norm: str, activation: str) -> None:
-    config = replace(CONFIG, norm=norm, activation=activation)
+    config = changed(CONFIG, norm=norm, feed_forward={"activation": activation})
     torch.manual_seed(0)
     theirs = nn.TransformerDecoderLayer(
         12, 3, 20, dropout=0.0, activation=activation, batch_first=True, norm_first=norm == "pre"

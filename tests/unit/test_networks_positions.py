@@ -373,7 +373,7 @@ def test_a_scheme_that_does_not_fit_the_network_is_refused() -> None:
         (
             P("rotary", heads=(0,)),
             {"attention": {"n_kv_heads": 1}},
-            "`positions.heads` of rotary positions need `n_kv_heads` equal",
+            "`positions.heads` of rotary positions need `attention.n_kv_heads` equal",
         ),
     ]
     for positions, changes, message in cases:

@@ -135,9 +135,9 @@ def test_settings_that_cannot_be_are_refused(arguments: dict[str, Any], message:
 
 
 def test_settings_that_do_not_fit_the_network_are_refused() -> None:
-    with pytest.raises(RecipeError, match=r"`sparse.layers` count from 0 to 1: got \(2,\)"):
+    with pytest.raises(RecipeError, match=r"`attention.sparse.layers` count from 0 to 1: got \(2,\)"):
         NetworkConfig(n_layers=2, attention=AttentionConfig(sparse=SparseConfig(top_k=1, layers=(2,))))
-    message = r"`sparse\.blocks` adds nothing to scores and drops no weights: got t5 positions"
+    message = r"`attention\.sparse\.blocks` adds nothing to scores and drops no weights: got t5 positions"
     with pytest.raises(RecipeError, match=message):
         NetworkConfig(positions=PositionConfig("t5"), attention=AttentionConfig(sparse=SparseConfig(blocks=2)))
     with pytest.raises(RecipeError, match=r"got `attention\.dropout` 0\.1"):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from atento.attention import observe
-from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.network import NetworkConfig, OutputConfig, network_to_dict
 from atento.config.recipe import TokenizerConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, Sample, generate
@@ -31,7 +31,9 @@ from atento.world import write
 THREADS, ROUNDS = 8, 1
 PAIRS = write("train", 60)
 TEXTS = sorted({pair.source for pair in PAIRS}, key=lambda text: (len(text), text))[:THREADS]
-SMALL = NetworkConfig(vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=1, dropout=0.0, tied_embeddings=False)
+SMALL = NetworkConfig(
+    vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=1, dropout=0.0, output=OutputConfig(tied=False)
+)
 FAMILIES = {
     "encoder-decoder": SMALL,
     "decoder": replace(SMALL, architecture="decoder"),
