@@ -14,7 +14,7 @@ from atento.cli.main import app
 from atento.config.decoding import DecodingConfig
 from atento.config.effects import unused_options
 from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, SpecialIds
 from atento.config.recipe import TokenizerConfig
 from atento.errors import AtentoWarning, RecipeError, UsageError
 from atento.model import Model, load
@@ -89,9 +89,7 @@ def folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pa
         n_layers=1,
         dropout=0.0,
         vocab_size=tokenizer.vocab_size,
-        pad_id=tokenizer.pad_id,
-        start_id=tokenizer.bos_id,
-        eos_id=tokenizer.eos_id,
+        ids=SpecialIds(pad=tokenizer.pad_id, start=tokenizer.bos_id, eos=tokenizer.eos_id),
     )
     network = build_network(config).eval()
     with torch.no_grad():

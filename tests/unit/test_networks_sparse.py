@@ -150,7 +150,7 @@ def test_a19_learned_spans_let_a_long_text_skip_what_no_head_sees() -> None:
     ids = torch.randint(4, 11, (1, 900), generator=torch.Generator().manual_seed(1))
     x = network.source_inputs.positions(network.embedding(ids))
     (mask,) = network.encoder._masks(x, None, None, None, None)
-    assert mask.reach(400, 464) == (400 - 27, 464 + 27)  # a span of 20 and a ramp of 8, whose last step is 0
+    assert mask.reachable(400, 464) == (400 - 27, 464 + 27)  # a span of 20 and a ramp of 8, whose last step is 0
     skipped = network.encode(ids)
     dense = network.encode(ids, mask=torch.ones(1, 1, 900, 900, dtype=torch.bool))  # a tensor is left as it is
     torch.testing.assert_close(skipped, dense, rtol=0, atol=1e-5)
