@@ -50,7 +50,7 @@ from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
 from atento.training.allocator import keep_freed_memory
 
-_MAKING = Lock()  # threads that share a model wait for its step function: packed weights are made once
+_LOCK = Lock()  # threads that share a model wait for its step function, so that weights are packed once
 
 
 def load(
@@ -102,7 +102,7 @@ class Model:
         self.words = words  # of a model that reads words instead of pieces
         self.precision = precision
         self.stored = stored or {}  # the type of each weight in the file that it was read from
-        # made for the weights of these addresses and versions
+        # with the addresses and versions of the weights that it was made for
         self._step_function: tuple[tuple[tuple[int, int], ...], NetworkStepFunction] | None = None
         _check_int8(network, precision)
 
@@ -114,7 +114,7 @@ class Model:
     def to(self, device: str | torch.device | None = None, precision: str | None = None) -> Model:
         """Move the model to a device ("auto", "cpu", "cuda" ...) or change its precision, as `load` does; in place.
 
-        Digits that a lower precision dropped do not come back: load the model again for those.
+        Digits lost in a lower precision are not restored by a higher one; load the model again for those.
 
         Returns:
             The model itself.
@@ -133,26 +133,26 @@ class Model:
     def step_function(self) -> NetworkStepFunction:
         """The network's step function, for `atento.decoding`: the fast one where it has one, which packs the weights.
 
-        It is made at the first call, and anew when the weights have changed. All threads share it.
+        It is made at the first call, and again when the weights have changed. All threads share it.
         """
         weights = self.network.parameters()
-        now = tuple((one.data_ptr(), 0 if one.is_inference() else one._version) for one in weights)
-        with _MAKING:
-            kept = self._step_function
-            if kept is None or kept[0] != now:
+        versions = tuple((value.data_ptr(), 0 if value.is_inference() else value._version) for value in weights)
+        with _LOCK:
+            cached = self._step_function
+            if cached is None or cached[0] != versions:
                 keep_freed_memory()  # every step allocates the same large blocks again
-                made = step_function(self.network, precision="int8" if self.precision == "int8" else None)
-                self._step_function = kept = now, made
-            return kept[1]
+                function = step_function(self.network, precision="int8" if self.precision == "int8" else None)
+                self._step_function = cached = versions, function
+            return cached[1]
 
     @property
     def decoding(self) -> DecodingConfig:
-        """How this model decodes unless told otherwise: as its recipe said."""
+        """The default decoding of this model: that of its recipe."""
         return decoding_config(self.config, self.path or Path())
 
     @property
     def trained_length(self) -> int | None:
-        """The most tokens of a text it was trained on, if known; longer ones are counted in a `LongTextWarning`."""
+        """The most tokens of a text it was trained on, if known; longer texts are counted in a `LongTextWarning`."""
         return trained_length(self.config, self.network.config)
 
     @translates

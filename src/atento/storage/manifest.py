@@ -47,7 +47,7 @@ class Manifest:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a file of this name may stand in a checkpoint: `[A-Za-z0-9._-]+`, and neither `.` nor `..`."""
+    """Whether a checkpoint may have a file of this name: `[A-Za-z0-9._-]+`, and neither `.` nor `..`."""
     return _NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
