@@ -76,11 +76,11 @@ def test_flags_without_effect_are_refused(server: ForkServer, here: Path) -> Non
         "--length-penalty has no effect: a beam of 1 compares no lengths",
     )
     refused(  # the recipe's own beam is 1
-        server.run(*run, "--length-penalty", "2", cwd=here, stdin="a\n"), "`length_penalty` has no effect: a beam of 1"
+        server.run(*run, "--length-penalty", "2", cwd=here, stdin="a\n"), "--length-penalty has no effect: a beam of 1"
     )
     refused(
         server.run("evaluate", "run", "valid.tsv", "--greedy", "--length-penalty", "2", cwd=here),
-        "`length_penalty` has no effect: a beam of 1",
+        "--length-penalty has no effect: a beam of 1",
     )
 
 

@@ -1,9 +1,9 @@
-"""The decoding flags that every command that writes shares, gathered in one place."""
+"""The decoding flags, which all commands that write share."""
 
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any
 
 import typer
@@ -97,8 +97,8 @@ for _heading, _flags in _HEADINGS.items():
         _kind.__metadata__[0].rich_help_panel = _heading
 
 
-def with_decoding(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with these flags before its last ones; it is given those that were set, as the dict `decoding`."""
+def with_decoding(command: Callable[..., None], without: Collection[str] = ()) -> Callable[..., None]:
+    """The command with the decoding flags, except `without`; its parameter `decoding` is a dict of those given."""
     own = [one for one in inspect.signature(command).parameters.values() if one.name != "decoding"]
     first = next((n for n, one in enumerate(own) if one.name == "skip_bad"), len(own))
     flags = [
@@ -109,6 +109,7 @@ def with_decoding(command: Callable[..., None]) -> Callable[..., None]:
             annotation=annotation,
         )
         for name, annotation in _FLAGS.items()
+        if name not in without
     ]
 
     @functools.wraps(command)
@@ -116,7 +117,7 @@ def with_decoding(command: Callable[..., None]) -> Callable[..., None]:
         from atento.errors import RecipeError, UsageError
 
         try:
-            command(decoding=_chosen({name: given.pop(name) for name in _FLAGS}), **given)
+            command(decoding=_chosen({name: given.pop(name) for name in _FLAGS if name not in without}), **given)
         except (RecipeError, UsageError) as error:  # of the options that were made from these flags
             message = _by_flag(str(error))
             if message == str(error):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli import completion
+from atento.cli.decoding import with_decoding
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.progress import show_batches
 
@@ -23,7 +24,9 @@ class GateMissed(typer.Exit):
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command("evaluate", epilog="Example:  atento evaluate runs/demo valid.tsv --fail-under bleu=25")(evaluate)
+    app.command("evaluate", epilog="Example:  atento evaluate runs/demo valid.tsv --fail-under bleu=25")(
+        with_decoding(evaluate, without=("n_best",))
+    )
 
 
 def evaluate(
@@ -31,6 +34,7 @@ def evaluate(
     data: Annotated[
         list[str], typer.Argument(metavar="DATA", help="One file with two columns, or two parallel files.")
     ],
+    decoding: dict[str, Any],
     task: Annotated[
         str | None,
         typer.Option(
@@ -44,11 +48,6 @@ def evaluate(
             help="Metrics, separated by commas; those of the task if not given.",
             autocompletion=completion.metrics,
         ),
-    ] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Take the most probable token at every step.")] = False,
-    beam: Annotated[int | None, typer.Option(min=1, help="Beam width; the recipe's if not given.")] = None,
-    length_penalty: Annotated[
-        float | None, typer.Option(help="Exponent p of score = log-probability / length ** p.")
     ] = None,
     fail_under: Annotated[
         list[str] | None,
@@ -76,8 +75,7 @@ def evaluate(
     asked = [] if metrics is None else metrics.split(",")
     for name in (*asked, *(name for name, _ in gates)):
         metric_named(name)  # before the model is loaded
-    given = {"greedy": greedy or None, "beam": beam, "length_penalty": length_penalty}
-    options: Any = {name: value for name, value in given.items() if value is not None}
+    options: Any = decoding | {"seed": seed}
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         task = task_of(loaded, task)

@@ -112,16 +112,19 @@ def _generation_files(
 
 
 def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bool) -> dict[str, Any]:
-    """The decoding under their keys; minimum Bayes risk, a shrinking beam and stop strings have none."""
+    """The decoding under their keys; what they have no key for is left out: MBR, a shrinking beam, words, groups."""
     data: dict[str, Any] = {"do_sample": decoding.samples, "num_beams": 1}
     if decoding.samples:
         data |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
     elif decoding.mbr is None and decoding.beam > 1:
-        data |= {"num_beams": decoding.beam, "length_penalty": decoding.length_penalty, "early_stopping": True}
+        data |= {"num_beams": decoding.beam, "length_penalty": decoding.length_penalty}
+        data["early_stopping"] = {"filled": True, "likely": False, "sure": "never"}[decoding.until]
     if decoding.repetition_penalty != 1.0:
         data["repetition_penalty"] = decoding.repetition_penalty
     if decoding.no_repeat_ngrams:
         data["no_repeat_ngram_size"] = decoding.no_repeat_ngrams
+    if decoding.forced_eos:
+        data["forced_eos_token_id"] = network.eos_id
     if decoding.min_new_tokens:
         data["min_new_tokens"] = decoding.min_new_tokens
     usual = _OUTPUT_TOKENS if seq2seq else CONTINUATION_TOKENS
