@@ -193,8 +193,22 @@ def test_one_door_to_step_functions() -> None:
     assert isinstance(step_function(networks["recurrent-lm"]), RecurrentStepFunction)
     fast = step_function(networks["decoder"], precision="bfloat16")
     assert isinstance(fast, FastStepFunction) and fast.dtype == torch.bfloat16
+    elsewhere = step_function(networks["decoder"], device="meta")  # a copy of the network, which stays where it is
+    assert elsewhere.network is not networks["decoder"]
+    assert next(elsewhere.network.parameters()).is_meta  # type: ignore[attr-defined]
+    assert step_function(networks["decoder"], device="cpu").network is networks["decoder"]
     half = build_network(FAMILIES["decoder"]).to(torch.bfloat16)
     assert isinstance(made := step_function(half), FastStepFunction) and made.precision == "bfloat16"
+
+
+def test_generate_takes_a_network_a_model_and_a_step_function(tokenizer: Tokenizer) -> None:
+    model, ids = model_of(tokenizer, "decoder"), torch.tensor([[5, 6, 7]])
+    network: Any = model.network
+    each = [network, model, network.step_function(), model.step_function()]
+    written = [generate(one, ids, Greedy(), max_new_tokens=5)[0][0].ids for one in each]
+    assert written == [written[0]] * 4
+    with pytest.raises(TypeError, match="`network` must be a network, or have `begin` and `step`: got Encoder"):
+        generate(build_network(replace(SMALL, architecture="encoder")), ids, Greedy(), max_new_tokens=5)  # type: ignore[arg-type]
 
 
 def test_the_door_says_why_it_stays_shut() -> None:

@@ -1,4 +1,4 @@
-"""Rows of like length put into one batch, so that padding is little and memory bounded; progress is reported."""
+"""Batches of rows of similar length, with little padding and bounded memory; progress is reported."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +10,9 @@ _report: ContextVar[Report | None] = ContextVar("report", default=None)
 
 @contextmanager
 def batches_reported(report: Report) -> Iterator[None]:
-    """Inside, whoever goes through texts in batches calls `report(done, total)` after each batch, in real tokens.
+    """While this lasts, `by_length` calls `report(done, total)` after each batch, in real tokens.
 
-    It holds for this thread, and for the outermost loop: what a batch itself does in batches is not told.
+    It holds for this thread and for the outermost loop: loops inside a batch are not reported.
     """
     token = _report.set(report)
     try:

@@ -1,4 +1,4 @@
-"""What a model thinks of a given output: its log-probability token by token (docs/notes.md#h11)."""
+"""Log-probabilities of given outputs, token by token (docs/notes.md#h11)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ from atento.tasks.grouping import by_length
 from atento.tasks.lengths import warn_of_length
 from atento.text.tokenizer import Tokenizer
 
-_TOKENS = 4096  # padded, of inputs and outputs, at a time
+_BATCH_TOKENS = 4096  # padded, of inputs and outputs
 
 
 @dataclass(frozen=True)
 class TokenScores:
-    """The tokens of an output, EOS last, log p of each after those before it (nats), and their sum."""
+    """The tokens of an output, EOS last, log p of each given those before it (nats), and their sum."""
 
     tokens: list[str]
     log_probs: list[float] = field(repr=False)
@@ -60,7 +60,7 @@ def score_texts(
     device, pad_id = next(network.parameters()).device, network.config.pad_id
     results: list[TokenScores] = [TokenScores([], [], 0.0)] * len(inputs)
     rows_of, lengths = Ragged(inputs), [len(one) + len(other) for one, other in zip(inputs, outputs)]
-    for rows in by_length(lengths, _TOKENS):
+    for rows in by_length(lengths, _BATCH_TOKENS):
         ids = rows_of.padded(np.array(rows), pad_id)
         real = torch.arange(ids.shape[1]) < torch.tensor([len(inputs[row]) for row in rows])[:, None]
         wanted = [outputs[row] for row in rows]

@@ -1,4 +1,4 @@
-"""Translation and its kin: text in, text out, line N of the output answering line N of the input."""
+"""Translation and summarization: texts in, texts out, in the same order; or one text as a stream of pieces."""
 
 from collections.abc import Iterator, Sequence
 
@@ -59,7 +59,7 @@ def stream_translation(
     row: int = 0,
     trained: int | None = None,
 ) -> Iterator[str]:
-    """The translation of text number `row` as pieces that join to it (`writing.stream_one`); a blank one has none."""
+    """The translation of text number `row` in pieces (`writing.stream_one`); none for a blank text."""
     ids = tokenizer.encode(text)
     if not ids:
         return iter(())

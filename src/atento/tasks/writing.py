@@ -1,4 +1,4 @@
-"""Outputs written for many inputs: batches of like length, each input its own seed, whatever strategy is asked for."""
+"""Outputs for many inputs by any strategy, in batches of similar length, with a seed for each input."""
 
 import reprlib
 import warnings
@@ -26,12 +26,12 @@ from atento.tasks.strategies import NO_CONSTRAINTS, Constraints, ToText, Utility
 from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
 
-WIDER = 2  # times that the width of a beam is doubled to find `n_best` different texts
+DOUBLINGS = 2  # of the width of a beam that found fewer than `n_best` different texts
 
 
 @dataclass(frozen=True)
 class WrittenText:
-    """One output text with the hypothesis it was written from."""
+    """An output text with its hypothesis."""
 
     text: str
     hypothesis: Hypothesis
@@ -58,26 +58,29 @@ def write_all(
 ) -> list[list[WrittenText]]:
     """The outputs for each input, best first; an empty input gets none.
 
-    The `n_best` outputs of a beam or of minimum Bayes risk differ in their texts (`_filled_up` says what is done where
-    a beam found too few); samples are what was drawn, in the order drawn.
+    The `n_best` outputs of a beam or of minimum Bayes risk have different texts; `_fill_up` searches again where a beam
+    found too few. Samples are in the order drawn.
 
-    Inputs are sorted by length and decoded `decoding.batch_tokens` padded tokens at a time, outputs written for each
-    counted, so memory is bounded and none waits for a much longer one. The result does not depend on who shares a
-    batch: what draws has a seed for each input, from (`decoding.seed`, its number).
+    Inputs are sorted by length and decoded in batches of `decoding.batch_tokens` padded tokens, counted once for
+    each output, so memory is bounded and short inputs do not wait for long ones. The outputs of an input do not depend
+    on the other inputs: its seed comes from `decoding.seed` and its number.
 
     Args:
         network: a network, a loaded model or a step function.
-        inputs: ids, special tokens with them; `n_special` of each are special.
+        config: of the network.
+        inputs: ids, special tokens included; `n_special` of each input are special.
+        decoding: the options of decoding.
         text: ids -> text.
-        is_prompt: inputs are prompts, which stand before the output and share its positions.
+        device: where the network is.
+        is_prompt: inputs are prompts; prompt and output share the positions.
         constraints: the words and tokens of `decoding`, as ids (`strategies.constraints_of`).
         first: the number of the first input, where these are part of more.
         utility: a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names.
-        trained: tokens of the longest text that the model was trained on; longer inputs are counted in a warning.
-        trace: records the search; for one input.
+        trained: the most tokens of a text in training; longer inputs are counted in a warning.
+        trace: records the search, for one input.
 
     Raises:
-        UsageError: a prompt that fills all the places a network has, a limit below the tokens that `constraints` take,
+        UsageError: a prompt that takes all positions of the network, a limit below the tokens that `constraints` take,
             or a trace of several inputs.
     """
     if trace is not None and len(inputs) != 1:
@@ -88,7 +91,7 @@ def write_all(
     writer = _Writer(network, config, inputs, decoding, text, device, n_special, is_prompt, constraints, first, trace)
     strategy = strategy_of(decoding, text, utility)
     beam = strategy if isinstance(strategy, Beam) and decoding.n_best > 1 else None
-    if beam is not None:  # all that it finds: some may be one text in other pieces
+    if beam is not None:  # ask for all that it finds, because several may be the same text in other pieces
         strategy = beam = replace(beam, n_best=beam.width)
     results: list[list[WrittenText]] = [[] for _ in inputs]
     for rows in by_length(lengths, decoding.batch_tokens // decoding.rows):
@@ -108,7 +111,7 @@ def write_all(
 
 @dataclass(frozen=True)
 class _Writer:
-    """What all batches of one call share; the fields are the arguments of `write_all`."""
+    """The arguments of one call of `write_all`, which all of its batches share."""
 
     network: HasStepFunction | AnyStepFunction
     config: NetworkConfig
@@ -124,13 +127,13 @@ class _Writer:
     given_up: list[int] = field(default_factory=list)  # inputs whose exact search reached its limit
 
     def write(self, rows: list[int], strategy: Strategy) -> list[list[WrittenText]]:
-        """The outputs for the inputs of those numbers, as one batch."""
+        """The outputs for the inputs of those numbers, decoded as one batch."""
         decoding, inputs = self.decoding, [list(self.inputs[row]) for row in rows]
         stop = StopStrings(self.text, decoding.stop) if decoding.stop else None
         lengths = torch.tensor([len(ids) for ids in inputs])
         ids = torch.full((len(rows), int(lengths.max())), self.config.pad_id)
-        for place, one in enumerate(inputs):
-            ids[place, : len(one)] = torch.tensor(one)
+        for index, one in enumerate(inputs):
+            ids[index, : len(one)] = torch.tensor(one)
         real = torch.arange(ids.shape[1]) < lengths[:, None]
         needed = self.constraints.length
         limits = [
@@ -157,7 +160,7 @@ class _Writer:
         )
         if decoding.exact:
             found = self._exact(ids.to(self.device), rows, found, shared)
-        return [[self._read(one, stop) for one in hypotheses] for hypotheses in found]
+        return [[self._written_text(one, stop) for one in hypotheses] for hypotheses in found]
 
     def _exact(
         self, ids: Tensor, rows: list[int], found: list[list[Hypothesis]], shared: dict[str, Any]
@@ -180,13 +183,13 @@ class _Writer:
             for one, beam in zip(searched, found)
         ]
 
-    def _read(self, one: Hypothesis, stop: StopStrings | None) -> WrittenText:
-        text = self.text(one.ids)
-        return WrittenText(text if stop is None else stop.cut(text), one)
+    def _written_text(self, hypothesis: Hypothesis, stop: StopStrings | None) -> WrittenText:
+        text = self.text(hypothesis.ids)
+        return WrittenText(text if stop is None else stop.cut(text), hypothesis)
 
 
 def _distinct(found: Iterable[WrittenText], count: int) -> list[WrittenText]:
-    """The first `count` different texts: other pieces that spell the same are left out."""
+    """The first `count` different texts."""
     first: dict[str, WrittenText] = {}
     for one in found:
         first.setdefault(one.text, one)
@@ -194,12 +197,12 @@ def _distinct(found: Iterable[WrittenText], count: int) -> list[WrittenText]:
 
 
 def _fill_up(results: list[list[WrittenText]], writer: _Writer, strategy: Beam) -> None:
-    """Inputs whose beam found fewer than `n_best` different texts are searched again, twice and four times as wide.
+    """Search again, twice and four times as wide, where a beam found fewer than `n_best` different texts.
 
-    What the asked width found stays first, so that the best output does not hang on `n_best`; new texts follow.
+    The outputs of the first search stay first, so that the best output does not depend on `n_best`.
     """
     decoding = writer.decoding
-    for _ in range(WIDER):
+    for _ in range(DOUBLINGS):
         strategy = replace(strategy, width=2 * strategy.width, n_best=2 * strategy.width)
         short = [len(ids) if len(one) < decoding.n_best else 0 for ids, one in zip(writer.inputs, results)]
         for rows in by_length(short, decoding.batch_tokens // strategy.width):
@@ -220,11 +223,10 @@ def stream_one(
     row: int = 0,
     trained: int | None = None,
 ) -> Iterator[str]:
-    """What `write_all` writes for its input number `row`, as pieces of text that join to it; `stop` strings are never
-    shown.
+    """The text that `write_all` writes for input number `row`, in pieces, without the `stop` strings.
 
     Raises:
-        UsageError: a beam of more than 1, several outputs or `mbr`: those know their output only at its end.
+        UsageError: a beam, several outputs, `mbr` or `exact`, whose output is known only when the search is over.
     """
     strategy = strategy_of(decoding)
     if decoding.n_best > 1 or not isinstance(strategy, Greedy | Sample):
@@ -259,13 +261,13 @@ def _eos_ids(decoding: DecodingConfig, constraints: Constraints, config: Network
 def token_limit(
     length: int, n_special: int, decoding: DecodingConfig, config: NetworkConfig, *, is_prompt: bool, needed: int = 0
 ) -> int:
-    """How many tokens may be written for an input of that length; learned positions end somewhere.
+    """The most new tokens for an input of that length; a network with learned positions has room for so many.
 
     Where no limit is given: 2 x source + 16, or after a prompt 128, however long that is; and `needed` more, the tokens
     that every output must contain.
 
     Raises:
-        UsageError: no places after the prompt, or fewer tokens than `needed`.
+        UsageError: no position after the prompt, or fewer tokens than `needed`.
     """
     usual = max(CONTINUATION_TOKENS if is_prompt else 2 * (length - n_special) + 16, decoding.min_new_tokens) + needed
     limit = usual if decoding.max_new_tokens is None else decoding.max_new_tokens
@@ -279,20 +281,20 @@ def token_limit(
 
 
 def _room(length: int, config: NetworkConfig, *, is_prompt: bool) -> int | None:
-    """How many tokens a network has places for after an input of that length; None: any number."""
+    """How many new tokens the network has positions for after an input of that length; None: any number."""
     if all(scheme.kind != "learned" for scheme in config.schemes):
         return None
-    return config.max_len - (length - 1 if is_prompt else 0)  # the prompt's last token is read by the first step
+    return config.max_len - (length - 1 if is_prompt else 0)  # the first step reads the prompt's last token
 
 
 def _warn_of_places(
     lengths: Sequence[int], decoding: DecodingConfig, config: NetworkConfig, *, is_prompt: bool
 ) -> None:
-    """Say so where more tokens are asked for than the network has places."""
+    """Warn where more tokens are requested than the network has positions for."""
     requested = max(decoding.max_new_tokens or 0, decoding.min_new_tokens)
     rooms = [_room(length, config, is_prompt=is_prompt) for length in lengths if length]
     short = [room for room in rooms if room is not None and room < requested]
-    if short and min(short) > 0:  # else it is refused
+    if short and min(short) > 0:  # otherwise `token_limit` raises
         warnings.warn(
             f"the network has places for {config.max_len} tokens: {len(short)} of {len(rooms)} outputs end after "
             f"{min(short)} or more, not {requested}",
