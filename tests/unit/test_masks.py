@@ -291,7 +291,7 @@ def test_a19_reaches_with_gaps_are_lists_of_keys() -> None:
     ]
     for mask, first, last, expected in cases:
         assert mask.reachable is not None and listed(mask.reachable(first, last, 100, None)) == expected, (mask, first)
-    assert (~causal()).reachable is (causal() | padding(torch.tensor([1]))).reach is None
+    assert (~causal()).reachable is (causal() | padding(torch.tensor([1]))).reachable is None
 
 
 @settings(max_examples=80, deadline=None)
@@ -452,20 +452,29 @@ def test_masks_that_do_not_fit_are_not_joined() -> None:
             lambda: causal() & torch.ones(2, 2).bool(),
             "a mask combines only with a mask: got Tensor; `predicate`",
         ),
-        (lambda: causal() | causal, "a mask combines only with a mask: got function; `predicate` makes one"),
+        (
+            lambda: causal() | causal,
+            "a mask combines only with a mask: got function; `predicate` makes a mask of any rule",
+        ),
         (
             lambda: padding([1, 2]),
             "`padding` takes lengths (B,), or boolean (B,L) with True for a real token: got list",
         ),
-        (lambda: prefix(torch.ones(2)), "`prefix` takes whole numbers (B,), one a row: got torch.float32 of (2,)"),
+        (
+            lambda: prefix(torch.ones(2)),
+            "`prefix` takes whole numbers (B,), one for each row: got torch.float32 of (2,)",
+        ),
         (lambda: documents(torch.zeros(4).long()), "`documents` takes integers (B,L), the number of each token's docu"),
         (
             lambda: documents([[0, 1]]),
             "`documents` takes integers (B,L), the number of each token's document: got list",
         ),
         (lambda: lower(causal, 2, 2, CPU), "a mask is a value: call the function, as in mask=causal()"),
-        (lambda: predicate(lambda b, h, q, k: True), "a rule gives a boolean tensor, as `k <= q` does: got bool"),  # type: ignore[arg-type,return-value]
-        (lambda: predicate(lambda b, h, q, k: q - k), "a rule gives a boolean tensor, as `k <= q` does: got torch.int"),
+        (lambda: predicate(lambda b, h, q, k: True), "a rule must return a boolean tensor, as `k <= q` does: got bool"),  # type: ignore[arg-type,return-value]
+        (
+            lambda: predicate(lambda b, h, q, k: q - k),
+            "a rule must return a boolean tensor, as `k <= q` does: got torch.int",
+        ),
         (lambda: causal() and causal(), "a mask has no truth value: combine masks with & and |"),
         (lambda: not causal(), "a mask has no truth value"),
         (lambda: allowed_pairs((0, 3)), "`pairs` are (query, key) numbers from 0, as in allowed_pairs([(0, 3)])"),  # type: ignore[arg-type]
@@ -482,11 +491,11 @@ def test_a_rule_that_asks_for_rows_or_heads_says_how_many() -> None:
     """Else it would be asked about the first alone, and all would get its answer."""
     lengths = torch.tensor([6, 3])
     with pytest.raises(
-        ValueError, match=r"this rule asks for `b`: say how many there are, as in predicate\(rule, batch"
+        ValueError, match=r"this rule depends on `b`: give the number of them, as in predicate\(rule, batch"
     ):
         predicate(lambda b, h, q, k: k < lengths[b])
     with pytest.raises(
-        ValueError, match=r"this rule asks for `h`: say how many there are, as in predicate\(rule, heads"
+        ValueError, match=r"this rule depends on `h`: give the number of them, as in predicate\(rule, heads"
     ):
         predicate(lambda b, h, q, k: (q + k + h) % 2 == 0)
     mask = predicate(lambda b, h, q, k: k < lengths[b], batch=2)
@@ -523,21 +532,21 @@ def test_a_float_mask_is_refused_when_lowered() -> None:
         (lambda: global_tokens([3, -1]), "`positions` must name at least one position, none negative: got [3, -1]"),
         (
             lambda: blocks(torch.ones(2, 2), 4),
-            "`kept` must be a boolean matrix, or one a head: got torch.float32 (2, 2)",
+            "`kept` must be a boolean matrix, or one for each head: got torch.float32 (2, 2)",
         ),
         (
             lambda: blocks(torch.ones(2).bool(), 4),
-            "`kept` must be a boolean matrix, or one a head: got torch.bool (2,)",
+            "`kept` must be a boolean matrix, or one for each head: got torch.bool (2,)",
         ),
         (lambda: blocks(torch.ones(2, 2).bool(), 0), "`size` must be a whole number, 1 or more: got 0"),
         (
             lambda: blocks(torch.ones(2, 2).bool(), 2).dense(5),
             "the mask blocks(2) was made for 4 queries and 4 keys",
         ),
-        (lambda: per_head([]), "`per_head` takes one mask a head, each the same for all heads"),
+        (lambda: per_head([]), "`per_head` takes one mask for each head, none of which depends on the head itself"),
         (
             lambda: per_head([causal(), per_head([causal(), window(1, 0)])]),
-            "`per_head` takes one mask a head, each the same for all heads",
+            "`per_head` takes one mask for each head, none of which depends on the head itself",
         ),
         (
             lambda: per_head([causal(), prefix(torch.tensor([1, 2])), prefix(torch.tensor([1, 2, 3]))]),

@@ -207,12 +207,12 @@ def not_shifted(patch):
 
 
 def saved_in_half_precision(patch):
-    real = weight_files.safetensors_pieces
+    real = weight_files.safetensors_chunks
 
-    def pieces(file, tensors):
+    def chunks(file, tensors):
         return real(file, {name: value.bfloat16().float() for name, value in tensors.items()})
 
-    patch.setattr(weight_files, "safetensors_pieces", pieces)
+    patch.setattr(weight_files, "safetensors_chunks", chunks)
 
 
 def eos_kept(patch):
@@ -234,7 +234,7 @@ def no_length_penalty(patch):
 
 
 def cache_forgets(patch):
-    patch.setattr(KeyValues, "extended", lambda self, keys, values: KeyValues(keys, values))
+    patch.setattr(KeyValues, "append", lambda self, keys, values: KeyValues(keys, values))
 
 
 def not_clipped(patch):

@@ -263,7 +263,7 @@ def test_a10_observed_steps_join_and_rows_are_slices(form: str) -> None:
     with observe(network, rows=[4, 1], layers=[-1], heads=[0]) as some:
         network(SOURCE, TARGET, source_token_mask=REAL)
     assert torch.equal(some["cross", 0], whole["cross", 0][:, :, [4, 1]])
-    with pytest.raises(UsageError, match="no 'decoder' attention was observed; seen: cross"):
+    with pytest.raises(UsageError, match="no 'decoder' attention was observed, only: cross"):
         whole["decoder", 0]
 
 

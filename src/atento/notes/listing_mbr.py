@@ -98,7 +98,7 @@ def from_function(calculate: Bleu) -> Utility:
 
 def _steps(model: Any) -> Any:
     """A step function, or what offers one, out of a model in whichever of the notes' shapes."""
-    if hasattr(model, "steps"):
+    if hasattr(model, "step_function"):
         return model
     if hasattr(model, "encoder") and hasattr(model, "decoder"):
         return EncoderDecoderSteps(model, token_named(model, "sos_token"), token_named(model, "eos_token"))

@@ -35,7 +35,7 @@ def random_sampling_with_temperature(
     ids = input_seq.unsqueeze(0) if input_seq.dim() == 1 else input_seq
     if ids.dim() != 2 or ids.shape[1] < 1:
         raise UsageError(f"`input_seq` must be ids of shape (L,), (1,L) or (B,L): got {tuple(input_seq.shape)}")
-    steps = model if hasattr(model, "steps") else LanguageModelSteps(model, token_named(model, "eos_token"))
+    steps = model if hasattr(model, "step_function") else LanguageModelSteps(model, token_named(model, "eos_token"))
     try:
         strategy = Sample(temperature=temperature)
     except ValueError as error:

@@ -35,7 +35,7 @@ def greedy_decoding(model: Any, input_seq: Tensor, max_length: int) -> list[int]
     ids = input_seq.unsqueeze(0) if input_seq.dim() == 1 else input_seq
     if ids.dim() != 2 or ids.shape[1] < 1:
         raise UsageError(f"`input_seq` must be ids of shape (L,), (1,L) or (B,L): got {tuple(input_seq.shape)}")
-    steps = model if hasattr(model, "steps") else LanguageModelSteps(model, token_named(model, "eos_token"))
+    steps = model if hasattr(model, "step_function") else LanguageModelSteps(model, token_named(model, "eos_token"))
     found = [best[0].ids for best in generate(steps, ids, Greedy(), max_new_tokens=max_length)]
     return found[0] if len(found) == 1 else found
 
@@ -65,7 +65,7 @@ def beam_search(
     if ids.dim() != 2:
         raise UsageError(f"`src` must be ids of shape (S,) or (B,S): got {tuple(src.shape)}")
     steps = model
-    if not hasattr(model, "steps"):
+    if not hasattr(model, "step_function"):
         steps = EncoderDecoderSteps(model, token_named(model, "sos_token"), token_named(model, "eos_token"))
     strategy = Beam(beam_width, length_penalty=length_penalty)
     found = [best[0].ids for best in generate(steps, ids, strategy, max_new_tokens=max_len)]
