@@ -98,7 +98,7 @@ def observed(network: Any, call: Callable[[], Any]) -> tuple[Any, dict[Any, np.n
     """What the call returns, and all attention weights that an observer of the network sees meanwhile."""
     with observe(network) as seen:
         found = call()
-    return found, {where: torch.cat(parts, dim=-2).numpy() for where, parts in seen.weights.items()}
+    return found, {where: torch.cat(parts, dim=-2).cpu().numpy() for where, parts in seen.weights.items()}
 
 
 def same(one: Any, other: Any) -> None:
@@ -154,23 +154,12 @@ def test_threads_get_the_same_step_function_of_a_model(tokenizer: Tokenizer) -> 
         assert len({id(one) for one in made}) == 1
 
 
-@pytest.mark.parametrize("kind", ["plain", "fast", "graphs"])
-@pytest.mark.parametrize("architecture", FAMILIES)
-def test_a_step_function_remembers_nothing_of_a_call(architecture: str, kind: Kind) -> None:
-    torch.manual_seed(1)
-    network = build_network(FAMILIES[architecture]).double().eval()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.normal_(std=0.8)
-    if architecture.startswith("recurrent") and kind != "plain":
-        with pytest.raises(CapabilityError, match=f"no fast steps for networks of type {type(network).__name__}"):
-            step_function(network, kind=kind)
-        return
-    shared = step_function(network, kind=kind)
+def check_shared(network: Any, shared: Any, device: str) -> None:
+    """Threads that share a step function write and see what each of them writes and sees alone."""
     before = {name: id(value) for name, value in vars(shared).items()}
 
     def work(number: int) -> list[Any]:
-        ids, found = torch.tensor([SOURCES[number]]), []
+        ids, found = torch.tensor([SOURCES[number]], device=device), []
         for strategy in (Greedy(), Beam(3, n_best=2), Sample(n=2)):
             more: dict[str, Any] = {"max_new_tokens": 4, "seed": number}
             found.append(observed(network, lambda: generate(shared, ids, strategy, **more)))  # noqa: B023
@@ -178,10 +167,37 @@ def test_a_step_function_remembers_nothing_of_a_call(architecture: str, kind: Ki
         return [*found, streamed]
 
     expected = [work(number) for number in range(THREADS)]
-    if architecture != "recurrent-lm":  # which has no attention
+    if network.config.architecture != "recurrent-lm":  # which has no attention
         assert all(weights for one in expected for _, weights in one)
     same(in_threads(work), expected)
     assert {name: id(value) for name, value in vars(shared).items()} == before
+
+
+def network_of(architecture: str) -> Any:
+    torch.manual_seed(1)
+    network = build_network(FAMILIES[architecture]).double().eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(std=0.8)
+    return network
+
+
+@pytest.mark.parametrize("kind", ["plain", "fast", "graphs"])
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_a_step_function_remembers_nothing_of_a_call(architecture: str, kind: Kind) -> None:
+    network = network_of(architecture)
+    if architecture.startswith("recurrent") and kind != "plain":
+        with pytest.raises(CapabilityError, match=f"no fast steps for networks of type {type(network).__name__}"):
+            step_function(network, kind=kind)
+        return
+    check_shared(network, step_function(network, kind=kind), "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder"])
+def test_threads_share_captured_steps(architecture: str) -> None:
+    network = network_of(architecture).to("cuda")
+    check_shared(network, step_function(network, kind="graphs"), "cuda")
 
 
 def test_one_door_to_step_functions() -> None:

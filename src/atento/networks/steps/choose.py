@@ -47,8 +47,9 @@ def step_function(
     if kind not in ("auto", "plain", "fast", "graphs"):
         raise ValueError(f"`kind` must be auto, plain, fast or graphs: got {kind!r}")
     weight = next(network.parameters())
-    if device is not None and torch.device(device) != weight.device:
-        network = deepcopy(network).to(device)
+    requested = weight.device if device is None else torch.device(device)  # "cuda" is any of its devices
+    if requested.type != weight.device.type or requested.index not in (None, weight.device.index):
+        network = deepcopy(network).to(requested)
         weight = next(network.parameters())
     own = str(weight.dtype).removeprefix("torch.")
     reason = why_not_fast(network)
