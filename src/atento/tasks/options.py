@@ -10,15 +10,15 @@ from atento.config.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.config.schema import Reading, as_written
 from atento.errors import UsageError, nearest
 
-_PLAIN = DecodingConfig()  # its filters leave the distribution as it is
+_DEFAULT = DecodingConfig()  # its filters change nothing
 
 
 def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOptions) -> DecodingConfig:
     """The model's usual decoding, changed by the options of a call.
 
-    A filter (`temperature`, `top_k`, ...) asks for sampling, even at a value that filters nothing. A strategy that the
-    call names takes the place of the usual one: a beam (or `sample=False`) of sampling and `mbr`, sampling of `mbr`. A
-    beam narrower than the usual `n_best` lowers that.
+    A filter (`temperature`, `top_k`, ...) implies sampling, even at a value that filters nothing. A strategy that the
+    call names replaces the usual one: a beam (or `sample=False`) replaces sampling, `mbr` and `exact`; sampling
+    replaces `mbr` and `exact`. A beam that is narrower than the usual `n_best` lowers it.
 
     Raises:
         UsageError: an option that does not exist (names the nearest), one that excludes another, or one that has no
@@ -41,7 +41,7 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
     elif isinstance(beam, int) and 0 < beam < usual.n_best:
         changes["n_best"] = beam
     decoding: DecodingConfig = Reading().fit(as_written(changes, "options"), DecodingConfig, "decoding", usual)
-    for name, why in unused_options(decoding, options):  # n_best is heeded by every strategy
+    for name, why in unused_options(decoding, options):
         raise UsageError(f"`{name}` has no effect: {why}")
     return decoding
 
@@ -64,9 +64,9 @@ def embedding_for(given: Mapping[str, Any], place: str, options: EmbeddingOption
 
 
 def _greedy(changes: dict[str, Any]) -> dict[str, Any]:
-    """A beam of 1 and nothing drawn, whatever is usual, with the other options of the call."""
+    """The options of a call with `greedy`: a beam of 1 and no sampling, whatever is usual."""
     neutral = {"beam": 1, "groups": 1, "sample": False, "mbr": None, "exact": False} | {
-        name: getattr(_PLAIN, name) for name in FILTERS
+        name: getattr(_DEFAULT, name) for name in FILTERS
     }
     for name, value in neutral.items():
         if changes.get(name, value) != value:
@@ -75,7 +75,7 @@ def _greedy(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named_strategy(changes: dict[str, Any]) -> dict[str, Any]:
-    """The options of a call, with those that undo another strategy of the recipe."""
+    """The options of a call, with others that switch off the usual strategy where the call names another one."""
     filters = [name for name in FILTERS if name in changes]
     if filters and changes.get("sample") is False:
         raise UsageError(f"`sample` and `{filters[0]}` exclude each other: got `sample` False")
@@ -86,7 +86,7 @@ def _named_strategy(changes: dict[str, Any]) -> dict[str, Any]:
     if changes.get("sample"):
         return {"mbr": None, "exact": False} | changes
     if changes.get("exact") or "beam" in changes or "sample" in changes:
-        neutral = {"mbr": None, "sample": False} | {name: getattr(_PLAIN, name) for name in FILTERS}
+        neutral = {"mbr": None, "sample": False} | {name: getattr(_DEFAULT, name) for name in FILTERS}
         return neutral | ({} if "exact" in changes else {"exact": False}) | changes
     return changes
 
