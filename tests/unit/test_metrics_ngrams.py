@@ -204,7 +204,7 @@ def test_embeddings_by_hand_and_each_text_once() -> None:
 
 
 def test_embeddings_that_cannot_be() -> None:
-    with pytest.raises(UsageError, match=r"`embed` must give one vector a text: got shape \(1, 2\) for 2 texts"):
+    with pytest.raises(UsageError, match=r"`embed` must give a vector for each text: got shape \(1, 2\) for 2 texts"):
         embedding_utility(lambda texts: [[1.0, 2.0]])(["a"], ["b"])
     with pytest.raises(UsageError, match="`embed` must give finite numbers: got NaN or infinity"):
         embedding_utility(lambda texts: [[math.nan]] * len(texts))(["a"], ["b"])

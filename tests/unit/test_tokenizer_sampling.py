@@ -174,7 +174,7 @@ def test_wrong_use_is_refused() -> None:
     tokenizer = Tokenizer.from_vocabulary("wordpiece", ["a"])
     with pytest.raises(TokenizerError, match=r"^`dropout` must lie in \[0, 1\]: got 1\.5$"):
         tokenizer.encode_batch(["a"], dropout=1.5)
-    with pytest.raises(TokenizerError, match=r"^`seed` must be one number or one a text: got 2 for 1 texts$"):
+    with pytest.raises(TokenizerError, match=r"^`seed` must be one number, or one for each text: got 2 for 1 texts$"):
         tokenizer.encode_batch(["a"], dropout=0.5, seed=[1, 2])
     for kind in ("word", "character", "byte"):
         single = Tokenizer.from_vocabulary(kind, [] if kind == "byte" else ["a"])

@@ -1,6 +1,6 @@
-"""Text to scores: each metric gives a value with its parts, its settings and its interval. No torch.
+"""Metrics of text: each returns a `Score` with parts, settings and a bootstrap interval. Does not need torch.
 
-`atento.metrics.utilities` has the same measures as matrices, of many texts against many (it loads numpy).
+`atento.metrics.utilities` has the same measures as matrices, for all pairs of two lists of texts.
 """
 
 from atento.metrics.overlap import f1_bleu_rouge, token_f1

@@ -1,4 +1,4 @@
-"""N-grams of many texts at once: counted by sorting, compared by products of matrices of zeros and ones."""
+"""N-grams of many texts at once: counted by sorting, matched by products of binary matrices."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_BLOCK = 4_000_000  # cells of a matrix of zeros and ones held at once: 16 MB
+_BLOCK = 4_000_000  # cells of a binary matrix in memory at once: 16 MB
 _LARGEST = 2**62
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """U texts as numbers: `codes` of all their tokens one after the other, equal tokens alike, and their `lengths`."""
+    """U texts as numbers: the `codes` of all tokens, equal for equal tokens, and the `lengths` of the texts."""
 
     codes: Ints  # (sum of lengths), 0 and up
     lengths: Ints  # (U)
@@ -24,17 +24,17 @@ class Tokens:
 
 @dataclass(frozen=True)
 class NGrams:
-    """The n-grams of one order in U texts: an entry for every different n-gram of every text."""
+    """The n-grams of one order in U texts, with an entry for each distinct n-gram of each text."""
 
     text: Ints  # (entries)
-    gram: Ints  # (entries), in rising order; equal n-grams have equal numbers, in whichever text
-    count: Ints  # (entries), how often the text has it, 1 and up
-    total: Ints  # (U), how many n-grams the text has in all
-    kinds: int  # how many different n-grams there are
+    gram: Ints  # (entries), ascending; equal n-grams of all texts have equal numbers
+    count: Ints  # (entries), the count in the text, 1 or more
+    total: Ints  # (U), the number of n-grams of each text
+    kinds: int  # the number of distinct n-grams
 
 
 def characters(texts: Sequence[str]) -> Tokens:
-    """Texts as their characters, white space left out, as sacrebleu's chrF takes them."""
+    """Texts as characters without white space, as in sacrebleu's chrF."""
     bare = ["".join(text.split()) for text in texts]
     points = np.frombuffer("".join(bare).encode("utf-32-le", "surrogatepass"), dtype="<u4")
     codes = np.unique(points, return_inverse=True)[1].astype(np.int64)
@@ -49,15 +49,15 @@ def words(lists: Sequence[Sequence[str]]) -> Tokens:
 
 
 def count_ngrams(tokens: Tokens, max_order: int) -> list[NGrams]:
-    """The n-grams of order 1 to `max_order`, each order by itself, for the price of one sort an order.
+    """The n-grams of each order from 1 to `max_order`, by one sort for each order.
 
-    An n-gram is a number to the base of the alphabet, its tokens the digits; where that would grow too large for 64
-    bits, the n-grams that there are get new numbers without gaps.
+    An n-gram is a number in the base of the alphabet size, with its tokens as digits. If the numbers would exceed 64
+    bits, the n-grams are renumbered without gaps.
     """
     codes, lengths = tokens.codes, tokens.lengths
     texts = max(1, len(lengths))
     owner = np.repeat(np.arange(len(lengths)), lengths)
-    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(codes))  # tokens from here to the end of the text
+    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(codes))  # tokens to the end of the text
     place, gram = np.arange(len(codes)), codes
     bound = alphabet = int(codes.max(initial=-1)) + 1  # all numbers are below
     found = []
@@ -75,7 +75,7 @@ def count_ngrams(tokens: Tokens, max_order: int) -> list[NGrams]:
 
 
 def _entries(text: Ints, gram: Ints, texts: int) -> NGrams:
-    """One entry for each different pair of text and n-gram; the n-grams numbered without gaps."""
+    """An entry for each distinct pair of text and n-gram, with the n-grams numbered without gaps."""
     pairs = np.sort(gram * max(1, texts) + text)
     first = np.flatnonzero(np.diff(pairs, prepend=-1))
     count = np.diff(first, append=len(pairs))
@@ -86,14 +86,15 @@ def _entries(text: Ints, gram: Ints, texts: int) -> NGrams:
 
 
 def clipped_matches(ngrams: NGrams, rows: Ints, columns: Ints) -> Floats:
-    """How many n-grams two texts have in common, none counted oftener than in the text that has it less often.
+    """The number of common n-grams of two texts, each counted as often as in the text that has fewer of it.
 
-    min(a, b) is the sum over k of [a >= k] and [b >= k]: with the k-th occurrence of an n-gram a feature of its own,
-    the common ones are a product of matrices of zeros and ones. What one text alone has is left out of the product.
+    min(a, b) is the sum over k of [a >= k] and [b >= k]. With the k-th occurrence of an n-gram as a feature, the
+    matches are a product of binary matrices, over the features that at least two texts have.
 
     Args:
-        ngrams: of U texts.
-        rows, columns: (N) and (M), which texts to compare, each at most once on a side.
+        ngrams: n-grams of U texts.
+        rows: (N), the texts of the rows, each at most once.
+        columns: (M), the texts of the columns, each at most once.
 
     Returns:
         (N,M).
@@ -118,13 +119,13 @@ def clipped_matches(ngrams: NGrams, rows: Ints, columns: Ints) -> Floats:
 
 
 def _picked(matrix: NDArray[np.float32], columns: Ints) -> NDArray[np.float32]:
-    """Those columns; the matrix itself where they are all of it, which spares a copy."""
+    """The given columns; the matrix itself if they are all columns, without a copy."""
     everything = len(columns) == matrix.shape[1] and bool((columns == np.arange(len(columns))).all())
     return matrix if everything else matrix[:, columns]
 
 
 def _shared_features(ngrams: NGrams) -> Iterator[tuple[Ints, Ints, int]]:
-    """Yield, for each k, the k-th occurrences that at least two texts have: entries (text, feature), and how many."""
+    """Yield for each k the k-th occurrences that at least two texts have: (text, feature) entries and their number."""
     text, gram, count = ngrams.text, ngrams.gram, ngrams.count
     k = 1
     while len(gram):
@@ -139,15 +140,15 @@ def _shared_features(ngrams: NGrams) -> Iterator[tuple[Ints, Ints, int]]:
 
 
 def clipped_matches_with_mean(ngrams: NGrams, weights: Floats, left_out: Floats) -> tuple[Floats, Floats]:
-    """Every text's n-grams in common with the weighted mean of all of them, none counted oftener than there.
+    """The clipped matches of each text with the weighted mean of the n-gram counts of all texts.
 
     Args:
-        ngrams: of U texts.
-        weights: (U), what each text weighs in the mean; 0 and more.
+        ngrams: n-grams of U texts.
+        weights: (U), the weight of each text in the mean, 0 or more.
         left_out: (U), how much of a text's own weight is left out of the mean that it is compared with.
 
     Returns:
-        the matches (U), and the mean's own number of n-grams (U), both 0 where no weight is left.
+        The matches (U), and the number of n-grams of the mean (U), both 0 if no weight is left.
     """
     rest = weights.sum() - left_out
     share = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
@@ -160,10 +161,10 @@ def clipped_matches_with_mean(ngrams: NGrams, weights: Floats, left_out: Floats)
 
 
 def common_subsequences(rows: Sequence[Sequence[str]], columns: Sequence[Sequence[str]]) -> Floats:
-    """The lengths (N,M) of the longest common subsequences of N and M lists of words, all pairs abreast.
+    """The lengths (N,M) of the longest common subsequences of N and M lists of words, for all pairs at once.
 
-    One bit for each word of the row's text, 63 to a machine number with one to spare for the carry; a zero bit left at
-    the end is a word of the common subsequence.
+    Each word of the row's text is a bit, 63 in a 64-bit number with one bit for the carry. A bit that is 0 at the end
+    is a word of the common subsequence.
 
     Paper: Hyyrö 2004, Bit-parallel LCS-length computation revisited.
     """
@@ -173,26 +174,26 @@ def common_subsequences(rows: Sequence[Sequence[str]], columns: Sequence[Sequenc
     theirs, lengths = coded[len(rows) :], tokens.lengths[len(rows) :]
     longest = int(lengths.max(initial=0))
     kinds = int(tokens.codes.max(initial=-1)) + 1
-    across = np.full((longest, len(columns)), kinds, dtype=np.int64)  # word kinds: no word
+    across = np.full((longest, len(columns)), kinds, dtype=np.int64)  # the number `kinds` stands for no word
     for place, codes in enumerate(theirs):
         across[: len(codes), place] = codes
     found = np.zeros((len(rows), len(columns)))
-    step = max(1, 65_536 // max(1, len(columns)))  # pairs that stay in the cache
+    step = max(1, 65_536 // max(1, len(columns)))  # pairs that fit into the cache
     for begin in range(0, len(rows), step):
         found[begin : begin + step] = _subsequences(coded[begin : min(begin + step, len(rows))], across, kinds)
     return found
 
 
 def _subsequences(ours: Sequence[Ints], across: Ints, kinds: int) -> Floats:
-    """Rows' codes, and the columns' codes place by place (L,M) -> lengths (N,M)."""
+    """Codes of the rows, and codes of the columns by position (L,M) -> lengths (N,M)."""
     pieces = max((len(codes) + 62) // 63 for codes in ours)
-    where = np.zeros((pieces, kinds + 1, len(ours)), dtype=np.uint64)  # the bits at which a row has each word
+    where = np.zeros((pieces, kinds + 1, len(ours)), dtype=np.uint64)  # the positions of each word in a row, as bits
     for row, codes in enumerate(ours):
         for place, code in enumerate(codes.tolist()):
             where[place // 63, code, row] |= np.uint64(1 << place % 63)
     full = np.uint64((1 << 63) - 1)
     state = np.full((pieces, across.shape[1], len(ours)), full, dtype=np.uint64)
-    for codes in across:  # one word of every column's text
+    for codes in across:  # one position of all columns
         carry = np.zeros(state.shape[1:], dtype=np.uint64)
         for piece in range(pieces):
             now = state[piece]
@@ -205,7 +206,7 @@ def _subsequences(ours: Sequence[Ints], across: Ints, kinds: int) -> Floats:
 
 
 def _ones(numbers: NDArray[np.uint64]) -> Floats:
-    """How many bits are set in each."""
+    """The number of bits set in each number."""
     bits = np.unpackbits(numbers[..., None].view(np.uint8), axis=-1)
     counts: Floats = bits.sum(axis=-1).astype(np.float64)
     return counts

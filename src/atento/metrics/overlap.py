@@ -1,4 +1,4 @@
-"""Scores of words in common: token F1, and the notes' F1 that joins BLEU and ROUGE (docs/notes.md#i3)."""
+"""Token F1, and the F1 of BLEU and ROUGE of the lecture notes (docs/notes.md#i3)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,21 +9,21 @@ from atento.metrics.text import References, bleu, reference_streams
 
 
 def token_f1(predictions: Sequence[str], references: References, *, lowercase: bool = False) -> Score:
-    """Token F1, 0-100: the F-score of the words a prediction shares with its reference, in whatever order.
+    """Token F1, 0-100: the F-score of the words that a prediction and its reference have in common, in any order.
 
-    Words are what white space divides, as they stand. Of many references the best counts; two texts without words
-    agree, as in SQuAD's script. The score is the mean over all texts.
+    Words are separated by white space. With several references the best one counts. Two texts without words agree, as
+    in the SQuAD script. The score is the mean over texts.
 
     Args:
-        predictions: one a text.
-        references: one list, or a list of lists, one list a reference set.
-        lowercase: ignore case.
+        predictions: the texts.
+        references: a list of texts, or a list of reference sets.
+        lowercase: whether to ignore case.
 
     Returns:
-        a Score with the parts `precision`, `recall` and `f1`, each a mean.
+        A Score with the parts `precision`, `recall` and `f1`, which are means.
 
     Raises:
-        UsageError: unequal lengths, or nothing to score.
+        UsageError: the lengths differ, or there is nothing to score.
     """
     streams = reference_streams(predictions, references)
     rows = []
@@ -43,21 +43,22 @@ def f1_bleu_rouge(
     tokenize: str = "unicode",
     stem: str = "none",
 ) -> Score:
-    """F1 (BLEU, ROUGE), 0-100: 2BR / (B + R) of corpus BLEU and mean ROUGE-1 recall; 0 where both are 0.
+    """F1 of BLEU and ROUGE, 0-100: 2BR / (B + R) of corpus BLEU and mean ROUGE-1 recall; 0 if both are 0.
 
-    The notes' own definition (error 43, docs/notes.md#i3): BLEU stands for precision though it is a geometric mean with
-    a penalty, so this is neither an F-score of one count nor token F1.
+    This is the definition of the lecture notes (error 43, docs/notes.md#i3). BLEU is used as precision although it is a
+    geometric mean with a penalty, so the result differs from token F1.
 
     Args:
-        predictions: one a text.
-        references: one list, or a list of lists, one list a reference set.
-        tokenize, stem: of ROUGE, as in `rouge`; BLEU's are its defaults.
+        predictions: the texts.
+        references: a list of texts, or a list of reference sets.
+        tokenize: tokenizer of ROUGE, as in `rouge`; BLEU has its default.
+        stem: stemmer of ROUGE, as in `rouge`.
 
     Returns:
-        a Score with the parts `bleu` and `rouge1_recall`.
+        A Score with the parts `bleu` and `rouge1_recall`.
 
     Raises:
-        UsageError: unequal lengths, nothing to score, or an option out of range.
+        UsageError: the lengths differ, there is nothing to score, or an option is not valid.
     """
     first = bleu(predictions, references)
     second = rouge(predictions, references, tokenize=tokenize, stem=stem)
@@ -77,7 +78,7 @@ def f1_bleu_rouge(
 
 
 def harmonic_mean(a: float, b: float) -> float:
-    """2ab / (a + b), 0 where both are 0."""
+    """2ab / (a + b); 0 if both are 0."""
     return 2 * a * b / (a + b) if a + b else 0.0
 
 

@@ -1,4 +1,4 @@
-"""ROUGE-1, -2, -L and -Lsum with precision, recall and F; words are found in any script (docs/notes.md#i2)."""
+"""ROUGE-1, ROUGE-2, ROUGE-L and ROUGE-Lsum, with words of any script (docs/notes.md#i2)."""
 
 import unicodedata
 from collections import Counter
@@ -23,26 +23,26 @@ def rouge(
     tokenize: str = "unicode",
     stem: str = "none",
 ) -> Score:
-    """ROUGE, 0-100: the words, pairs of words and subsequences that a prediction and its reference have in common.
+    """ROUGE, 0-100: common words, bigrams and subsequences of a prediction and its reference.
 
-    Sentences of a text are told apart by line ends, for ROUGE-Lsum alone. Of many references each measure takes the
-    one with the best F. The mean over all texts is the score, as in the package `rouge-score`.
+    Line breaks separate the sentences of a text, for ROUGE-Lsum only. With several references each measure takes the
+    one with the best F. The score is the mean over texts, as in the package `rouge-score`.
 
     Args:
-        predictions: one a text.
-        references: one list, or a list of lists, one list a reference set.
+        predictions: the texts.
+        references: a list of texts, or a list of reference sets.
         tokenize: "unicode": a word is a run of letters, marks and digits of any script, in lower case and NFC.
-            "rouge-score": as that package cuts, for numbers that must equal its own; it takes a to z and 0 to 9 alone
-            for parts of a word, so "ação" is "a" and "o" to it, and "é" nothing. On ASCII text both agree.
-        stem: "none"; "porter", for English, as that package has it; "portuguese" (Snowball). Both need nltk.
+            "rouge-score": the tokenizer of that package, for equal numbers; only a to z and 0 to 9 are parts of words,
+            so "ação" is "a" and "o", and "é" is no word. On ASCII text both agree.
+        stem: "none"; "porter", for English, as in that package; "portuguese" (Snowball). Stemmers need nltk.
 
     Returns:
-        a Score whose value is ROUGE-L's F, and whose parts name every precision, recall and F: `rouge1_precision` to
-        `rougeLsum_f`.
+        A Score whose value is the F of ROUGE-L, and whose parts are every precision, recall and F, from
+        `rouge1_precision` to `rougeLsum_f`.
 
     Raises:
-        UsageError: unequal lengths, nothing to score, or an option out of range.
-        MissingPartError: stemming without nltk.
+        UsageError: the lengths differ, there is nothing to score, or an option is not valid.
+        MissingPartError: nltk is needed and not installed.
 
     Paper: Lin 2004, ROUGE: a package for automatic evaluation of summaries.
     """
@@ -60,7 +60,7 @@ def rouge(
 
 
 def rouge_of_pair(prediction: str, reference: str, split: Split) -> dict[str, tuple[float, float, float]]:
-    """Each of the four measures of one text: precision, recall and F in 0-1, 0 where either has no words."""
+    """The four measures of a text: precision, recall and F in 0-1, 0 if one of the texts has no words."""
     ours, theirs = split(prediction), split(reference)
     found = {f"rouge{order}": _by_ngrams(ours, theirs, order) for order in (1, 2)}
     found["rougeL"] = sides_of(subsequence_length(ours, theirs), len(ours), len(theirs))
@@ -72,7 +72,7 @@ def rouge_of_pair(prediction: str, reference: str, split: Split) -> dict[str, tu
 
 
 def sides_of(common: float, ours: int, theirs: int) -> tuple[float, float, float]:
-    """Precision, recall and F from how much is in common and how much either side has."""
+    """Precision, recall and F from the number of matches and the sizes of both sides."""
     precision, recall = common / max(1, ours), common / max(1, theirs)
     both = precision + recall
     return precision, recall, 2 * precision * recall / both if both else 0.0
@@ -91,7 +91,7 @@ def _by_ngrams(ours: Sequence[str], theirs: Sequence[str], order: int) -> tuple[
 
 
 class _Blanked(dict[int, int]):
-    """For `str.translate`: what is no part of a word becomes a space; each character is looked up once."""
+    """A table for `str.translate` that replaces characters outside words by spaces, and caches each character."""
 
     def __missing__(self, code: int) -> int:
         char = chr(code)
@@ -104,7 +104,7 @@ _ASCII = {code: code for code in b"abcdefghijklmnopqrstuvwxyz0123456789"}
 
 
 class _AsciiOnly(dict[int, int]):
-    """As `_Blanked`, for the package's rule."""
+    """As `_Blanked`, for the rule of `rouge-score`."""
 
     def __missing__(self, code: int) -> int:
         return 0x20
@@ -140,7 +140,7 @@ STEMMERS: dict[str, Callable[[], Callable[[str], str]]] = {"porter": _porter, "p
 
 
 def word_finder(tokenize: str, stem: str) -> Split:
-    """The function from a text to its words, stemmed if asked; words of up to three letters are left as they are."""
+    """A function from a text to its words, with a stemmer if requested, for words of more than three letters."""
     if tokenize not in TOKENIZERS:
         raise UsageError(f"unknown ROUGE tokenizer {tokenize!r}{nearest(tokenize, list(TOKENIZERS))}")
     if stem != "none" and stem not in STEMMERS:
@@ -152,7 +152,7 @@ def word_finder(tokenize: str, stem: str) -> Split:
         stemmed = STEMMERS[stem]()
     except ImportError:
         raise MissingPartError("stemming needs nltk: pip install nltk") from None
-    known: dict[str, str] = {}  # a stem costs a hundred times as much as a look
+    known: dict[str, str] = {}  # a stem takes a hundred times as long as a lookup
 
     def stem_of(word: str) -> str:
         if word not in known:
@@ -166,9 +166,10 @@ def word_finder(tokenize: str, stem: str) -> Split:
 
 
 def subsequence_rows(ours: Sequence[str], theirs: Sequence[str]) -> list[int]:
-    """For each beginning of `ours`, from none to all of it, a number with a bit for every word of `theirs`.
+    """For each prefix of `ours`, a number with a bit for each word of `theirs`.
 
-    The zeros among the first j bits of number i count the longest common subsequence of the first i and j words.
+    The number of zeros in the first j bits of number i is the length of the longest common subsequence of the first i
+    and the first j words.
 
     Paper: Hyyrö 2004, Bit-parallel LCS-length computation revisited.
     """
@@ -185,13 +186,16 @@ def subsequence_rows(ours: Sequence[str], theirs: Sequence[str]) -> list[int]:
 
 
 def subsequence_length(ours: Sequence[str], theirs: Sequence[str]) -> int:
-    """How many words the longest common subsequence has."""
+    """The length of the longest common subsequence."""
     return len(theirs) - subsequence_rows(ours, theirs)[-1].bit_count()
 
 
 def _union_of_subsequences(predicted: Sequence[Sequence[str]], reference: Sequence[Sequence[str]]) -> int:
-    """ROUGE-Lsum's matches: the reference's words that lie on a longest common subsequence of its sentence with any
-    predicted one, each word counted at most as often as both texts have it."""
+    """The matches of ROUGE-Lsum.
+
+    They are the words of a reference sentence that are on a longest common subsequence with any predicted sentence,
+    each counted at most as often as both texts have it.
+    """
     if len(predicted) == len(reference) == 1:
         return subsequence_length(reference[0], predicted[0])
     spare = Counter(word for sentence in predicted for word in sentence)
@@ -206,8 +210,11 @@ def _union_of_subsequences(predicted: Sequence[Sequence[str]], reference: Sequen
 
 
 def _places(reference: Sequence[str], predicted: Sequence[str]) -> list[int]:
-    """Which words of the reference's sentence one longest common subsequence takes: read from the end, a step back in
-    the reference where that loses nothing. The union depends on this choice; it is that of `rouge-score`."""
+    """The words of a reference sentence on one longest common subsequence.
+
+    It is read from the end, with a step back in the reference if this loses nothing. The union depends on this choice,
+    which is that of `rouge-score`.
+    """
     rows = subsequence_rows(reference, predicted)
 
     def length(i: int, j: int) -> int:

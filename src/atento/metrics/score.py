@@ -1,4 +1,4 @@
-"""A score: its value, what it is made of, how it was set, and how sure it is."""
+"""`Score`: the value of a metric with its parts, its settings and its bootstrap interval."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,21 +7,21 @@ from typing import Any
 
 from atento.errors import UsageError
 
-_BLOCK = 4_000_000  # drawn segments held at once: 32 MB
+_BLOCK = 4_000_000  # sampled segments in memory at once: 32 MB
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a metric found.
+    """The result of a metric.
 
     Attributes:
-        name: as papers print it, "BLEU".
-        value: the score; of text in 0-100.
-        parts: what it is made of, by name.
-        settings: everything that changes the value, in one line (sacrebleu's signature where it has one).
-        segments: what each segment adds to the whole, one row a segment; the score is a function of their sum.
+        name: the name in papers, such as "BLEU".
+        value: the score; for text in 0-100.
+        parts: the values that it is computed from, by name.
+        settings: all settings that change the value, in one line (sacrebleu's signature if there is one).
+        segments: the statistics of each segment, one row each; the score is a function of their sum.
         combine: that function, from the summed row to the value.
-        single: the same for the row of one segment by itself, where that differs.
+        single: the function for the row of a single segment, if it differs.
     """
 
     name: str
@@ -33,15 +33,18 @@ class Score:
     single: Callable[[list[float]], float] | None = field(default=None, repr=False, compare=False)
 
     def interval(self, level: float = 0.95, samples: int = 1000, seed: int = 1) -> tuple[float, float]:
-        """The bootstrap percentile interval: the segments drawn anew with replacement, `samples` times.
+        """The bootstrap percentile interval, from segments that are resampled with replacement.
 
         Args:
-            level: the share of resampled scores inside, above 0 and below 1.
-            samples: how many times to draw.
-            seed: of the draws; the same seed gives the same interval.
+            level: the share of resampled scores inside the interval, between 0 and 1.
+            samples: number of bootstrap samples.
+            seed: random seed.
+
+        Returns:
+            The lower and the upper bound.
 
         Raises:
-            UsageError: `level` or `samples` out of range.
+            UsageError: `level` or `samples` is out of range.
 
         Paper: Koehn 2004, Statistical significance tests for machine translation evaluation.
         """
@@ -54,7 +57,7 @@ class Score:
         return float(low), float(high)
 
     def per_sentence(self) -> list[float]:
-        """The metric of each segment by itself; the whole score is a function of them all, not the mean of these."""
+        """The metric of each segment. The score of a corpus is generally not their mean."""
         alone = self.single or self.combine
         return [alone(list(row)) for row in self.segments]
 
@@ -74,18 +77,18 @@ class Score:
 
 
 def _number(value: float) -> str:
-    """Four digits, and counts (of words, say) whole."""
+    """A number with four digits; counts as integers."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tuple[list[float], ...]]:
-    """Yield, in blocks, each score's values on the same drawn segments: a tuple of lists, one list a score.
+    """Yield in blocks the values of scores on the same resampled segments: a list for each score.
 
-    Each block draws its segments, counts how often each was drawn, and sums the rows by one matrix product. The draws
+    Each block samples segments, counts how often each was sampled, and sums the rows by one matrix product. The samples
     are those of sacrebleu's paired bootstrap with the same seed.
 
     Raises:
-        UsageError: fewer than one sample.
+        UsageError: `samples` is below 1.
     """
     import numpy as np
 
@@ -98,6 +101,6 @@ def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tupl
     for begin in range(0, samples, block):
         size = min(block, samples - begin)
         drawn = generator.choice(number, size=(size, number), replace=True)
-        drawn += np.arange(size)[:, None] * number  # one range of numbers a sample, so that one count serves all
+        drawn += np.arange(size)[:, None] * number  # a range of numbers for each sample, so that one count serves all
         counts = np.bincount(drawn.ravel(), minlength=size * number).reshape(size, number).astype(np.float64)
         yield tuple([score.combine(total) for total in (counts @ row).tolist()] for score, row in zip(scores, rows))

@@ -1,4 +1,4 @@
-"""Is one system better than another on the same sentences? The paired bootstrap test."""
+"""Paired bootstrap test of the difference between two systems."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from atento.metrics.text import References
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Two scores on the same references; `difference` is the first less the second, `p_value` two-sided."""
+    """Two scores on the same references; `difference` is the first minus the second, `p_value` is two-sided."""
 
     first: Score
     second: Score
@@ -35,19 +35,22 @@ def paired_test(
     samples: int = 1000,
     seed: int = 1,
 ) -> PairedTest:
-    """Test whether the scores of `a` and `b` differ by more than the choice of sentences explains.
+    """Test whether the difference of the scores of `a` and `b` is larger than chance, by the paired bootstrap.
 
-    Both are scored on the same resampled sentences. The p-value is sacrebleu's: the share of samples whose absolute
-    difference strays from its mean by more than the difference found, one added above and below; 1 for equal outputs.
+    Both are scored on the same resampled sentences. The p-value is that of sacrebleu: the share of samples whose
+    absolute difference deviates from its mean by more than the observed difference, with one added to both counts; 1
+    for equal outputs.
 
     Args:
         metric: a name in `METRICS`, or one of its functions.
-        a, b: the outputs of two systems for the same sentences.
-        references: as the metric takes them.
-        samples, seed: of the bootstrap.
+        a: outputs of the first system.
+        b: outputs of the second system for the same sentences.
+        references: as for the metric.
+        samples: number of bootstrap samples.
+        seed: random seed.
 
     Raises:
-        UsageError: unequal lengths, an unknown metric, or fewer than one sample.
+        UsageError: the lengths differ, the metric is unknown, or `samples` is below 1.
 
     Paper: Koehn 2004, Statistical significance tests for machine translation evaluation.
     """
@@ -65,6 +68,6 @@ def paired_test(
     strays = np.abs(ours - theirs)
     strays -= strays.mean()
     difference = first.value - second.value
-    same = bool(np.array_equal(ours, theirs))  # to the last sample: nothing tells them apart
+    same = bool(np.array_equal(ours, theirs))  # equal outputs
     p_value = 1.0 if same else (int(np.sum(strays > abs(difference))) + 1) / (samples + 1)
     return PairedTest(first, second, difference, p_value, samples, seed)

@@ -23,15 +23,15 @@ LOWER_IS_BETTER = ("nll", "ter")
 
 
 def signed(name: str, value: float) -> float:
-    """A validation score so that higher is better, and back again."""
+    """The score with the sign for which higher is better; applied twice it gives the score."""
     return -value if name in LOWER_IS_BETTER else value
 
 
 def metric_named(name: str) -> Callable[..., Score]:
-    """The metric of that name.
+    """The metric of this name.
 
     Raises:
-        UsageError: no such metric; the message lists the known ones.
+        UsageError: there is no such metric; the message lists the metrics.
     """
     if name not in METRICS:
         raise UsageError(f"unknown metric {name!r}{nearest(name, list(METRICS))}")

@@ -1,4 +1,4 @@
-"""Metrics of written text: BLEU, chrF and TER through sacrebleu, and exact match."""
+"""BLEU, chrF and TER by sacrebleu, and exact match."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -10,7 +10,7 @@ from atento.metrics.score import Score
 References = Sequence[str] | Sequence[Sequence[str]]
 
 _SMOOTHING = ["exp", "floor", "add-k", "none"]
-_TOKENIZERS = ["13a", "intl", "char", "zh", "none"]  # those of sacrebleu that need nothing fetched or installed
+_TOKENIZERS = ["13a", "intl", "char", "zh", "none"]  # those of sacrebleu that need no download or package
 
 
 def bleu(
@@ -22,23 +22,22 @@ def bleu(
     smooth: str = "exp",
     max_order: int = 4,
 ) -> Score:
-    """Corpus BLEU, 0-100: clipped n-gram precisions, their geometric mean, a penalty for brevity (docs/notes.md#i1).
+    """Corpus BLEU, 0-100: geometric mean of clipped n-gram precisions with a brevity penalty (docs/notes.md#i1).
 
     Args:
-        predictions: one a sentence.
-        references: one list, or a list of lists, one list a reference set.
+        predictions: the sentences.
+        references: a list of sentences, or a list of reference sets.
         tokenize: sacrebleu's tokenizer: "13a", "intl", "char", "zh" or "none".
-        lowercase: ignore case.
-        smooth: what a precision of 0 becomes: "exp", "floor", "add-k" or "none".
+        lowercase: whether to ignore case.
+        smooth: smoothing of a precision of 0: "exp", "floor", "add-k" or "none".
         max_order: the longest n-gram.
 
     Returns:
-        a Score whose parts are the precisions `p1` ..., the brevity penalty `bp`, and both lengths in tokens. Its
-        `per_sentence` leaves out the orders longer than a sentence (sacrebleu's effective order): a sentence of three
-        words has no 4-gram to get right.
+        A Score whose parts are the precisions `p1` ..., the brevity penalty `bp`, and both lengths in tokens. Its
+        `per_sentence` uses only the orders up to the length of a sentence (sacrebleu's effective order).
 
     Raises:
-        UsageError: unequal lengths, nothing to score, or an option out of range.
+        UsageError: the lengths differ, there is nothing to score, or an option is not valid.
 
     Paper: Papineni et al. 2002, BLEU; Post 2018, A call for clarity in reporting BLEU scores.
     """
@@ -58,14 +57,15 @@ def chrf(
     """Corpus chrF, 0-100: the F-score of character n-grams; with `word_order` 2 it is chrF++.
 
     Args:
-        predictions: one a sentence.
-        references: one list, or a list of lists, one list a reference set.
-        char_order, word_order: the longest n-gram of characters and of words.
-        beta: how many times as much recall counts as precision.
-        lowercase: ignore case.
+        predictions: the sentences.
+        references: a list of sentences, or a list of reference sets.
+        char_order: the longest n-gram of characters.
+        word_order: the longest n-gram of words.
+        beta: the weight of recall relative to precision.
+        lowercase: whether to ignore case.
 
     Raises:
-        UsageError: unequal lengths, nothing to score, or an option out of range.
+        UsageError: the lengths differ, there is nothing to score, or an option is not valid.
 
     Paper: Popović 2015, chrF; Popović 2017, chrF++.
     """
@@ -76,16 +76,16 @@ def chrf(
 def ter(
     predictions: Sequence[str], references: References, *, normalized: bool = False, case_sensitive: bool = False
 ) -> Score:
-    """Translation edit rate: edits and shifts for 100 reference words, so that 0 is best and more than 100 possible.
+    """Translation edit rate: edits and shifts per 100 reference words; 0 is best, and values above 100 are possible.
 
     Args:
-        predictions: one a sentence.
-        references: one list, or a list of lists, one list a reference set.
-        normalized: split punctuation from words first.
-        case_sensitive: count a difference in case as an edit.
+        predictions: the sentences.
+        references: a list of sentences, or a list of reference sets.
+        normalized: whether to split punctuation from words first.
+        case_sensitive: whether a difference in case is an edit.
 
     Raises:
-        UsageError: unequal lengths, or nothing to score.
+        UsageError: the lengths differ, or there is nothing to score.
 
     Paper: Snover et al. 2006, A study of translation edit rate.
     """
@@ -93,10 +93,10 @@ def ter(
 
 
 def exact_match(predictions: Sequence[str], references: References) -> Score:
-    """The share of predictions that equal one of their references, character by character, 0-100.
+    """The percentage of predictions that equal one of their references exactly, 0-100.
 
     Raises:
-        UsageError: unequal lengths, or nothing to score.
+        UsageError: the lengths differ, or there is nothing to score.
     """
     streams = reference_streams(predictions, references)
     rows = [[float(guess in answers), 1.0] for guess, *answers in zip(predictions, *streams)]
@@ -110,7 +110,7 @@ def exact_match(predictions: Sequence[str], references: References) -> Score:
 
 
 def _bleu(tokenize: str, lowercase: bool, smooth: str, max_order: int, effective_order: bool = False) -> Any:
-    from sacrebleu.metrics.bleu import BLEU  # late: 0.1 s, and `atento --help` passes by here
+    from sacrebleu.metrics.bleu import BLEU  # late: it takes 0.1 s, also in `atento --help`
 
     if smooth not in _SMOOTHING:
         raise UsageError(f"unknown BLEU smoothing {smooth!r}{nearest(smooth, _SMOOTHING)}")
@@ -120,7 +120,7 @@ def _bleu(tokenize: str, lowercase: bool, smooth: str, max_order: int, effective
         raise UsageError(f"`max_order` must be at least 1: got {max_order}")
     return BLEU(
         lowercase=lowercase,
-        force=True,  # no remark on standard error about text that looks tokenised
+        force=True,  # no warning about text that looks tokenised
         tokenize=tokenize,
         smooth_method=smooth,
         max_ngram_order=max_order,
@@ -153,10 +153,10 @@ def _scored(
     parts: Callable[[Any, list[float]], dict[str, float]],
     single: Callable[[list[float]], float] | None = None,
 ) -> Score:
-    """Score through sacrebleu's two halves, statistics of each segment and the score of their sum.
+    """Score with sacrebleu's statistics of each segment and its score of their sum.
 
-    The halves have a leading underscore in sacrebleu, which has kept them since 2.0 and whose own significance tests
-    are written on them; the parity tests hold us to its public results.
+    Both functions have a leading underscore in sacrebleu, which has kept them since 2.0 and uses them in its own
+    significance tests. Tests compare with its public results.
     """
     streams = reference_streams(predictions, references)
     rows = metric._extract_corpus_statistics(list(predictions), streams)
@@ -180,7 +180,7 @@ def _bleu_parts(metric: Any, total: list[float]) -> dict[str, float]:
 
 
 def _chrf_parts(metric: Any, total: list[float]) -> dict[str, float]:
-    """Mean precision and recall over the orders that occur on both sides, which the F-score joins."""
+    """Mean precision and recall over the orders that both sides have, from which the F-score is computed."""
     orders = [total[at : at + 3] for at in range(0, len(total), 3)]
     seen = [(match / ours, match / theirs) for ours, theirs, match in orders if ours and theirs]
     precision, recall = (100 * sum(side) / len(seen) for side in zip(*seen)) if seen else (0.0, 0.0)

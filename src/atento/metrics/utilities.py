@@ -1,7 +1,7 @@
-"""Utilities for minimum Bayes risk: N candidates against M pieces of evidence at once, as matrices (N,M) in 0-1.
+"""Utilities of minimum Bayes risk: N candidates against M pieces of evidence, as matrices (N,M) in 0-1.
 
-The candidate stands in the place of the hypothesis, the evidence in that of the reference: BLEU and chrF are not the
-same the other way round (error 40, docs/notes.md#h10). Each text is taken apart once, however many it is compared with.
+The candidate is the hypothesis and the evidence is the reference; BLEU and chrF are not symmetric (error 40,
+docs/notes.md#h10). Each text is tokenized once.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,17 +29,17 @@ Texts = Sequence[str]
 
 
 class Utility(Protocol):
-    """How good each candidate would be if each piece of evidence were the truth: two lists of texts -> (N,M), 0-1."""
+    """The utility of each candidate with each piece of evidence as reference: two lists of texts -> (N,M) in 0-1."""
 
     def __call__(self, candidates: list[str], evidence: list[str], /) -> Any:
         """-> an array (N,M), or what numpy makes one of."""
 
 
 class Aggregable(Utility, Protocol):
-    """A utility that can also be had against all the evidence at once, in time linear in N + M, if not exactly."""
+    """A utility with an approximation against all the evidence at once, in time linear in N + M."""
 
     def aggregated(self, candidates: list[str], evidence: list[str], weights: Floats, left_out: Floats) -> Floats:
-        """weights (M); left_out (N), the weight of a candidate's own copy that is not to count -> (N)."""
+        """weights (M) and left_out (N), the weight of a candidate's own copy to leave out -> (N)."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class NGramUtility:
     """A utility that is a function of clipped n-gram matches and of the number of n-grams on both sides.
 
     Attributes:
-        tokens: takes texts apart.
+        tokens: the tokenizer.
         max_order: the longest n-gram.
-        score: (matches, ours, theirs) -> values; order n stands at n - 1 of the first axis, the other axes broadcast.
+        score: (matches, ours, theirs) -> values; order n is at index n - 1 of the first axis, other axes broadcast.
     """
 
     tokens: Callable[[Texts], Tokens]
@@ -57,7 +57,7 @@ class NGramUtility:
     score: Callable[[Floats, Floats, Floats], Floats]
 
     def __call__(self, candidates: list[str], evidence: list[str]) -> Floats:
-        """Each candidate against each piece of evidence, exactly: (N,M)."""
+        """The utility of each candidate with each piece of evidence, (N,M)."""
         texts, rows, columns = _different(candidates, evidence)
         orders = count_ngrams(self.tokens(texts), self.max_order)
         ours, row = np.unique(rows, return_inverse=True)
@@ -72,12 +72,13 @@ class NGramUtility:
         return values[row][:, column]
 
     def aggregated(self, candidates: list[str], evidence: list[str], weights: Floats, left_out: Floats) -> Floats:
-        """Each candidate against the mean of the evidence's n-gram counts: (N).
+        """The utility of each candidate with the mean n-gram counts of the evidence, (N).
 
         Args:
-            candidates, evidence: N and M texts.
-            weights: (M), what each piece of evidence weighs; 0 and more.
-            left_out: (N), the weight of a candidate's own copy among the evidence that is not to count, 0 for none.
+            candidates: N texts.
+            evidence: M texts.
+            weights: (M), the weight of each piece of evidence, 0 or more.
+            left_out: (N), the weight of a candidate's own copy in the evidence to leave out; 0 for none.
 
         Paper: DeNero et al. 2009, Fast Consensus Decoding over Translation Forests; Vamvas and Sennrich 2024,
         Linear-time Minimum Bayes Risk Decoding with Reference Aggregation.
@@ -104,7 +105,7 @@ class SubsequenceUtility:
     split: Callable[[str], list[str]]
 
     def __call__(self, candidates: list[str], evidence: list[str]) -> Floats:
-        """Each candidate against each piece of evidence: (N,M)."""
+        """The utility of each candidate with each piece of evidence, (N,M)."""
         texts, rows, columns = _different(candidates, evidence)
         lists = [self.split(text) for text in texts]
         ours, row = np.unique(rows, return_inverse=True)
@@ -116,18 +117,18 @@ class SubsequenceUtility:
 
 @dataclass(frozen=True)
 class EmbeddingUtility:
-    """(1 + cosine) / 2 of two texts' vectors; against all the evidence at once it is exact, as the cosine is linear."""
+    """(1 + cosine) / 2 of the vectors of two texts; its aggregation is exact, since the cosine is linear."""
 
     embed: Callable[[list[str]], Any]
 
     def __call__(self, candidates: list[str], evidence: list[str]) -> Floats:
-        """Each candidate against each piece of evidence: (N,M)."""
+        """The utility of each candidate with each piece of evidence, (N,M)."""
         texts, rows, columns = _different(candidates, evidence)
         vectors = self._vectors(texts)
         return (1 + np.clip(vectors[rows] @ vectors[columns].T, -1, 1)) / 2
 
     def aggregated(self, candidates: list[str], evidence: list[str], weights: Floats, left_out: Floats) -> Floats:
-        """Each candidate against the mean vector of the evidence, its own left out as far as asked: (N)."""
+        """The utility of each candidate with the mean vector of the evidence, (N)."""
         texts, rows, columns = _different(candidates, evidence)
         vectors = self._vectors(texts)
         ours = vectors[rows]
@@ -137,10 +138,12 @@ class EmbeddingUtility:
         return np.where(rest > 0, (1 + np.clip(mean, -1, 1)) / 2, 0.0)
 
     def _vectors(self, texts: list[str]) -> Floats:
-        """(U,D), each of length 1, or 0 where it was 0."""
+        """The vectors (U,D), normalised to length 1; zero vectors are unchanged."""
         found = np.asarray(self.embed(texts), dtype=np.float64)
         if found.ndim != 2 or len(found) != len(texts):
-            raise UsageError(f"`embed` must give one vector a text: got shape {found.shape} for {len(texts)} texts")
+            raise UsageError(
+                f"`embed` must give a vector for each text: got shape {found.shape} for {len(texts)} texts"
+            )
         if not np.isfinite(found).all():
             raise UsageError("`embed` must give finite numbers: got NaN or infinity")
         length = np.linalg.norm(found, axis=1, keepdims=True)
@@ -152,11 +155,11 @@ class EmbeddingUtility:
 
 
 def bleu_utility(*, tokenize: str = "13a", lowercase: bool = False, max_order: int = 4) -> NGramUtility:
-    """Sentence BLEU with effective order and "exp" smoothing, as sacrebleu's `BLEU(effective_order=True)`, over 100."""
+    """Sentence BLEU with effective order and "exp" smoothing (sacrebleu's `BLEU(effective_order=True)`), over 100."""
 
     def tokens(texts: Texts) -> Tokens:
         metric = _sacrebleu(tokenize, lowercase)
-        # what sacrebleu itself does to a text before it counts; the parity tests hold us to its public results
+        # the preprocessing of sacrebleu; tests compare with its public results
         return words([metric._preprocess_segment(text).split() for text in texts])
 
     return NGramUtility(tokens, max_order, _bleu)
@@ -175,11 +178,12 @@ def chrf_utility(*, char_order: int = 6, beta: int = 2, lowercase: bool = False)
 
 
 def rouge_utility(kind: str = "L", *, tokenize: str = "unicode", stem: str = "none") -> Utility:
-    """ROUGE-1, -2 ... or -L, the F-score, as `atento.metrics.rouge` gives it for one pair, over 100.
+    """The F-score of ROUGE-1, ROUGE-2 ... or ROUGE-L for a pair, as in `atento.metrics.rouge`, divided by 100.
 
     Args:
         kind: "1" to "9", or "L".
-        tokenize, stem: as in `atento.metrics.rouge`.
+        tokenize: as in `atento.metrics.rouge`.
+        stem: as in `atento.metrics.rouge`.
     """
     split = word_finder(tokenize, stem)
     if kind == "L":
@@ -190,15 +194,14 @@ def rouge_utility(kind: str = "L", *, tokenize: str = "unicode", stem: str = "no
 
 
 def token_f1_utility() -> NGramUtility:
-    """The F-score of the words two texts share, as `atento.metrics.token_f1` gives it for one pair, over 100."""
+    """The token F1 of a pair, as in `atento.metrics.token_f1`, divided by 100."""
     return NGramUtility(lambda texts: words([text.split() for text in texts]), 1, _token_f1)
 
 
 def embedding_utility(embed: Callable[[list[str]], Any]) -> EmbeddingUtility:
-    """How alike two texts are to a function that gives each a vector: texts -> (N,D), an array or a CPU tensor.
+    """The similarity of texts by an embedding function: texts -> (N,D), an array or a CPU tensor.
 
-    The utility is (1 + cosine) / 2, which ranks as the cosine does and stays in 0-1; a vector of zeros is at a right
-    angle to all.
+    The utility is (1 + cosine) / 2, which has the order of the cosine and is in 0-1. A zero vector has cosine 0.
     """
     return EmbeddingUtility(embed)
 
@@ -208,14 +211,14 @@ def embedding_utility(embed: Callable[[list[str]], Any]) -> EmbeddingUtility:
 
 @cache
 def _sacrebleu(tokenize: str, lowercase: bool) -> Any:
-    """Its tokenizer remembers the texts that it has cut, which pays where pruning comes back to them."""
+    """A sacrebleu tokenizer, which caches texts, since pruning needs them again."""
     from sacrebleu.metrics.bleu import BLEU  # late: 0.1 s
 
     return BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
 
 
 def _bleu(matches: Floats, ours: Floats, theirs: Floats) -> Floats:
-    """Orders on the first axis -> BP · exp(mean of log p_n), over the orders the candidate is long enough to have.
+    """BP · exp(mean of log p_n) over the orders up to the length of the candidate; orders are on the first axis.
 
     The first order without a match counts as 1/2 match, the next as 1/4, and so on; without any match the value is 0.
     """
@@ -229,7 +232,7 @@ def _bleu(matches: Floats, ours: Floats, theirs: Floats) -> Floats:
 
 
 def _chrf(matches: Floats, ours: Floats, theirs: Floats, beta: int) -> Floats:
-    """Precision and recall are means over the orders that both sides are long enough to have."""
+    """chrF, with precision and recall as means over the orders that both sides have."""
     shared = np.minimum((ours > 0).sum(axis=0), (theirs > 0).sum(axis=0))  # a text has all orders up to its length
     orders = np.maximum(shared, 1)
     precision = (matches / np.maximum(ours, 1)).sum(axis=0) / orders
@@ -240,7 +243,7 @@ def _chrf(matches: Floats, ours: Floats, theirs: Floats, beta: int) -> Floats:
 
 
 def _f_score(matches: Floats, ours: Floats, theirs: Floats) -> Floats:
-    """Of the last order: 2PR / (P + R), which is twice the matches over both sides' sum; 0 where there is nothing."""
+    """F-score 2PR / (P + R) of the last order: twice the matches over the sum of both sides; 0 if both are empty."""
     below = ours[-1] + theirs[-1]
     values: Floats = 2 * matches[-1] / np.where(below > 0, below, 1)
     return values
@@ -252,7 +255,7 @@ def _token_f1(matches: Floats, ours: Floats, theirs: Floats) -> Floats:
 
 
 def _different(candidates: list[str], evidence: list[str]) -> tuple[list[str], Ints, Ints]:
-    """Each text once, candidates first; where each candidate (N) and each piece of evidence (M) stands among them."""
+    """The distinct texts, and the index of each candidate (N) and of each piece of evidence (M) among them."""
     place: dict[str, int] = {}
     rows = [place.setdefault(text, len(place)) for text in candidates]
     columns = [place.setdefault(text, len(place)) for text in evidence]
@@ -273,10 +276,10 @@ UTILITIES: dict[str, Utility] = {
 
 
 def utility_named(name: str) -> Utility:
-    """The utility of that name.
+    """The utility of this name.
 
     Raises:
-        UsageError: no such utility; the message lists the known ones.
+        UsageError: there is no such utility; the message lists the utilities.
     """
     if name not in UTILITIES:
         raise UsageError(

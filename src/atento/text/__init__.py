@@ -1,4 +1,4 @@
-"""Strings and ids: normalisation, tokenizers of six kinds, words and sentences. Needs no torch."""
+"""Tokenizers of six kinds, normalisation, words and sentences. Does not need torch."""
 
 from atento.text.encoded import Encoded
 from atento.text.loading import has_tokenizer

@@ -1,8 +1,8 @@
-"""Words as rows of character ids, laid out as the published ELMo reads them. No torch.
+"""Character ids of words in the layout of the published ELMo. Does not need torch.
 
-The alphabet has 262 symbols: 0 stands where there is no word at all (padding of a batch), byte b of a word's UTF-8 is
-b + 1, and five marks follow. A word is `BEGIN_WORD bytes END_WORD PADDING ...`, 50 symbols long; a sentence begins and
-ends with a word that holds one mark of its own.
+The alphabet has 262 symbols: 0 is the padding of a batch, byte b of the UTF-8 of a word is b + 1, and five special
+symbols follow. A word is `BEGIN_WORD bytes END_WORD PADDING ...`, 50 symbols long. A sentence begins and ends with a
+word that contains a special symbol of its own.
 
     "ab" -> 259  98  99 260 261 261 ... 261
 """
@@ -20,10 +20,10 @@ MAX_CHARACTERS = 50
 
 
 def word_characters(word: str, max_characters: int = MAX_CHARACTERS) -> list[int]:
-    """A word as `max_characters` ids; bytes beyond max_characters - 2 are cut, as the published model does.
+    """A word as `max_characters` ids; bytes beyond max_characters - 2 are cut, as in the published model.
 
     Raises:
-        DataError: the word is empty or has half of a surrogate pair, which no UTF-8 text can hold.
+        DataError: the word is empty, or has half of a surrogate pair, which is not valid Unicode.
     """
     if not word:
         raise DataError("a word must have at least one character: got ''")
@@ -37,9 +37,9 @@ def word_characters(word: str, max_characters: int = MAX_CHARACTERS) -> list[int
 def sentence_characters(
     words: Sequence[str], *, boundaries: bool = True, max_characters: int = MAX_CHARACTERS
 ) -> NDArray[np.int64]:
-    """A sentence as ids (L,C), with its begin and end as words of their own (L = len(words) + 2) unless told not to.
+    """A sentence as ids (L,C); by default its begin and end are words too, so that L = len(words) + 2.
 
-    Text that looks like a mark (`<S>`, say) is spelled byte by byte like any other.
+    Text that looks like a special symbol, such as `<S>`, is encoded byte by byte like any other.
 
     Raises:
         DataError: as `word_characters`, with the number of the word.
@@ -58,7 +58,7 @@ def sentence_characters(
 def character_batch(
     sentences: Sequence[Sequence[str]], *, boundaries: bool = True, max_characters: int = MAX_CHARACTERS
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Sentences as ids (B,L,C), padded with words of zeros, and the padding mask (B,L), True = a real word.
+    """Sentences as ids (B,L,C), padded with words of zeros, and the token mask (B,L), True = a real word.
 
     Raises:
         DataError: as `word_characters`, with the numbers of sentence and word.
@@ -79,6 +79,6 @@ def character_batch(
 
 
 def _framed(symbols: list[int], max_characters: int) -> list[int]:
-    """Symbols between a word's two marks, padded."""
+    """Symbols between the begin and the end of a word, padded."""
     framed = [BEGIN_WORD, *symbols, END_WORD]
     return framed + [PADDING] * (max_characters - len(framed))

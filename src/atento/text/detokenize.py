@@ -1,4 +1,4 @@
-"""Words and punctuation marks -> a line of text, for the kinds of vocabulary that do not write spaces."""
+"""Join words and punctuation marks to text, for vocabularies that do not encode spaces."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ _QUOTES = frozenset('"')
 
 
 def detokenize(words: Sequence[str]) -> str:
-    """Joins words with spaces where people put them: none before a comma, none inside brackets, quotes in pairs.
+    """Join words with the usual spaces: none before a comma or inside brackets; quotes are paired.
 
-    Spaces are not stored by word and WordPiece vocabularies, so this is a rule of thumb: hyphens and apostrophes join
-    letters ("guarda-chuva", "d'água"), points and commas join digits ("1.234,56").
+    Word and WordPiece vocabularies do not encode spaces, so this is a heuristic: hyphens and apostrophes join letters
+    ("guarda-chuva", "d'água"), points and commas join digits ("1.234,56").
     """
     out: list[str] = []
     open_quote = False

@@ -1,6 +1,6 @@
-"""A text as ids with the place of each in it (docs/notes.md#d4)."""
+"""Encoded text: ids with their character offsets and words (docs/notes.md#d4)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from atento.text.normalization import is_blank
@@ -10,11 +10,15 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Encoded:
-    """A text as ids, and where each came from.
+    """A text as ids, with the part of the text that each id encodes.
 
-    `offsets[i]`: (start, end) in characters of the text as the user gave it, without the blank in front of a word; a
-    piece that is only such a blank has an empty span. `word_ids[i]`: the word it belongs to, None for bare spaces;
-    `words`: their strings. Pieces that share a character (its bytes, say) share its span.
+    Attributes:
+        ids: the ids.
+        tokens: the piece of each id.
+        offsets: (start, end) of each id in characters of the given text, without the space before a word. A piece that
+            is only such a space has an empty span. Pieces of the same character (its bytes) have the same span.
+        word_ids: the word of each id; None for spaces.
+        words: the words.
     """
 
     ids: list[int]
@@ -25,16 +29,16 @@ class Encoded:
 
 
 def walk(spellings: Iterable[bytes | str], text: str, *, prefixed: bool) -> list[Span] | None:
-    """The span of each piece in a text that the pieces spell one after the other; None if they do not.
+    """The span of each piece in a text; None if the pieces do not spell the text.
 
     Args:
         spellings: the text of each piece, or its bytes.
-        text: what they should spell.
-        prefixed: whether the first piece begins with a space that the text has not.
+        text: the text.
+        prefixed: whether the first piece begins with a space that the text does not have.
     """
     spans: list[Span] = []
     at = 0
-    owed = 0  # bytes of the character at `at` that are already written
+    owed = 0  # bytes of the character at `at` that pieces have already spelled
     for i, spelling in enumerate(spellings):
         if isinstance(spelling, bytes):
             if at >= len(text):
@@ -51,8 +55,24 @@ def walk(spellings: Iterable[bytes | str], text: str, *, prefixed: bool) -> list
 
 
 def trim(text: str, span: Span) -> Span:
-    """The span without the blanks in front."""
+    """The span without leading spaces."""
     start, end = min(span[0], len(text)), min(span[1], len(text))
     while start < end and is_blank(text[start]):
         start += 1
     return (start, end)
+
+
+def trimmed_offsets(text: str, offsets: Iterable[Span], spellings: Iterable[bytes | str]) -> list[Span]:
+    """Offsets without leading spaces; a piece that is only a space gets an empty span."""
+    blank = [isinstance(spelling, str) and spelling.isspace() for spelling in spellings]
+    spans = [trim(text, span) for span in offsets]
+    return [(start, start if alone else end) for (start, end), alone in zip(spans, blank, strict=True)]
+
+
+def original_offsets(text: str, origins: Sequence[Span], offsets: Iterable[Span]) -> list[Span]:
+    """Offsets in a normalised text as offsets in the original `text`; `origins` has the span of each character."""
+    spans = [*origins, (len(text), len(text))]
+    return [
+        (spans[start][0], spans[end - 1][1]) if end > start else (spans[start][0], spans[start][0])
+        for start, end in offsets
+    ]

@@ -1,7 +1,4 @@
-"""A tokenizer's files as `transformers` reads them, so that its stock entry points cut text as we do.
-
-See docs/notes.md#d5.
-"""
+"""Export tokenizer files for `transformers`, which then tokenizes text as Atento does (docs/notes.md#d5)."""
 
 import json
 from collections.abc import Mapping
@@ -13,26 +10,33 @@ from atento.text.released import MODEL_TYPES
 from atento.text.templates import Slot, Template
 from atento.text.tokenizer import Tokenizer
 
-_KEPT = ("chat_template", "clean_up_tokenization_spaces", "model_max_length")  # of another project's settings
+_KEPT = (
+    "chat_template",
+    "clean_up_tokenization_spaces",
+    "model_max_length",
+)  # copied from released files
 
 
 def exported_files(
     tokenizer: Tokenizer, template: Template, model_type: str, settings: Mapping[str, Any]
 ) -> dict[str, bytes]:
-    """`tokenizer.json` and its settings, with `template` as post-processor.
+    """The files of a tokenizer with `template` as its post-processor.
 
-    A released model's files that say all this already are given as they were read. Otherwise `transformers` reads
-    `tokenizer.json` as it stands, by its generic class. It takes special strings in a text for the tokens; text
-    encoded here still never makes them.
+    The files of a released model are returned unchanged if they already have this template. Otherwise `transformers`
+    reads `tokenizer.json` with its generic class, which converts special strings in a text to special tokens; Atento
+    never does.
 
     Args:
         tokenizer: the tokenizer.
         template: the special tokens around one text and around two.
-        model_type: the family of the network, as its `config.json` names it.
+        model_type: the family of the network, as in its `config.json`.
         settings: further keys of `tokenizer_config.json`.
 
+    Returns:
+        File name -> bytes.
+
     Raises:
-        CapabilityError: the tokenizer is cut by SentencePiece itself, and the layout of that family cannot say so.
+        CapabilityError: the tokenizer runs SentencePiece, which the layout of this family does not support.
     """
     if not tokenizer.own and template == tokenizer.template() and tokenizer.family == MODEL_TYPES.get(model_type):
         return tokenizer.files()
@@ -54,7 +58,7 @@ def exported_files(
 
 
 def post_processor(template: Template, names: Mapping[int, str]) -> dict[str, Any] | None:
-    """A template as `tokenizer.json` states it, None for bare texts; `names` has the string of each special id."""
+    """A template as the post-processor of `tokenizer.json`; None if it adds no tokens. `names`: id -> token."""
     if not names:
         return None
 
@@ -73,7 +77,7 @@ def post_processor(template: Template, names: Mapping[int, str]) -> dict[str, An
 
 
 def _framing(template: Template, names: Mapping[int, str]) -> dict[str, str]:
-    """`cls_token` and `sep_token` of a template that frames a text, as BERT's and RoBERTa's do."""
+    """`cls_token` and `sep_token` of a template with tokens around a text, such as BERT's and RoBERTa's."""
     contents = [content for content, _ in template.single]
     if len(contents) != 3 or contents[1] != "A":
         return {}

@@ -1,4 +1,4 @@
-"""How the families of released models cut text, each put together from its own files as the library runs it.
+"""Tokenizers of released model families, built from their own files with the `tokenizers` library.
 
 BERT's WordPiece, the byte-level BPE of GPT-2 and RoBERTa, GPT-1's lower-cased BPE, and the SentencePiece models of T5,
 XLM-R and Llama (docs/notes.md#d1, #d2).
@@ -22,17 +22,17 @@ from atento.text.spm import CONTROL, USER_DEFINED, SentencePieceModel, merges_of
 
 @dataclass(frozen=True)
 class Sources:
-    """The folder, its settings, and the bytes of its files by name."""
+    """A tokenizer folder: path, settings, and the bytes of its files by name."""
 
     directory: Path
     config: Mapping[str, Any]
     files: Mapping[str, bytes]
 
     def flag(self, name: str, default: bool | None) -> bool | None:
-        """A yes or no of the settings.
+        """A boolean setting.
 
         Raises:
-            TokenizerError: it is neither.
+            TokenizerError: the value is not a boolean.
         """
         value = self.config.get(name, default)
         if value is not None and not isinstance(value, bool):
@@ -42,9 +42,11 @@ class Sources:
 
 @dataclass(frozen=True)
 class Built:
-    """The library's tokenizer and its kind; `specials`: special strings that the files themselves declare.
+    """A tokenizer of the library.
 
-    `stock`: whether the classes of `transformers` cut text alike from the same files.
+    Attributes:
+        specials: special strings that the files declare.
+        stock: whether the classes of `transformers` tokenize text alike from the same files.
     """
 
     backend: tokenizers.Tokenizer
@@ -63,10 +65,10 @@ def digest(content: bytes) -> str:
 
 
 def numbered(content: bytes, path: Path) -> dict[str, int]:
-    """A JSON object that gives each piece its id.
+    """Read a vocabulary from JSON: piece -> id.
 
     Raises:
-        TokenizerError: not JSON, empty, an id that is no whole number from 0 on, or an id twice.
+        TokenizerError: it is not JSON or empty, or an id is not an integer from 0 on, or occurs twice.
     """
     data = as_object(as_text(content, path), path)
     if not data:
@@ -84,10 +86,10 @@ def numbered(content: bytes, path: Path) -> dict[str, int]:
 
 
 def listed(content: bytes, path: Path) -> dict[str, int]:
-    """One piece a line, the first with id 0.
+    """Read a vocabulary with one piece per line, from id 0 on.
 
     Raises:
-        TokenizerError: empty, an empty line between others, or a piece twice; the message names the line.
+        TokenizerError: it is empty, has an empty line, or a piece twice; the message names the line.
     """
     lines = as_text(content, path).split("\n")
     while lines and not lines[-1].strip():
@@ -111,10 +113,10 @@ def listed(content: bytes, path: Path) -> dict[str, int]:
 
 
 def merged(content: bytes, path: Path, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The merges of a `merges.txt`, the first first.
+    """Read the merges of a `merges.txt`, in order.
 
     Raises:
-        TokenizerError: a line that is not two pieces, or one whose pieces or result the vocabulary lacks.
+        TokenizerError: a line is not two pieces, or a piece or the result of a merge is not in the vocabulary.
     """
     merges: list[tuple[str, str]] = []
     for number, line in enumerate(as_text(content, path).split("\n"), 1):
@@ -132,10 +134,10 @@ def merged(content: bytes, path: Path, vocabulary: Mapping[str, int]) -> list[tu
 
 
 def unknown(config: Mapping[str, Any], default: str, vocabulary: Mapping[str, int], path: Path) -> str:
-    """The piece for what is not in the vocabulary, as the settings or the family name it.
+    """The unknown token, from the settings or the family.
 
     Raises:
-        TokenizerError: the vocabulary does not hold it.
+        TokenizerError: it is not in the vocabulary.
     """
     unk = token_text(config.get("unk_token")) or default
     if unk not in vocabulary:
@@ -147,9 +149,9 @@ def unknown(config: Mapping[str, Any], default: str, vocabulary: Mapping[str, in
 
 
 def bert(sources: Sources) -> Built:
-    """WordPiece behind BERT's own splitting (Devlin et al. 2019), from `vocab.txt`.
+    """WordPiece with BERT's pre-tokenization (Devlin et al. 2019), from `vocab.txt`.
 
-    Settings: `do_lower_case` (true unless said otherwise), `strip_accents` (with lower case, unless said otherwise),
+    Settings and their defaults: `do_lower_case` (true), `strip_accents` (that of `do_lower_case`),
     `tokenize_chinese_chars` (true).
     """
     path = sources.directory / "vocab.txt"
@@ -174,9 +176,9 @@ def _vocabulary_and_merges(sources: Sources) -> tuple[dict[str, int], list[tuple
 
 
 def byte_level(sources: Sources) -> Built:
-    """BPE over bytes written as letters (Radford et al. 2019), for GPT-2, RoBERTa and BART.
+    """Byte-level BPE (Radford et al. 2019) of GPT-2, RoBERTa and BART.
 
-    Setting: `add_prefix_space` (false): whether the first word is written like the others, with a space.
+    Setting: `add_prefix_space` (false), whether the first word gets a space like the others.
     """
     vocabulary, merges = _vocabulary_and_merges(sources)
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges, fuse_unk=False))
@@ -187,7 +189,7 @@ def byte_level(sources: Sources) -> Built:
 
 
 def gpt1(sources: Sources) -> Built:
-    """Lower-cased BPE whose pieces say where a word ends, `</w>` (Radford et al. 2018), split like BERT's."""
+    """Lower-cased BPE with `</w>` at the end of words (Radford et al. 2018), with BERT's pre-tokenization."""
     vocabulary, merges = _vocabulary_and_merges(sources)
     unk = unknown(sources.config, "<unk>", vocabulary, sources.directory / "vocab.json")
     model = models.BPE(vocabulary, merges, unk_token=unk, end_of_word_suffix="</w>", fuse_unk=False)
@@ -206,21 +208,21 @@ def _read(sources: Sources, name: str, family: str, *kinds: str) -> SentencePiec
 
 
 def _charsmap(model: SentencePieceModel) -> list[normalizers.Normalizer]:
-    """The model's table of replacements, if it has one, as the library runs it."""
+    """The model's table of replacements as a normalizer of the library, if it has one."""
     if not model.charsmap:
         return []
     try:
         return [normalizers.Precompiled(model.charsmap)]
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # the library raises bare Exception, and its panics are no Exception
+    except BaseException as error:  # the library raises Exception, and its panics are BaseException
         raise TokenizerError(f"the table of replacements of the model cannot be read: {error}") from None
 
 
 def _spaces(model: SentencePieceModel, prefix: bool) -> normalizers.Normalizer:
-    """SentencePiece's own normalisation, step by step: table, spaces removed if it says so, one in front, `▁` for each.
+    """SentencePiece's normalisation: replacements, removal of extra spaces, a space in front, `▁` for each space.
 
-    The whole text is then cut at once: no pre-tokenizer stands between, which would lose spaces at either end.
+    There is no pre-tokenizer, which would lose spaces at both ends of the text.
     """
     steps = _charsmap(model)
     if steps and steps[0].normalize_str("\r") == steps[0].normalize_str("\n") == " ":
@@ -233,11 +235,10 @@ def _spaces(model: SentencePieceModel, prefix: bool) -> normalizers.Normalizer:
 
 
 def _unigram(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id: int, prefix: bool) -> Built:
-    """Unigram behind the model's own normalisation, words told apart by `▁`; one `▁` in front if `prefix`.
+    """Unigram with the model's own normalisation and `▁` before words, also before the first if `prefix`.
 
-    The library reads SentencePiece's table of replacements; it takes a letter with its marks as one, where
-    SentencePiece takes the longest entry, so that some rare piles of marks come out differently; `transformers` does as
-    we do.
+    The library applies the table of replacements to a letter together with its combining marks, where SentencePiece
+    takes the longest entry, so that rare combinations of marks differ; `transformers` has the same difference.
     """
     backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, model.byte_fallback))
     usual = model.one_space and prefix
@@ -270,15 +271,15 @@ def _unigram(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id:
 
 
 def _spelt(strip: bool) -> decoders.Decoder:
-    """`▁` read as a space, byte pieces as bytes; the space in front goes if `strip`."""
+    """A decoder that reads `▁` as a space and byte pieces as bytes; it removes the first space if `strip`."""
     steps: list[decoders.Decoder] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     return decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if strip else steps)
 
 
 def t5(sources: Sources) -> Built:
-    """T5 and mT5 (Raffel et al. 2020), from `spiece.model`; behind its pieces the sentinels, the last one first.
+    """T5 and mT5 (Raffel et al. 2020), from `spiece.model`; the sentinels follow its pieces, the last one first.
 
-    Setting: `extra_ids` (100, or 0 where the model has sentinels of its own): how many sentinels.
+    Setting: `extra_ids`, the number of sentinels (100, or 0 if the model has its own).
     """
     model = _read(sources, "spiece.model", "t5", "unigram")
     own = any("<extra_id_" in piece.text for piece in model.pieces)
@@ -294,7 +295,7 @@ def t5(sources: Sources) -> Built:
 def xlm_roberta(sources: Sources) -> Built:
     """XLM-R (Conneau et al. 2020), from `sentencepiece.bpe.model`, with fairseq's ids.
 
-    fairseq put its own four tokens first, `<s> <pad> </s> <unk>`, in place of the model's three, and the mask last.
+    fairseq has four tokens first, `<s> <pad> </s> <unk>`, in place of the model's three, and the mask last.
     """
     model = _read(sources, "sentencepiece.bpe.model", "xlm-roberta", "unigram")
     if [piece.text for piece in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
@@ -307,10 +308,10 @@ def xlm_roberta(sources: Sources) -> Built:
 
 
 def llama(sources: Sources) -> Built:
-    """Llama 1 and 2 (Touvron et al. 2023), from `tokenizer.model`: no normalisation, unknown letters as bytes.
+    """Llama 1 and 2 (Touvron et al. 2023), from `tokenizer.model`: no normalisation, unknown characters as bytes.
 
-    Setting: `add_prefix_space` (as the model says). Spaces are those of SentencePiece itself: a text that begins with
-    a space gets one more in front; classes of `transformers` take the one for the other.
+    Setting: `add_prefix_space` (that of the model). As in SentencePiece, a text that begins with a space gets another
+    one in front; the classes of `transformers` add none.
     """
     model = _read(sources, "tokenizer.model", "llama", "bpe", "unigram")
     vocabulary = {piece.text: i for i, piece in enumerate(model.pieces)}

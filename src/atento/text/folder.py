@@ -1,4 +1,4 @@
-"""A tokenizer's files: ours as they are written, anybody's as they are read, and the special tokens they name."""
+"""Read and write tokenizer files, and find the special tokens that they declare."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ CONFIG = "tokenizer_config.json"
 MAP = "special_tokens_map.json"
 _MAX_BYTES = 256 * 2**20
 
-# Our role -> the keys other people's files give it, in order of preference.
+# Role -> its keys in settings files, in order of preference.
 _ROLE_KEYS = {
     "pad": ("pad_token",),
     "unk": ("unk_token",),
@@ -24,11 +24,11 @@ _ROLE_KEYS = {
 
 
 def folder_files(definition: str, kind: str, lowercase: bool, specials: SpecialTokens) -> dict[str, bytes]:
-    """Both files of a tokenizer of ours by name, as bytes."""
+    """The files of a tokenizer trained by Atento: name -> bytes."""
     config = special_strings(specials) | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        "split_special_tokens": True,  # user text never makes special ids, there too
+        "split_special_tokens": True,  # user text never becomes special ids, in `transformers` neither
         "atento": {"kind": kind, "lowercase": lowercase},
     }
     text = json.dumps(config, ensure_ascii=False, indent=2) + "\n"
@@ -43,15 +43,15 @@ def special_strings(specials: SpecialTokens) -> dict[str, Any]:
 
 
 def as_settings(files: Mapping[str, bytes]) -> dict[str, Any]:
-    """The `tokenizer_config.json` among the files of a tokenizer that was read, empty where it has none."""
+    """The `tokenizer_config.json` among the files of a tokenizer; empty if it has none."""
     return as_object(as_text(files[CONFIG], Path(CONFIG)), Path(CONFIG)) if CONFIG in files else {}
 
 
 def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Writes the files; the folder is made if it is missing.
+    """Write the files to a folder, which is created if it does not exist.
 
     Raises:
-        TokenizerError: the folder cannot be written; the message names the file and the system's reason.
+        TokenizerError: the folder cannot be written; the message has the reason of the system.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -62,10 +62,10 @@ def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of one file of a tokenizer.
+    """Read the bytes of a tokenizer file.
 
     Raises:
-        TokenizerError: it cannot be read, or is larger than any tokenizer; the message names it.
+        TokenizerError: the file cannot be read, or is larger than any tokenizer.
     """
     try:
         size = path.stat().st_size
@@ -77,10 +77,10 @@ def read_file(path: Path) -> bytes:
 
 
 def as_text(content: bytes, path: Path) -> str:
-    """A file's bytes as text, line ends as they are.
+    """Decode the bytes of a file as UTF-8, with unchanged line ends.
 
     Raises:
-        TokenizerError: they are not UTF-8; the message names file and byte.
+        TokenizerError: the bytes are not UTF-8; the message names file and byte.
     """
     try:
         return content.decode("utf-8")
@@ -89,10 +89,10 @@ def as_text(content: bytes, path: Path) -> str:
 
 
 def as_object(text: str, path: Path) -> dict[str, Any]:
-    """A file's text as a JSON object.
+    """Parse the text of a file as a JSON object.
 
     Raises:
-        TokenizerError: it is not JSON, or no object; the message names the file.
+        TokenizerError: it is not a JSON object; the message names the file.
     """
     try:
         data = json.loads(text)
@@ -104,14 +104,14 @@ def as_object(text: str, path: Path) -> dict[str, Any]:
 
 
 def read_settings(directory: Path, files: dict[str, bytes]) -> dict[str, Any]:
-    """What `special_tokens_map.json` and `tokenizer_config.json` say, empty where there is neither.
+    """The settings of `special_tokens_map.json` and `tokenizer_config.json`; empty if there is neither file.
 
     Args:
         directory: the folder.
-        files: gets the bytes of what was read, by name.
+        files: receives the bytes of the files that are read, by name.
 
     Raises:
-        TokenizerError: one of them is malformed; the message names it.
+        TokenizerError: a file is malformed; the message names it.
     """
     settings: dict[str, Any] = {}
     for name in (MAP, CONFIG):
@@ -123,23 +123,23 @@ def read_settings(directory: Path, files: dict[str, bytes]) -> dict[str, Any]:
 
 
 def token_text(named: object) -> str | None:
-    """The string of a token that a settings file names, bare or with its flags; None where it names none."""
+    """The string of a token in a settings file, given as a string or with flags; None if there is none."""
     text = named.get("content") if isinstance(named, dict) else named
     return text if isinstance(text, str) else None
 
 
 def specials_of(data: dict[str, Any], config: dict[str, Any], where: Path) -> SpecialTokens:
-    """The table of special tokens of files that were read, ours or another project's.
+    """The special tokens of tokenizer files, of Atento or of other projects.
 
     Raises:
-        TokenizerError: a named token is not in the vocabulary, or one of ours is not at its fixed id.
+        TokenizerError: a declared token is not in the vocabulary, or a token of Atento is not at its fixed id.
     """
     ids: dict[str, int] = {}
     vocabulary = _vocabulary(data["model"])
     added = data.get("added_tokens")
     for token in added if isinstance(added, list) else ():
         if isinstance(token, dict) and token.get("special") and isinstance(token.get("content"), str):
-            # The library goes by the vocabulary where the two differ.
+            # If the two differ, the library uses the vocabulary.
             number = vocabulary.get(token["content"], token.get("id"))
             ids[token["content"]] = number if isinstance(number, int) else -1
     roles: dict[str, str] = {}
@@ -168,7 +168,7 @@ def specials_of(data: dict[str, Any], config: dict[str, Any], where: Path) -> Sp
 def _check_unknown(
     model: dict[str, Any], roles: dict[str, str], ids: dict[str, int], vocabulary: dict[str, int], where: Path
 ) -> None:
-    """Refuses a model whose unknown token is missing, or is another special token than the one named unknown."""
+    """Raises TokenizerError if the unknown token is missing, or is not the one that the settings declare."""
     unigram = model.get("type") == "Unigram"
     named = next((text for text, i in vocabulary.items() if i == model.get("unk_id")), None)
     unknown = named if unigram else model.get("unk_token")

@@ -1,4 +1,4 @@
-"""Sequences made to fit: two texts cut to a length, a batch padded to its longest (docs/notes.md#d6)."""
+"""Truncate texts to a length, and pad a batch to its longest sequence (docs/notes.md#d6)."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -12,23 +12,24 @@ from atento.errors import TokenizerError
 def truncate(
     ids: Sequence[int], pair: Sequence[int] | None, room: int, *, side: Literal["right", "left"] = "right"
 ) -> tuple[list[int], list[int] | None, int]:
-    """One text or two cut to `room` ids in all, the longer one first; how many were cut is told, never hidden.
+    """Truncate one text or two to `room` ids in total.
 
-    The longer text is cut down to the length of the shorter and then both alike; the text that was longer keeps the odd
-    id, the second of two texts of one length.
+    The longer text is cut to the length of the shorter one, then both are cut alike. An odd id is kept by the text that
+    was longer, or by the second of two texts of the same length.
 
         truncate([1, 2, 3, 4, 5], [6, 7], 4) -> [1, 2], [6, 7], 3
 
     Args:
-        ids, pair: the texts, without special tokens.
-        room: how many ids may stay in all, at least 0.
-        side: the end that is cut.
+        ids: the first text, without special tokens.
+        pair: the second text; None for one text.
+        room: how many ids are kept in total, 0 or more.
+        side: the side that is cut, "right" or "left".
 
     Returns:
-        The first text, the second (None as given), and the number of ids that were cut.
+        The first text, the second text or None, and the number of ids that were cut.
 
     Raises:
-        TokenizerError: `room` is negative, or `side` is no side.
+        TokenizerError: `room` is negative, or `side` is not valid.
     """
     if room < 0:
         raise TokenizerError(f"`room` must be at least 0: got {room}")
@@ -54,18 +55,18 @@ def truncate(
 def pad_batch(
     batch: Sequence[Sequence[int]], pad_id: int, *, side: Literal["right", "left"] = "right"
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Sequences of ids as one array, no wider than the longest of them.
+    """Pad sequences of ids to the length of the longest.
 
     Args:
-        batch: B sequences of any lengths.
-        pad_id: what fills the rest.
-        side: where the filling stands; a model that writes on wants it on the left.
+        batch: B sequences.
+        pad_id: the id of padding.
+        side: the side that is padded, "right" or "left"; a language model that generates needs "left".
 
     Returns:
-        ids (B,L) and the padding mask (B,L), True = a real token.
+        ids (B,L) and the token mask (B,L), True = a real token.
 
     Raises:
-        TokenizerError: `side` is no side.
+        TokenizerError: `side` is not valid.
     """
     if side not in ("right", "left"):
         raise TokenizerError(f"`side` must be 'right' or 'left': got {side!r}")

@@ -1,4 +1,4 @@
-"""A folder -> the parts of its tokenizer, whichever files it holds."""
+"""Read a tokenizer folder, whichever files it has."""
 
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,17 @@ _KIND_OF_MODEL = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram", 
 
 
 def has_tokenizer(directory: Path) -> bool:
-    """Whether the folder holds a file that a tokenizer can be read from."""
+    """Whether the folder has a tokenizer file."""
     names = {DEFINITION} | {name for family in FAMILIES.values() for name in family.files}
     return any((directory / name).is_file() for name in names)
 
 
 def read_tokenizer(directory: Path) -> Parts:
-    """Reads `tokenizer.json`, ours or any in the Hugging Face layout; without one, the files of a released model.
+    """Read `tokenizer.json`, of Atento or any in the Hugging Face layout; without one, the files of a released model.
 
     Raises:
-        TokenizerError: nothing there, or not a tokenizer; the message names the file.
-        MissingPartError: Marian's files, and the package `sentencepiece` is not installed.
+        TokenizerError: there is no tokenizer, or a file is malformed; the message names the file.
+        MissingPartError: the files are Marian's, and the package `sentencepiece` is not installed.
     """
     if not directory.is_dir():
         raise TokenizerError(f"no tokenizer at {directory}: there is no such folder")
@@ -56,7 +56,7 @@ def read_tokenizer(directory: Path) -> Parts:
 
 
 def _kind(ours: object, model_type: object) -> tuple[str, bool]:
-    """The kind, and whether text is lower-cased; of files of ours, as they say."""
+    """The kind, and whether text is lower-cased, as files of Atento declare it."""
     if not isinstance(ours, dict):
         if not isinstance(model_type, str) or model_type not in _KIND_OF_MODEL:
             raise TokenizerError(f"unknown model type {model_type!r}")
@@ -70,7 +70,7 @@ def _kind(ours: object, model_type: object) -> tuple[str, bool]:
 
 
 def _usual(directory: Path, config: dict[str, Any], specials: SpecialTokens) -> Template:
-    """What models of its family do, where `tokenizer.json` states no template; bare texts in an unknown family."""
+    """The template of the family, if `tokenizer.json` has none; no special tokens for an unknown family."""
     name = family_named(directory, config)
     if name is None:
         return Template()

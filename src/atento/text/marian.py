@@ -1,7 +1,7 @@
-"""One side of a Marian model: SentencePiece cuts the text, and a table of its own gives the pieces their ids.
+"""Tokenizer of one side of a Marian model: SentencePiece splits the text, and `vocab.json` maps pieces to ids.
 
-The table, `vocab.json`, serves both languages, so a piece of one side's `.spm` file may have no id, and an id no piece;
-what has no id is unknown. SentencePiece itself does the cutting, so that its normalisation is exact.
+`vocab.json` serves both languages, so a piece of a `.spm` file may have no id, which makes it unknown, and an id may
+have no piece. The package `sentencepiece` splits the text, so that its normalisation is exact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from atento.text.spm import fields, read_model
 
 @dataclass(frozen=True)
 class Cut:
-    """One text cut into pieces; `offsets` count characters."""
+    """A text split into pieces; `offsets` count characters."""
 
     ids: list[int]
     tokens: list[str]
@@ -24,18 +24,18 @@ class Cut:
 
 
 class MarianSide:
-    """The backend of one side: a `.spm` file and the table of ids."""
+    """The tokenizer of one side: a `.spm` file and a vocabulary."""
 
     def __init__(self, model: bytes, vocabulary: Mapping[str, int], specials: Mapping[str, int], unk: str, path: Path):
         """Args:
             model: the bytes of `source.spm` or `target.spm`.
             vocabulary: piece -> id.
-            specials: the pieces that no text may make, with their ids.
-            unk: the one of them that stands for the unknown.
+            specials: the special pieces, with their ids.
+            unk: the unknown piece, one of `specials`.
             path: the `.spm` file, for messages.
 
         Raises:
-            TokenizerError: the file is truncated or no SentencePiece model.
+            TokenizerError: the file is truncated or not a SentencePiece model.
             MissingPartError: the package `sentencepiece` is not installed.
         """
         self.kind = read_model(model, path).kind
@@ -54,16 +54,16 @@ class MarianSide:
         self._unk_id = vocabulary[unk]
 
     def _id(self, piece: str) -> int:
-        """The id of a piece of user text, which is never that of a special token but the unknown."""
+        """The id of a piece of user text, which is never a special id except that of `unk`."""
         return self._unk_id if piece in self._specials else self._ids.get(piece, self._unk_id)
 
     def encode_batch_fast(self, input: Sequence[str], *, add_special_tokens: bool = False) -> list[Cut]:
-        """The pieces of many texts, without offsets; special tokens are never added here."""
+        """Split many texts, without offsets; no special tokens are added."""
         cut = self._processor.Encode(list(input), out_type=str, num_threads=1)
         return [Cut([self._id(piece) for piece in pieces], list(pieces), []) for pieces in cut]
 
     def encode(self, sequence: str, *, add_special_tokens: bool = False) -> Cut:
-        """The pieces of one text and the characters of it that each stands for."""
+        """Split a text, with the character offsets of each piece."""
         serialized = self._processor.Encode(sequence, out_type="serialized_proto")
         places = [
             dict(fields(value)) for number, value in fields(serialized) if number == 2 and isinstance(value, bytes)
@@ -77,11 +77,11 @@ class MarianSide:
         return Cut([self._id(piece) for piece in pieces], pieces, offsets)
 
     def normalize(self, text: str) -> str:
-        """The text as the pieces spell it."""
+        """Normalise a text as SentencePiece does."""
         return str(self._processor.Normalize(text)).replace(SPACE, " ").strip(" ")
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """The text the pieces spell; special tokens among them stand apart, by a space on either side."""
+        """The text of the pieces; special tokens have a space on both sides."""
         out: list[str] = []
         run = ""
         for i in ids:
@@ -98,11 +98,11 @@ class MarianSide:
         return run.replace(SPACE, " ").removeprefix(" ")
 
     def id_to_token(self, id: int) -> str | None:
-        """The piece of an id, None where the table has a gap."""
+        """The piece of an id; None if the vocabulary has a gap there."""
         return self._pieces.get(id)
 
     def token_to_id(self, token: str) -> int | None:
-        """The id of a piece, None where it has none."""
+        """The id of a piece; None if it has none."""
         return self._ids.get(token)
 
     def get_vocab(self, *, with_added_tokens: bool = True) -> Mapping[str, int]:

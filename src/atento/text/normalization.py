@@ -1,8 +1,9 @@
-"""What happens to text before it is cut into pieces, and which characters of the original each result came from.
+"""Normalisation of text, and the original characters of each normalised character.
 
-The rule, the same for every kind of tokenizer: lower case if asked; Unicode NFC (accents stay); every run of spaces,
-tabs, line ends, other separators (Z*), control characters (Cc, NUL among them) and U+2581, by which pieces write a
-space, becomes one space; none at either end. Format characters (joiners in emoji, direction marks, U+FEFF) stay.
+All kinds of tokenizer share the rule. Text is lower-cased if requested and converted to Unicode NFC (accents are kept).
+Each run of spaces, tabs, line ends, other separators (Z*), control characters (Cc, also NUL) and U+2581, which is the
+space in pieces, becomes one space; spaces at both ends are removed. Format characters (joiners in emoji, direction
+marks, U+FEFF) are kept.
 """
 
 import re
@@ -20,8 +21,8 @@ _BLANK = (
 _BLANKS = re.compile(f"[{_BLANK}]+")
 _BLANK_CHARS = frozenset(chr(i) for i in range(0x3001) if _BLANKS.fullmatch(chr(i)))
 
-# Characters of combining class 0 that all the same compose with the one before them (Hangul vowels and finals, some
-# Indic vowel signs): a cut before one of these would change the NFC form.
+# Characters of combining class 0 that still compose with the one before them (Hangul vowels and finals, some Indic
+# vowel signs): a split before one of these would change the NFC form.
 _JOINING_STARTERS = frozenset(
     [chr(i) for i in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))]
     + list(
@@ -33,17 +34,17 @@ _JOINING_STARTERS = frozenset(
 
 @dataclass(frozen=True)
 class Normalized:
-    """Normalised text; character i of it came from `original[spans[i][0]:spans[i][1]]`."""
+    """Normalised text, whose character i comes from `original[spans[i][0]:spans[i][1]]`."""
 
     text: str
     spans: list[tuple[int, int]]
 
 
 def require_unicode(text: str, what: str = "text") -> None:
-    """Refuses what is not Unicode text.
+    """Check that a text is valid Unicode.
 
     Raises:
-        TokenizerError: not a string, or it holds a lone surrogate; the message names its position.
+        TokenizerError: it is not a string, or has a lone surrogate; the message names its position.
     """
     if not isinstance(text, str):
         raise TokenizerError(f"{what} must be a string: got {type(text).__name__}")
@@ -57,12 +58,12 @@ def require_unicode(text: str, what: str = "text") -> None:
 
 
 def is_blank(char: str) -> bool:
-    """Whether normalisation turns this character into a space."""
+    """Whether normalisation replaces this character by a space."""
     return char in _BLANK_CHARS
 
 
 def library_normalizer(lowercase: bool) -> normalizers.Normalizer:
-    """The rule as the `tokenizers` library runs it and `tokenizer.json` stores it."""
+    """The rule as a normalizer of the `tokenizers` library, as stored in `tokenizer.json`."""
     steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
     spelled = re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", _BLANK)
     steps += [normalizers.NFC(), normalizers.Replace(Regex(f"[{spelled}]+"), " "), normalizers.Strip()]
@@ -70,10 +71,10 @@ def library_normalizer(lowercase: bool) -> normalizers.Normalizer:
 
 
 def normalize_with_spans(text: str, lowercase: bool = False) -> Normalized:
-    """The rule again, character by character, keeping where each came from (docs/notes.md#d4); time is linear.
+    """The rule with the original span of each character (docs/notes.md#d4), in linear time.
 
-    Where NFC or lower case changes a character with its marks, every result character carries the span of the whole
-    group, so a span never cuts a letter from its accent.
+    If NFC or lower case changes a character with its combining marks, each resulting character has the span of the
+    whole group, so that a span never separates a letter from its accent.
     """
     pairs = _composed(text, lowercase)
     out: list[str] = []
@@ -93,7 +94,7 @@ def normalize_with_spans(text: str, lowercase: bool = False) -> Normalized:
 
 
 def _composed(text: str, lowercase: bool) -> list[tuple[str, tuple[int, int]]]:
-    """Lower case and NFC: each character with the span it came from."""
+    """Lower case and NFC: each character with its original span."""
     if not lowercase and unicodedata.is_normalized("NFC", text):
         return [(char, (i, i + 1)) for i, char in enumerate(text)]
     pairs: list[tuple[str, tuple[int, int]]] = []
@@ -102,7 +103,7 @@ def _composed(text: str, lowercase: bool) -> list[tuple[str, tuple[int, int]]]:
         if end < len(text) and (text[end] in _JOINING_STARTERS or unicodedata.combining(text[end])):
             continue
         group = text[start:end]
-        # Lower case goes by single characters: the library knows no final sigma.
+        # Lower case of single characters, since the library has no special case for final sigma.
         changed = unicodedata.normalize("NFC", "".join(c.lower() for c in group) if lowercase else group)
         if len(changed) == len(group) and (changed == group or len(group) == 1):
             pairs += [(char, (start + i, start + i + 1)) for i, char in enumerate(changed)]

@@ -1,4 +1,4 @@
-"""The kinds of tokenizer, one table: how each cuts text for its model, and how its pieces spell text again."""
+"""The kinds of tokenizer: pre-tokenizer, model and decoder of each, built with the `tokenizers` library."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from atento.errors import TokenizerError, nearest
 from atento.text.normalization import library_normalizer
 from atento.text.specials import SpecialTokens
 
-SPACE = "▁"  # U+2581, how pieces write a space
+SPACE = "▁"  # U+2581, a space in pieces
 BYTES = tuple(f"<0x{i:02X}>" for i in range(256))
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _HAN = r"[\x{4e00}-\x{9fff}\x{3400}-\x{4dbf}\x{f900}-\x{faff}\x{20000}-\x{2ebef}\x{2f800}-\x{2fa1f}]"
@@ -21,7 +21,7 @@ _HAN = r"[\x{4e00}-\x{9fff}\x{3400}-\x{4dbf}\x{f900}-\x{faff}\x{20000}-\x{2ebef}
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of tokenizer. `spaces`: its pieces spell text whole, spaces included; `bytes`: no text is unknown."""
+    """A kind of tokenizer. `spaces`: its pieces encode spaces; `bytes`: it has byte pieces, so no text is unknown."""
 
     model: str  # the library's name for its model
     spaces: bool
@@ -31,8 +31,8 @@ class Kind:
 
 
 def _pieces() -> pre_tokenizers.PreTokenizer:
-    # Punctuation and digits stand alone, so that "gato." is no piece, numbers are spelt out, and the strings of special
-    # and byte tokens, which begin with "<", can never be one piece of user text.
+    # Punctuation marks and digits are pieces of their own: "gato." is not a piece, numbers are spelled digit by digit,
+    # and strings of special and byte tokens, which begin with "<", are never a piece of user text.
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True),
@@ -78,10 +78,10 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_named(name: str) -> Kind:
-    """The kind of that name.
+    """The kind of this name.
 
     Raises:
-        TokenizerError: no such kind; the message lists the known ones.
+        TokenizerError: there is no such kind; the message lists the kinds.
     """
     if name not in KINDS:
         raise TokenizerError(f"unknown kind of tokenizer {name!r}{nearest(name, list(KINDS))}")
@@ -89,7 +89,7 @@ def kind_named(name: str) -> Kind:
 
 
 def front(name: str, specials: SpecialTokens) -> list[str]:
-    """The pieces every vocabulary of that kind begins with: the special tokens, then the 256 bytes if it has them."""
+    """The first pieces of every vocabulary of this kind: the special tokens, then the 256 bytes if it has them."""
     return [*specials.ids, *(BYTES if kind_named(name).bytes else ())]
 
 
@@ -102,14 +102,14 @@ def build(
     merges: Sequence[tuple[str, str]] = (),
     lowercase: bool = False,
 ) -> tokenizers.Tokenizer:
-    """The whole pipeline of the library around a vocabulary: normaliser, pre-tokenizer, model, decoder.
+    """Build a tokenizer of the library: normalizer, pre-tokenizer, model, decoder.
 
     Args:
         name: the kind.
-        specials: the table that comes first.
-        pieces: the pieces behind `front(name, specials)`, in the order of their ids.
-        scores: unigram only: the log-probability of each piece.
-        merges: bpe only: pairs in the order they are joined.
+        specials: the special tokens, which come first.
+        pieces: the pieces after `front(name, specials)`, in the order of their ids.
+        scores: for unigram, the log-probability of each piece.
+        merges: for bpe, the pairs to join, in order.
         lowercase: whether text is lower-cased first.
     """
     kind = kind_named(name)
@@ -142,7 +142,7 @@ def build(
 
 
 def library_backend(definition: str, specials: SpecialTokens) -> tokenizers.Tokenizer:
-    """The library's tokenizer of a `tokenizer.json`, guarded, which neither cuts nor pads.
+    """The library's tokenizer of a `tokenizer.json`, without truncation and padding, and with `guard`.
 
     Raises:
         TokenizerError: the library cannot read it.
@@ -151,7 +151,7 @@ def library_backend(definition: str, specials: SpecialTokens) -> tokenizers.Toke
         backend = tokenizers.Tokenizer.from_str(definition)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # the library raises bare Exception, and its panics are no Exception
+    except BaseException as error:  # the library raises Exception, and its panics are BaseException
         raise TokenizerError(f"tokenizer.json cannot be read as a tokenizer: {error}") from None
     backend.no_truncation()
     backend.no_padding()
@@ -160,11 +160,11 @@ def library_backend(definition: str, specials: SpecialTokens) -> tokenizers.Toke
 
 
 def mask_backend(definition: Mapping[str, Any], specials: SpecialTokens) -> tokenizers.Tokenizer:
-    """The same tokenizer, but that the mask's string in a text is the mask: an ordinary token that stands whole.
+    """The same tokenizer, except that the string of the mask token in a text becomes the mask.
 
     Args:
-        definition: the `tokenizer.json` as plain data.
-        specials: its table, which has a mask.
+        definition: the parsed `tokenizer.json`.
+        specials: its special tokens, with a mask.
     """
     text, number = specials.roles["mask"], specials.id("mask")
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
@@ -176,10 +176,10 @@ def mask_backend(definition: Mapping[str, Any], specials: SpecialTokens) -> toke
 
 
 def guard(backend: tokenizers.Tokenizer, specials: SpecialTokens) -> None:
-    """Sees to it that no user text becomes a special id, whatever the vocabulary (contract: bad input).
+    """Ensure that user text never becomes a special id, whatever the vocabulary.
 
-    The library is told to leave special strings in text alone; and since some models (XLM-R) hold them as ordinary
-    pieces too, each such string is cut behind its first character before the model sees it.
+    The library leaves special strings in a text alone. Since some models (XLM-R) have them as ordinary pieces too, each
+    such string is split after its first character before the model sees it.
     """
     backend.encode_special_tokens = True
     tails: dict[str, list[str]] = {}
@@ -195,24 +195,24 @@ def guard(backend: tokenizers.Tokenizer, specials: SpecialTokens) -> None:
 
 
 def _may_make(model: Mapping[str, Any], specials: SpecialTokens) -> bool:
-    """Whether a model of that kind could spell a special string from text that was cut as usual."""
+    """Whether the model could make a special string of text after the usual pre-tokenization."""
     if model["type"] == "BPE":
         return any("".join(merge).replace(" ", "") in specials.ids for merge in model["merges"])
-    if model["type"] == "WordPiece":  # other marks are cut off before it sees them
+    if model["type"] == "WordPiece":  # punctuation is split off before
         return any(text.isalnum() for text in specials.ids)
     return True
 
 
 def _quoted(text: str) -> str:
-    """A string as an Oniguruma pattern for itself."""
+    """Escape a string for Oniguruma."""
     return re.sub(r"([^\w<>/])", r"\\\1", text)
 
 
 def spellings(definition: Mapping[str, object]) -> Callable[[str], bytes | str]:
-    """How the pieces of a `tokenizer.json` spell text: a function from a piece to its text, or its bytes.
+    """A function from a piece of a `tokenizer.json` to its text, or to its bytes.
 
-    Kinds that write no spaces get one before each piece that begins a word. Foreign files are read too: GPT-1's mark of
-    where a word ends, GPT-2's letters that stand for bytes, and the byte pieces `<0x41>` of Llama and of ours.
+    Kinds that do not encode spaces get one before each piece that begins a word. It knows the end-of-word suffix of
+    GPT-1, the byte letters of GPT-2, and the byte pieces `<0x41>` of Llama and Atento.
     """
     text = json.dumps([definition.get("pre_tokenizer"), definition.get("decoder")])
     model = definition.get("model")
@@ -237,7 +237,7 @@ def spellings(definition: Mapping[str, object]) -> Callable[[str], bytes | str]:
 
 
 def _byte_letters() -> dict[str, int]:
-    """The letters GPT-2 writes bytes with -> the bytes: printable Latin-1 as itself, the others from U+0100 on."""
+    """The byte of each byte letter of GPT-2: printable Latin-1 is itself, other bytes are letters from U+0100 on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [b for b in range(256) if b not in plain]
     return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(others)}

@@ -1,6 +1,6 @@
-"""The tokenizers of released models that come without `tokenizer.json`: which family a folder is of, and its parts.
+"""Read tokenizers of released models without `tokenizer.json`: the family of a folder, and its files.
 
-Marian's files are read in `marian.py`; how each other family cuts text stands in `families.py`.
+`marian.py` reads Marian's files; `families.py` builds the tokenizers of the other families.
 """
 
 import json
@@ -29,10 +29,12 @@ _FAIRSEQ = _ANGLES | {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pa
 
 @dataclass(frozen=True)
 class Family:
-    """How one family of models lays its tokenizer out.
+    """The tokenizer layout of a model family.
 
-    `files`: what the folder must hold. `tokens`: what its special tokens are called where no settings say otherwise.
-    `template`: its row of `TEMPLATES`, or "flags" where the settings `add_bos_token` and `add_eos_token` decide.
+    Attributes:
+        files: files that the folder must have.
+        tokens: its special tokens, if the settings do not name them.
+        template: its row of `TEMPLATES`, or "flags" if the settings `add_bos_token` and `add_eos_token` decide.
     """
 
     files: tuple[str, ...]
@@ -100,13 +102,13 @@ _GENERIC = ("", "PreTrained", "TokenizersBackend", "SentencePieceBackend")
 
 
 def family_named(directory: Path, config: Mapping[str, Any]) -> str | None:
-    """The family that the settings name, by `tokenizer_class`, else `config.json` by `model_type`; None if unknown."""
+    """The family of `tokenizer_class` in the settings, else of `model_type` in `config.json`; None if unknown."""
     label, family = _label(directory, config)
     return family if label else None
 
 
 def _label(directory: Path, config: Mapping[str, Any]) -> tuple[str, str | None]:
-    """What the folder calls itself, empty if nothing, and the family of that name."""
+    """The name that the files give the tokenizer ("" if none), and the family of that name."""
     named = config.get("tokenizer_class")
     name = named.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(named, str) else ""
     if name not in _GENERIC:
@@ -114,16 +116,16 @@ def _label(directory: Path, config: Mapping[str, Any]) -> tuple[str, str | None]
     path = directory / "config.json"
     if path.is_file():
         model_type = as_object(as_text(read_file(path), path), path).get("model_type")
-        if isinstance(model_type, str) and model_type != "atento":  # our layout holds any family's files
+        if isinstance(model_type, str) and model_type != "atento":  # models of Atento may have the files of any family
             return model_type, MODEL_TYPES.get(model_type)
     return "", None
 
 
 def family_of(directory: Path, config: Mapping[str, Any]) -> str:
-    """The family a folder without `tokenizer.json` is of: as it is named, else as its files look.
+    """The family of a folder without `tokenizer.json`, by its settings, else by its files.
 
     Raises:
-        TokenizerError: it names a family that is not known here, or lacks a file of its family.
+        TokenizerError: the family is not known, or a file of the family is missing.
     """
     label, family = _label(directory, config)
     if label and family is None:
@@ -140,7 +142,7 @@ def family_of(directory: Path, config: Mapping[str, Any]) -> str:
 
 
 def _by_files(directory: Path) -> str:
-    """The family whose files these are; GPT-1, GPT-2 and RoBERTa are told apart by what their vocabularies hold."""
+    """The family with these files; GPT-1, GPT-2 and RoBERTa are distinguished by their vocabularies."""
     for name in ("marian", "t5", "xlm-roberta", "llama", "bert"):
         if (directory / FAMILIES[name].files[0]).is_file():
             return name
@@ -155,10 +157,10 @@ def _by_files(directory: Path) -> str:
 
 
 def template_for(name: str, config: Mapping[str, Any], specials: SpecialTokens) -> Template:
-    """Where models of that family want their special tokens.
+    """The template of special tokens of a family.
 
     Raises:
-        TokenizerError: this tokenizer lacks one of them.
+        TokenizerError: the tokenizer lacks one of these tokens.
     """
     family = FAMILIES[name]
     ids = {role: specials.ids[text] for role, text in specials.roles.items()}
@@ -179,11 +181,11 @@ def read_released(directory: Path, config: dict[str, Any], files: dict[str, byte
     Args:
         directory: the folder.
         config: its settings.
-        files: the bytes of what was read so far; the rest is added.
+        files: the bytes of the files read so far; further files are added.
 
     Raises:
-        TokenizerError: unknown family, or files that are missing or damaged; the message names file and rule.
-        MissingPartError: Marian's files, and the package `sentencepiece` is not installed.
+        TokenizerError: the family is unknown, or files are missing or malformed; the message names file and rule.
+        MissingPartError: the files are Marian's, and the package `sentencepiece` is not installed.
     """
     name = family_of(directory, config)
     family = FAMILIES[name]
@@ -209,7 +211,7 @@ def read_released(directory: Path, config: dict[str, Any], files: dict[str, byte
 
 
 def _stated_tokens(directory: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[int, AddedToken]:
-    """The tokens that the settings and `added_tokens.json` put behind the vocabulary, or mark within it, by id."""
+    """The tokens that the settings and `added_tokens.json` add to the vocabulary or mark in it, by id."""
     stated: dict[int, AddedToken] = {}
     decoder = config.get("added_tokens_decoder")
     for key, token in decoder.items() if isinstance(decoder, dict) else ():
@@ -229,7 +231,7 @@ def _stated_tokens(directory: Path, config: Mapping[str, Any], files: Mapping[st
 def _add_tokens(
     built: families.Built, settings: Mapping[str, Any], stated: Mapping[int, AddedToken], directory: Path
 ) -> None:
-    """Tells the library which strings are tokens whole; strings that are in no vocabulary get the next ids."""
+    """Add whole tokens to the library's tokenizer; those that are not in the vocabulary get the next ids."""
     backend = built.backend
     for number, token in sorted(stated.items()):
         backend.add_tokens([token])
@@ -242,7 +244,7 @@ def _add_tokens(
     for key, named in settings.items():
         text = token_text(named) if key.endswith("_token") else None
         if text is not None and text not in known and backend.token_to_id(text) is not None:
-            # A mask takes the blank before it along: models that write blanks with words saw it so in training.
+            # A mask includes the space before it, as these models saw it in training.
             flags = named if isinstance(named, dict) else {"lstrip": key == "mask_token" and built.kind != "wordpiece"}
             backend.add_special_tokens([_token(text, flags, special=True)])
             known.add(text)
@@ -258,7 +260,7 @@ def _add_tokens(
 
 
 def _listed(settings: Mapping[str, Any], key: str) -> list[Any]:
-    """The tokens a setting lists, with or without names for them."""
+    """The tokens of a setting, which is a list or a mapping."""
     tokens = settings.get(key) or []
     if not isinstance(tokens, list | dict):
         raise TokenizerError(f"`{key}` must be a list of tokens: got {tokens!r}")
@@ -266,14 +268,14 @@ def _listed(settings: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _token(text: str, flags: object, *, special: bool) -> AddedToken:
-    """A token as the library knows it; `flags`: how the settings describe it."""
+    """A token of the library, with the flags of the settings."""
     names = ("lstrip", "rstrip", "single_word", "normalized")
     said = {name: bool(flags.get(name, False)) for name in names} if isinstance(flags, dict) else {"normalized": False}
     return AddedToken(text, special=special, **said)
 
 
 def _with_short_sentinels(specials: SpecialTokens) -> SpecialTokens:
-    """mT5 writes its sentinels with the sign for a space in front; here they are found without it too."""
+    """mT5 has sentinels with `▁` in front; make them available without it too."""
     pattern = re.compile(f"{SPACE}(<extra_id_[0-9]+>)")
     found = {text: pattern.fullmatch(text) for text in specials.ids}
     short = {match[1]: specials.ids[text] for text, match in found.items() if match is not None}
@@ -281,7 +283,7 @@ def _with_short_sentinels(specials: SpecialTokens) -> SpecialTokens:
 
 
 def _marian(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> Parts:
-    """Both sides of a Marian model; tokens `>>fra<<` in its table, which choose a target language, are special."""
+    """Both sides of a Marian model; tokens such as `>>fra<<`, which choose the target language, are special."""
     tables = {"source": "vocab.json", "target": "vocab.json"}
     if config.get("separate_vocabs"):
         tables["target"] = "target_vocab.json"

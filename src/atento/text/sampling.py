@@ -1,7 +1,6 @@
-"""Subword regularisation that repeats: another segmentation of the same text, a function of (text, rate, seed) alone.
+"""Subword regularisation: random segmentations of a text as a function of (text, rate, seed).
 
-The library draws from a generator nobody can seed, which would break exact resumption; here the draw is ours and the
-pieces are the library's.
+The library's own generator cannot be seeded, which would break exact resumption.
 """
 
 import json
@@ -14,29 +13,29 @@ import tokenizers
 
 from atento.errors import CapabilityError
 
-_CHUNK = 128  # characters; a longer run without a space is drawn in parts, which keeps the cost linear
-_CACHE = 100_000  # words whose plain segmentation is remembered
-_CUT = 5_000_000  # words of all texts together that are remembered as cut at spaces: every epoch asks for them again
+_CHUNK = 128  # characters; a longer run without spaces is sampled in parts, which keeps the cost linear
+_CACHE = 100_000  # words whose plain segmentation is cached
+_CUT = 5_000_000  # words of all texts together that are cached, since every epoch needs them again
 
 
 class Sampler:
-    """Draws segmentations of text for one tokenizer.
+    """Samples segmentations of text for a tokenizer.
 
-    - bpe: each possible merge is passed over with probability `rate` (BPE-dropout, Provilkov et al. 2020);
-    - unigram: with probability `rate` a word's segmentation is drawn from all of them, with probability proportional to
+    - bpe: each possible merge is skipped with probability `rate` (BPE-dropout, Provilkov et al. 2020);
+    - unigram: with probability `rate` the segmentation of a word is sampled with probability proportional to
       P(segmentation) ** alpha (Kudo 2018; docs/notes.md#d2); rate 1 is subword regularisation as published;
-    - wordpiece: each longest match is passed over with probability `rate` (MaxMatch-Dropout, Hiraoka 2022).
+    - wordpiece: each longest match is skipped with probability `rate` (MaxMatch-Dropout, Hiraoka 2022).
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, definition: Mapping[str, Any], kind: str, alpha: float = 0.2):
         """Args:
             backend: the library's tokenizer.
             definition: its `tokenizer.json`.
-            kind: what kind it is.
-            alpha: unigram only: 0 draws all segmentations alike, 1 by their probability.
+            kind: its kind.
+            alpha: for unigram: 0 samples all segmentations with equal probability, 1 by their probability.
 
         Raises:
-            CapabilityError: a kind that knows but one segmentation.
+            CapabilityError: the kind has only one segmentation of a text.
         """
         draws: dict[str, Callable[[str, float, random.Random], list[int] | None]] = {
             "bpe": self._bpe,
@@ -68,10 +67,10 @@ class Sampler:
         self._prefix = model.get("continuing_subword_prefix") or ""
         self._suffix = model.get("end_of_word_suffix") or ""
         unk = self._ids.get(model.get("unk_token") or "") if kind != "unigram" else int(model["unk_id"] or 0)
-        self._unknown_ids = [] if unk is None else [unk]  # without one the library drops what it cannot spell
+        self._unknown_ids = [] if unk is None else [unk]  # without one the library drops what it cannot encode
 
     def encode(self, text: str, rate: float, seed: int | str) -> list[int]:
-        """The ids of one drawn segmentation of `text`; `rate` lies in [0, 1]."""
+        """The ids of a sampled segmentation of `text`; `rate` is in [0, 1]."""
         chance = random.Random(f"subwords {seed}")
         ids: list[int] = []
         words = self._cut.get(text)
@@ -86,7 +85,7 @@ class Sampler:
         return ids
 
     def _words(self, text: str) -> list[str]:
-        """The text's words as the tokenizer cuts them, remembered while there is room."""
+        """The words of a text as the tokenizer splits them, cached."""
         normal = text if self._backend.normalizer is None else self._backend.normalizer.normalize_str(text)
         words = [normal] if normal else []
         if self._backend.pre_tokenizer is not None:
@@ -110,14 +109,16 @@ class Sampler:
         return ids
 
     def _spell(self, char: str) -> list[int]:
-        """A character that is no piece: its bytes where the vocabulary has them, else unknown."""
+        """The ids of a character that is not a piece: its bytes if the vocabulary has them, else `unk`."""
         ids = [self._ids.get(f"<0x{byte:02X}>") for byte in char.encode("utf-8")]
         known = [i for i in ids if i is not None]
         return known if len(known) == len(ids) else self._unknown_ids
 
     def _bpe(self, word: str, rate: float, chance: random.Random) -> list[int]:
-        """Each best merge is passed over with probability `rate`, so one number says how many are made before the first
-        that is not: most often all, and then the word is cut as ever.
+        """Skip each best merge with probability `rate`.
+
+        One random number gives how many merges precede the first that is skipped; most often it is all of them, and
+        the segmentation is the plain one.
         """
         if word not in self._merged:
             if len(self._merged) >= _CACHE:
@@ -139,7 +140,7 @@ class Sampler:
         return self._pieces(parts)
 
     def _merge(self, parts: list[str], times: int, chance: random.Random) -> None:
-        """So many best merges, or as many as there are."""
+        """Apply at most that number of best merges."""
         for _ in range(times):
             where = self._best(parts, 0.0, chance)
             if where < 0:
@@ -147,7 +148,7 @@ class Sampler:
             parts[where : where + 2] = [parts[where] + parts[where + 1]]
 
     def _best(self, parts: list[str], rate: float, chance: random.Random, passed: int = -1) -> int:
-        """Where the first merge stands of those that are not passed over, `passed` surely; -1 if there is none."""
+        """The position of the best merge that is not skipped, where `passed` is skipped for certain; -1 if none."""
         best, where = inf, -1
         for i in range(len(parts) - 1):
             rank = self._ranks.get((parts[i], parts[i + 1]))
@@ -212,7 +213,7 @@ class Sampler:
                     if end == start + 1 or chance.random() >= rate:
                         break
             if not found:
-                return None  # a shorter match led nowhere: the plain segmentation stands
+                return None  # a shorter match has no continuation: use the plain segmentation
             ids.append(self._ids[prefix + word[start:found]])
             start = found
         return ids

@@ -1,8 +1,8 @@
-"""A text -> its sentences, by plain rules for Portuguese and English."""
+"""Split text into sentences, by rules for Portuguese and English."""
 
 import re
 
-# Words after which a full stop does not end a sentence. Those that often do end one (etc., Ltda., a.m.) are left out.
+# Abbreviations that rarely end a sentence. Those that often do (etc., Ltda., a.m.) are not listed.
 _ABBREVIATION_LIST = """
     sr sra srs sras srta dr dra drs dras prof profa profs eng enga arq adv exmo exma ilmo ilma dom dna fr pe sto sta
     pça trav gen cel maj ten sgt dep sen gov pres emb rev hon art arts fl fls fig figs vol vols org orgs trad obs
@@ -18,11 +18,11 @@ _OPENING = "\"'“‘«([¿¡—–-"
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, each without the blanks around it; a line end always ends a sentence.
+    """The sentences of a text, without spaces around them. A line break always ends a sentence.
 
-    A mark of . ! ? … ends a sentence when a blank follows and the next word does not begin with a small letter, unless
-    the word before a single full stop is an abbreviation (Sr., Dra., Mr., e.g.), an initial (J. Silva) or a number
-    that opens the line (1. Introduction). Decimals hold no blank and so are never cut. Time is linear.
+    One of . ! ? … ends a sentence if a space follows and the next word does not begin with a lower-case letter, unless
+    the word before a single full stop is an abbreviation (Sr., Dra., Mr., e.g.), an initial (J. Silva) or a number at
+    the start of the line (1. Introduction). The time is linear in the length of the text.
     """
     sentences: list[str] = []
     for line in re.split(r"[\r\n\u2028\u2029]+", text):
@@ -36,7 +36,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _ends_sentence(line: str, start: int, mark: re.Match[str]) -> bool:
-    """Whether the marks found at `mark` end the sentence that began at `start`."""
+    """Whether the punctuation at `mark` ends the sentence that began at `start`."""
     following = line[mark.end() : mark.end() + 64].lstrip().lstrip(_OPENING).lstrip()
     if following[:1].islower():
         return False

@@ -1,4 +1,4 @@
-"""The special tokens: one table of roles, strings and ids, fixed at the front of every vocabulary we train."""
+"""Special tokens: their roles, strings and ids, which come first in every vocabulary that Atento trains."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,20 +11,21 @@ STANDARD = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>", "mask":
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Which id plays which role (docs/notes.md#d5).
+    """The special tokens of a tokenizer (docs/notes.md#d5).
 
-    `roles` maps a role (pad, unk, bos, eos, mask) to its string, `ids` every special string to its id; strings in
-    `ids` that have no role (T5 sentinels, language tags) are asked for by their own string.
+    Attributes:
+        roles: role (pad, unk, bos, eos, mask) -> string.
+        ids: string -> id of every special token, also of those without a role (T5 sentinels, language tags).
     """
 
     roles: dict[str, str] = field(default_factory=lambda: dict(STANDARD))
     ids: dict[str, int] = field(default_factory=lambda: {text: i for i, text in enumerate(STANDARD.values())})
 
     def id(self, role: str) -> int:
-        """The id of that role, or of that special string.
+        """The id of a role or of a special string.
 
         Raises:
-            TokenizerError: this tokenizer has no such special token; the message lists those it has.
+            TokenizerError: the tokenizer has no such special token; the message lists those it has.
         """
         text = self.roles.get(role, role)
         if text not in self.ids:
@@ -33,23 +34,23 @@ class SpecialTokens:
         return self.ids[text]
 
     def get(self, role: str) -> int | None:
-        """The id of that role or string, None where the tokenizer has none."""
+        """The id of a role or a special string; None if the tokenizer has none."""
         return self.ids.get(self.roles.get(role, role))
 
     @property
     def shown(self) -> frozenset[int]:
-        """The special ids that stay to be seen in text: the unknown, unless it is another token too, as GPT-2's is."""
+        """The special ids that decoded text shows: that of `unk`, unless it has another role too, as in GPT-2."""
         unk = self.get("unk")
         others = {self.ids[text] for role, text in self.roles.items() if role != "unk" and text in self.ids}
         return frozenset() if unk is None or unk in others else frozenset([unk])
 
 
 def standard_specials(extra: Iterable[str] = ()) -> SpecialTokens:
-    """The standard table, with further special strings (`sentinels(100)`, language tags) right behind it.
+    """The standard special tokens, followed by further ones (`sentinels(100)`, language tags).
 
     Raises:
-        TokenizerError: an extra string stands there twice, or does not begin with `<` and end with `>`: that is what
-            keeps user text from ever making a special id.
+        TokenizerError: an extra string occurs twice, or does not begin with `<` and end with `>`, which keeps user
+            text from becoming a special id.
     """
     ids = {text: i for i, text in enumerate(STANDARD.values())}
     for text in extra:
@@ -64,5 +65,5 @@ def standard_specials(extra: Iterable[str] = ()) -> SpecialTokens:
 
 
 def sentinels(n: int) -> tuple[str, ...]:
-    """The strings of `n` sentinels, `<extra_id_0>` first (Raffel et al. 2020; docs/notes.md#d5, #e3)."""
+    """The strings of `n` sentinels, from `<extra_id_0>` on (Raffel et al. 2020; docs/notes.md#d5, #e3)."""
     return tuple(f"<extra_id_{i}>" for i in range(n))

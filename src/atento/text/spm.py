@@ -1,7 +1,7 @@
-"""SentencePiece `.model` files as plain data: pieces with scores, the kind of model, the normalisation table.
+"""Read SentencePiece `.model` files: pieces with scores, the kind of model, the normalisation table.
 
-The files are protocol buffers: a run of fields, each a number (number * 8 + type of coding) and a value. Only the
-fields that decide ids are read; the rest is stepped over. Field numbers are those of `sentencepiece_model.proto`.
+The files are protocol buffers: a sequence of fields, each a key (number * 8 + wire type) and a value. Only the fields
+that decide ids are read. Field numbers are those of `sentencepiece_model.proto`.
 """
 
 import struct
@@ -28,11 +28,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """What a `.model` file says.
+    """The content of a `.model` file.
 
-    `charsmap`: its compiled table of replacements, empty where it has none. `dummy_prefix`: whether a space is put in
-    front of a text. `one_space`: whether runs of spaces are cut to one, and those at either end away
-    (`remove_extra_whitespaces`).
+    Attributes:
+        charsmap: its compiled table of replacements; empty if it has none.
+        dummy_prefix: whether a space is added in front of a text.
+        one_space: whether runs of spaces become one and spaces at both ends are removed
+            (`remove_extra_whitespaces`).
     """
 
     pieces: tuple[Piece, ...]
@@ -44,7 +46,7 @@ class SentencePieceModel:
 
     @property
     def unk_id(self) -> int:
-        """The id of the piece for what no other piece spells."""
+        """The id of the unknown piece."""
         return next(i for i, piece in enumerate(self.pieces) if piece.type == UNKNOWN)
 
 
@@ -52,7 +54,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The fields of a protocol buffer: number and value; packed, nested and text values are bytes.
 
     Raises:
-        ValueError: the bytes end inside a field, or are no protocol buffer.
+        ValueError: the bytes end inside a field, or are not a protocol buffer.
     """
     at = 0
     while at < len(data):
@@ -75,7 +77,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the last byte below 128, and where it ends."""
+    """A variable-length integer (seven bits per byte, the last byte below 128), and the offset of its end."""
     number = shift = 0
     while True:
         if at >= len(data):
@@ -90,15 +92,15 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_model(data: bytes, path: Path) -> SentencePieceModel:
-    """A `.model` file's bytes as plain data.
+    """Parse the bytes of a `.model` file.
 
     Args:
         data: the bytes.
-        path: where they came from, for messages.
+        path: the file, for messages.
 
     Raises:
-        TokenizerError: truncated, not SentencePiece, of a kind that is not unigram or bpe, or with a piece twice; the
-            message names the file and the rule.
+        TokenizerError: the file is truncated or not a SentencePiece model, its kind is not unigram or bpe, or a piece
+            occurs twice; the message names the file and the rule.
     """
     pieces: list[Piece] = []
     trainer: dict[int, int | bytes] | None = None
@@ -117,7 +119,7 @@ def read_model(data: bytes, path: Path) -> SentencePieceModel:
     except (ValueError, struct.error) as error:
         raise TokenizerError(f"{path} must be a whole SentencePiece model: {error}") from None
     if trainer is None or normalizer is None or not pieces:
-        # These come last in the file, so a cut between two fields is seen here.
+        # These fields come last in the file, so a truncation between two fields is found here.
         missing = "pieces" if not pieces else "training settings" if trainer is None else "normaliser settings"
         raise TokenizerError(f"{path} must be a whole SentencePiece model: it has no {missing}")
     if kind not in ("unigram", "bpe"):
@@ -148,9 +150,9 @@ def _bytes(value: int | bytes) -> bytes:
 
 
 def merges_of(model: SentencePieceModel) -> list[tuple[str, str]]:
-    """The merges a bpe model stands for: every way two pieces make a third, the third's id first, then lengths.
+    """The merges of a bpe model: all ways to join two pieces to a third, ordered by the id of the third, then lengths.
 
-    Pieces that no text may make (control, unknown, byte) take no part.
+    Control, unknown and byte pieces are not used.
     """
     ids = {piece.text: i for i, piece in enumerate(model.pieces) if piece.type in (NORMAL, USER_DEFINED)}
     merges: list[tuple[str, str]] = []

@@ -1,7 +1,4 @@
-"""Where a model wants its special tokens around one text or two: `[CLS] a [SEP] b [SEP]` and its kin.
-
-See docs/notes.md#d5.
-"""
+"""Templates of special tokens around one text or two, such as `[CLS] a [SEP] b [SEP]` (docs/notes.md#d5)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,25 +12,25 @@ Slot = tuple[str | int, int]
 
 @dataclass(frozen=True)
 class Template:
-    """The slots of one text, and of two; bare texts unless said otherwise."""
+    """The sequence of special tokens and texts for one text, and for two; by default no special tokens."""
 
     single: tuple[Slot, ...] = (("A", 0),)
     pair: tuple[Slot, ...] = (("A", 0), ("B", 1))
 
     def added(self, pair: bool) -> int:
-        """How many ids it adds to one text, or to two."""
+        """The number of ids that the template adds to one text, or to two."""
         return sum(isinstance(content, int) for content, _ in (self.pair if pair else self.single))
 
     def fits(self, vocab_size: int) -> bool:
-        """Whether all its tokens are ids of a vocabulary of that size."""
+        """Whether all its ids are below `vocab_size`."""
         return all(isinstance(content, str) or content < vocab_size for content, _ in self.single + self.pair)
 
     def ids(self) -> set[int]:
-        """The special ids it puts around texts."""
+        """The special ids of the template."""
         return {content for content, _ in self.single + self.pair if isinstance(content, int)}
 
     def ended(self, eos_id: int) -> "Template":
-        """The same template, with EOS behind the sequence where it does not end with it already."""
+        """The template with EOS at the end, if it does not end with EOS already."""
 
         def end(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
             return slots if slots[-1][0] == eos_id else (*slots, (eos_id, slots[-1][1]))
@@ -41,11 +38,11 @@ class Template:
         return Template(end(self.single), end(self.pair))
 
     def apply(self, ids: Sequence[int], pair: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
-        """The whole sequence and the segment of each of its ids, two lists of one length.
+        """The sequence with special tokens, and the segment of each id, as two lists of the same length.
 
         Args:
             ids: the first text.
-            pair: the second, if there is one.
+            pair: the second text, if there is one.
         """
         texts = {"A": ids, "B": () if pair is None else pair}
         out: list[int] = []
@@ -68,19 +65,19 @@ TEMPLATES = {
     "eos": ("A eos", "A eos B:1 eos:1"),
     "bos-eos": ("bos A eos", "bos A eos bos:1 B:1 eos:1"),
 }
-_INSTEAD = {"cls": "bos", "sep": "eos"}  # the roles that a table without a token for classifying has for it
+_INSTEAD = {"cls": "bos", "sep": "eos"}  # the roles that replace those a table lacks
 
 
 def template_named(name: str, ids: Mapping[str, int]) -> Template:
-    """A row of the table, with the ids of one tokenizer.
+    """A template of `TEMPLATES` with the ids of a tokenizer.
 
     Args:
         name: bert (`[CLS] a [SEP] b [SEP]`), roberta (`<s> a </s></s> b </s>`, also BART and XLM-R), t5, marian
             (`a </s>`; they differ on pairs), bos (Llama), eos, bos-eos, or none (GPT-1, GPT-2).
-        ids: role -> id; `cls` and `sep` may be missing where `bos` and `eos` are there.
+        ids: role -> id; `bos` and `eos` are used if `cls` and `sep` are missing.
 
     Raises:
-        TokenizerError: no such row, or a role that has no id.
+        TokenizerError: there is no such template, or a role has no id.
     """
     if name not in TEMPLATES:
         raise TokenizerError(f"unknown template of special tokens {name!r}{nearest(name, list(TEMPLATES))}")
@@ -99,10 +96,10 @@ def template_named(name: str, ids: Mapping[str, int]) -> Template:
 
 
 def template_of(post_processor: object) -> Template | None:
-    """The template that a `tokenizer.json` states as its `post_processor`, None where it states none.
+    """The template of the `post_processor` of a `tokenizer.json`; None if it has none.
 
     Raises:
-        TokenizerError: it is not one of the forms that add tokens in front, between and behind.
+        TokenizerError: the post-processor does not only add tokens before, between and after texts.
     """
     if post_processor is None:
         return None

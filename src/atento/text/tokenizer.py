@@ -1,4 +1,4 @@
-"""Strings <-> ids: the tokenizer a model holds, of any kind, ours or read from another project's files."""
+"""The `Tokenizer` of a model: text to ids and back, for every kind of tokenizer, trained here or released."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from atento.errors import CapabilityError, TokenizerError, path_of
 from atento.text.detokenize import detokenize
-from atento.text.encoded import Encoded, Span, trim, walk
+from atento.text.encoded import Encoded, Span, original_offsets, trimmed_offsets, walk
 from atento.text.folder import folder_files, write_folder
 from atento.text.loading import read_tokenizer
 from atento.text.normalization import is_blank, normalize_with_spans, require_unicode
@@ -24,12 +24,12 @@ _UNREADABLE = "\ufffd"
 
 
 class Tokenizer:
-    """A trained tokenizer; made by `train_tokenizer`, `Tokenizer.load` or `Tokenizer.from_vocabulary`.
+    """A trained tokenizer, from `train_tokenizer`, `Tokenizer.load` or `Tokenizer.from_vocabulary`.
 
-    Every text is normalised first (`atento.text.normalization` states the rule; a released model has its own). `decode`
-    gives back exactly the normalised text for unigram, bpe and byte, and for character where no letter is unknown; word
-    and wordpiece do not store spaces, so they are put by rule. User text never makes a special id, except `unk` where
-    the kind knows no other way (error 12 of the notes), and the mask in `encode_with_mask`.
+    Text is normalised first (`atento.text.normalization`; released models have their own rules). `decode` returns
+    exactly the normalised text for unigram, bpe and byte, and for character if no character is unknown. Word and
+    wordpiece vocabularies do not encode spaces, so `decode` adds them by rule. User text never becomes a special id,
+    except `unk` if the kind has no other way to encode it (error 12 of the notes), and the mask in `encode_with_mask`.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Tokenizer:
         """Args:
         definition: the text of `tokenizer.json`.
         kind: one of unigram, bpe, wordpiece, word, character, byte.
-        specials: its table of special tokens.
+        specials: its special tokens.
         lowercase: whether it lower-cases text.
-        notes: what training had to say.
-        parts: what it was read from, if it was.
+        notes: notes of training, about the size of the vocabulary.
+        parts: the files that it was read from, if any.
 
         Raises:
             TokenizerError: the library cannot read the definition.
@@ -70,16 +70,16 @@ class Tokenizer:
         self._backend: Any = self._library if other is None else other
         self._spell: Callable[[str], bytes | str] = spellings(self._data)
         numbers = cast(Backend, self._backend).get_vocab(with_added_tokens=True).values()
-        self.vocab_size: int = max(numbers, default=-1) + 1  # rows an embedding needs
+        self.vocab_size: int = max(numbers, default=-1) + 1  # number of rows of an embedding
         self._special_ids = frozenset(specials.ids.values())
         self._hidden = self._special_ids - specials.shown
         if not self._template.fits(self.vocab_size):
-            raise TokenizerError(f"the template of special tokens must keep to ids below {self.vocab_size}")
+            raise TokenizerError(f"the template of special tokens must have ids below {self.vocab_size}")
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.kind}, {self.vocab_size:,} pieces{', lowercase' if self.lowercase else ''})"
 
-    # Made from something
+    # Construction and files
 
     @classmethod
     def from_vocabulary(
@@ -92,27 +92,29 @@ class Tokenizer:
         lowercase: bool = False,
         extra_specials: Iterable[str] = (),
     ) -> "Tokenizer":
-        """A tokenizer with exactly these pieces behind the special tokens (and the 256 bytes, for unigram and bpe).
+        """A tokenizer with these pieces after the special tokens (and after the 256 bytes for unigram and bpe).
 
         Args:
-            kind: the kind; WordPiece marks pieces inside a word by `##`, unigram and bpe write a space as `▁`.
-            pieces: the vocabulary (the notes' two: docs/notes.md#d3).
-            scores: unigram: one log-probability a piece.
-            merges: bpe: the pairs to join, first the first.
+            kind: the kind. WordPiece has `##` before pieces inside a word; unigram and bpe have `▁` for a space.
+            pieces: the vocabulary (docs/notes.md#d3).
+            scores: for unigram, the log-probability of each piece.
+            merges: for bpe, the pairs to join, in order.
             lowercase: whether text is lower-cased.
             extra_specials: as in `train_tokenizer`.
 
         Raises:
-            TokenizerError: a piece twice, no `▁` where it is needed, scores or merges that do not fit.
+            TokenizerError: a piece occurs twice, `▁` is missing, or scores or merges do not fit the pieces.
         """
         row = kind_named(kind)
         specials = standard_specials(extra_specials)
         if row.spaces and row.bytes and kind != "byte" and SPACE not in pieces:
-            raise TokenizerError(f"a {kind} vocabulary must hold the piece {SPACE!r}, the space")
+            raise TokenizerError(f"a {kind} vocabulary must have the piece {SPACE!r}, the space")
         if kind == "unigram" and len(scores) != len(pieces):
-            raise TokenizerError(f"a unigram vocabulary needs one score a piece: got {len(scores)} for {len(pieces)}")
+            raise TokenizerError(
+                f"a unigram vocabulary needs a score for each piece: got {len(scores)} for {len(pieces)}"
+            )
         if kind == "byte" and pieces:
-            raise TokenizerError(f"a byte vocabulary has no pieces but the bytes: got {len(pieces)}")
+            raise TokenizerError(f"a byte vocabulary has no pieces except the bytes: got {len(pieces)}")
         if kind == "character" and any(len(piece) != 1 for piece in pieces):
             raise TokenizerError("the pieces of a character vocabulary must be single characters")
         known = {*front(kind, specials), *pieces}
@@ -124,15 +126,16 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: str | Path) -> "Tokenizer":
-        """Reads a folder: `tokenizer.json`, ours or any in the Hugging Face layout, or else a released model's files.
+        """Load a tokenizer folder.
 
-        Those are `vocab.txt` (BERT), `vocab.json` and `merges.txt` (GPT-1, GPT-2, RoBERTa, BART), `spiece.model` (T5),
-        `sentencepiece.bpe.model` (XLM-R), `tokenizer.model` (Llama), or Marian's `source.spm`, `target.spm` and
-        `vocab.json`.
+        It has a `tokenizer.json`, of Atento or any in the Hugging Face layout, or the files of a released model:
+        `vocab.txt` (BERT), `vocab.json` and `merges.txt` (GPT-1, GPT-2, RoBERTa, BART), `spiece.model` (T5),
+        `sentencepiece.bpe.model` (XLM-R), `tokenizer.model` (Llama), `source.spm` and two others (Marian).
 
         Raises:
-            TokenizerError: nothing there, or not a tokenizer; the message names the file. UsageError: not a path.
-            MissingPartError: Marian's files, and the package `sentencepiece` is not installed.
+            TokenizerError: there is no tokenizer, or a file is malformed; the message names the file.
+            UsageError: `directory` is not a path.
+            MissingPartError: the files are Marian's, and the package `sentencepiece` is not installed.
         """
         parts = read_tokenizer(path_of(directory, "directory", "a folder"))
         try:
@@ -145,58 +148,55 @@ class Tokenizer:
         return cls(parts.definition, parts.kind, parts.specials, lowercase=parts.lowercase, parts=parts)
 
     def files(self) -> dict[str, bytes]:
-        """Its files as bytes, by name: those it was read from as they were, else `tokenizer.json` and its settings."""
+        """The files by name: the original ones if it was loaded, else `tokenizer.json` and its settings."""
         return dict(self._files) or folder_files(self.definition, self.kind, self.lowercase, self.specials)
 
     def save(self, directory: str | Path) -> None:
-        """Writes `files()`; `transformers` reads them and gives the same ids.
+        """Write `files()` to a folder. `transformers` reads them and gives the same ids.
 
         Raises:
-            TokenizerError: the folder cannot be written. UsageError: not a path.
+            TokenizerError: the folder cannot be written. UsageError: `directory` is not a path.
         """
         write_folder(path_of(directory, "directory", "a folder"), self.files())
 
-    # What it is
+    # Properties
 
     @property
     def pad_id(self) -> int:
-        """The id of padding. Here and in the next four: TokenizerError where another project's file has none."""
+        """The id of padding. This and the next four properties raise TokenizerError if there is no such token."""
         return self.specials.id("pad")
 
     @property
     def unk_id(self) -> int:
-        """The id of what is not in the vocabulary."""
+        """The id of the unknown token."""
         return self.specials.id("unk")
 
     @property
     def bos_id(self) -> int:
-        """The id a sequence begins with."""
+        """The id of the begin of a sequence."""
         return self.specials.id("bos")
 
     @property
     def eos_id(self) -> int:
-        """The id a sequence ends with."""
+        """The id of the end of a sequence."""
         return self.specials.id("eos")
 
     @property
     def mask_id(self) -> int:
-        """The id that stands for a hidden token."""
+        """The id of the mask token."""
         return self.specials.id("mask")
 
     @property
     def target(self) -> "Tokenizer":
-        """What encodes and decodes the other side: itself, but for Marian's, whose two sides are cut differently.
+        """The tokenizer of the target side: itself, except for Marian, which has a tokenizer for each side.
 
-        A Marian tokenizer is its source side; its `target` encodes what is to be learnt and decodes what was written.
+        A Marian tokenizer is that of the source; its `target` encodes targets and decodes outputs.
         """
         return self._target or self
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides ids and text: equal for equal tokenizers, kept by `save` and `load`.
-
-        See docs/notes.md#d5.
-        """
+        """SHA-256 of all that decides ids and text. `save` and `load` preserve it (docs/notes.md#d5)."""
         content = [self._data, self.kind, self.lowercase, self.specials.roles, self.specials.ids]
         canonical = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
@@ -204,7 +204,7 @@ class Tokenizer:
     # Text -> ids
 
     def normalize(self, text: str) -> str:
-        """The text as the model will see it; what `decode` gives back where spaces are kept."""
+        """The normalised text, which `decode` returns for kinds that encode spaces."""
         require_unicode(text)
         if self._library is None:
             return str(self._backend.normalize(text))
@@ -212,10 +212,10 @@ class Tokenizer:
         return text if normalizer is None else str(normalizer.normalize_str(text))
 
     def encode(self, text: str) -> list[int]:
-        """The ids of one text, no special ids added.
+        """The ids of a text, without special tokens.
 
         Raises:
-            TokenizerError: the text is not Unicode (a lone surrogate); the message names the position.
+            TokenizerError: the text is not valid Unicode (a lone surrogate); the message names the position.
         """
         require_unicode(text)
         return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
@@ -227,12 +227,13 @@ class Tokenizer:
 
         Args:
             texts: the texts.
-            dropout: in [0, 1]; above 0 each text gets one drawn segmentation (`atento.text.sampling` says how).
-            seed: of the draw; a sequence gives each text its own, so that a text's draw does not depend on its batch.
+            dropout: in [0, 1]; above 0 the segmentation of each text is sampled (see `atento.text.sampling`).
+            seed: seed of the sampling; a sequence gives each text its own, independent of the batch.
 
         Raises:
-            TokenizerError: a text that is not Unicode, named by its number from 0; a dropout or seeds that do not fit.
-            CapabilityError: dropout with a kind that knows but one segmentation.
+            TokenizerError: a text is not valid Unicode (named by its number from 0), or `dropout` or `seed` is not
+                valid.
+            CapabilityError: the kind has only one segmentation of a text.
         """
         for i, text in enumerate(texts):
             require_unicode(text, f"text {i}")
@@ -244,20 +245,22 @@ class Tokenizer:
         seeds: Sequence[int | str]
         seeds = [f"{seed} {i}" for i in range(len(texts))] if isinstance(seed, int) else seed
         if len(seeds) != len(texts):
-            raise TokenizerError(f"`seed` must be one number or one a text: got {len(seeds)} for {len(texts)} texts")
+            raise TokenizerError(
+                f"`seed` must be one number, or one for each text: got {len(seeds)} for {len(texts)} texts"
+            )
         return [self._sampler.encode(text, dropout, s) for text, s in zip(texts, seeds, strict=True)]
 
     @cached_property
     def _sampler(self) -> Sampler:
         if self._library is None:
-            raise CapabilityError("subword dropout needs a tokenizer of the library: this one is cut by sentencepiece")
+            raise CapabilityError("subword dropout is not supported by tokenizers that run sentencepiece")
         return Sampler(self._library, self._data, self.kind)
 
     def encode_with_mask(self, text: str) -> list[int]:
-        """The ids of one text in which the mask's own string is the mask, and no other special string is special.
+        """The ids of a text in which the string of the mask token becomes the mask; no other string becomes special.
 
         Raises:
-            TokenizerError: the tokenizer has no mask, or the text is not Unicode.
+            TokenizerError: the tokenizer has no mask, or the text is not valid Unicode.
         """
         self.specials.id("mask")
         require_unicode(text)
@@ -270,51 +273,51 @@ class Tokenizer:
     def with_specials(
         self, ids: Sequence[int], pair: Sequence[int] | None = None, *, template: str | None = None
     ) -> tuple[list[int], list[int]]:
-        """One text or two with the special tokens the model wants around them, and the segment of each id.
+        """Add the special tokens of the model to one text or two (docs/notes.md#d5).
 
-        See docs/notes.md#d5.
-
-        Tokenizers that we trained add none unless a template is named.
+        Tokenizers trained by Atento add none unless a template is named.
 
         Args:
-            ids, pair: the texts, as `encode` gives them.
-            template: a row of `atento.text.templates.TEMPLATES` instead of the model's own.
+            ids: the first text, from `encode`.
+            pair: the second text, if there is one.
+            template: a row of `atento.text.templates.TEMPLATES`, instead of that of the model.
+
+        Returns:
+            The ids, and the segment of each id.
 
         Raises:
-            TokenizerError: no such template, or one that needs a token this tokenizer has not.
+            TokenizerError: there is no such template, or the tokenizer lacks one of its tokens.
         """
         return self.template(template).apply(ids, pair)
 
     def added(self, pair: bool = False, *, template: str | None = None) -> int:
-        """How many ids `with_specials` adds to one text, or to a pair."""
+        """The number of ids that `with_specials` adds to one text, or to a pair."""
         return self.template(template).added(pair)
 
     def template(self, name: str | None = None) -> Template:
-        """The row of `TEMPLATES` of that name with this tokenizer's ids; None: the tokenizer's own template.
+        """A row of `TEMPLATES` with the ids of this tokenizer; without a name, the template of this tokenizer.
 
         Raises:
-            TokenizerError: no such row, or one that needs a token that this tokenizer has not.
+            TokenizerError: there is no such row, or the tokenizer lacks one of its tokens.
         """
         roles = {role: self.specials.ids[text] for role, text in self.specials.roles.items()}
         return self._template if name is None else template_named(name, roles)
 
     def encode_with_offsets(self, text: str) -> Encoded:
-        """The ids of one text with the place of each in it, exact where normalisation changes lengths too.
+        """The ids of a text with their character offsets, exact even if normalisation changes lengths.
 
         See docs/notes.md#d4.
 
         Raises:
-            TokenizerError: the text is not Unicode.
+            TokenizerError: the text is not valid Unicode.
         """
         require_unicode(text)
         normal = normalize_with_spans(text, self.lowercase) if self.own else None
         if normal is None or normal.text != self.normalize(text):
-            # Another project's rules, or characters newer than one of the two Unicode tables: as the library counts.
+            # Another normalisation, or characters newer than one of the two Unicode tables: the library's offsets.
             encoding = self._backend.encode(text, add_special_tokens=False)
-            blank = [isinstance(s, str) and s.isspace() for s in map(self._spelling, encoding.ids)]
-            spans = [trim(text, span) for span in encoding.offsets]
-            spans = [(start, start if alone else end) for (start, end), alone in zip(spans, blank, strict=True)]
-            return self._encoded(text, encoding.ids, encoding.tokens, spans)
+            offsets = trimmed_offsets(text, encoding.offsets, map(self._spelling, encoding.ids))
+            return self._encoded(text, encoding.ids, encoding.tokens, offsets)
         encoding = self._backend.encode(normal.text, add_special_tokens=False)
         spelt = map(self._spelling, encoding.ids)
         prefixed = self.kind in ("unigram", "bpe")  # the first space is not in the text
@@ -322,12 +325,7 @@ class Tokenizer:
         if inner is None:
             last = len(normal.text)
             inner = [(min(start, last), min(end, last)) for start, end in encoding.offsets]
-        spans = [*normal.spans, (len(text), len(text))]
-        offsets = [
-            (spans[start][0], spans[end - 1][1]) if end > start else (spans[start][0], spans[start][0])
-            for start, end in inner
-        ]
-        return self._encoded(text, encoding.ids, encoding.tokens, offsets)
+        return self._encoded(text, encoding.ids, encoding.tokens, original_offsets(text, normal.spans, inner))
 
     def _encoded(self, text: str, ids: list[int], tokens: list[str], offsets: list[Span]) -> Encoded:
         words = align_words(text, offsets)
@@ -341,10 +339,10 @@ class Tokenizer:
     # Ids -> text
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """The text of these ids; `unk` stays to be seen, the other special tokens only if `skip_special` is False.
+        """The text of ids. It shows `unk`, and other special tokens only if `skip_special` is False.
 
         Raises:
-            TokenizerError: an id outside the vocabulary.
+            TokenizerError: an id is outside the vocabulary.
         """
         kept = [i for i in self._checked(ids) if not (skip_special and i in self._hidden)]
         if self._kind_row.spaces or not self.own:
@@ -363,26 +361,26 @@ class Tokenizer:
         return detokenize(words)
 
     def _readable(self, ids: list[int]) -> str:
-        """What pieces spell, byte by byte; the library makes all of a run unreadable for one broken character."""
+        """The text of pieces, byte by byte; the library makes a whole run unreadable for one broken character."""
         spelt = [self._spell(self._backend.id_to_token(i) or "") for i in ids]
         joined = b"".join(one if isinstance(one, bytes) else one.encode("utf-8") for one in spelt)
         return joined.decode("utf-8", "replace").removeprefix("" if self.kind == "byte" else " ")
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The piece of each id, as the vocabulary writes it.
+        """The piece of each id, as in the vocabulary.
 
         Raises:
-            TokenizerError: an id outside the vocabulary.
+            TokenizerError: an id is outside the vocabulary.
         """
         return [self._backend.id_to_token(i) or "" for i in self._checked(ids)]
 
     def token_id(self, piece: str) -> int | None:
-        """The id of a piece, None if it is not in the vocabulary."""
+        """The id of a piece; None if it is not in the vocabulary."""
         found: int | None = self._backend.token_to_id(piece)
         return found
 
     def words(self, ids: Iterable[int]) -> Words:
-        """Subwords grouped into words, from the ids alone (docs/notes.md#d4, #e2); an unknown piece reads U+FFFD."""
+        """Group ids into words (docs/notes.md#d4, #e2); an unknown piece is read as U+FFFD."""
         return spelled_words(None if i in self._hidden else self._spelling(i) for i in self._checked(ids))
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
@@ -393,9 +391,9 @@ class Tokenizer:
         return out
 
     def encode_words(self, words: Sequence[str]) -> Encoded:
-        """The ids of a sentence that comes cut into words, as data for tagging do: `word_ids` count those words.
+        """Encode a sentence that is split into words, as for tagging; `word_ids` are the numbers of these words.
 
-        Every word keeps at least one token: one that normalises to nothing is read as U+FFFD. Offsets point into the
+        Each word has at least one token: a word that normalises to nothing is read as U+FFFD. Offsets refer to the
         words joined by single spaces.
         """
         for i, word in enumerate(words):

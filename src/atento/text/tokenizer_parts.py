@@ -1,4 +1,4 @@
-"""What a tokenizer is made of once its files are read, whatever files they were."""
+"""The parts of a tokenizer, as read from files of any layout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from atento.text.templates import Template
 
 
 class Encoding(Protocol):
-    """One text cut into pieces; `offsets` count characters of the text that was given."""
+    """A text split into pieces; `offsets` count characters of the given text."""
 
     @property
     def ids(self) -> list[int]: ...
@@ -22,10 +22,7 @@ class Encoding(Protocol):
 
 
 class Backend(Protocol):
-    """What cuts text into pieces, for files that the `tokenizers` library cannot be told of (Marian's).
-
-    The names are that library's, so that its own tokenizer can stand in the same place.
-    """
+    """The interface of a tokenizer of the `tokenizers` library, also for files that it does not support (Marian)."""
 
     def encode(self, sequence: str, *, add_special_tokens: bool) -> Encoding: ...
     def encode_batch_fast(self, input: Sequence[str], *, add_special_tokens: bool) -> Sequence[Encoding]: ...
@@ -38,12 +35,19 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """A tokenizer as it was read.
+    """A tokenizer as read from files.
 
-    `definition`: the text of a `tokenizer.json`, read or put together. `kind`: one of the six. `own`: whether we
-    trained it. `files`: what was read, by name, byte for byte. `template`: where its model wants special tokens.
-    `backend`: what cuts text where the library does not. `target`: the other side, where there are two. `family`: that
-    of the released models whose classes in `transformers` cut the same from these files.
+    Attributes:
+        definition: the text of a `tokenizer.json`, read or built from other files.
+        kind: one of the six kinds.
+        specials: its special tokens.
+        lowercase: whether it lower-cases text.
+        own: whether Atento trained it.
+        files: the files that were read, name -> bytes.
+        template: the special tokens around texts.
+        backend: the tokenizer, if it is not one of the library.
+        target: the tokenizer of the target side, if there are two.
+        family: the model family whose classes in `transformers` tokenize alike from these files; None if there is none.
     """
 
     definition: str

@@ -1,10 +1,10 @@
-"""Text -> a trained tokenizer: the same vocabulary from the same text every time, to the byte.
+"""Train tokenizers. The same text always gives the same vocabulary, byte for byte.
 
-What varies in the library's trainers is the order in which a hash table hands them the words. Plain BPE does not mind.
-For WordPiece the pieces `##x` get their numbers in that order, and numbers break ties between merges: so all letters
-are given to the trainer up front, in order. For Unigram sums of reals differ in the last digits, and letters that were
-pruned get their score back in that order: so scores are rounded to four decimals, such letters share the lowest score,
-and pieces are sorted by score, then by spelling.
+The library's trainers depend on the order of a hash table of words. Plain BPE is not affected. For WordPiece the pieces
+`##x` are numbered in that order and numbers break ties between merges, so all letters are given to the trainer first,
+in a fixed order. For Unigram floating-point sums differ in the last digits, and pruned letters get their scores back in
+that order, so scores are rounded to four decimals, such letters share the lowest score, and pieces are sorted by score,
+then by spelling.
 """
 
 import logging
@@ -25,15 +25,15 @@ from atento.text.tokenizer import Tokenizer
 
 log = logging.getLogger("atento.text")
 
-_COVERAGE = 0.9995  # of the characters of the text are pieces, as in SentencePiece; the rest is spelt in bytes
+_COVERAGE = 0.9995  # share of the characters that become pieces, as in SentencePiece
 _MAX_PIECE = 16  # characters
-_MAX_WORD = 256  # characters; a longer run without a space is cut, in training only
+_MAX_WORD = 256  # characters; a longer run without spaces is split, in training only
 _MAX_LETTERS = 1000  # WordPiece: letters kept, each twice, as x and ##x
 _MAX_VOCABULARY = 1_000_000
 
 
 class TokenizerSettings(Protocol):
-    """What training needs to be told; `atento.config.recipe.TokenizerConfig` is one."""
+    """The settings of training; `atento.config.recipe.TokenizerConfig` has them."""
 
     @property
     def kind(self) -> str: ...
@@ -46,21 +46,21 @@ class TokenizerSettings(Protocol):
 def train_tokenizer(
     config: TokenizerSettings, texts: Iterable[str], *, extra_specials: Iterable[str] = ()
 ) -> Tokenizer:
-    """Trains a tokenizer on lines of text (docs/notes.md#d1, #d2, #d3, #d5).
+    """Train a tokenizer on lines of text (docs/notes.md#d1, #d2, #d3, #d5).
 
     Args:
-        config: kind, `vocab_size` (special tokens and byte pieces included; for word, character and byte it is a limit)
-            and `lowercase`.
-        texts: lines; read once.
-        extra_specials: further special tokens behind the standard five: `sentinels(100)`, language tags.
+        config: kind, `vocab_size` (with special tokens and byte pieces; a maximum for word, character and byte) and
+            `lowercase`.
+        texts: lines of text, read once.
+        extra_specials: further special tokens after the standard five: `sentinels(100)`, language tags.
 
     Returns:
-        The tokenizer. Where the text has too few pieces for `vocab_size`, or needs more, `notes` says so, and so does a
-        logged warning.
+        The tokenizer. If the text has too few pieces for `vocab_size` or needs more, its `notes` and a logged warning
+        report it.
 
     Raises:
         DataError: the text is empty.
-        TokenizerError: unknown kind, a size out of range, text that is not Unicode.
+        TokenizerError: the kind is unknown, the size is out of range, or a text is not valid Unicode.
     """
     kind_named(config.kind)
     if not 1 <= config.vocab_size <= _MAX_VOCABULARY:
@@ -81,7 +81,7 @@ def train_tokenizer(
 
 
 def _notes(kind: str, asked: int, got: int, specials: SpecialTokens) -> tuple[str, ...]:
-    """What the user should know of the size."""
+    """Notes to the user about the size of the vocabulary."""
     if got > asked:
         needs = f"{len(front(kind, specials))} special and byte pieces and every letter of the text"
         return (f"the vocabulary has {got} pieces, {asked} were asked for: a {kind} vocabulary holds {needs}",)
@@ -91,7 +91,7 @@ def _notes(kind: str, asked: int, got: int, specials: SpecialTokens) -> tuple[st
 
 
 def _count(kind: str, texts: Iterable[str], lowercase: bool) -> Counter[str]:
-    """How often each word stands in the text, as the model of that kind will see words; letters for `character`."""
+    """The count of each word as a model of this kind splits text; of each letter for `character`."""
     normalizer = library_normalizer(lowercase)
     pre_tokenizer = kind_named(kind).pre_tokenizer()
     counts: Counter[str] = Counter()
@@ -106,7 +106,7 @@ def _count(kind: str, texts: Iterable[str], lowercase: bool) -> Counter[str]:
 
 
 def _letters(counts: Counter[str]) -> Counter[str]:
-    """How often each character stands in the words."""
+    """The count of each character in the words."""
     letters: Counter[str] = Counter()
     for word, count in counts.items():
         for char in word:
@@ -120,7 +120,7 @@ def _ranked(counts: Counter[str]) -> list[str]:
 
 
 def _feed(counts: Counter[str]) -> Iterator[list[str]]:
-    """The words in order, each as often as it was seen, long ones in parts."""
+    """The words in order, each repeated by its count, long ones in parts."""
     for word in sorted(counts):
         parts = [word[i : i + _MAX_WORD] for i in range(0, len(word), _MAX_WORD)]
         for _ in range(counts[word]):
@@ -128,7 +128,7 @@ def _feed(counts: Counter[str]) -> Iterator[list[str]]:
 
 
 def _covered(counts: Counter[str]) -> tuple[Counter[str], list[str]]:
-    """The words without the rarest characters, and the characters that stay: those that make up 99.95 % of the text."""
+    """The words without the rarest characters, and the other characters, which are 99.95 % of the text."""
     letters = _letters(counts)
     spare = (1 - _COVERAGE) * letters.total()
     ranked = _ranked(letters)
@@ -147,7 +147,7 @@ def _covered(counts: Counter[str]) -> tuple[Counter[str], list[str]]:
 
 
 def _run(model: models.Model, trainer: Any, counts: Counter[str]) -> dict[str, Any]:
-    """Trains through the library and gives back the model's part of `tokenizer.json`."""
+    """Run a trainer of the library and return the model section of `tokenizer.json`."""
     backend = tokenizers.Tokenizer(model)
     backend.train_from_iterator(_feed(counts), trainer)
     trained: dict[str, Any] = parsed(backend.to_str())["model"]
@@ -164,7 +164,7 @@ def _unigram(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]
         piece: score for piece, score in _run(models.Unigram(), trainer, counts)["vocab"] if piece != unk
     }
     lowest = min(scores.values())
-    # Letters that the trainer had pruned come back a ten-thousandth apart, in the order of a hash table.
+    # Letters that the trainer pruned get scores a ten-thousandth apart, in the order of a hash table.
     restored = lowest + 1e-4 * (len(letters) + 1)
     for piece, score in scores.items():
         scores[piece] = round(lowest if len(piece) == 1 and score < restored else score, 4)

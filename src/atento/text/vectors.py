@@ -1,8 +1,8 @@
-"""Word vectors in a file: the text and the binary format of word2vec, read and written; neighbours by cosine. No torch.
+"""Read and write word vectors in the text and binary formats of word2vec. Does not need torch.
 
-Both begin with a line `V D`. Text: a line for each word, `word number ... number`. Binary: the word, one space, D
-float32 in little-endian order, and a newline (which some programs leave out). `.gz` is packed and unpacked on the way.
-A reader takes a file whole or not at all: nothing is skipped, cut or repaired.
+Both formats begin with a line `V D`. Text has a line `word number ... number` for each word. Binary has the word, a
+space, D little-endian float32 and a newline, which some programs omit. `.gz` files are compressed. A file that is not
+valid is refused as a whole; nothing is skipped or repaired.
 """
 
 import gzip
@@ -30,7 +30,7 @@ class Vectors:
     """Words and their vectors (V,D), float32."""
 
     def __init__(self, words: Sequence[str], matrix: NDArray[np.float32] | NDArray[np.float64]) -> None:
-        """Raises DataError where words and rows differ in number, a word comes twice, or a number is not finite."""
+        """Raises DataError if words and rows differ in number, a word occurs twice, or a number is not finite."""
         self.words = list(words)
         self.matrix = np.ascontiguousarray(matrix, dtype=np.float32)
         if self.matrix.ndim != 2 or len(self.matrix) != len(self.words):
@@ -43,7 +43,7 @@ class Vectors:
             row = int(np.flatnonzero(~np.isfinite(self.matrix).all(axis=1))[0])
             raise DataError(f"vectors must be finite: that of {self.words[row]!r} is not")
         lengths = np.sqrt(np.einsum("vd,vd->v", self.matrix, self.matrix, dtype=np.float64))
-        self._lengths = np.where(lengths > 0, lengths, 1.0)  # a vector of zeros is like none: cosine 0
+        self._lengths = np.where(lengths > 0, lengths, 1.0)  # a zero vector has cosine 0 with all others
 
     def __len__(self) -> int:
         return len(self.words)
@@ -52,19 +52,17 @@ class Vectors:
         return word in self.index
 
     def __getitem__(self, word: str) -> NDArray[np.float32]:
-        """The vector of a word (D,). Raises UsageError for one that is not there, with the nearest that is."""
+        """The vector (D,) of a word. Raises UsageError if there is none; the message names the most similar word."""
         vector: NDArray[np.float32] = self.matrix[self._row(word)]
         return vector
 
     def neighbours(self, word: str, top: int = 10) -> list[tuple[str, float]]:
-        """The `top` words whose vectors point most nearly the same way, with the cosine, best first.
+        """The `top` words with the highest cosine similarity, best first, without the word itself (docs/notes.md#c15).
 
-        See docs/notes.md#c15.
-
-        The word itself is left out; words alike come in the order of the vocabulary.
+        Words with equal similarity are in the order of the vocabulary.
 
         Raises:
-            UsageError: no such word, or `top` below 1.
+            UsageError: there is no such word, or `top` is below 1.
         """
         if top < 1:
             raise UsageError(f"`top` must be at least 1: got {top}")
@@ -82,11 +80,11 @@ class Vectors:
 
 
 def read_text_vectors(path: str | Path) -> Vectors:
-    """The text format.
+    """Read the text format.
 
     Raises:
-        DataError: names file and line: no `V D` line, a row of another width, a number that is none or not finite, a
-            word twice, not UTF-8, more or fewer rows than said.
+        DataError: there is no `V D` line, a row has another width, a number is not valid or not finite, a word occurs
+            twice, the file is not UTF-8, or it has another number of rows. The message names file and line.
     """
     with _reading(Path(path)) as stream:
         count, width = _header(stream, str(path))
@@ -112,11 +110,11 @@ def read_text_vectors(path: str | Path) -> Vectors:
 
 
 def read_binary_vectors(path: str | Path) -> Vectors:
-    """The binary format.
+    """Read the binary format.
 
     Raises:
-        DataError: names file and byte (of the unpacked file): no `V D` line, a word or vector cut short, a word twice
-            or empty, not UTF-8, numbers not finite, more or fewer words than said.
+        DataError: there is no `V D` line, a word or vector is truncated, a word is empty, not UTF-8 or occurs twice, a
+            number is not finite, or the number of words is another. The message names file and byte.
     """
     with _reading(Path(path)) as stream:
         count, width = _header(stream, str(path))
@@ -141,17 +139,17 @@ def read_binary_vectors(path: str | Path) -> Vectors:
 
 
 def write_text_vectors(path: str | Path, vectors: Vectors) -> None:
-    """The text format, numbers as short as float32 allows: reading gives the same bits.
+    """Write the text format, with the shortest numbers that read back as the same float32.
 
     Raises:
-        DataError: a word that is empty, has a blank in it or half a surrogate pair; the file is then as it was.
-        AtentoError: the disk cannot take it; the file is then as it was too.
+        DataError: a word is empty or has a space or half a surrogate pair; an existing file is unchanged.
+        AtentoError: the file cannot be written; an existing file is unchanged.
     """
     _write(Path(path), vectors, lambda row: b" " + " ".join(map(str, row)).encode("ascii") + b"\n")
 
 
 def write_binary_vectors(path: str | Path, vectors: Vectors) -> None:
-    """The binary format, with the newline behind each vector. Raises as `write_text_vectors`."""
+    """Write the binary format, with a newline after each vector. Raises as `write_text_vectors`."""
     _write(Path(path), vectors, lambda row: b" " + row.astype("<f4").tobytes() + b"\n")
 
 
@@ -188,7 +186,7 @@ def _word(stream: BinaryIO, place: str, *, after_newline: bool) -> bytes:
 
 
 def _add(words: dict[str, int], raw: bytes, number: int, place: str, unit: str) -> None:
-    """One more word; `words` keeps the number it was first seen at."""
+    """Add a word with its number to `words`. Raises DataError if it is not UTF-8, empty, or occurs twice."""
     try:
         word = raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -222,9 +220,9 @@ def _vectors(words: dict[str, int], numbers: bytearray, width: int) -> Vectors:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[BinaryIO]:
-    """The file's bytes, unpacked; errors of the disk and of gzip as ours."""
+    """Open a file and decompress it; system and gzip errors are raised as errors of Atento."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a named pipe would block
             raise DataError(f"{path}: a regular file is needed")
         with path.open("rb") as raw, limited(raw, str(path), unpack=path.suffix == ".gz") as stream:
             yield stream
@@ -239,7 +237,7 @@ def _reading(path: Path) -> Iterator[BinaryIO]:
 
 
 def _write(path: Path, vectors: Vectors, row: Callable[[NDArray[np.float32]], bytes]) -> None:
-    """All of the file beside its place, then put there in one move."""
+    """Write a temporary file and rename it, so that an existing file is replaced as a whole."""
     for word in vectors.words:
         if not word or any(c in " \n\r\t\0" or "\ud800" <= c <= "\udfff" for c in word):
             raise DataError(f"{path}: a word of a vector file must be Unicode text without blanks: got {word!r}")

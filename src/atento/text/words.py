@@ -1,7 +1,4 @@
-"""Words: where they stand in a text, which subword belongs to which, and labels carried over and back.
-
-See docs/notes.md#d4.
-"""
+"""Words of a text, the word of each token, and labels of words and tokens (docs/notes.md#d4)."""
 
 import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
@@ -19,16 +16,13 @@ _HAN = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2EBEF), (0xF900, 0xFAFF)
 
 @dataclass(frozen=True)
 class Words:
-    """`index[i]` is the word token i belongs to, None for special tokens and bare spaces; `words` their strings."""
+    """The words of tokens: `index[i]` is the word of token i, None for special tokens and spaces."""
 
     index: list[int | None]
     words: list[str]
 
     def tokens(self, word: int) -> list[int]:
-        """The positions of the tokens that make up that word: what whole-word masking takes together.
-
-        See docs/notes.md#e2.
-        """
+        """The positions of the tokens of a word, which whole-word masking masks together (docs/notes.md#e2)."""
         return [i for i, w in enumerate(self.index) if w == word]
 
 
@@ -42,7 +36,7 @@ def _stands_alone(char: str) -> bool:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Where each word begins and ends: cut at blanks; a punctuation mark or Han character is a word alone."""
+    """(start, end) of each word: split at spaces; each punctuation mark and Han character is a word."""
     spans: list[tuple[int, int]] = []
     start = -1
     for i, char in enumerate(text):
@@ -60,7 +54,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def align_words(text: str, offsets: Sequence[tuple[int, int] | None]) -> Words:
-    """The word of each token, by character offsets into `text`: that of its first character that is no blank.
+    """The word of each token by its character offsets: that of its first character that is not a space.
 
     Args:
         text: the text the offsets point into.
@@ -78,11 +72,11 @@ def align_words(text: str, offsets: Sequence[tuple[int, int] | None]) -> Words:
 
 
 def spelled_words(spellings: Iterable[bytes | str | None]) -> Words:
-    """The words that pieces spell one after the other, from their spellings alone.
+    """The words of a sequence of pieces, from their spellings alone.
 
     Args:
         spellings: the text of each token, or its bytes, which may be part of a character; None for special tokens.
-            Bytes that make no character read U+FFFD.
+            Invalid bytes are read as U+FFFD.
     """
     spelt = bytearray()
     cuts: list[tuple[int, int] | None] = []
@@ -94,7 +88,7 @@ def spelled_words(spellings: Iterable[bytes | str | None]) -> Words:
             continue
         spelt += spelling if isinstance(spelling, bytes) else spelling.encode("utf-8")
         cuts.append((start, len(spelt)))
-    text = spelt.decode("utf-8", "surrogateescape")  # a byte that is no UTF-8 becomes one character
+    text = spelt.decode("utf-8", "surrogateescape")  # an invalid byte becomes one character
     char_at: list[int] = []
     for number, char in enumerate(text):
         char_at += [number] * (1 if "\udc80" <= char <= "\udcff" else len(char.encode("utf-8")))
@@ -107,15 +101,15 @@ def spelled_words(spellings: Iterable[bytes | str | None]) -> Words:
 def spread_labels(
     labels: Sequence[Label], index: Sequence[int | None], *, inner: dict[Label, Label] | None = None
 ) -> list[Label | None]:
-    """One label a word -> one a token; None where a token has no word.
+    """Labels of words as labels of tokens; None for tokens without a word.
 
     Args:
-        labels: one for each word.
+        labels: the label of each word.
         index: the word of each token.
-        inner: what a label becomes on the second and later tokens of a word (`{"B-PER": "I-PER"}`); others stay.
+        inner: replacements for the second and later tokens of a word (`{"B-PER": "I-PER"}`).
 
     Raises:
-        DataError: a token points to a word that has no label.
+        DataError: the word of a token has no label.
     """
     out: list[Label | None] = []
     last: int | None = None
@@ -134,7 +128,7 @@ def spread_labels(
 def merge_labels(
     labels: Sequence[Label], index: Sequence[int | None], n_words: int, *, missing: Label | None = None
 ) -> list[Label | None]:
-    """One label a token -> one a word: that of the word's first token, `missing` for a word that has no token.
+    """Labels of tokens as labels of words: that of the first token of a word, `missing` for a word without tokens.
 
     Raises:
         DataError: `labels` and `index` differ in length.
