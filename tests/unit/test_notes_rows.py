@@ -21,7 +21,8 @@ from atento.model import Model
 from atento.models import weight_files
 from atento.networks import EncoderDecoder, layers
 from atento.networks.layers import Residual
-from atento.networks.stack import encoder_decoder, stack
+from atento.networks.stack import masks as stack_masks
+from atento.networks.stack import stack
 from atento.networks.surgery import decompose as network_decompose
 from atento.notes import PositionalEncoding, drawing, listing_bleu, listing_search
 from atento.notes.checks import figures
@@ -124,7 +125,7 @@ def no_padding_mask(patch):
 
 
 def encoder_masked(patch):
-    patch.setattr(encoder_decoder, "bidirectional", causal)
+    patch.setattr(stack_masks, "bidirectional", causal)
 
 
 def no_positions(patch):
