@@ -112,7 +112,7 @@ def test_c3_c8_stacks_with_gradients_against_nn_transformer(norm: str) -> None:
         memory_key_padding_mask=~REAL,
     )
     memory = ours.encoder(x, token_mask=REAL)
-    out = ours.decoder(y, memory=memory, memory_padding_mask=REAL)
+    out = ours.decoder(y, memory=memory, memory_token_mask=REAL)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
     upstream = torch.randn_like(out)
     for got, wanted in zip(torch.autograd.grad(out, [x, y], upstream), torch.autograd.grad(expected, [x, y], upstream)):
