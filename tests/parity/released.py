@@ -106,6 +106,15 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         hf.LlamaForCausalLM,
         hf.LlamaConfig(**_LLAMA | {"head_dim": 6, "tie_word_embeddings": True}),
     ),
+    "llama with biases": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, attention_bias=True, mlp_bias=True)),
+    "mistral": (hf.MistralForCausalLM, hf.MistralConfig(**_LLAMA, sliding_window=3)),
+    "mistral, all tokens": (hf.MistralForCausalLM, hf.MistralConfig(**_LLAMA, sliding_window=None)),
+    "qwen2": (hf.Qwen2ForCausalLM, hf.Qwen2Config(**_LLAMA)),
+    "qwen2, windows from layer 1": (
+        hf.Qwen2ForCausalLM,
+        hf.Qwen2Config(**_LLAMA, use_sliding_window=True, sliding_window=3, max_window_layers=1),
+    ),
+    "qwen3": (hf.Qwen3ForCausalLM, hf.Qwen3Config(**_LLAMA, head_dim=6)),
     "t5": (hf.T5ForConditionalGeneration, hf.T5Config(**_T5)),
     "t5 gated": (
         hf.T5ForConditionalGeneration,

@@ -14,6 +14,7 @@ from released import Inputs, saved, theirs
 
 pytestmark = pytest.mark.parity
 WRITERS = ["gpt1", "gpt2", "llama", "llama tied, wide heads", "t5", "t5 gated", "mt5", "bart", "marian"]
+WRITERS += ["mistral", "qwen2, windows from layer 1", "qwen3"]
 NEW = 7
 
 
@@ -63,7 +64,7 @@ def test_h1_h12_greedy_equals_transformers(name: str, side: str, tmp_path: Path)
     assert [row[0].ids for row in found] == wanted[:, -NEW:].tolist()
 
 
-@pytest.mark.parametrize("name", ["gpt1", "gpt2", "llama", "t5 gated", "bart", "marian"])
+@pytest.mark.parametrize("name", ["gpt1", "gpt2", "llama", "mistral", "qwen3", "t5 gated", "bart", "marian"])
 def test_h12_cached_equals_uncached(name: str, tmp_path: Path) -> None:
     """Each token's log-probability under the cache is that of one uncached pass over the whole."""
     network, _ = load(name, tmp_path)

@@ -48,6 +48,7 @@ ENCODER_DECODERS = {
 }
 DECODERS = {
     "gpt2": replace(preset("gpt2"), **SIZES),
+    "qwen2": changed(preset("qwen2-0-5b"), **SIZES, attention={"n_kv_heads": 2}),
     "llama": changed(preset("llama3-8b"), **SIZES, attention={"n_kv_heads": 2, "d_head": 8}),
     "alibi": NetworkConfig(**SIZES, architecture="decoder", positions=PositionConfig("alibi")),
     "t5 buckets, relu": NetworkConfig(**SIZES, architecture="decoder", positions=PositionConfig("t5"), norm="pre"),

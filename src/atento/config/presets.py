@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from atento.config.attention import AttentionConfig
+from atento.config.attention import AttentionConfig, MaskConfig
 from atento.config.heads import HeadConfig
 from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds, changed
 from atento.config.positions import PositionConfig
@@ -75,6 +75,13 @@ _LLAMA3 = NetworkConfig(
     dropout=0.0,
     initializer="normal",
 )
+_QWEN: dict[str, Any] = {
+    "positions": PositionConfig("rotary", base=1e6),
+    "norm_eps": 1e-6,
+    "output": {"tied": True},
+    "ids": {"pad": 151643, "bos": 151643, "eos": 151643, "unk": 151643, "start": 151643},
+    "vocab_size": 151936,
+}
 _T5 = NetworkConfig(
     family="t5",
     vocab_size=32128,
@@ -239,6 +246,52 @@ def llama3_70b(**changes: Any) -> NetworkConfig:
     return changed(_LLAMA3, sizes, changes)
 
 
+def mistral_7b(**changes: Any) -> NetworkConfig:
+    """Mistral 7 B, version 0.1 (Jiang et al. 2023): 7,241,732,096 parameters; a token sees 4,096, itself among them."""
+    sizes: dict[str, Any] = {
+        "family": "mistral",
+        "d_model": 4096,
+        "d_ff": 14336,
+        "n_heads": 32,
+        "attention": {"n_kv_heads": 8},
+        "n_layers": 32,
+        "vocab_size": 32000,
+        "max_len": 32768,
+        "mask": MaskConfig("window", left=4095, right=0),
+        "positions": PositionConfig("rotary"),
+        "ids": {"pad": 2, "bos": 1, "eos": 2, "unk": 0, "start": 1},
+    }
+    return changed(_LLAMA3, sizes, changes)
+
+
+def qwen2_0_5b(**changes: Any) -> NetworkConfig:
+    """Qwen2, 0.5 B (Yang et al. 2024): 494,032,768 parameters; queries, keys and values have a bias."""
+    sizes: dict[str, Any] = {
+        "family": "qwen2",
+        "d_model": 896,
+        "d_ff": 4864,
+        "n_heads": 14,
+        "attention": {"n_kv_heads": 2, "bias": True, "output_bias": False},
+        "n_layers": 24,
+        "max_len": 131072,
+    }
+    return changed(_LLAMA3, _QWEN, sizes, changes)
+
+
+def qwen3_0_6b(**changes: Any) -> NetworkConfig:
+    """Qwen3, 0.6 B (Yang et al. 2025): 596,049,920 parameters; queries and keys are normalised."""
+    sizes: dict[str, Any] = {
+        "family": "qwen3",
+        "d_model": 1024,
+        "d_ff": 3072,
+        "n_heads": 16,
+        "attention": {"n_kv_heads": 8, "d_head": 128, "norm": True},
+        "n_layers": 28,
+        "max_len": 40960,
+    }
+    return changed(_LLAMA3, _QWEN, sizes, changes)
+
+
 def t5_small(**changes: Any) -> NetworkConfig:
     """T5-small (Raffel et al. 2020): 60,506,624 parameters."""
     return changed(_T5, changes)
@@ -305,6 +358,9 @@ _MADE: tuple[Callable[..., NetworkConfig], ...] = (
     llama2_7b,
     llama3_8b,
     llama3_70b,
+    mistral_7b,
+    qwen2_0_5b,
+    qwen3_0_6b,
     t5_small,
     t5_base,
     t5_large,

@@ -1,12 +1,14 @@
-"""Llama: configuration and weight table. Rotary positions over halves, shared heads, a gated feed-forward.
+"""Llama and its relatives (Mistral, Qwen2, Qwen3): one configuration and weight table, and what each does differently.
 
-See docs/notes.md#c16.
+Rotary positions over halves, shared heads, a gated feed-forward. See docs/notes.md#c16.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from atento.config.attention import AttentionConfig
+from atento.config.attention import AttentionConfig, MaskConfig
 from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds
 from atento.config.positions import PositionConfig, StretchConfig
 from atento.errors import ModelError
@@ -15,11 +17,26 @@ from atento.networks.families.rows import Row, attention, linear, norm
 from atento.networks.families.tying import Repeat, Tying
 
 
-def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
-    refuse(data, {"attention_bias": (False,), "mlp_bias": (False,), "pretraining_tp": (1, None)}, "llama")
+@dataclass(frozen=True)
+class Relative:
+    """What a relative of Llama does differently.
+
+    `bias`: queries, keys and values have a bias, and the projection behind attention has none. `norm`: queries and keys
+    are normalised. `windowed`: a window needs no `use_sliding_window`, and is for all layers.
+    """
+
+    model_type: str
+    theirs: str
+    bias: bool = False
+    norm: bool = False
+    windowed: bool = False
+
+
+def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
+    refuse(data, {"pretraining_tp": (1, None)}, relative.model_type)
     rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
     if not isinstance(rope, dict):
-        raise ModelError(f"llama: `rope_parameters` must be a mapping: got {rope!r}")
+        raise ModelError(f"{relative.model_type}: `rope_parameters` must be a mapping: got {rope!r}")
     theta = float(rope.get("rope_theta", data.get("rope_theta", 10000.0)))
     n_heads = data["num_attention_heads"]
     shared = data.get("num_key_value_heads")
@@ -28,7 +45,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     start = first_id(data.get("bos_token_id"), 1)
     return NetworkConfig(
         architecture="decoder",
-        family="llama",
+        family=relative.model_type,
         vocab_size=data["vocab_size"],
         d_model=data["hidden_size"],
         d_ff=data["intermediate_size"],
@@ -37,11 +54,16 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
             n_kv_heads=None if shared in (None, n_heads) else shared,
             d_head=None if width in (None, data["hidden_size"] // n_heads) else width,
             dropout=data.get("attention_dropout") or 0.0,
-            bias=False,
+            bias=relative.bias or bool(data.get("attention_bias")),
+            output_bias=False if relative.bias else None,
+            norm=relative.norm,
         ),
         feed_forward=FeedForwardConfig(
-            activation=activation_of(data.get("hidden_act", "silu"), "llama"), gated=True, bias=False
+            activation=activation_of(data.get("hidden_act", "silu"), relative.model_type),
+            gated=True,
+            bias=bool(data.get("mlp_bias")),
         ),
+        mask=_window(relative, data),
         embedding=InputConfig(scaled=False),
         output=OutputConfig(tied=tying.same("lm_head.weight", "embed_tokens.weight")),
         ids=SpecialIds(
@@ -56,13 +78,43 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
         norm="pre",
         norm_kind="rms",
         norm_eps=data.get("rms_norm_eps", 1e-6),
-        positions=PositionConfig("rotary", base=theta, stretch=_stretch(rope)),
+        positions=PositionConfig("rotary", base=theta, stretch=_stretch(rope, relative.model_type)),
         max_len=data.get("max_position_embeddings", 2048),
         initializer="normal",
     )
 
 
-def _stretch(rope: Mapping[str, Any]) -> StretchConfig | None:
+def _window(relative: Relative, data: Mapping[str, Any]) -> MaskConfig | None:
+    """The window of self-attention, and the layers that have it."""
+    width, depth = data.get("sliding_window"), data["num_hidden_layers"]
+    if width is None or not (relative.windowed or data.get("use_sliding_window")):
+        return None
+    if not isinstance(width, int) or width < 1:
+        raise ModelError(f"{relative.model_type}: `sliding_window` must be a whole number, 1 or more: got {width!r}")
+    kinds = data.get("layer_types")
+    if kinds is None:
+        first = 0 if relative.windowed else data.get("max_window_layers", depth)
+        layers = tuple(range(first, depth))
+    else:
+        layers = tuple(n for n, kind in enumerate(kinds[:depth]) if kind == "sliding_attention")
+    if not layers:
+        return None
+    return MaskConfig("window", left=width - 1, right=0, layers=None if len(layers) == depth else layers)
+
+
+def _their_window(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
+    """The same in their words."""
+    if config.mask is None or config.mask.kind != "window" or config.mask.left is None:
+        return {"sliding_window": None}
+    layers = range(config.n_layers) if config.mask.layers is None else config.mask.layers
+    kinds = ["sliding_attention" if n in layers else "full_attention" for n in range(config.n_layers)]
+    own: dict[str, Any] = {"sliding_window": config.mask.left + 1}
+    if not relative.windowed:
+        own |= {"use_sliding_window": True, "layer_types": kinds, "max_window_layers": min(layers)}
+    return own
+
+
+def _stretch(rope: Mapping[str, Any], model_type: str) -> StretchConfig | None:
     """How rotations are slowed, by their name for it."""
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
@@ -72,7 +124,9 @@ def _stretch(rope: Mapping[str, Any]) -> StretchConfig | None:
     if kind == "llama3":
         numbers = (float(rope[name]) for name in ("low_freq_factor", "high_freq_factor"))
         return StretchConfig(float(rope["factor"]), int(rope["original_max_position_embeddings"]), *numbers)
-    raise ModelError(f"llama: rotary positions of type {kind!r} are not built here; known: default, linear, llama3")
+    raise ModelError(
+        f"{model_type}: rotary positions of type {kind!r} are not built here; known: default, linear, llama3"
+    )
 
 
 def _rope(config: NetworkConfig) -> dict[str, Any]:
@@ -92,11 +146,15 @@ def _rope(config: NetworkConfig) -> dict[str, Any]:
     }
 
 
-def _write(config: NetworkConfig) -> dict[str, Any]:
+def _write(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
     rope = _rope(config)
+    biases = {} if relative.bias else {"attention_bias": config.attention.bias}
+    biases |= {"mlp_bias": config.feed_forward.bias} if relative.model_type == "llama" else {}
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [relative.theirs],
+        "model_type": relative.model_type,
+        **biases,
+        **_their_window(relative, config),
         "vocab_size": config.vocab_size,
         "hidden_size": config.d_model,
         "intermediate_size": config.d_ff,
@@ -119,16 +177,17 @@ def _write(config: NetworkConfig) -> dict[str, Any]:
 
 
 def _rows(config: NetworkConfig) -> list[Row]:
-    rows = [Row("embedding.weight", ("embed_tokens.weight",))]
+    rows, bias = [Row("embedding.weight", ("embed_tokens.weight",))], config.feed_forward.bias
     for n in range(config.n_layers):
         ours, theirs = f"stack.blocks.{n}", f"layers.{n}"
         inside = [f"{theirs}.self_attn.{part}_proj" for part in "qkv"]
         gated = (f"{theirs}.mlp.gate_proj", f"{theirs}.mlp.up_proj")
         rows += [
+            *_head_norms(config, f"{ours}.self_attention", f"{theirs}.self_attn"),
             *attention(f"{ours}.self_attention", inside, f"{theirs}.self_attn.o_proj", config),
             *norm(f"{ours}.self_attention_residual.norm", f"{theirs}.input_layernorm", bias=False),
-            *linear(f"{ours}.feed_forward.inner", *gated, sizes=(config.d_ff, config.d_ff), bias=False),
-            *linear(f"{ours}.feed_forward.outer", f"{theirs}.mlp.down_proj", bias=False),
+            *linear(f"{ours}.feed_forward.inner", *gated, sizes=(config.d_ff, config.d_ff), bias=bias),
+            *linear(f"{ours}.feed_forward.outer", f"{theirs}.mlp.down_proj", bias=bias),
             *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.post_attention_layernorm", bias=False),
         ]
     rows += norm("stack.norm", "norm", bias=False)
@@ -137,13 +196,34 @@ def _rows(config: NetworkConfig) -> list[Row]:
     )
 
 
-LLAMA = Family(
-    "llama",
-    prefix="model.",
-    read=_read,
-    write=_write,
-    rows=_rows,
-    computed=(".rotary_emb.inv_freq",),
-    repeats=lambda data: (Repeat("lm_head.weight", "embed_tokens.weight"),),
-    tied=False,
+def _head_norms(config: NetworkConfig, ours: str, theirs: str) -> list[Row]:
+    if not config.attention.norm:
+        return []
+    return [
+        *norm(f"{ours}.query_norm", f"{theirs}.q_norm", bias=False),
+        *norm(f"{ours}.key_norm", f"{theirs}.k_norm", bias=False),
+    ]
+
+
+def _family(relative: Relative) -> Family:
+    return Family(
+        relative.model_type,
+        prefix="model.",
+        read=partial(_read, relative),
+        write=partial(_write, relative),
+        rows=_rows,
+        computed=(".rotary_emb.inv_freq",),
+        repeats=lambda data: (Repeat("lm_head.weight", "embed_tokens.weight"),),
+        tied=False,
+    )
+
+
+LLAMA_AND_RELATIVES = tuple(
+    _family(relative)
+    for relative in (
+        Relative("llama", "LlamaForCausalLM"),
+        Relative("mistral", "MistralForCausalLM", windowed=True),
+        Relative("qwen2", "Qwen2ForCausalLM", bias=True),
+        Relative("qwen3", "Qwen3ForCausalLM", norm=True),
+    )
 )

@@ -13,7 +13,7 @@ from atento.networks.families.bart import BART, MARIAN
 from atento.networks.families.bert import BERT, ROBERTA, XLM_ROBERTA
 from atento.networks.families.family import Family, check_numbers, known_ids, warn_of_ids
 from atento.networks.families.gpt import GPT1, GPT2
-from atento.networks.families.llama import LLAMA
+from atento.networks.families.llama import LLAMA_AND_RELATIVES
 from atento.networks.families.load_report import LoadReport
 from atento.networks.families.rows import Row
 from atento.networks.families.t5 import MT5, T5
@@ -24,7 +24,8 @@ from atento.precision import side_by_side
 _AT_ONCE = 4  # tensors read side by side at most
 
 FAMILIES: dict[str, Family] = {
-    family.model_type: family for family in (BERT, ROBERTA, XLM_ROBERTA, GPT1, GPT2, LLAMA, T5, MT5, MARIAN, BART)
+    family.model_type: family
+    for family in (BERT, ROBERTA, XLM_ROBERTA, GPT1, GPT2, *LLAMA_AND_RELATIVES, T5, MT5, MARIAN, BART)
 }
 
 
