@@ -1,4 +1,4 @@
-"""Measurements beside peers, in one run; a table of them by name."""
+"""Benchmarks against other libraries, by name."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

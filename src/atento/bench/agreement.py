@@ -1,4 +1,4 @@
-"""How far reduced precisions keep what float32 writes, on a trained model: its top tokens and its BLEU."""
+"""Agreement of reduced precisions with float32 on a trained model: top tokens and BLEU."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

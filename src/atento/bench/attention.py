@@ -1,4 +1,4 @@
-"""Attention beside its peers: time and peak memory of one layer, by mask, length, kernel and direction.
+"""Attention benchmark: time and peak memory of a layer, by mask, length, kernel and direction.
 
 See docs/notes.md#a19.
 

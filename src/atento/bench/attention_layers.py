@@ -1,4 +1,4 @@
-"""What the attention bench compares: one layer with the same weights in several makes, ours and the peers'.
+"""The layers of the attention benchmark: the same weights in Atento and in other libraries.
 
 Each is whole (project in, attend, project out), since `torch.nn.MultiheadAttention` cannot be had without projections.
 """

@@ -1,4 +1,4 @@
-"""CTranslate2 as a side of the decoding bench: its model made from our tensors, and its translator."""
+"""CTranslate2 in the decoding benchmark: a model converted from our tensors, and its translator."""
 
 import json
 import math

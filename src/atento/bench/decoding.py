@@ -1,4 +1,4 @@
-"""Decoding speed beside `transformers` and CTranslate2: the same weights, all sides taking turns in one run.
+"""Decoding speed compared with `transformers` and CTranslate2: the same weights, in turns in one run.
 
 Transformer-base (Vaswani et al. 2017) of random weights, sources of 32 tokens, exactly 48 tokens written for each: the
 four cells of 1 and 16 sentences, greedy and beam 4. Each side runs in a process of its own with the same number of

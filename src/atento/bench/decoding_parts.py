@@ -1,4 +1,4 @@
-"""What a decoding step is spent on: the fast twin's parts timed one by one, in the cells of the decoding bench.
+"""Time of each part of a decoding step of the fast step functions, in the settings of the decoding benchmark.
 
 Every part is a call, so a clock stands around each; what the clocks themselves take lies in "the rest of a step".
 """

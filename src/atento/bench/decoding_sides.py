@@ -1,4 +1,4 @@
-"""What the decoding and generation benches compare: one set of weights, our plain and fast search, `transformers`."""
+"""The sides of the decoding and generation benchmarks: plain and fast search, and `transformers`."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Encoding speed of BERT-base beside sentence-transformers and ONNX Runtime, all taking turns in one run.
+"""Encoding speed of BERT-base compared with sentence-transformers and ONNX Runtime, in turns in one run.
 
 2,000 sentences of natural lengths from text to vectors, random weights, the same for all; each side in a process of
 its own with the same number of threads. What comes out is compared, so all do the same work.

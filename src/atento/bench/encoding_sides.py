@@ -1,4 +1,4 @@
-"""What the encoding bench compares: texts to vectors, one BERT folder, ours, sentence-transformers, ONNX Runtime."""
+"""The sides of the encoding benchmark on one BERT folder: Atento, sentence-transformers and ONNX Runtime."""
 
 import json
 from collections.abc import Sequence

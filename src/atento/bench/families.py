@@ -1,4 +1,4 @@
-"""Each family beside `transformers`: forward and training step at equal size, precision and data; time and peak memory.
+"""Families compared with `transformers`: forward pass and training step of equal size and precision; time and memory.
 
 Every side runs in a process of its own (`family_side`), so that neither inherits the other's memory.
 """

@@ -1,4 +1,4 @@
-"""Run as a program by `families`: one side of one comparison, its time and peak memory as JSON on standard output."""
+"""A program that `families` runs: one side of a comparison, which prints its time and peak memory as JSON."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Generation by a decoder alone beside `transformers` on the same weights, both taking turns in one run.
+"""Generation by a decoder compared with `transformers` on the same weights, in turns in one run.
 
 GPT-2 small of random weights, prompts of natural lengths (log-normal, median 24), 1 and 16 at once, 64 tokens written
 for each, greedy; the end is forbidden on both sides. Each side in a process of its own with the same number of threads.

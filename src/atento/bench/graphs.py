@@ -1,4 +1,4 @@
-"""Decoding on a GPU: captured steps beside plain ones and `transformers`, and what they read against its bandwidth.
+"""Decoding on a GPU: CUDA graphs compared with plain steps and `transformers`, and their memory bandwidth.
 
 The cells and weights of `decoding`. A step of few rows is as quick as its weights and caches can be read, so that bytes
 a step times steps a second, beside what a plain copy moves, says how much is left to gain.

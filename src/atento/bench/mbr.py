@@ -1,4 +1,4 @@
-"""Minimum Bayes risk beside pairwise sacrebleu and `mbrs`: the same candidates, all pairs; then the quicker ways.
+"""Minimum Bayes risk compared with pairwise sacrebleu and `mbrs` on the same candidates, and its faster methods.
 
 The candidates are sentences of the micro-world's longer kind, joined in twos and disturbed in two steps, so that they
 fall into families as the samples of a model do. All sides must choose the same candidate. The quicker ways are held

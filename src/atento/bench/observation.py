@@ -1,4 +1,4 @@
-"""What looking at attention costs a training step: nobody looking, one layer looked at, all of them."""
+"""Cost of observing attention in a training step: not observed, one layer, all layers."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Sides of a comparison, each in a process of its own, that take turns, so that a noisy machine hits all alike."""
+"""Run the sides of a comparison in processes of their own, in turns, so that noise affects all alike."""
 
 import importlib.metadata
 import importlib.util

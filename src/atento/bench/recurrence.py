@@ -1,4 +1,4 @@
-"""RNN against Transformer, the notes' seven aspects measured: gradients, steps, time, memory, quality.
+"""RNN compared with Transformer in the seven aspects of the notes: gradients, steps, time, memory, quality.
 
 See docs/notes.md#c17, #c13.
 """

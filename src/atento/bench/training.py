@@ -1,4 +1,4 @@
-"""Training throughput beside `transformers`' Marian classes: same sizes and sentences, real target tokens a second."""
+"""Training throughput compared with Marian in `transformers`: same sizes and sentences, target tokens per second."""
 
 import time
 from collections.abc import Callable, Iterator

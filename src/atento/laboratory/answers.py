@@ -1,4 +1,4 @@
-"""The notes' questions on positions, answered in a sentence or two from the laboratory's numbers, in two languages.
+"""Answers to the position questions of the lecture notes, from the numbers of the laboratory, in two languages.
 
 Every conclusion is chosen by the numbers of the rows given; other numbers give another sentence.
 """

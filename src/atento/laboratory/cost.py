@@ -1,4 +1,4 @@
-"""What position schemes cost: parameters, products, time and memory (docs/notes.md#b10)."""
+"""Cost of position schemes: parameters, operations, time and memory (docs/notes.md#b10)."""
 
 import time
 import weakref

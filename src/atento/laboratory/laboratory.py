@@ -1,4 +1,4 @@
-"""The position laboratory: small networks that differ in their position scheme alone, trained and measured.
+"""The position laboratory: train and measure small networks that differ only in their position scheme.
 
 Length generalisation, translation invariance, cost, what scores are made of, alignment under re-ordering, how often a
 learned table is trained; then the notes' questions answered from the numbers. See docs/notes.md#b8 to #b14.

@@ -1,4 +1,4 @@
-"""The small networks of the position laboratory, alike in everything but how they know order, and their training."""
+"""The small networks of the position laboratory, equal except for their position scheme, and their training."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The position laboratory's rows looked up, compared, and put into words of two languages."""
+"""Look up and compare the rows of the position laboratory, and format them in two languages."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The position laboratory's rows as a page to read: tables, answers in two languages, and figures as SVG."""
+"""The report of the position laboratory: tables, answers in two languages, and SVG figures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""A few runs that differ in their seed, as a mean and how far it may be off."""
+"""Mean and confidence interval over runs with different seeds."""
 
 from collections.abc import Sequence
 from statistics import fmean, stdev

@@ -1,4 +1,4 @@
-"""The small tasks of the position laboratory: batches whose answers need order, at any length, gold links included."""
+"""Synthetic tasks of the position laboratory that need token order, at any length, with gold alignments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

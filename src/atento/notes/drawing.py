@@ -1,4 +1,4 @@
-"""Still drawings for the notes' figures: heat maps, links between tokens and captions as SVG; the same as text."""
+"""Figures of the notes as SVG and text: heat maps, links between tokens, captions."""
 
 import math
 from collections.abc import Sequence

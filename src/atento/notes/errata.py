@@ -1,4 +1,4 @@
-"""Where the lecture notes are wrong: the 60 errors, numbered as in the specification, and the rows that tell them."""
+"""The 60 errors of the lecture notes, by number, and the rows that show them."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a row's check hands back: the value found here, the right one, whether they agree, and what the notes have."""
+"""The result of a check: the value, the expected value, whether they agree, and the value of the notes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The notes' attention listings in their call shapes, on the library's own attention (K1, K2)."""
+"""The attention listings of the notes, with the attention of the library (docs/notes.md#k1, #k2)."""
 
 from math import prod
 

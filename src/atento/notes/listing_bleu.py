@@ -1,4 +1,4 @@
-"""The notes' BLEU listing: sentence and corpus BLEU of tokenised text, counted as NLTK counts (K5, I1)."""
+"""The BLEU listing of the notes: sentence and corpus BLEU of tokenised text, as in NLTK (docs/notes.md#k5, #i1)."""
 
 import math
 import sys

@@ -1,4 +1,4 @@
-"""The notes' minimum-Bayes-risk listing in its call shape, corrected (K4, H10).
+"""The minimum Bayes risk listing of the notes, corrected (docs/notes.md#k4, #h10).
 
 Where it goes wrong there (spec errors 40 to 42): the candidate stands in the place of the reference, which BLEU does
 not take as the same; each candidate is silently held against itself; and all weigh alike, though the text speaks of a

@@ -1,4 +1,4 @@
-"""The notes' two position listings in their call shapes, corrected (K3): sinusoids to add, attention by distance."""
+"""The two position listings of the notes, corrected: sinusoidal and relative positions (docs/notes.md#k3)."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""The notes' ROUGE listing in its call shape: a scorer for pairs of texts (K5, I2)."""
+"""The ROUGE listing of the notes: a scorer of pairs of texts (docs/notes.md#k5, #i2)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The notes' listing of sampling with a temperature in its call shape, on the library's own sampling (K4, H3).
+"""The listing of sampling with a temperature of the notes (docs/notes.md#k4, #h3).
 
 Where it goes wrong there (spec error 38): it draws from all positions at once, works on one sentence, divides by a
 temperature of 0, and keeps EOS.

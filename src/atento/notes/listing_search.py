@@ -1,4 +1,4 @@
-"""The notes' greedy and beam search listings in their call shapes, on the library's own search (K4).
+"""The greedy and beam search listings of the notes, with the search of the library (docs/notes.md#k4).
 
 Where the notes' listings go wrong (spec errors 38 and 39): they take the best token over all positions, work on one
 sentence, add whatever the decoder returns as if it were log-probabilities, never stop early and keep EOS.

@@ -1,4 +1,4 @@
-"""The rows as a page: `docs/notes.md`, where row A11 has the address `notes.md#a11`; made from the table."""
+"""Generate `docs/notes.md` from the table of rows; row A11 has the address `docs/notes.md#a11`."""
 
 import ast
 import inspect

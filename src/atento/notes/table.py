@@ -1,4 +1,4 @@
-"""Every row of the specification that is built, in one table, and the runner that tries them on the spot.
+"""The table of all rows of the lecture notes, and the runner of their checks.
 
 The rows follow five Portuguese lecture notes; see `CREDIT`. Their errors are numbered as in the specification.
 """

@@ -1,4 +1,4 @@
-"""Who does what: subjects, objects and adverbials that suit a verb, joined into the clauses of all sentences."""
+"""Events: subjects, objects and adverbials that suit a verb, combined into clauses."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""The held-out structures: what the ordinary splits have one at a time, here together; and two adjectives on a noun."""
+"""The held-out structures: combinations of structures that the ordinary splits have one at a time."""
 
 from atento.world.clauses import copular, predicate, statement
 from atento.world.events import SIMPLE, Sentence, clause, direct_verbs, event, someone, state, together

@@ -1,4 +1,4 @@
-"""A sentence pair with everything known about it, and how tagged words become one: contraction, spelling, links."""
+"""Sentence pairs with their gold labels, and how tagged words become text: contraction, spelling, links."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The two tables of sentence patterns: the ordinary ones, and the structures that train never shows."""
+"""The tables of sentence patterns: the ordinary ones, and the held-out structures."""
 
 from collections.abc import Callable
 

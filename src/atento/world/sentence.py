@@ -1,4 +1,4 @@
-"""One sentence while it is written: its chance, its link numbers, and which adjective may meet which noun."""
+"""The state of a sentence that is being written: random choices, link numbers, allowed adjectives."""
 
 from collections.abc import Sequence
 from functools import cache

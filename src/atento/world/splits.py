@@ -1,4 +1,4 @@
-"""The four splits of the micro-world, and which sentence belongs to which."""
+"""The four splits of the micro-world and the sentences of each."""
 
 from collections.abc import Callable
 from functools import cache

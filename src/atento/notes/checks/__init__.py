@@ -1,1 +1,1 @@
-"""The checks, a file a section of the specification, and the small networks and languages they run on."""
+"""The checks of the rows of the lecture notes, by section, and the small networks and languages they use."""

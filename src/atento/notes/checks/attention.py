@@ -1,4 +1,4 @@
-"""Rows A1-A16 that are built: attention as the notes write it, held against plain loops and formulas."""
+"""Checks of attention, compared with plain loops and formulas (docs/notes.md#a1 to #a16)."""
 
 import math
 from typing import Any

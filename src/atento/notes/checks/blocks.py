@@ -1,4 +1,4 @@
-"""Rows C1-C8: norm, feed-forward, block and stacks, held against the equations written out head by head."""
+"""Checks of norm, feed-forward, block and stacks, compared with their equations (docs/notes.md#c1 to #c8)."""
 
 import math
 from typing import Any

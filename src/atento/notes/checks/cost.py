@@ -1,4 +1,4 @@
-"""Rows A19 and B10: what attention and its positions cost, counted tensor by tensor while they run."""
+"""Checks of the memory and time of attention and positions, by counting tensors (docs/notes.md#a19, #b10)."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Rows H1 and H6-H12 that are built: the searches, on chains small enough to be searched whole."""
+"""Checks of searches on chains small enough for exhaustive search (docs/notes.md#h1, #h6 to #h12)."""
 
 import math
 from itertools import pairwise, product

@@ -1,4 +1,4 @@
-"""Rows J3, J8, J9 and J10: block diagrams of live networks; what is drawn is what runs, in the order it runs in."""
+"""Checks of block diagrams, compared with the networks as they run (docs/notes.md#j3, #j8 to #j10)."""
 
 import torch
 from torch import Tensor, nn

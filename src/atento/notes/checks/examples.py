@@ -1,4 +1,4 @@
-"""Rows L1-L5 and L7: the notes' worked examples, worked out."""
+"""Checks of the worked examples of the notes (docs/notes.md#l1 to #l5, #l7)."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Rows C9, C11 to C13, C16 to C18 and C17b: families of networks, each as small as shows what the notes say of it."""
+"""Checks of the network families on small networks (docs/notes.md#c9, #c11 to #c13, #c16 to #c18)."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Rows J1, J2 and J4: the notes' figures of attention and positions, drawn from the numbers of a live network."""
+"""The figures of attention and positions of the notes, from live networks (docs/notes.md#j1, #j2, #j4)."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Row A15: what each head of a trained network does, and what the loss says when it is taken away."""
+"""Check of the heads of a trained network: statistics, and the loss without each (docs/notes.md#a15)."""
 
 import math
 from copy import deepcopy

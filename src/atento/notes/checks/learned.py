@@ -1,4 +1,4 @@
-"""Rows B2 and B3: the learned table of positions, and what training leaves of its late rows."""
+"""Checks of learned positions, and of how training leaves late ones (docs/notes.md#b2, #b3)."""
 
 import io
 from contextlib import redirect_stderr

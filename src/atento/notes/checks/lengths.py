@@ -1,4 +1,4 @@
-"""Row B9: trained on short texts, tried on longer ones; the answer stands two places before, whatever the length."""
+"""Check of length generalisation: trained on short texts, tested on longer ones (docs/notes.md#b9)."""
 
 import torch
 import torch.nn.functional as F

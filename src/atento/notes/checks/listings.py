@@ -1,4 +1,4 @@
-"""Rows K1-K5 as far as they are built: the notes' own listings by their names, corrected, called as they are there."""
+"""Checks of the corrected listings of the notes, with their own names and calls (docs/notes.md#k1 to #k5)."""
 
 import itertools
 

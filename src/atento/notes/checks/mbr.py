@@ -1,4 +1,4 @@
-"""Rows H10 and K4's minimum_bayes_risk: the least risky candidate, against loops over every pair."""
+"""Checks of minimum Bayes risk, compared with loops over all pairs (docs/notes.md#h10, #k4)."""
 
 import math
 from collections.abc import Callable, Sequence

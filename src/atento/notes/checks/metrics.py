@@ -1,4 +1,4 @@
-"""Rows I1 to I3: BLEU, ROUGE and the F1 that joins them, on the notes' own pairs and against counts made by hand."""
+"""Checks of BLEU, ROUGE and their F1, compared with counts made by hand (docs/notes.md#i1 to #i3)."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Rows A18 and C10: one checkpoint read under several masks, each as a network that was built for it alone."""
+"""Checks of one checkpoint under several masks, compared with networks built for each (docs/notes.md#a18, #c10)."""
 
 from typing import Any
 

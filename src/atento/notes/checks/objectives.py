@@ -1,4 +1,4 @@
-"""Rows E1 to E3 and E9: what is to be predicted from what, and the losses, against probabilities taken one by one."""
+"""Checks of objectives and losses, compared with single probabilities (docs/notes.md#e1 to #e3, #e9)."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Rows B1 and B11: the sinusoids of the Transformer, their golden row and their three properties."""
+"""Checks of sinusoidal positions: their golden row and three properties (docs/notes.md#b1, #b11)."""
 
 import math
 

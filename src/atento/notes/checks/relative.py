@@ -1,4 +1,4 @@
-"""Rows B4-B8 and B13: positions as distances, held against the formulas written out pair by pair."""
+"""Checks of relative positions, compared with formulas by pair (docs/notes.md#b4 to #b8, #b13)."""
 
 import math
 from collections.abc import Callable

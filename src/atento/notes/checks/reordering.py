@@ -1,4 +1,4 @@
-"""Row B14: who translates whom, between languages of different word order, by position scheme."""
+"""Check of alignments between languages of different word order, by position scheme (docs/notes.md#b14)."""
 
 from dataclasses import replace
 from functools import cache

@@ -1,4 +1,4 @@
-"""Rows H2-H5, J6 and sampling's part of K4: what is drawn, held against the distribution it is drawn from."""
+"""Checks of sampling, compared with its distribution (docs/notes.md#h2 to #h5, #j6, #k4)."""
 
 import itertools
 import math

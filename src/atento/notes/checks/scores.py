@@ -1,4 +1,4 @@
-"""Rows A5 and A10: the attention of a recurrent decoder, three scores and one context, held against plain loops."""
+"""Checks of the attention of a recurrent decoder, compared with plain loops (docs/notes.md#a5, #a10)."""
 
 import math
 from collections.abc import Callable

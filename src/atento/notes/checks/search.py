@@ -1,4 +1,4 @@
-"""Rows J7 and L4: searches seen from inside, through the trace that every strategy fills."""
+"""Checks of searches through their traces (docs/notes.md#j7, #l4)."""
 
 import math
 

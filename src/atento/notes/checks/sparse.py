@@ -1,4 +1,4 @@
-"""Row A17: attention that leaves links out and learns which: α-entmax, the k highest scores, spans."""
+"""Check of sparse attention: α-entmax, top-k and adaptive spans (docs/notes.md#a17)."""
 
 import math
 

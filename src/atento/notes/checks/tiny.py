@@ -1,4 +1,4 @@
-"""Networks and batches small enough to be checked against formulas: random in every parameter, float64, on the CPU."""
+"""Random networks and batches small enough to compare with formulas, in float64 on the CPU."""
 
 from collections.abc import Iterable
 from typing import Any

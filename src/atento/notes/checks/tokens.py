@@ -1,4 +1,4 @@
-"""Rows D1-D6 that are built: subwords, words, special tokens and padding, held against searches by hand."""
+"""Checks of subwords, words, special tokens and padding, compared with exhaustive search (docs/notes.md#d1 to #d6)."""
 
 import unicodedata
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Toy languages for searches: chains whose next token depends on source and beginning by a table, or at random."""
+"""Toy languages for searches: chains whose next token depends on source and prefix, by a table or at random."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The one network that several rows share: trained by the ordinary command's code, on files, in a few seconds."""
+"""The network that several rows share, trained by the code of `atento train` in a few seconds."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Rows E8, F1, F4, F5, F8 and G6: teacher forcing, its gradient, the trainer, saving, and a network that learns."""
+"""Checks of teacher forcing, its gradient, the trainer and saving (docs/notes.md#e8, #f1, #f4, #f5, #f8, #g6)."""
 
 import inspect
 from dataclasses import fields, replace

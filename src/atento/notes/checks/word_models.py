@@ -1,4 +1,4 @@
-"""Rows C14 and C15: ELMo and word vectors, against their equations written out token by token and pair by pair."""
+"""Checks of ELMo and word vectors, compared with their equations (docs/notes.md#c14, #c15)."""
 
 import math
 from collections.abc import Sequence
