@@ -20,7 +20,9 @@ def results(run: Path, own: list[str], count: int = 500, device: str = "auto") -
     for split in SPLITS:
         pairs = write(split, count)
         outputs = model.translate([pair.source for pair in pairs])
-        scores = [METRICS[name](outputs, [pair.target for pair in pairs]) for name in ("bleu", "chrf", "exact-match")]
+        scores = [
+            METRICS[name].score(outputs, [pair.target for pair in pairs]) for name in ("bleu", "chrf", "exact-match")
+        ]
         splits[split] = {"sentences": count, "scores": {score.name: score.value for score in scores}}
         if split == "combinations":
             splits[split]["alignment_error"] = alignment_error(model, pairs[:100])

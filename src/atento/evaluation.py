@@ -3,32 +3,36 @@
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from atento.config.decoding import DecodingOptions
 from atento.config.recipe import SourceConfig
-from atento.data.memory import Records
-from atento.data.sources import Parallel, pairs_in_memory, read_pairs
+from atento.config.tasks import SCORED, TASKS, TEXT_TO_TEXT
+from atento.data.memory import MemoryRecords
+from atento.data.records import Records, joined, read_records, records_in_memory
 from atento.errors import CapabilityError, UsageError
-from atento.metrics import Score, metric_named
+from atento.metrics import METRICS, Score, metric_named
 from atento.model import Model, load
 from atento.precision import threads as thread_scope
+from atento.tasks.evaluation import score_outputs
+from atento.tasks.table import VERBS
 
-METRICS_OF = {"translation": ("bleu", "chrf", "exact-match"), "summarization": ("rouge",)}
 Paths = str | Path | Sequence[str | Path]
 
 
-def source_of(data: Paths) -> SourceConfig:
-    """Two parallel files are one pair; one file has the source in its first column and the target in its second."""
+def source_of(data: Paths, task: str) -> SourceConfig:
+    """One file with a column for each field of the task, in their order; or, for pairs of texts, two parallel files."""
     paths = [str(data)] if isinstance(data, str | Path) else [str(path) for path in data]
-    if len(paths) == 2:
+    names = [field.name for field in TASKS[task].fields if not field.optional]
+    parallel = TASKS[task].records == "pairs"
+    if len(paths) == 2 and parallel:
         return SourceConfig(source=paths[0], target=paths[1])
     if len(paths) != 1:
-        raise UsageError(f"give one file with two columns, or two parallel files: got {len(paths)} files")
-    name = paths[0].removesuffix(".gz")
-    if name.endswith((".json", ".jsonl")):
-        return SourceConfig(file=paths[0], source="source", target="target")
-    return SourceConfig(file=paths[0], source=0, target=1)
+        files = "one file with two columns, or two parallel files" if parallel else "one file with columns"
+        raise UsageError(f"give {files}: got {len(paths)} files")
+    keyed = paths[0].removesuffix(".gz").endswith((".json", ".jsonl"))
+    columns: dict[str, Any] = {name: name if keyed else number for number, name in enumerate(names)}
+    return SourceConfig(file=paths[0], **columns)
 
 
 def task_of(model: Model, task: str | None) -> str:
@@ -38,18 +42,18 @@ def task_of(model: Model, task: str | None) -> str:
         CapabilityError: nothing that is scored here.
     """
     own = str(model.config.get("task"))
-    return _known(task or ("translation" if own == "text-to-text" else own))
+    return _known(task or (SCORED[0] if own == TEXT_TO_TEXT else own))
 
 
 def _known(task: str) -> str:
-    if task not in METRICS_OF:
-        raise CapabilityError(f"this version evaluates {' and '.join(METRICS_OF)}: got {task!r}")
+    if task not in SCORED:
+        raise CapabilityError(f"this version evaluates {', '.join(SCORED)}: got {task!r}")
     return task
 
 
 def evaluate(
     model: Model | str | Path,
-    data: Paths | SourceConfig | Records,
+    data: Paths | SourceConfig | MemoryRecords,
     task: str | None = None,
     *,
     metrics: str | Sequence[str] | None = None,
@@ -85,29 +89,37 @@ def evaluate(
         raise UsageError("`n_best` has no part in an evaluation: one output is scored for each source")
     if isinstance(model, Model) and (device or precision):
         raise UsageError("`device` and `precision` are for a model that is loaded here; this one has `.to(...)`")
-    pairs = _pairs(data, skip_bad)
-    for warning in pairs.warnings():
-        if say is None:
-            warnings.warn(warning, stacklevel=2)
-        else:
-            say(f"warning: {warning}")
     with thread_scope(threads):
         if not isinstance(model, Model):
             model = load(model, device or "auto", precision or "float32")
         task = task_of(model, task)
-        scorers = given or {name: metric_named(name) for name in METRICS_OF[task]}
-        write = model.summarize if task == "summarization" else model.translate
-        outputs = write(pairs.source, **decoding)
-    return {name: scorer(outputs, pairs.target) for name, scorer in scorers.items()}
+    records = _records(data, task, skip_bad)
+    for warning in records.warnings():
+        if say is None:
+            warnings.warn(warning, stacklevel=2)
+        else:
+            say(f"warning: {warning}")
+    spec = TASKS[task]
+    names = list(given or spec.evaluated or spec.metrics)
+    for name in names:
+        if METRICS[name].outputs != spec.outputs:
+            raise UsageError(f"metric {name} does not score {task}, whose outputs are {spec.outputs}")
+    split = joined([records])
+    assert split is not None and spec.verb is not None
+    verb = VERBS[spec.verb]
+    with thread_scope(threads):
+        outputs = verb.call(model, split, decoding)
+    return score_outputs(outputs, verb.gold(split), names)
 
 
-def _pairs(data: Paths | SourceConfig | Records, skip_bad: bool) -> Parallel:
-    """The pairs of files, if `data` is their paths, else of the records themselves."""
+def _records(data: Paths | SourceConfig | MemoryRecords, task: str, skip_bad: bool) -> Records:
+    """The records of files, if `data` is their paths, else of the records themselves."""
+    fields = TASKS[task].fields
     if isinstance(data, SourceConfig):
-        return read_pairs(data, Path(), skip_bad=skip_bad)
+        return read_records(data, fields, skip_bad=skip_bad)
     if isinstance(data, str | Path):
-        return read_pairs(source_of(data), Path(), skip_bad=skip_bad)
+        return read_records(source_of(data, task), fields, skip_bad=skip_bad)
     paths = [one for one in data if isinstance(one, str | Path)] if isinstance(data, list | tuple) else []
-    if paths and len(paths) == len(data):  # type: ignore[arg-type]  # a list or tuple
-        return read_pairs(source_of(paths), Path(), skip_bad=skip_bad)
-    return pairs_in_memory(data, "data", skip_bad=skip_bad)
+    if paths and isinstance(data, list | tuple) and len(paths) == len(data):
+        return read_records(source_of(paths, task), fields, skip_bad=skip_bad)
+    return records_in_memory(data, fields, "data", skip_bad=skip_bad)

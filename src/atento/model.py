@@ -16,7 +16,7 @@ from atento.config.decoding import DecodingConfig, DecodingOptions
 from atento.config.embedding import EmbeddingOptions
 from atento.config.network import network_to_dict
 from atento.config.renamed import VERSION
-from atento.config.usual_tasks import task_with
+from atento.config.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
 from atento.inspection import AttentionRecord
@@ -31,6 +31,7 @@ from atento.networks.steps.choose import NetworkStepFunction, step_function
 from atento.networks.steps.fast import why_not_fast
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
+from atento.tasks.classification import Label, classify, texts_and_pairs
 from atento.tasks.embedding import cosine, embed
 from atento.tasks.lengths import trained_length
 from atento.tasks.model_outputs import (
@@ -205,6 +206,29 @@ class Model:
         Arguments and errors are those of `translate`.
         """
         return strings(self.generations(prompt, n_best=n_best, **options), n_best)
+
+    @overload
+    def classify(self, text: str | tuple[str, str]) -> Label: ...  # type: ignore[overload-overlap]
+    @overload
+    def classify(self, text: Sequence[str] | Sequence[tuple[str, str]]) -> list[Label]: ...
+
+    def classify(self, text: str | tuple[str, str] | Sequence[str] | Sequence[tuple[str, str]]) -> Any:
+        """The most probable label of a text or texts, or, for a model of pairs, of a tuple of two texts or a list of
+        such tuples (docs/notes.md#g1).
+
+        Raises:
+            CapabilityError: the model has no classification head.
+        """
+        single = isinstance(text, str | tuple)
+        texts: Any = [text] if single else text
+        labels = [found[0] for found in self.classifications(texts)]
+        return labels[0] if single else labels
+
+    def classifications(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[Label]]:
+        """As `classify`, with all labels of each text, the most probable first."""
+        first, second = texts_and_pairs(texts)
+        template, longest = self.config.get("template"), self.trained_length
+        return classify(self.network, tokenizer_of(self), first, second, template=template, longest=longest)
 
     def translations(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]

@@ -100,16 +100,17 @@ def run(request: dict[str, Any]) -> int:
 
 def record(path: str) -> None:
     """Write down every batch that training takes, as it is taken: the update's number and what was in it."""
-    from atento.data.batches import Seq2SeqBatch, Seq2SeqBatches
+    from atento.data.batches import Part, PlannedBatches
 
-    real = Seq2SeqBatches.parts
+    real = PlannedBatches.parts
 
-    def parts(self: Seq2SeqBatches, update: int, micro_batches: int = 1) -> Iterator[Seq2SeqBatch]:
+    def parts(self: PlannedBatches, update: int, micro_batches: int = 1) -> Iterator[Part]:
         rows = [part.tolist() for part in self.rows(update)]
         found = list(real(self, update, micro_batches))
         digest = hashlib.sha256()
         for part in found:
-            for tensor in (part.source, part.target_input, part.labels):
+            batch = part.batch
+            for tensor in (batch.inputs["source_ids"], batch.inputs["target_ids"], batch.labels["vocabulary"]):
                 digest.update(f"{tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
         line = json.dumps({"update": update, "rows": rows, "ids": digest.hexdigest()})
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -117,7 +118,7 @@ def record(path: str) -> None:
         os.close(fd)
         yield from found
 
-    Seq2SeqBatches.parts = parts  # type: ignore[method-assign]
+    PlannedBatches.parts = parts  # type: ignore[method-assign]
 
 
 # Faults: the bugs that resuming is known for, and signals at a chosen place -----------------------------------------
@@ -133,15 +134,15 @@ def dropout_by_the_clock() -> None:
 
 def data_from_the_start() -> None:
     """A stream that a resumed run reads from its beginning."""
-    from atento.data.batches import Seq2SeqBatches
+    from atento.data.batches import PlannedBatches
 
-    real, taken = Seq2SeqBatches.parts, [0]
+    real, taken = PlannedBatches.parts, [0]
 
-    def parts(self: Seq2SeqBatches, update: int, micro_batches: int = 1) -> Any:
+    def parts(self: PlannedBatches, update: int, micro_batches: int = 1) -> Any:
         taken[0] += 1
         return real(self, taken[0] - 1, micro_batches)
 
-    Seq2SeqBatches.parts = parts  # type: ignore[method-assign]
+    PlannedBatches.parts = parts  # type: ignore[method-assign]
 
 
 def moments_forgotten() -> None:
@@ -176,7 +177,7 @@ def interval_forgotten() -> None:
 
     real = loop.Progress.from_dict.__func__  # type: ignore[attr-defined]
     loop.Progress.from_dict = classmethod(  # type: ignore[assignment,method-assign]
-        lambda cls, data: real(cls, {**data, "interval": {"loss": 0.0, "nll": 0.0, "targets": 0}})
+        lambda cls, data: real(cls, {**data, "interval": {}})
     )
 
 

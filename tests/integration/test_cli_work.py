@@ -87,9 +87,9 @@ def test_data_stats_and_peek(server: ForkServer, here: Path) -> None:
     examples = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(examples) == 2 and done.stderr == "tokenizer: bpe, 360 pieces\n"
     for example in examples:
-        assert example["source"]["tokens"][-1] == example["labels"]["tokens"][-1] == "</s>"
-        assert example["target_input"]["tokens"] == ["<s>", *example["labels"]["tokens"][:-1]]
-        assert "".join(example["source"]["tokens"][:-1]).replace("▁", " ").strip() in train
+        assert example["source_ids"]["tokens"][-1] == example["labels"]["tokens"][-1] == "</s>"
+        assert example["target_ids"]["tokens"] == ["<s>", *example["labels"]["tokens"][:-1]]
+        assert "".join(example["source_ids"]["tokens"][:-1]).replace("▁", " ").strip() in train
     text = server.run("data", "peek", "tiny.yaml", "--count", "1", cwd=here).stdout
     assert len(text.splitlines()) == 4 and " </s>:3" in text
     refused(server.run("data", "fetch", "wikipedia", cwd=here), "unknown text 'wikipedia'")
@@ -154,7 +154,7 @@ def test_evaluate_scores_gates_and_json(server: ForkServer, here: Path) -> None:
     refused(server.run("evaluate", "run", "valid.tsv", "--metrics", "bleu,x", cwd=here), "unknown metric 'x'")
     refused(
         server.run("evaluate", "run", "valid.tsv", "--task", "tagging", cwd=here),
-        "evaluates translation and summarization: got",
+        "evaluates translation, summarization, classification: got",
     )
     refused(server.run("evaluate", "run", "a", "b", "c", cwd=here), "or two parallel files: got 3 files")
     refused(server.run("evaluate", "run", "none.tsv", cwd=here), "none.tsv: no such file")

@@ -7,7 +7,7 @@ import pytest
 
 from atento.config.recipe import SourceConfig
 from atento.data.fetch import CATALOGUES, fetch_catalogues, fetch_libreoffice
-from atento.data.sources import overlap, read_pairs
+from atento.data.records import SOURCE_AND_TARGET, overlap, read_records
 from atento.errors import AtentoError, DataError
 
 pytestmark = pytest.mark.integration
@@ -27,7 +27,7 @@ def test_libreoffice_help_gives_tens_of_thousands_of_pairs(tmp_path: Path) -> No
         pytest.skip(str(error))
     assert 28_000 < sum(fetched.files.values()) < 42_000
     train, valid, test = (
-        read_pairs(SourceConfig(file=f"pt-BR{ending}.tsv", source=0, target=1), tmp_path)
+        read_records(SourceConfig(file=f"pt-BR{ending}.tsv", source=0, target=1), SOURCE_AND_TARGET, tmp_path)
         for ending in ("", ".valid", ".test")
     )
     assert overlap(train, valid) == overlap(train, test) == overlap(valid, test) == 0
@@ -45,5 +45,5 @@ def test_catalogues_of_this_machine(tmp_path: Path) -> None:
     except DataError as error:
         pytest.skip(str(error))
     assert sum(fetched.files.values()) > 20
-    pairs = read_pairs(SourceConfig(file="pt-BR.catalogues.tsv", source=0, target=1), tmp_path)
+    pairs = read_records(SourceConfig(file="pt-BR.catalogues.tsv", source=0, target=1), SOURCE_AND_TARGET, tmp_path)
     assert len(set(zip(pairs.source, pairs.target))) == len(pairs)

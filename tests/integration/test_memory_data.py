@@ -115,7 +115,7 @@ def test_memory_replaces_the_data_of_a_shipped_recipe(capsys: pytest.CaptureFixt
 def test_what_is_wrong_with_records_is_told_with_their_place() -> None:
     two, one = ("source", "target"), ("text",)
     made = list(records_in((np.array(["a", "b"]), np.array(["c", "d"])), two, "data"))
-    assert made == [(0, "a", "c"), (1, "b", "d")] and {type(text) for _, *texts in made for text in texts} == {str}
+    assert made == [(0, ["a", "c"]), (1, ["b", "d"])] and {type(text) for _, texts in made for text in texts} == {str}
     wrong = {
         "data[1]: give pairs (source, target), dicts": ([("a", "b"), ("a",)], two),
         "data[0]: give pairs (source, target), dicts": (["a b"], two),

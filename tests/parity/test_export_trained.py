@@ -19,12 +19,12 @@ import atento
 from atento.config.loading import load_recipe
 from atento.config.network import network_to_dict
 from atento.config.recipe import TokenizerConfig
+from atento.data.special_tokens import template_for
 from atento.errors import CapabilityError
 from atento.model import Model
 from atento.networks import build_network
-from atento.runs.train import model_config
-from atento.tasks.language_modeling import template_for
-from atento.tasks.prepare import network_for
+from atento.runs.prepare import network_for
+from atento.runs.steps import model_config
 from atento.text import Tokenizer, train_tokenizer
 from atento.world import write
 

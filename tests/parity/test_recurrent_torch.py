@@ -16,7 +16,7 @@ from atento.config.recurrent import CellName, RecurrentConfig
 from atento.networks.recurrent.cells import CELLS, RecurrentStack
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentDecoder, RecurrentSeq2Seq, SourceAttention
-from atento.training.loss import cross_entropy
+from atento.training.cross_entropy import cross_entropy
 
 pytestmark = pytest.mark.parity
 CONFIG = NetworkConfig(

@@ -9,29 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.data import batches as batches_module
-from atento.data.batches import Ragged, Seq2SeqBatches, plan, rounded
+from atento.data.batches import PlannedBatches, plan, rounded
+from atento.data.objectives.sequence_to_sequence import SequenceToSequence, parallel
 from atento.data.shuffle import hashes, permutation
+from atento.data.store import EpochStores, MemoryStore, Ragged
 
 PAD, EOS, START = 0, 3, 2
 rows_of_ids = st.lists(st.lists(st.integers(0, 30_000), max_size=12), max_size=20)
 
 
-def make(
-    source: list[list[int]], target: list[list[int]], budget: int = 40, seed: int = 1, **more: object
-) -> Seq2SeqBatches:
-    return Seq2SeqBatches(
-        Ragged(source),
-        Ragged(target),
-        budget=budget,
-        seed=seed,
-        pad_id=PAD,
-        start_id=START,
-        eos_id=EOS,
-        **more,  # type: ignore[arg-type]
-    )
+def make(source: list[list[int]], target: list[list[int]], budget: int = 40, seed: int = 1) -> PlannedBatches:
+    ids = Ragged(source), Ragged(target)
+    return parallel(*ids, budget=budget, seed=seed, pad_id=PAD, start_id=START, eos_id=EOS)
 
 
-def of_lengths(lengths: list[tuple[int, int]], budget: int = 40, seed: int = 1) -> Seq2SeqBatches:
+def of_lengths(lengths: list[tuple[int, int]], budget: int = 40, seed: int = 1) -> PlannedBatches:
     return make([[9] * s for s, _ in lengths], [[9] * t for _, t in lengths], budget, seed)
 
 
@@ -56,29 +48,39 @@ def test_ragged_rows_padded_with_something_before_and_behind(rows: list[list[int
 def test_f1_e8_teacher_forcing_laid_out_by_hand() -> None:
     """Source "… </s>"; the decoder reads <s> and the gold target, and is asked for the gold target and </s>."""
     batch = make([[11, 12, 13], [14]], [[21, 22], [23, 24, 25]]).batch(np.array([1, 0]))
-    assert batch.source.tolist() == [[14, EOS, PAD, PAD], [11, 12, 13, EOS]]
-    assert batch.source_token_mask.tolist() == [[True, True, False, False], [True] * 4]
-    assert batch.target_input.tolist() == [[START, 23, 24, 25], [START, 21, 22, PAD]]
-    assert batch.labels.tolist() == [[23, 24, 25, EOS], [21, 22, EOS, -1]]
-    assert batch.targets == 7
+    assert batch.inputs.keys() == {"source_ids", "source_token_mask", "target_ids"}
+    assert batch.inputs["source_ids"].tolist() == [[14, EOS, PAD, PAD], [11, 12, 13, EOS]]
+    assert batch.inputs["source_token_mask"].tolist() == [[True, True, False, False], [True] * 4]
+    assert batch.inputs["target_ids"].tolist() == [[START, 23, 24, 25], [START, 21, 22, PAD]]
+    assert batch.real("target_ids").tolist() == [[True] * 4, [True, True, True, False]]
+    assert batch.labels["vocabulary"].tolist() == [[23, 24, 25, EOS], [21, 22, EOS, -1]]
+    assert batch.targets == 7 and batch.counts() == {"vocabulary": 7}
+
+
+def test_sources_of_one_length_need_no_token_mask() -> None:
+    """The networks then take the path without a mask; `real` says the same of every place."""
+    batch = make([[11, 12], [14, 15]], [[21], [23, 24]]).batch(np.array([0, 1]))
+    assert batch.inputs.keys() == {"source_ids", "target_ids"} and bool(batch.real("source_ids").all())
 
 
 def test_l5_the_next_input_is_gold_whatever_was_predicted() -> None:
     """S3's "gostar": the input at t + 1 is the label at t, and no prediction is asked for anywhere."""
     batch = make([[11, 12]], [[31, 32, 33]]).batch(np.array([0]))
-    assert batch.target_input[0, 1:].tolist() == batch.labels[0, :-1].tolist() == [31, 32, 33]
+    assert batch.inputs["target_ids"][0, 1:].tolist() == batch.labels["vocabulary"][0, :-1].tolist() == [31, 32, 33]
 
 
 def test_ids_that_look_like_padding_are_still_real() -> None:
     """Real is a matter of length, not of the id."""
     batch = make([[PAD, 5, PAD], [6]], [[PAD, PAD], [7]]).batch(np.array([0, 1]))
-    assert batch.source_token_mask.tolist() == [[True] * 4, [True, True, False, False]]
-    assert batch.labels.tolist() == [[PAD, PAD, EOS], [7, EOS, -1]] and batch.targets == 5
+    assert batch.real("source_ids").tolist() == [[True] * 4, [True, True, False, False]]
+    assert batch.labels["vocabulary"].tolist() == [[PAD, PAD, EOS], [7, EOS, -1]] and batch.targets == 5
 
 
 def test_a_batch_goes_to_a_device_whole() -> None:
-    batch = make([[1]], [[2]]).batch(np.array([0])).to("meta")
-    assert {part.device.type for part in vars(batch).values()} == {"meta"}
+    batch = make([[1], [4, 5]], [[2], [6]]).batch(np.array([0, 1])).to("meta")
+    moved = [*batch.inputs.values(), *batch.labels.values(), *batch.lengths.values()]
+    assert len(moved) == 6 and {tensor.device.type for tensor in moved} == {"meta"}
+    assert batch.real("target_ids").device.type == "meta"
 
 
 lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=60)
@@ -120,20 +122,22 @@ def test_accumulation_cuts_the_same_rows(lengths: list[tuple[int, int]], micro_b
 
     def content(micro_batches: int) -> list[tuple[list[int], list[int]]]:
         found = []
-        for batch in batches.parts(update, micro_batches):
-            assert batch.source.shape[0] > 0
-            for ids, real, labels in zip(batch.source, batch.source_token_mask, batch.labels):
+        for part in batches.parts(update, micro_batches):
+            batch = part.batch
+            source = batch.inputs["source_ids"]
+            assert source.shape[0] > 0 and part.weights == {}
+            for ids, real, labels in zip(source, batch.real("source_ids"), batch.labels["vocabulary"]):
                 found.append((ids[real].tolist(), labels[labels >= 0].tolist()))
         return found
 
     whole = content(1)
     assert content(micro_batches) == whole
-    assert sum(batch.targets for batch in batches.parts(update, micro_batches)) == sum(
+    assert sum(part.batch.targets for part in batches.parts(update, micro_batches)) == sum(
         len(labels) for _, labels in whole
     )
 
 
-def order_of(batches: Seq2SeqBatches, update: int) -> list[list[int]]:
+def order_of(batches: PlannedBatches, update: int) -> list[list[int]]:
     return [part.tolist() for part in batches.rows(update)]
 
 
@@ -175,25 +179,31 @@ def test_padding_stays_under_five_percent_at_natural_lengths() -> None:
     small = of_lengths(natural(300), 600)
     computed = real = 0
     for update in range(small.updates_per_epoch):
-        for batch in small.parts(update):
-            computed += batch.source.numel() + batch.labels.numel()
-            real += int(batch.source_token_mask.sum()) + batch.targets
+        for batch in (part.batch for part in small.parts(update)):
+            computed += batch.inputs["source_ids"].numel() + batch.labels["vocabulary"].numel()
+            real += int(batch.real("source_ids").sum()) + batch.targets
     assert small.padding() == pytest.approx(1 - real / computed, abs=1e-12)
 
 
 def test_an_epoch_drawn_anew_keeps_its_place_and_its_count() -> None:
-    """`resample(epoch)` (BPE dropout) is called once an epoch visited, and going back gives the same rows again."""
+    """A store of epochs (BPE dropout) encodes once an epoch visited, and going back gives the same rows again."""
     calls: list[int] = []
 
-    def resample(epoch: int) -> tuple[Ragged, Ragged]:
+    def encode(epoch: int) -> MemoryStore:
         calls.append(epoch)
-        return Ragged([[epoch] * (3 + index % (epoch + 2)) for index in range(50)]), Ragged([[7, 8]] * 50)
+        source = Ragged([[epoch] * (3 + index % (epoch + 2)) for index in range(50)])
+        return MemoryStore({"source": source, "target": Ragged([[7, 8]] * 50)})
 
-    batches = make([[1]] * 50, [[7, 8]] * 50, budget=30, resample=resample)
+    first_store = MemoryStore({"source": Ragged([[1]] * 50), "target": Ragged([[7, 8]] * 50)})
+    objective = SequenceToSequence(PAD, START, EOS)
+    batches = PlannedBatches(EpochStores(first_store, encode), objective, budget=30, seed=1)
     count = batches.updates_per_epoch
-    first = [batch.source.tolist() for batch in batches.parts(0)]
-    later = [batch.source.tolist() for batch in batches.parts(count)]
-    assert first != later and [batch.source.tolist() for batch in batches.parts(0)] == first
+
+    def sources(update: int) -> list[list[list[int]]]:
+        return [part.batch.inputs["source_ids"].tolist() for part in batches.parts(update)]
+
+    first, later = sources(0), sources(count)
+    assert first != later and sources(0) == first
     assert calls == [0, 1, 0] and batches.updates_per_epoch == count
     assert {x for batch in later for row in batch for x in row} <= {1, EOS, PAD}
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from atento.attention.dropout import Randomness
 from atento.config.elmo import CBOWConfig
 from atento.config.network import NetworkConfig
+from atento.data.objectives.window import WindowBatches
 from atento.data.windows import WindowBatch, Windows
-from atento.data.word_batches import WindowBatches
 from atento.errors import DataError, RecipeError
 from atento.networks.cbow import CBOW, train_vectors
 from atento.text.vectors import Vectors
@@ -320,6 +320,6 @@ def test_r1_no_epoch_and_no_update_is_empty_however_little_text_subsampling_leav
     assert batches.updates_per_epoch == 6 and len(batches) == 2
     for update in range(60):
         for micro_batches in (1, 3):
-            assert sum(len(part.centre) for part in batches.parts(update, micro_batches)) >= 1
+            assert sum(part.batch.targets for part in batches.parts(update, micro_batches)) >= 1
     plain = Windows([[0, 1, 2], [3, 4, 5]], 6, PLAIN, seed=1)
     assert plain.expected() == 6.0

@@ -13,7 +13,10 @@ from atento.config.network import FeedForwardConfig, NetworkConfig
 from atento.config.positions import PositionConfig
 from atento.errors import RecipeError
 
-BUILT = "translation, summarization, language-modeling, masked-language-modeling, bidirectional-language-modeling, cbow"
+BUILT = (
+    "translation, summarization, language-modeling, masked-language-modeling, span-corruption, classification, "
+    "bidirectional-language-modeling, cbow"
+)
 HEAD = "task: translation\ndata: {train: {source: a.en, target: a.pt}}\n"  # what follows begins on line 3
 
 

@@ -10,7 +10,7 @@ from atento.config.recipe import SourceConfig
 from atento.data.fetch import fetch_catalogues, fetch_libreoffice
 from atento.data.fetch_catalogues import without_accelerator
 from atento.data.fetch_pages import page_pairs, paragraphs
-from atento.data.sources import read_pairs
+from atento.data.records import SOURCE_AND_TARGET, read_records
 from atento.errors import AtentoError, DataError, MissingPartError, UsageError
 
 PAGE = """<!DOCTYPE html><html><head><title>{title}</title><script>var p = "<p id='x'>no</p>";</script></head><body>
@@ -80,7 +80,7 @@ def test_libreoffice_from_an_installed_folder(tmp_path: Path) -> None:
     assert raw.decode("utf-8") == "Cells\tCélulas\nTab here\tGuia aqui\n"
     assert fetched.left_out == {"untranslated": 1, "repeated": 1, "without words": 2, "empty": 1}
     assert str(fetched).startswith(f"pt-BR: {out / 'pt-BR.tsv'} 2 pairs (left out: 1 empty, 1 repeated")
-    assert len(read_pairs(SourceConfig(file="pt-BR.tsv", source=0, target=1), out)) == 2
+    assert len(read_records(SourceConfig(file="pt-BR.tsv", source=0, target=1), SOURCE_AND_TARGET, out)) == 2
     assert [path.name for path in out.iterdir()] == ["pt-BR.tsv"]  # nothing half-written stays
 
 

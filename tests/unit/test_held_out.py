@@ -10,7 +10,7 @@ from atento.config.loading import dump_recipe, load_recipe
 from atento.config.recipe import DataConfig, Recipe, SourceConfig
 from atento.data.held_out import held_out
 from atento.errors import DataError, RecipeError
-from atento.tasks.prepare import read_data
+from atento.runs.prepare import read_data
 
 BOOK = "data.train={file: book.txt}"
 PAIRS = "data.train={source: a.en, target: a.pt}"

@@ -89,12 +89,12 @@ def test_options_change_the_settings_line() -> None:
 )
 def test_what_cannot_be_scored(name: str, predictions: list[str], references: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        METRICS[name](predictions, references)
+        METRICS[name].score(predictions, references)
 
 
 def test_unknown_names_and_options_list_the_known() -> None:
     with pytest.raises(
-        UsageError, match=r"unknown metric 'blue'; did you mean 'bleu'.* Known: bleu, chrf, exact-match, f1"
+        UsageError, match=r"unknown metric 'blue'; did you mean 'bleu'.* Known: accuracy, bleu, chrf, exact-match, f1"
     ):
         metric_named("blue")
     with pytest.raises(UsageError, match=r"unknown BLEU smoothing 'x'.* Known: add-k, exp, floor, none"):
@@ -115,10 +115,10 @@ def test_scores_stay_in_range_and_sums_make_the_value(pairs: list[tuple[str, str
     """The value is a function of the summed rows, whatever their order; the rows are what the bootstrap draws."""
     predictions, references = [one for one, _ in pairs], [other for _, other in pairs]
     for name, metric in METRICS.items():
-        score = metric(predictions, references)
+        score = metric.score(predictions, references)
         assert score.value >= 0 and (score.value <= 100 + 1e-9 or name == "ter")
         assert len(score.segments) == len(pairs) == len(score.per_sentence())
-        turned = metric(predictions[::-1], references[::-1])
+        turned = metric.score(predictions[::-1], references[::-1])
         assert turned.value == pytest.approx(score.value)
         low, high = score.interval(samples=20)
         assert 0 <= low <= high

@@ -11,10 +11,11 @@ from atento.config.attention import AttentionConfig, SparseConfig
 from atento.config.network import NetworkConfig
 from atento.config.positions import PositionConfig
 from atento.config.recipe import TrainingConfig
-from atento.data.batches import Ragged, Seq2SeqBatches
+from atento.data.objectives.sequence_to_sequence import parallel
+from atento.data.store import Ragged
 from atento.errors import RecipeError
 from atento.networks import EncoderDecoder
-from atento.training.objectives import seq2seq_loss
+from atento.training.losses import Call, losses
 from atento.training.step import Updater
 
 SOURCE, TARGET = (
@@ -92,7 +93,7 @@ def test_a17_what_is_learned_gets_a_gradient_and_the_cost_shrinks_spans() -> Non
     """The loss counts the mean span: with nothing else to gain, spans shrink; plain training does not move them so."""
     rng = torch.Generator().manual_seed(1)
     ids = [torch.randint(4, 11, (12,), generator=rng).tolist() for _ in range(16)]
-    batches = Seq2SeqBatches(Ragged(ids), Ragged(ids), budget=256, seed=1, pad_id=0, start_id=2, eos_id=3)
+    batches = parallel(Ragged(ids), Ragged(ids), budget=256, seed=1, pad_id=0, start_id=2, eos_id=3)
 
     def trained(cost: float) -> float:
         network = make(SparseConfig(span=8, ramp=2, span_cost=cost)).float()
@@ -109,10 +110,10 @@ def test_a17_what_is_learned_gets_a_gradient_and_the_cost_shrinks_spans() -> Non
 def test_a17_the_cost_is_counted_a_target() -> None:
     network, plain = make(SparseConfig(span=8, span_cost=0.25)), make(SparseConfig(span=8))
     ids = Ragged([[5, 6, 7]])
-    batches = Seq2SeqBatches(ids, ids, budget=64, seed=1, pad_id=0, start_id=2, eos_id=3)
-    (batch,) = batches.parts(0)
-    with_cost, nll = seq2seq_loss(network, batch, 0.0, None)
-    without, _ = seq2seq_loss(plain, batch, 0.0, None)
+    batches = parallel(ids, ids, budget=64, seed=1, pad_id=0, start_id=2, eos_id=3)
+    (part,) = batches.parts(0)
+    with_cost, nll = losses(network, part.batch, Call())["vocabulary"]
+    without, _ = losses(plain, part.batch, Call())["vocabulary"]
     # begun at half of 8: encoder layers look back and ahead, 8 together, decoder layers back, 4; two of each
     assert float(with_cost - without) == pytest.approx(0.25 * (8 + 8 + 4 + 4) * 4)  # 3 tokens and EOS
     assert float(nll) == pytest.approx(float(without))

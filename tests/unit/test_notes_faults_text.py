@@ -11,8 +11,8 @@ import pytest
 import torch
 from sacrebleu.metrics.bleu import BLEU
 
-from atento.data import packing
-from atento.data.text_batches import Masked, NextToken
+from atento.data.objectives.causal import Causal, PackedCausal
+from atento.data.objectives.masked import Masked, Masking
 from atento.decoding import filters, greedy, mask_predict, mbr, risk, seeds
 from atento.decoding.beam import search as beam
 from atento.metrics import overlap, text
@@ -20,7 +20,7 @@ from atento.networks import ELMo
 from atento.networks.recurrent.elmo import BidirectionalLoss
 from atento.notes import listing_bleu, listing_rouge
 from atento.text import Tokenizer, lengths, specials, words
-from atento.training import objectives
+from atento.training import losses
 from planting import Fault, Patch, assert_seen, everywhere, wrapped
 
 rouge: Any = import_module("atento.metrics.rouge")  # the room has a function of that name
@@ -30,61 +30,68 @@ rouge: Any = import_module("atento.metrics.rouge")  # the room has a function of
 
 
 def labels_not_shifted(patch: Patch) -> None:
-    def lay_out(right: Any, self: Any, *arguments: Any) -> Any:
+    def batch(right: Any, self: Any, *arguments: Any) -> Any:
         found = right(self, *arguments)
-        return replace(found, labels=torch.where(found.token_mask, found.ids, -1))
+        return replace(found, labels={"vocabulary": torch.where(found.real("ids"), found.inputs["ids"], -1)})
 
-    wrapped(patch, NextToken, "lay_out", lay_out)
+    wrapped(patch, Causal, "batch", batch)
 
 
 def loss_is_a_mean(patch: Patch) -> None:
-    def loss(right: Any, network: Any, hidden: Any, labels: Any, smoothing: float) -> Any:
-        return tuple(one / int((labels >= 0).sum()) for one in right(network, hidden, labels, smoothing))
+    def loss(network: Any, head: str, forward: Any, batch: Any, call: Any) -> Any:
+        return tuple(one / batch.counts()[head] for one in VOCABULARY_LOSS(network, head, forward, batch, call))
 
-    wrapped(patch, objectives, "_at_labels", loss)
+    everywhere(patch, VOCABULARY_LOSS, loss)
+
+
+VOCABULARY_LOSS = losses.vocabulary_loss
 
 
 def packed_texts_see_each_other(patch: Patch) -> None:
-    wrapped(
-        patch, packing, "packed", lambda right, *arguments, **named: right(*arguments, **named | {"isolated": False})
-    )
-    everywhere(patch, PACKED, packing.packed)
+    def batch(right: Any, self: Any, *arguments: Any) -> Any:
+        return right(replace(self, isolated=False), *arguments)
 
-
-PACKED = packing.packed
+    wrapped(patch, PackedCausal, "batch", batch)
 
 
 def one_token_in_five(patch: Patch) -> None:
-    wrapped(patch, Masked, "targets", lambda right, self, lengths: right(replace(self, rate=0.2), lengths))
+    wrapped(patch, Masking, "share", lambda right, self, tokens: right(replace(self, rate=0.2), tokens))
 
 
 def every_choice_hidden(patch: Patch) -> None:
-    def lay_out(right: Any, self: Any, *arguments: Any) -> Any:
+    def batch(right: Any, self: Any, *arguments: Any) -> Any:
         found = right(self, *arguments)
-        return replace(found, ids=found.ids.masked_fill(found.labels >= 0, self.mask_id))
+        hidden = found.inputs["ids"].masked_fill(found.labels["vocabulary"] >= 0, self.masking.mask_id)
+        return replace(found, inputs={**found.inputs, "ids": hidden})
 
-    wrapped(patch, Masked, "lay_out", lay_out)
+    wrapped(patch, Masked, "batch", batch)
 
 
 def every_epoch_alike(patch: Patch) -> None:
-    wrapped(patch, Masked, "lay_out", lambda right, self, texts, rows, epoch: right(self, texts, rows, 0))
+    def batch(right: Any, self: Any, store: Any, rows: Any, draw: Any) -> Any:
+        return right(self, store, rows, replace(draw, epoch=0))
+
+    wrapped(patch, Masked, "batch", batch)
 
 
 def every_token_asked(patch: Patch) -> None:
-    def loss(right: Any, network: Any, batch: Any, *rest: Any) -> Any:
-        return right(network, replace(batch, labels=torch.where(batch.labels < 0, batch.ids, batch.labels)), *rest)
+    def all_heads(network: Any, batch: Any, call: Any) -> Any:
+        labels = batch.labels["vocabulary"]
+        labels = torch.where(labels < 0, batch.inputs["ids"], labels)
+        return LOSSES_OF(network, replace(batch, labels={"vocabulary": labels}), call)
 
-    everywhere(patch, objectives.masked_loss, lambda *arguments: loss(MASKED_LOSS, *arguments))
+    everywhere(patch, LOSSES_OF, all_heads)
 
 
-MASKED_LOSS = objectives.masked_loss
+LOSSES_OF = losses.losses
 
 
 def chosen_tokens_alone_read(patch: Patch) -> None:
-    def loss(network: Any, batch: Any, *rest: Any) -> Any:
-        return MASKED_LOSS(network, replace(batch, token_mask=batch.labels >= 0), *rest)
+    def all_heads(network: Any, batch: Any, call: Any) -> Any:
+        chosen = {"token_mask": batch.labels["vocabulary"] >= 0}
+        return LOSSES_OF(network, replace(batch, inputs={**batch.inputs, **chosen}), call)
 
-    everywhere(patch, objectives.masked_loss, loss)
+    everywhere(patch, LOSSES_OF, all_heads)
 
 
 def masks_filled_at_once(patch: Patch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from atento.attention import relative as attention_relative
 from atento.attention.masks import Mask, bidirectional, causal
 from atento.attention.multihead import KeyValues, MultiHeadAttention
 from atento.attention.positions import Learned, Shaw, Sinusoidal, T5Bias
-from atento.data.batches import Ragged, Seq2SeqBatches
+from atento.data.objectives.sequence_to_sequence import SequenceToSequence
+from atento.data.store import Ragged
 from atento.decoding import greedy
 from atento.decoding.beam import search as beam
 from atento.errors import UsageError
@@ -32,7 +34,7 @@ from atento.notes.finding import Finding, Row
 from atento.notes.table import CREDIT, ROWS, rows_named, run
 from atento.precision import threads
 from atento.text import Tokenizer
-from atento.training import objectives
+from atento.training import losses
 
 SHARED = {"A15", "F4", "G6", "J6", "L2", "L7"}  # rows on the one trained network
 LONG = {"A19", "B3", "B9", "L9"}  # rows that train a little, or read a long text
@@ -193,18 +195,18 @@ def any_tokenizer(patch):
 
 
 def smoothed(patch):
-    real = objectives.cross_entropy
-    patch.setattr(objectives, "cross_entropy", lambda h, weight, labels, _, bias: real(h, weight, labels, 0.1, bias))
+    real = losses.cross_entropy
+    patch.setattr(losses, "cross_entropy", lambda h, weight, labels, _, bias: real(h, weight, labels, 0.1, bias))
 
 
 def not_shifted(patch):
-    real = Seq2SeqBatches.batch
+    real = SequenceToSequence.batch
 
-    def batch(self, rows):
-        made = real(self, rows)
-        return type(made)(made.source, made.source_token_mask, made.labels.clamp(min=0), made.labels)
+    def batch(self, store, rows, draw):
+        made = real(self, store, rows, draw)
+        return replace(made, inputs={**made.inputs, "target_ids": made.labels["vocabulary"].clamp(min=0)})
 
-    patch.setattr(Seq2SeqBatches, "batch", batch)
+    patch.setattr(SequenceToSequence, "batch", batch)
 
 
 def saved_in_half_precision(patch):

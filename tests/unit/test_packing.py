@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from atento.config.loading import load_recipe
 from atento.config.network import NetworkConfig
-from atento.data.batches import Ragged
-from atento.data.packing import Packed, packed
-from atento.data.text_batches import NextToken, TextBatches, windows
+from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.data.objectives.causal import Causal, PackedCausal, packed
+from atento.data.objectives.preparation import windows
+from atento.data.store import MemoryStore, Ragged
 from atento.errors import RecipeError
 from atento.networks import build_network
-from atento.training.objectives import causal_loss
+from atento.training.losses import Call, losses
 
 PAD, BOS, EOS, V = 0, 2, 3, 40
 Rows = list[list[int]]
@@ -26,33 +27,44 @@ def whole(rows: Rows) -> Rows:
     return [[BOS, *row, EOS] for row in rows]
 
 
+def lay_out(store: MemoryStore, *, isolated: bool) -> Batch:
+    """All rows as one batch."""
+    return PackedCausal(PAD, isolated).batch(store, np.arange(len(store)), Draw(1, 0))
+
+
 def test_e1_the_worked_example() -> None:
-    """As `Packed` shows it: o=5 gato=6 a=7 casa=8."""
-    rows, layout = packed(whole([[5, 6], [7, 8]]), 5, pad_id=PAD, isolated=True)
+    """As `PackedCausal` shows it: o=5 gato=6 a=7 casa=8."""
+    store = packed(whole([[5, 6], [7, 8]]), 5)
+    rows = store["ids"]
     assert [rows[i].tolist() for i in range(len(rows))] == [[BOS, 5, 6, EOS, BOS, 7], [7, 8, EOS]]
-    batch = layout.lay_out(rows, np.array([0, 1]), 0)
-    assert batch.ids.tolist() == [[BOS, 5, 6, EOS, BOS], [7, 8, PAD, PAD, PAD]]
-    assert batch.labels.tolist() == [[5, 6, EOS, -1, 7], [8, EOS, -1, -1, -1]]
-    assert batch.documents is not None and batch.documents.tolist() == [[0, 0, 0, 0, 1], [1, 1, -1, -1, -1]]
-    assert batch.position_ids is not None and batch.position_ids[0].tolist() == [0, 1, 2, 3, 0]
-    assert batch.position_ids[1, :2].tolist() == [0, 1] and batch.targets == 6
-    running = Packed(PAD, layout.numbers, isolated=False).lay_out(rows, np.array([0, 1]), 0)
-    assert running.documents is None and running.position_ids is None
-    assert torch.equal(running.ids, batch.ids) and torch.equal(running.labels, batch.labels)
+    batch = lay_out(store, isolated=True)
+    assert batch.inputs["ids"].tolist() == [[BOS, 5, 6, EOS, BOS], [7, 8, PAD, PAD, PAD]]
+    assert batch.labels["vocabulary"].tolist() == [[5, 6, EOS, -1, 7], [8, EOS, -1, -1, -1]]
+    assert batch.mask is not None  # who sees whom, from the documents 0 0 0 0 1 and 1 1 - - -
+    allowed = batch.mask.dense(5)[:, 0].int().tolist()
+    assert allowed[0] == [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [0, 0, 0, 0, 1]]
+    assert allowed[1][:2] == [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0]]
+    assert batch.inputs["position_ids"][0].tolist() == [0, 1, 2, 3, 0]
+    assert batch.inputs["position_ids"][1, :2].tolist() == [0, 1] and batch.targets == 6
+    running = lay_out(store, isolated=False)
+    assert running.mask is None and running.inputs.keys() == {"ids"}
+    assert torch.equal(running.inputs["ids"], batch.inputs["ids"])
+    assert torch.equal(running.labels["vocabulary"], batch.labels["vocabulary"])
 
 
 @given(ROWS, st.integers(1, 15), st.booleans())
 def test_no_token_is_lost_and_none_is_learned_twice(rows: Rows, longest: int, isolated: bool) -> None:
     texts = whole(rows)
-    made, layout = packed(texts, longest, pad_id=PAD, isolated=isolated)
-    batch = layout.lay_out(made, np.arange(len(made)), 0)
-    assert batch.labels[batch.labels >= 0].tolist() == [token for text in texts for token in text[1:]]
-    assert batch.ids.shape[1] <= longest
-    assert layout.targets(made.lengths).sum() == batch.targets == sum(len(text) - 1 for text in texts)
+    store = packed(texts, longest)
+    batch, objective = lay_out(store, isolated=isolated), PackedCausal(PAD, isolated)
+    labels = batch.labels["vocabulary"]
+    assert labels[labels >= 0].tolist() == [token for text in texts for token in text[1:]]
+    assert batch.inputs["ids"].shape[1] <= longest
+    assert objective.sizes(store).sum() == batch.targets == sum(len(text) - 1 for text in texts)
     if longest > 1:
-        assert all(batch.token_mask[:-1].sum(dim=1) == longest)  # full, but for the last
-    every = TextBatches(made, layout, budget=20, seed=3)
-    seen = [part for update in range(every.updates_per_epoch) for part in every.parts(update)]
+        assert all(batch.real("ids")[:-1].sum(dim=1) == longest)  # full, but for the last
+    every = PlannedBatches(store, objective, budget=20, seed=3)
+    seen = [part.batch for update in range(every.updates_per_epoch) for part in every.parts(update)]
     assert sum(part.targets for part in seen) == batch.targets and all(part.targets for part in seen)
 
 
@@ -67,15 +79,13 @@ def test_isolated_texts_cost_what_each_costs_by_itself(positions: str) -> None:
     random = np.random.default_rng(5)
     texts = whole([random.integers(5, V, size).tolist() for size in (3, 7, 1, 0, 9, 4, 2)])
     apart = Ragged([piece for text in _as_cut(texts, 10) for piece in windows(text, 11, overlap=1)])
-    alone = NextToken(PAD).lay_out(apart, np.arange(len(apart)), 0)
-    rows, layout = packed(texts, 10, pad_id=PAD, isolated=True)
-    together = layout.lay_out(rows, np.arange(len(rows)), 0)
-    assert len(rows) < len(apart) and together.targets == alone.targets
+    alone = Causal(PAD).batch(MemoryStore({"ids": apart}), np.arange(len(apart)), Draw(1, 0))
+    store = packed(texts, 10)
+    together = lay_out(store, isolated=True)
+    assert len(store) < len(apart) and together.targets == alone.targets
     with torch.no_grad():
-        wanted, _ = causal_loss(network, alone, 0.0, None)
-        found, _ = causal_loss(network, together, 0.0, None)
-        running, _ = causal_loss(
-            network, Packed(PAD, layout.numbers, False).lay_out(rows, np.arange(len(rows)), 0), 0.0, None
+        (wanted, _), (found, _), (running, _) = (
+            losses(network, batch, Call())["vocabulary"] for batch in (alone, together, lay_out(store, isolated=False))
         )
     assert float(found) == pytest.approx(float(wanted), rel=1e-6)
     assert abs(float(running) - float(wanted)) > 1e-3  # as one running text they see each other
@@ -86,10 +96,10 @@ def test_isolated_texts_do_not_see_each_other() -> None:
     for isolated in (True, False):
         logits = []
         for first in (5, 9):
-            rows, layout = packed(whole([[first, 6], [7, 8, 9]]), 9, pad_id=PAD, isolated=isolated)
-            batch = layout.lay_out(rows, np.array([0]), 0)
+            batch = lay_out(packed(whole([[first, 6], [7, 8, 9]]), 9), isolated=isolated)
+            mask = {} if batch.mask is None else {"mask": batch.mask}
             with torch.no_grad():
-                logits.append(_logits(network, batch)[0, 4:])
+                logits.append(network(**batch.inputs, **mask).logits[0, 4:])
         assert torch.equal(*logits) == isolated
 
 
@@ -100,9 +110,7 @@ def test_recipes_say_what_packing_is_for() -> None:
     with pytest.raises(RecipeError, match=r"data.pack must be one of none, isolated, stream: got true"):
         load_recipe("micro-world-lm", ["data.pack=true"], environment={})
     [only] = load_recipe("micro-world-mlm", ["data.pack=stream"], environment={}).warnings
-    assert (
-        only == "command line: data.pack has no effect: it is for task language-modeling: got masked-language-modeling"
-    )
+    assert only == "command line: data.pack has no effect: only language modelling packs texts"
 
 
 def _sized(config: NetworkConfig) -> NetworkConfig:
@@ -110,14 +118,6 @@ def _sized(config: NetworkConfig) -> NetworkConfig:
 
     torch.manual_seed(1)
     return replace(config, vocab_size=V, n_layers=2, n_heads=2, dropout=0.0, max_len=32)
-
-
-def _logits(network: Any, batch: Any) -> torch.Tensor:
-    from atento.attention.masks import causal, documents
-
-    mask = None if batch.documents is None else causal() & documents(batch.documents)
-    logits: torch.Tensor = network(batch.ids, mask=mask, position_ids=batch.position_ids).logits
-    return logits
 
 
 def _as_cut(texts: Rows, longest: int) -> Rows:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from atento.config.loading import load_recipe
 from atento.config.recipe import SourceConfig
 from atento.data.paragraphs import paragraphs
-from atento.data.texts import read_texts
+from atento.data.records import TEXT, read_records
 from atento.errors import DataError, RecipeError
 from atento.world import write
 
@@ -83,29 +83,32 @@ def test_a_hard_wrapped_file_that_is_read_by_lines_is_told_of(tmp_path: Path) ->
     texts = [pair.target for pair in write("train", 1200)]
     whole = [" ".join(texts[at : at + 6]) for at in range(0, 1200, 6)]
     (tmp_path / "book.txt").write_text("\n\n".join(textwrap.fill(text, 40) for text in whole), encoding="utf-8")
-    [said] = read_texts(SourceConfig(file="book.txt"), tmp_path).warnings()
+    [said] = read_records(SourceConfig(file="book.txt"), TEXT, tmp_path).warnings()
     assert said == (
         "book.txt: its lines seem to be broken inside sentences, and each is a text of its own; "
         "`paragraphs: true` beside `file` joins them"
     )
-    assert read_texts(SourceConfig(file="book.txt", paragraphs=True), tmp_path).warnings() == []
+    assert read_records(SourceConfig(file="book.txt", paragraphs=True), TEXT, tmp_path).warnings() == []
     (tmp_path / "lines.txt").write_text("\n".join(texts), encoding="utf-8")  # a sentence a line
     (tmp_path / "words.txt").write_text("um gato\numa casa\n" * 100, encoding="utf-8")  # too few to tell
     for name in ("lines.txt", "words.txt"):
-        assert read_texts(SourceConfig(file=name), tmp_path).warnings() == []
+        assert read_records(SourceConfig(file=name), TEXT, tmp_path).warnings() == []
 
 
 def test_recipes_read_paragraphs(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text(BOOK, encoding="utf-8")
-    found = read_texts(SourceConfig(file="book.txt", paragraphs=True), tmp_path)
-    assert found.text == [text for _, text in JOINED] and found.where(3) == "book.txt:8"
-    assert len(read_texts(SourceConfig(file="book.txt"), tmp_path)) == 8
-    assert read_texts(SourceConfig(file="book.txt", paragraphs=True, count=2), tmp_path).text == found.text[:2]
+    found = read_records(SourceConfig(file="book.txt", paragraphs=True), TEXT, tmp_path)
+    assert found["text"] == [text for _, text in JOINED] and found.where(3) == "book.txt:8"
+    assert len(read_records(SourceConfig(file="book.txt"), TEXT, tmp_path)) == 8
+    assert (
+        read_records(SourceConfig(file="book.txt", paragraphs=True, count=2), TEXT, tmp_path)["text"]
+        == found["text"][:2]
+    )
     (tmp_path / "bad.txt").write_bytes(b"um dois tres quatro cinco\nseis \xff\nsete oito nove dez onze\n")
     with pytest.raises(DataError, match=r"bad\.txt:2: not UTF-8"):
-        read_texts(SourceConfig(file="bad.txt", paragraphs=True), tmp_path)
-    skipped = read_texts(SourceConfig(file="bad.txt", paragraphs=True), tmp_path, skip_bad=True)
-    assert skipped.text == ["um dois tres quatro cinco sete oito nove dez onze"] and len(skipped.skipped) == 1
+        read_records(SourceConfig(file="bad.txt", paragraphs=True), TEXT, tmp_path)
+    skipped = read_records(SourceConfig(file="bad.txt", paragraphs=True), TEXT, tmp_path, skip_bad=True)
+    assert skipped["text"] == ["um dois tres quatro cinco sete oito nove dez onze"] and len(skipped.skipped) == 1
     for source, said in {
         "{world: train, paragraphs: true}": "is the micro-world: `paragraphs` joins the lines of a text file",
         "{file: a.jsonl, text: t, paragraphs: true}": "is a file with columns: `paragraphs` joins",

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from atento.config.recipe import SourceConfig
+from atento.data.records import TEXT, read_records
 from atento.data.source_lines import scan
-from atento.data.texts import read_texts
 from atento.errors import DataError
 from atento.limits import RATIO, WINDOW, free_memory, limited
 
@@ -22,12 +22,12 @@ READ = """
 import json, resource, sys
 from pathlib import Path
 from atento.config.recipe import SourceConfig
-from atento.data.texts import read_texts
+from atento.data.records import TEXT, read_records
 from atento.errors import DataError
 name, column, cap = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_AS, (int(cap), int(cap)))
 try:
-    read_texts(SourceConfig(file=name, text=json.loads(column)), Path())
+    read_records(SourceConfig(file=name, text=json.loads(column)), TEXT, Path())
 except DataError as error:
     print(error)
 status = Path("/proc/self/status").read_text()  # ru_maxrss would hold the peak of the parent, too
@@ -94,7 +94,7 @@ def test_text_that_packs_well_is_read(tmp_path: Path) -> None:
     assert len(raw) > WINDOW
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(raw, 1))
     assert len(raw) / (tmp_path / "a.txt.gz").stat().st_size < RATIO
-    assert read_texts(SourceConfig(file="a.txt.gz"), tmp_path).text == lines
+    assert read_records(SourceConfig(file="a.txt.gz"), TEXT, tmp_path)["text"] == lines
 
 
 def test_a_line_too_long_is_told_before_its_rest_is_read(tmp_path: Path) -> None:
@@ -116,6 +116,6 @@ def test_damage_is_told_as_before(tmp_path: Path) -> None:
     (tmp_path / "cut.gz").write_bytes(whole[:-20])
     (tmp_path / "cut.txt.gz").write_bytes(whole[:-20])
     with pytest.raises(DataError, match=r"cut\.txt\.gz: the gzip data is cut short"):
-        read_texts(SourceConfig(file="cut.txt.gz"), tmp_path)
+        read_records(SourceConfig(file="cut.txt.gz"), TEXT, tmp_path)
     with (tmp_path / "cut.txt.gz").open("rb") as raw, limited(raw, "cut", unpack=True) as stream:
         assert stream.read(14) == b"o gato\no gato\n" and stream.tell() == 14

@@ -10,7 +10,7 @@ from torch import Tensor
 from atento.config.network import NetworkConfig, SpecialIds, changed
 from atento.config.recipe import TrainingConfig
 from atento.config.recurrent import CellName, RecurrentConfig, ScoreName
-from atento.data.batches import Seq2SeqBatch
+from atento.data.batches import Batch, Part
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.networks.build import build_network
 from atento.networks.recurrent.language_model import RecurrentLM
@@ -175,7 +175,7 @@ def test_c17b_first_tokens_are_the_last_of_each_prompt() -> None:
 SYMBOLS = 36
 
 
-def reversed_pairs(count: int, shortest: int, longest: int, generator: torch.Generator) -> Seq2SeqBatch:
+def reversed_pairs(count: int, shortest: int, longest: int, generator: torch.Generator) -> Batch:
     """Sequences of symbols, and the same backwards, laid out for teacher forcing."""
     lengths = torch.randint(shortest, longest + 1, (count,), generator=generator).tolist()
     rows = [torch.randint(4, SYMBOLS, (length,), generator=generator).tolist() for length in lengths]
@@ -186,7 +186,8 @@ def reversed_pairs(count: int, shortest: int, longest: int, generator: torch.Gen
         return torch.tensor([row + [fill] * (width - len(row)) for row in full])
 
     source = laid_out([], [3], 1, 0)
-    return Seq2SeqBatch(source, source > 0, laid_out([2], [], -1, 0), laid_out([], [3], -1, -1))
+    inputs = {"source_ids": source, "source_token_mask": source > 0, "target_ids": laid_out([2], [], -1, 0)}
+    return Batch(inputs, {"vocabulary": laid_out([], [3], -1, -1)})
 
 
 def share_reversed(attention: ScoreName, length: int, steps: int) -> float:
@@ -199,12 +200,12 @@ def share_reversed(attention: ScoreName, length: int, steps: int) -> float:
     updater = Updater(network, training, "float32")
     for step in range(steps):
         rate = training.learning_rate * min(1.0, (step + 1) / 50, 2 * (1 - step / steps))
-        updater.update([reversed_pairs(32, 1, length, generator)], step, rate)
+        updater.update([Part(reversed_pairs(32, 1, length, generator))], step, rate)
     network.eval()
     test = reversed_pairs(100, length, length, generator)
-    found = generate(network, test.source, Greedy(), max_new_tokens=length + 1)
+    found = generate(network, test.inputs["source_ids"], Greedy(), max_new_tokens=length + 1)
     right = 0
-    for (output,), wanted in zip(found, test.labels.tolist()):
+    for (output,), wanted in zip(found, test.labels["vocabulary"].tolist()):
         right += sum(a == b for a, b in zip(output.ids, wanted[:-1]))
     return right / (100 * length)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.config.recipe import SourceConfig
-from atento.data.sources import Parallel, overlap, read_pairs
+from atento.data.records import SOURCE_AND_TARGET, Records, overlap, read_records
 from atento.errors import DataError, RecipeError
 
 EN = ["The cat sleeps.", "He jumps high.", "Good morning."]
@@ -43,30 +43,33 @@ KINDS = {
 def test_each_kind_holds_the_same_pairs(tmp_path: Path, name: str, ending: str) -> None:
     content, source, target = KINDS[name]
     put(tmp_path, name + ending, content)
-    pairs = read_pairs(SourceConfig(file=name + ending, source=source, target=target), tmp_path)
-    assert (pairs.source, pairs.target, len(pairs), pairs.empty, pairs.skipped) == (EN, PT, 3, 0, [])
+    pairs = read_records(SourceConfig(file=name + ending, source=source, target=target), SOURCE_AND_TARGET, tmp_path)
+    assert (pairs["source"], pairs["target"], len(pairs), pairs.empty, pairs.skipped) == (EN, PT, 3, 0, [])
     put(tmp_path, "x.en", "\n".join(EN))
     put(tmp_path, "x.pt.gz", "\r\n".join(PT) + "\r\n")
-    parallel = read_pairs(SourceConfig(source="x.en", target="x.pt.gz"), tmp_path)
+    parallel = read_records(SourceConfig(source="x.en", target="x.pt.gz"), SOURCE_AND_TARGET, tmp_path)
     assert parallel.fingerprint == pairs.fingerprint  # of the records, not of the file that holds them
 
 
-def parallel(folder: Path, source: str | bytes, target: str | bytes, **options: bool) -> Parallel:
+def parallel(folder: Path, source: str | bytes, target: str | bytes, **options: bool) -> Records:
     put(folder, "a.en", source)
     put(folder, "a.pt", target)
-    return read_pairs(SourceConfig(source="a.en", target="a.pt"), folder, **options)
+    return read_records(SourceConfig(source="a.en", target="a.pt"), SOURCE_AND_TARGET, folder, **options)
 
 
 def test_where_counts_lines_from_one_and_skips_what_was_left_out(tmp_path: Path) -> None:
     pairs = parallel(tmp_path, "a\n\nb\n \nc\n", "A\nx\nB\ny\nC\n")
-    assert pairs.source == ["a", "b", "c"] and pairs.target == ["A", "B", "C"] and pairs.empty == 2
+    assert pairs["source"] == ["a", "b", "c"] and pairs["target"] == ["A", "B", "C"] and pairs.empty == 2
     assert pairs.where(1) == "a.en:3 / a.pt:3" and pairs.where(2) == "a.en:5 / a.pt:5"
     assert pairs.warnings() == ["a.en / a.pt: 2 pairs with an empty side left out"]
     put(tmp_path, "h.tsv", "en\tpt\na\tA\n\nb\tB\n")
-    table = read_pairs(SourceConfig(file="h.tsv", source="en", target="pt"), tmp_path)
+    table = read_records(SourceConfig(file="h.tsv", source="en", target="pt"), SOURCE_AND_TARGET, tmp_path)
     assert [table.where(0), table.where(1)] == ["h.tsv:2", "h.tsv:4"] and table.empty == 1
     put(tmp_path, "r.json", '[\n {"en": "a",\n  "pt": "A"},\n {"en": "b", "pt": "B"}]')
-    assert read_pairs(SourceConfig(file="r.json", source="en", target="pt"), tmp_path).where(1) == "r.json:4"
+    assert (
+        read_records(SourceConfig(file="r.json", source="en", target="pt"), SOURCE_AND_TARGET, tmp_path).where(1)
+        == "r.json:4"
+    )
 
 
 def test_fingerprint_tells_order_content_and_sides_apart(tmp_path: Path) -> None:
@@ -91,12 +94,12 @@ def test_parallel_lines_equal_a_byte_reference(tmp_path_factory: pytest.TempPath
         tuple(side.replace("\n", " ").replace("\0", "").strip("\r\ufeff") + "x" for side in pair) for pair in texts
     ]
     pairs = parallel(tmp_path_factory.mktemp("p"), *("".join(f"{pair[i]}\n" for pair in clean) for i in (0, 1)))
-    assert list(zip(pairs.source, pairs.target)) == clean
+    assert list(pairs) == clean
 
 
 def test_the_eight_other_separators_split_nothing(tmp_path: Path) -> None:
     line = "a\x0bb\x0cc\x1cd\x1de\x1ef\x85g\u2028h\u2029i\rj"
-    assert parallel(tmp_path, line + "\n", line + "\r\n").target == [line]
+    assert parallel(tmp_path, line + "\n", line + "\r\n")["target"] == [line]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +124,7 @@ def test_bad_lines_leave_both_sides_out_together(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.en:2: not UTF-8: byte 0xe7 at byte 3 of the file"):
         parallel(tmp_path, source, target)
     pairs = parallel(tmp_path, source, target, skip_bad=True)
-    assert pairs.source == ["a", "d"] and pairs.target == ["A", "D"] and pairs.where(1) == "a.en:4 / a.pt:4"
+    assert pairs["source"] == ["a", "d"] and pairs["target"] == ["A", "D"] and pairs.where(1) == "a.en:4 / a.pt:4"
     assert [message.split(": ")[0] for message in pairs.skipped] == ["a.en:2", "a.pt:3"]
     assert pairs.warnings()[0].startswith("a.en / a.pt: 2 bad records left out, first a.en:2: not UTF-8")
 
@@ -131,9 +134,9 @@ def test_nothing_left_after_skipping_is_an_error(tmp_path: Path) -> None:
         parallel(tmp_path, b"\xe7\n\xe7\n", "A\nB\n", skip_bad=True)
 
 
-def table(folder: Path, name: str, content: str | bytes, source: int | str = 0, target: int | str = 1) -> Parallel:
+def table(folder: Path, name: str, content: str | bytes, source: int | str = 0, target: int | str = 1) -> Records:
     put(folder, name, content)
-    return read_pairs(SourceConfig(file=name, source=source, target=target), folder)
+    return read_records(SourceConfig(file=name, source=source, target=target), SOURCE_AND_TARGET, folder)
 
 
 @pytest.mark.parametrize(
@@ -202,21 +205,23 @@ def test_broken_records_name_file_line_and_rule(
 
 def test_skipping_bad_records_counts_each(tmp_path: Path) -> None:
     put(tmp_path, "a.jsonl", '{"en": "a", "pt": "A"}\n{\n{"en": "b", "pt": 1}\n{"en": "c", "pt": "C"}\n')
-    pairs = read_pairs(SourceConfig(file="a.jsonl", source="en", target="pt"), tmp_path, skip_bad=True)
-    assert pairs.source == ["a", "c"] and len(pairs.skipped) == 2 and pairs.where(1) == "a.jsonl:4"
+    pairs = read_records(
+        SourceConfig(file="a.jsonl", source="en", target="pt"), SOURCE_AND_TARGET, tmp_path, skip_bad=True
+    )
+    assert pairs["source"] == ["a", "c"] and len(pairs.skipped) == 2 and pairs.where(1) == "a.jsonl:4"
     put(tmp_path, "a.csv", b'a,A\nb\n"c\n\xff","C"\nd,"D"\n')
-    pairs = read_pairs(SourceConfig(file="a.csv", source=0, target=1), tmp_path, skip_bad=True)
-    assert pairs.source == ["a", "d"]  # the record of lines 3 and 4 is one record, and one message
+    pairs = read_records(SourceConfig(file="a.csv", source=0, target=1), SOURCE_AND_TARGET, tmp_path, skip_bad=True)
+    assert pairs["source"] == ["a", "d"]  # the record of lines 3 and 4 is one record, and one message
     assert len(pairs.skipped) == 2 and "a.csv:2" in pairs.skipped[0] and "a.csv:4: not UTF-8" in pairs.skipped[1]
 
 
 def test_csv_follows_rfc_4180_and_tsv_has_no_quotes(tmp_path: Path) -> None:
     content = '"She said ""no"", twice","Ela disse ""não"", duas vezes"\r\n"two\r\nlines",duas\nc,\n,d\nlast,"última"'
     pairs = table(tmp_path, "a.csv", content)
-    assert pairs.source == ['She said "no", twice', "two\nlines", "last"] and pairs.target[2] == "última"
+    assert pairs["source"] == ['She said "no", twice', "two\nlines", "last"] and pairs["target"][2] == "última"
     assert pairs.where(2) == "a.csv:6" and pairs.empty == 2
     pairs = table(tmp_path, "a.tsv", 'a "b\tA\n"c"\t"C\n')
-    assert pairs.source == ['a "b', '"c"'] and pairs.target == ["A", '"C']
+    assert pairs["source"] == ['a "b', '"c"'] and pairs["target"] == ["A", '"C']
 
 
 field = st.text(st.characters(blacklist_characters="\0\r", blacklist_categories=("Cs",)), max_size=8)
@@ -231,15 +236,15 @@ def test_csv_equals_the_standard_library(tmp_path_factory: pytest.TempPathFactor
     out = io.StringIO(newline="")
     csv.writer(out).writerows(texts)
     pairs = table(tmp_path_factory.mktemp("c"), "a.csv", out.getvalue())
-    assert list(zip(pairs.source, pairs.target)) == texts
+    assert list(pairs) == texts
 
 
 def test_count_stops_at_the_first_so_many_pairs(tmp_path: Path) -> None:
     put(tmp_path, "a.tsv", "a\tA\n\t\nb\tB\nbroken\n")
-    pairs = read_pairs(SourceConfig(file="a.tsv", source=0, target=1, count=2), tmp_path)
-    assert pairs.source == ["a", "b"]
+    pairs = read_records(SourceConfig(file="a.tsv", source=0, target=1, count=2), SOURCE_AND_TARGET, tmp_path)
+    assert pairs["source"] == ["a", "b"]
     with pytest.raises(RecipeError, match="`count` must be at least 1: got 0"):
-        read_pairs(SourceConfig(file="a.tsv", source=0, target=1, count=0), tmp_path)
+        read_records(SourceConfig(file="a.tsv", source=0, target=1, count=0), SOURCE_AND_TARGET, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -251,29 +256,29 @@ def test_count_stops_at_the_first_so_many_pairs(tmp_path: Path) -> None:
         (SourceConfig(file="a.xlsx", source=0, target=1), r"must end in one of \.tsv, \.csv, \.jsonl, \.json"),
         (SourceConfig(file="a.tsv"), "needs `source` and `target`, the columns: got None and None"),
         (SourceConfig(file="a.tsv", source=0, target="pt"), "both columns must be numbers .* got 0 and 'pt'"),
-        (SourceConfig(file="a.jsonl", source=0, target=1), "must be keys: got 0"),
+        (SourceConfig(file="a.jsonl", source=0, target=1), "must be keys: got 0 and 1"),
         (SourceConfig(file="a.tsv", source=0, target=-1), "columns are counted from 0: got 0 and -1"),
     ],
 )
 def test_sources_that_make_no_sense(tmp_path: Path, config: SourceConfig, said: str) -> None:
     with pytest.raises(RecipeError, match=said):
-        read_pairs(config, tmp_path)
+        read_records(config, SOURCE_AND_TARGET, tmp_path)
 
 
 def test_overlap_counts_validation_pairs_that_stand_in_training(tmp_path: Path) -> None:
     train = parallel(tmp_path, "a\nb\nc\nc\n", "A\nB\nC\nC\n")
     valid = parallel(tmp_path, "a\na\nb\nd\nc\n", "A\nA\nX\nD\nC\n")
-    assert overlap(train, valid) == 3  # "a" twice and "c"; "b" has another translation there
-    assert overlap(valid, parallel(tmp_path, "x\n", "X\n")) == 0
+    assert overlap([train], valid) == 3  # "a" twice and "c"; "b" has another translation there
+    assert overlap([valid], parallel(tmp_path, "x\n", "X\n")) == 0
 
 
 def test_the_micro_world_is_a_source(tmp_path: Path) -> None:
     from atento.world import write
 
-    pairs = read_pairs(SourceConfig(world="train", count=20, seed=3), tmp_path)
-    again = read_pairs(SourceConfig(world="train", count=20, seed=3), tmp_path)
+    pairs = read_records(SourceConfig(world="train", count=20, seed=3), SOURCE_AND_TARGET, tmp_path)
+    again = read_records(SourceConfig(world="train", count=20, seed=3), SOURCE_AND_TARGET, tmp_path)
     assert len(pairs) == 20 and pairs.fingerprint == again.fingerprint
-    assert pairs.source == [pair.source for pair in write("train", 20, 3)]
+    assert pairs["source"] == [pair.source for pair in write("train", 20, 3)]
     assert pairs.where(4) == "world train:5"
 
 
@@ -281,5 +286,5 @@ def test_reading_and_fetching_load_no_torch() -> None:
     import subprocess
     import sys
 
-    code = "import sys, atento.data.sources, atento.data.fetch, atento.cli.score; print('torch' in sys.modules)"
+    code = "import sys, atento.data.records, atento.data.fetch, atento.cli.score; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"

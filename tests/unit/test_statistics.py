@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.config.recipe import SourceConfig
-from atento.data.sources import read_pairs
+from atento.data.records import SOURCE_AND_TARGET, TEXT, read_records
 from atento.data.statistics import PERCENTILES, columns_seen, lengths, over, percentiles, ratios, suspicious
-from atento.data.texts import read_texts
 from atento.world import write
 
 
@@ -39,7 +38,10 @@ def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
     ]
     (tmp_path / "a.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
     (tmp_path / "b.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted), encoding="utf-8")
-    parts = [read_pairs(SourceConfig(file=name, source=0, target=1), tmp_path) for name in ("a.tsv", "b.tsv")]
+    parts = [
+        read_records(SourceConfig(file=name, source=0, target=1), SOURCE_AND_TARGET, tmp_path)
+        for name in ("a.tsv", "b.tsv")
+    ]
     assert suspicious(parts) == {
         "repeated": {"count": 1, "first": ["b.tsv:2"]},
         "equal": {"count": 1, "first": ["b.tsv:1"]},
@@ -56,7 +58,7 @@ def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
 
 def test_texts_are_looked_through_too(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("um\ndois três\n\num\n", encoding="utf-8")
-    parts = [read_texts(SourceConfig(file="t.txt"), tmp_path)]
+    parts = [read_records(SourceConfig(file="t.txt"), TEXT, tmp_path)]
     assert suspicious(parts) == {"repeated": {"count": 1, "first": ["t.txt:4"]}}
     assert lengths(parts, ("text",))["text"]["longest"] == "t.txt:2"
 

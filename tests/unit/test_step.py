@@ -3,11 +3,10 @@
 import copy
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +18,14 @@ from atento.attention import observe
 from atento.attention.dropout import Randomness
 from atento.config.network import NetworkConfig, changed
 from atento.config.recipe import TrainingConfig
-from atento.data.batches import Ragged, Seq2SeqBatch, Seq2SeqBatches
+from atento.data.batches import Batch, Part, PlannedBatches
+from atento.data.objectives.sequence_to_sequence import parallel
+from atento.data.store import Ragged
 from atento.errors import TrainingError
 from atento.networks import EncoderDecoder, build_network
-from atento.training.objectives import seq2seq_loss
-from atento.training.step import Sums, Updater
+from atento.networks.network import Network
+from atento.training.losses import LOSSES, Call, Forward, Sums, losses
+from atento.training.step import Updater
 
 NETWORK = NetworkConfig(vocab_size=31, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0, norm="pre")
 CONFIG = TrainingConfig(learning_rate=1e-2, warmup=0, weight_decay=0.1, clip=1.0, label_smoothing=0.1, seed=5)
@@ -34,20 +36,36 @@ def make(dtype: torch.dtype = torch.float32, **changes: object) -> EncoderDecode
     return build_network(changed(NETWORK, changes)).to(dtype)
 
 
-def data(seed: int = 0) -> Seq2SeqBatches:
+def data(seed: int = 0) -> PlannedBatches:
     g = np.random.default_rng(seed)
     source = [g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(60)]
     target = [g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(60)]
-    return Seq2SeqBatches(Ragged(source), Ragged(target), budget=60, seed=1, pad_id=0, start_id=2, eos_id=3)
+    return parallel(Ragged(source), Ragged(target), budget=60, seed=1, pad_id=0, start_id=2, eos_id=3)
+
+
+def update(updater: Updater, parts: Iterable[Part], step: int, rate: float) -> tuple[Sums, float]:
+    """One update of a network with a head over the vocabulary alone: that head's sums, and the norm."""
+    sums, norm = updater.update(parts, step, rate)
+    assert sums.keys() == {"vocabulary"}
+    return sums["vocabulary"], norm
 
 
 def train(updater: Updater, steps: int, first: int = 1, micro_batches: int = 1) -> list[float]:
     batches = data()
-    losses = []
+    found = []
     for step in range(first, first + steps):
-        sums, _ = updater.update(batches.parts(step - 1, micro_batches), step, 1e-2)
-        losses.append(sums.loss / sums.targets)
-    return losses
+        sums, _ = update(updater, batches.parts(step - 1, micro_batches), step, 1e-2)
+        found.append(sums.loss / sums.targets)
+    return found
+
+
+def loss_of(network: EncoderDecoder, batch: Batch, call: Call) -> tuple[Tensor, Tensor]:
+    """The summed loss, and its part without smoothing."""
+    return losses(network, batch, call)["vocabulary"]
+
+
+def first_batch() -> Batch:
+    return next(iter(data().parts(0))).batch
 
 
 def weights(network: nn.Module) -> dict[str, Tensor]:
@@ -58,16 +76,16 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def plain_gradients(network: EncoderDecoder, parts: list[Seq2SeqBatch], smoothing: float) -> tuple[float, int]:
-    """Mean smoothed loss over all real targets of all parts, by PyTorch's own loss; gradients left on the network."""
+def plain_gradients(network: EncoderDecoder, batches: list[Batch], smoothing: float) -> tuple[float, int]:
+    """Mean smoothed loss over all real targets of all batches, by PyTorch's own loss; gradients left on the network."""
     network.zero_grad(set_to_none=True)
-    targets = sum(part.targets for part in parts)
+    targets = sum(batch.targets for batch in batches)
     total = 0.0
-    for part in parts:
-        logits = network(part.source, part.target_input, source_token_mask=part.source_token_mask).logits
-        loss = F.cross_entropy(
-            logits.flatten(0, 1), part.labels.flatten(), ignore_index=-1, label_smoothing=smoothing, reduction="sum"
-        )
+    for batch in batches:
+        source, target, real = batch.inputs["source_ids"], batch.inputs["target_ids"], batch.real("source_ids")
+        logits = network(source, target, source_token_mask=real).logits.flatten(0, 1)
+        labels = batch.labels["vocabulary"].flatten()
+        loss = F.cross_entropy(logits, labels, ignore_index=-1, label_smoothing=smoothing, reduction="sum")
         (loss / targets).backward()
         total += float(loss.detach())
     return total, targets
@@ -85,7 +103,7 @@ def test_f4_e8_steps_equal_those_of_a_plain_trainer(clip: float) -> None:
     batches = data()
     for step in range(1, 6):
         parts = list(batches.parts(step - 1))
-        total, targets = plain_gradients(theirs, parts, 0.1)
+        total, targets = plain_gradients(theirs, [part.batch for part in parts], 0.1)
         norm = torch.stack([p.grad.norm() for p in theirs.parameters()]).norm()
         if clip and norm > clip:
             for parameter in theirs.parameters():
@@ -93,7 +111,7 @@ def test_f4_e8_steps_equal_those_of_a_plain_trainer(clip: float) -> None:
         for group in optimizer.param_groups:
             group["lr"] = 1e-2 / step
         optimizer.step()
-        sums, got = updater.update(parts, step, 1e-2 / step)
+        sums, got = update(updater, parts, step, 1e-2 / step)
         assert got == pytest.approx(float(norm), rel=1e-9)
         assert sums.loss == pytest.approx(total, rel=1e-9) and sums.targets == targets
     for (name, one), other in zip(weights(ours).items(), weights(theirs).values()):
@@ -119,26 +137,27 @@ def test_accumulation_equals_the_full_batch(micro_batches: int) -> None:
 def test_f1_the_loss_is_over_real_targets_alone() -> None:
     """Padding of source and target, and whatever stands there, changes neither sum; the plain sum has no smoothing."""
     network = make(torch.float64)
-    batch = next(iter(data().parts(0)))
-    assert bool((batch.labels < 0).any()) and not bool(batch.source_token_mask.all())
-    noisy = replace(
-        batch,
-        source=batch.source.masked_fill(~batch.source_token_mask, 17),
-        target_input=batch.target_input.masked_fill(batch.labels < 0, 19),
-    )
-    loss, nll = seq2seq_loss(network, batch, 0.1, None)
+    batch = first_batch()
+    inputs, labels, real = batch.inputs, batch.labels["vocabulary"], batch.real("source_ids")
+    assert bool((labels < 0).any()) and not bool(real.all())
+    noise = {
+        "source_ids": inputs["source_ids"].masked_fill(~real, 17),
+        "target_ids": inputs["target_ids"].masked_fill(labels < 0, 19),
+    }
+    noisy = replace(batch, inputs={**inputs, **noise})
+    loss, nll = loss_of(network, batch, Call(smoothing=0.1))
     total, _ = plain_gradients(network, [batch], 0.1)
     assert float(loss.detach()) == pytest.approx(total, rel=1e-10)
     assert float(nll) == pytest.approx(plain_gradients(network, [batch], 0.0)[0], rel=1e-10)
-    assert float(seq2seq_loss(network, noisy, 0.1, None)[0].detach()) == pytest.approx(total, rel=1e-12)
+    assert float(loss_of(network, noisy, Call(smoothing=0.1))[0].detach()) == pytest.approx(total, rel=1e-12)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_g6_training_learns(precision: str) -> None:
     """Sixty short pairs are learned by heart."""
     updater = Updater(make(), replace(CONFIG, weight_decay=0.0), precision)
-    losses = train(updater, 120)
-    assert losses[-1] < 0.6 * losses[0]
+    means = train(updater, 120)
+    assert means[-1] < 0.6 * means[0]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -147,8 +166,8 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
     runs = []
     for seed in (5, 5, 6):
         network = make(dropout=0.2, attention={"dropout": 0.1}, feed_forward={"dropout": 0.1})
-        losses = train(Updater(network, replace(CONFIG, seed=seed), precision), 5)
-        runs.append((losses, weights(network)))
+        means = train(Updater(network, replace(CONFIG, seed=seed), precision), 5)
+        runs.append((means, weights(network)))
     assert runs[0][0] == runs[1][0] and same(runs[0][1], runs[1][1])
     assert runs[0][0] != runs[2][0] and not same(runs[0][1], runs[2][1])
 
@@ -261,7 +280,7 @@ def test_an_update_that_breaks_off_leaves_no_gradient_behind(precision: str) -> 
     """Data that fails in the second part: the step done again is as if it were the first."""
     updater, healthy = Updater(make(), CONFIG, precision), Updater(make(), CONFIG, precision)
 
-    def broken() -> Iterator[Seq2SeqBatch]:
+    def broken() -> Iterator[Part]:
         yield next(iter(data().parts(0, 4)))
         raise OSError("the disk is gone")
 
@@ -288,27 +307,30 @@ def test_parts_side_by_side_give_the_bits_of_parts_in_turn(
     """Losses, norms and weights after ten updates, dropout on; several parts really are under way at once."""
     under_way, most, done, lock = [0], [0], [], threading.Lock()
 
-    def watched(network: nn.Module, part: Seq2SeqBatch, *rest: Any) -> tuple[Tensor, Tensor]:
+    real = LOSSES["vocabulary"]
+
+    def watched(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> tuple[Tensor, Tensor]:
         with lock:
             under_way[0] += 1
             most[0] = max(most[0], under_way[0])
         time.sleep(0.01)  # or a part so small would be done before the next begins
         try:
-            return seq2seq_loss(network, part, *rest)
+            return real(network, head, forward, batch, call)
         finally:
             with lock:
                 under_way[0] -= 1
                 done.append(torch.get_num_threads())
 
-    beside, in_turn = (Updater(make(dropout=0.3), CONFIG, precision, watched) for _ in range(2))
-    losses = train(beside, 10, micro_batches=parts)
+    monkeypatch.setitem(LOSSES, "vocabulary", watched)
+    beside, in_turn = (Updater(make(dropout=0.3), CONFIG, precision) for _ in range(2))
+    means = train(beside, 10, micro_batches=parts)
     assert most[0] == min(parts, 4) and set(done) == {8 // min(parts, 4)} and torch.get_num_threads() == 8
     one = partial(ThreadPoolExecutor, 1)
     with ThreadPoolExecutor(1) as later:  # a thread that comes later has all threads, not a part's share of them
         assert later.submit(torch.get_num_threads).result() == 8
     monkeypatch.setattr("atento.precision.ThreadPoolExecutor", lambda workers, **given: one(**given))
     most[0] = 0
-    assert train(in_turn, 10, micro_batches=parts) == losses and most[0] == 1
+    assert train(in_turn, 10, micro_batches=parts) == means and most[0] == 1
     assert same(weights(beside.network), weights(in_turn.network))
 
 
@@ -316,7 +338,7 @@ def test_parts_go_in_turn_while_somebody_looks(eight_threads: None) -> None:
     """What is seen stands in the order of the parts, and looking changes no bit."""
     parts = list(data().parts(0, 3))
     updater, other = (Updater(make(), CONFIG, "float32") for _ in range(2))
-    want = [attention_of(updater.working, part) for part in parts]
+    want = [attention_of(updater.working, part.batch) for part in parts]
     with observe(updater.working, layers=[0]) as seen:
         looked = updater.update(parts, 1, 1e-2)
     assert looked == other.update(parts, 1, 1e-2) and same(weights(updater.network), weights(other.network))
@@ -324,9 +346,9 @@ def test_parts_go_in_turn_while_somebody_looks(eight_threads: None) -> None:
         torch.testing.assert_close(one, given)
 
 
-def attention_of(network: EncoderDecoder, part: Seq2SeqBatch) -> Tensor:
+def attention_of(network: EncoderDecoder, batch: Batch) -> Tensor:
     with observe(network) as seen:
-        seq2seq_loss(network, part, 0.0, None)
+        loss_of(network, batch, Call())
     return seen["cross", 0]
 
 
@@ -341,18 +363,18 @@ def test_weights_held_still_get_no_gradient() -> None:
 
 def test_dropout_differs_from_step_to_step_and_part_to_part() -> None:
     network = make(dropout=0.3).train()
-    batch = next(iter(data().parts(0)))
+    batch = first_batch()
     places = [(5, 1, 0), (5, 1, 0), (5, 2, 0), (5, 1, 1), (6, 1, 0)]
-    losses = [float(seq2seq_loss(network, batch, 0.1, Randomness(*place))[0].detach()) for place in places]
-    assert losses[0] == losses[1] and len(set(losses)) == 4
+    drawn = [float(loss_of(network, batch, Call(Randomness(*place), 0.1))[0].detach()) for place in places]
+    assert drawn[0] == drawn[1] and len(set(drawn)) == 4
 
 
 def test_a_stepper_draws_anew_at_every_step_and_for_every_part() -> None:
     """The same part over and over, weights held still by a rate of 0: only dropout can make a difference."""
-    batch = next(iter(data().parts(0)))
+    part = next(iter(data().parts(0)))
 
     def loss(parts: int, step: int) -> float:
-        return Updater(make(dropout=0.3), CONFIG, "float32").update([batch] * parts, step, 0.0)[0].loss
+        return update(Updater(make(dropout=0.3), CONFIG, "float32"), [part] * parts, step, 0.0)[0].loss
 
     assert loss(1, 1) == loss(1, 1) != loss(1, 2)
     assert loss(2, 1) != 2 * loss(1, 1)

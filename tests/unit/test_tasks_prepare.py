@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig, TrainingConfig
-from atento.data.batches import Ragged, Seq2SeqBatches
+from atento.data.batches import PlannedBatches
+from atento.data.objectives.sequence_to_sequence import parallel
+from atento.data.records import Split
+from atento.data.store import Ragged
 from atento.errors import DataError, RecipeError, TokenizerError, UsageError
 from atento.metrics import chrf, exact_match
 from atento.networks import build_network
-from atento.tasks.prepare import Examples, batches_for, in_order, network_for, read_data, tokenizer_for
+from atento.runs.prepare import network_for, read_data, tokenizer_for, training_batches
+from atento.tasks.evaluation import evaluate, held_out_batches, mean_losses
 from atento.tasks.translation import translate
-from atento.tasks.validation import held_out_loss, validate
 from atento.text.tokenizer import Tokenizer
 from atento.world import write
 
@@ -58,8 +61,11 @@ def tokenizer() -> Tokenizer:
     return made
 
 
-def pairs_of(source: list[str], target: list[str]) -> Examples:
-    return Examples({"source": source, "target": target}, "")
+def pairs_of(source: list[str], target: list[str]) -> Split:
+    return Split({"source": source, "target": target}, "")
+
+
+EVERY = pairs_of([pair.source for pair in PAIRS], [pair.target for pair in PAIRS])
 
 
 # Data ---------------------------------------------------------------------------------------------------------------
@@ -137,28 +143,32 @@ def test_a_tokenizer_is_trained_or_read(tokenizer: Tokenizer, tmp_path: Path) ->
 
 
 def test_the_network_gets_the_tokenizers_numbers(tokenizer: Tokenizer) -> None:
-    made = network_for(recipe(network=NetworkConfig(d_model=32, n_heads=4)), tokenizer)
+    made = network_for(recipe(network=NetworkConfig(d_model=32, n_heads=4)), tokenizer, EVERY)
     assert (made.vocab_size, made.d_model, made.tokenizer_fingerprint) == (340, 32, tokenizer.fingerprint)
     ids = tokenizer.specials
     assert (made.pad_id, made.unk_id, made.bos_id, made.eos_id) == tuple(
         ids.id(n) for n in ("pad", "unk", "bos", "eos")
     )
     assert made.start_id == made.bos_id
-    assert network_for(recipe(network=NetworkConfig(vocab_size=340)), tokenizer).vocab_size == 340
+    assert network_for(recipe(network=NetworkConfig(vocab_size=340)), tokenizer, EVERY).vocab_size == 340
     with pytest.raises(
         RecipeError, match=r"`network.vocab_size` must be the tokenizer's: got 500 and 340; leave it out"
     ):
-        network_for(recipe(network=NetworkConfig(vocab_size=500)), tokenizer)
+        network_for(recipe(network=NetworkConfig(vocab_size=500)), tokenizer, EVERY)
 
 
 # Batches ------------------------------------------------------------------------------------------------------------
 
 
-def batches(
-    tokenizer: Tokenizer, pairs: Examples, say: Any = print, max_len: int = 64, **training: Any
-) -> Seq2SeqBatches:
+def batches(tokenizer: Tokenizer, pairs: Split, say: Any = print, max_len: int = 64, **training: Any) -> PlannedBatches:
     made = recipe(data={"max_len": max_len}, training=TrainingConfig(**{"batch_tokens": 100, "seed": 3, **training}))
-    return batches_for(made, network_for(made, tokenizer), tokenizer, pairs, say)
+    return batches_for(made, tokenizer, pairs, say)
+
+
+def batches_for(made: Recipe, tokenizer: Tokenizer, pairs: Split, say: Any = print) -> PlannedBatches:
+    found = training_batches(made, network_for(made, tokenizer, pairs), tokenizer, pairs, say)
+    assert isinstance(found, PlannedBatches)
+    return found
 
 
 def test_over_long_and_blank_pairs_are_left_out_and_counted(tokenizer: Tokenizer) -> None:
@@ -168,7 +178,7 @@ def test_over_long_and_blank_pairs_are_left_out_and_counted(tokenizer: Tokenizer
     target = [*(pair.target for pair in PAIRS[:3]), "curto", "longo " * 60, "nada", "\x01"]
     said: list[str] = []
     made = batches(tokenizer, pairs_of(source, target), said.append, max_len=50)
-    assert made.source.lengths.tolist() == lengths
+    assert made.stores.first["source"].lengths.tolist() == lengths
     assert said == [
         "warning: 2 of 7 training pairs left out: a side has no tokens",
         "warning: 2 of 7 training pairs left out: longer than 50 tokens",
@@ -180,52 +190,56 @@ def test_over_long_and_blank_pairs_are_left_out_and_counted(tokenizer: Tokenizer
 
 
 def test_every_pair_is_seen_once_an_epoch_as_it_was_written(tokenizer: Tokenizer) -> None:
-    pairs = pairs_of([pair.source for pair in PAIRS], [pair.target for pair in PAIRS])
-    made = batches(tokenizer, pairs)
+    made = batches(tokenizer, EVERY)
     assert made.updates_per_epoch > 3
     for epoch in range(2):
         seen: Counter[tuple[str, str]] = Counter()
         for update in range(made.updates_per_epoch):
             for part in made.parts(epoch * made.updates_per_epoch + update, micro_batches=2):
-                for i in range(len(part.source)):
-                    source = part.source[i][part.source_token_mask[i]].tolist()
-                    labels = part.labels[i][part.labels[i] >= 0].tolist()
-                    read = part.target_input[i][: len(labels)].tolist()
+                batch = part.batch
+                given = batch.inputs["source_ids"], batch.real("source_ids"), batch.inputs["target_ids"]
+                for ids, real, target_ids, asked in zip(*given, batch.labels["vocabulary"]):
+                    source, labels = ids[real].tolist(), asked[asked >= 0].tolist()
+                    read = target_ids[: len(labels)].tolist()
                     assert source[-1] == labels[-1] == tokenizer.eos_id
                     assert read == [tokenizer.bos_id, *labels[:-1]]  # teacher forcing: shifted right
                     seen[tokenizer.decode(source), tokenizer.decode(labels)] += 1
-        assert seen == Counter(zip(pairs["source"], pairs["target"]))
+        assert seen == Counter(zip(EVERY["source"], EVERY["target"]))
 
 
 def test_drawn_subwords_spell_the_same_and_depend_on_epoch_and_seed_alone(tokenizer: Tokenizer) -> None:
-    pairs = pairs_of([pair.source for pair in PAIRS], [pair.target for pair in PAIRS])
 
     def drawn(update: int, **options: Any) -> list[list[int]]:
-        made = batches(tokenizer, pairs, subword_dropout=0.3, **options)
+        made = batches(tokenizer, EVERY, subword_dropout=0.3, **options)
         return [
-            part.source[i][part.source_token_mask[i]].tolist()
+            ids[real].tolist()
             for part in made.parts(update)
-            for i in range(len(part.source))
+            for ids, real in zip(part.batch.inputs["source_ids"], part.batch.real("source_ids"))
         ]
 
-    epoch = batches(tokenizer, pairs).updates_per_epoch
+    epoch = batches(tokenizer, EVERY).updates_per_epoch
     assert drawn(0) == drawn(0) and drawn(epoch) == drawn(epoch)
     texts = {tuple(ids) for update in range(epoch) for ids in drawn(update)}
     again = {tuple(ids) for update in range(epoch, 2 * epoch) for ids in drawn(update)}
     other = {tuple(ids) for update in range(epoch) for ids in drawn(update, seed=4)}
     assert len(texts & again) < 20 and len(texts & other) < 20
     for one in (texts, again, other):
-        assert Counter(tokenizer.decode(ids) for ids in one) == Counter(set(pairs["source"])) or len(one) <= len(PAIRS)
-        assert {tokenizer.decode(ids) for ids in one} == set(pairs["source"])
+        assert Counter(tokenizer.decode(ids) for ids in one) == Counter(set(EVERY["source"])) or len(one) <= len(PAIRS)
+        assert {tokenizer.decode(ids) for ids in one} == set(EVERY["source"])
 
 
-@given(lengths=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=40), budget=st.integers(1, 100))
+@given(
+    lengths=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=40),
+    budget=st.integers(1, 100),
+)
 def test_in_order_gives_every_row_once_within_the_budget(lengths: list[tuple[int, int]], budget: int) -> None:
-    source, target = [[5] * s for s, _ in lengths], [[5] * t for _, t in lengths]
-    found = in_order(source, target, budget)
-    assert sorted(row for rows in found for row in rows) == list(range(len(lengths)))
-    assert all(len(rows) == 1 or sum(len(target[row]) + 1 for row in rows) <= budget for rows in found if rows)
-    flat = [len(target[row]) for rows in found for row in rows]
+    source, target = ([[5 + row] * sizes[side] for row, sizes in enumerate(lengths)] for side in (0, 1))
+    made = parallel(Ragged(source), Ragged(target), budget=40, seed=1, pad_id=0, start_id=2, eos_id=3)
+    found = [batch.labels["vocabulary"] for batch in made.in_order(budget)]
+    rows = [[labels[labels >= 0].tolist() for labels in batch] for batch in found]
+    assert sorted(row for batch in rows for row in batch) == sorted([*row, 3] for row in target)
+    assert all(len(batch) == 1 or sum(map(len, batch)) <= budget for batch in rows)
+    flat = [len(row) for batch in rows for row in batch]
     assert flat == sorted(flat)
 
 
@@ -236,54 +250,54 @@ def test_in_order_gives_every_row_once_within_the_budget(lengths: list[tuple[int
 def network(tokenizer: Tokenizer) -> Any:
     torch.manual_seed(0)
     config = NetworkConfig(d_model=16, d_ff=32, n_heads=2, n_layers=1, norm="pre", dropout=0.5)
-    return build_network(network_for(recipe(network=config), tokenizer))
+    return build_network(network_for(recipe(network=config), tokenizer, EVERY))
 
 
 def test_f1_held_out_loss_is_the_mean_over_real_targets_without_dropout(tokenizer: Tokenizer, network: Any) -> None:
     """Against one sentence at a time through `log_softmax`, in float64."""
-    pairs = pairs_of([pair.source for pair in PAIRS], [pair.target for pair in PAIRS])
     network.eval()
     total, count = 0.0, 0
     config = network.config
     with torch.no_grad():
-        for one, other in zip(pairs["source"], pairs["target"]):
+        for one, other in zip(EVERY["source"], EVERY["target"]):
             source = torch.tensor([[*tokenizer.encode(one), config.eos_id]])
             labels = [*tokenizer.encode(other), config.eos_id]
             logits = network(source, torch.tensor([[config.start_id, *labels[:-1]]])).logits[0].double()
             total -= float(logits.log_softmax(-1)[range(len(labels)), labels].sum())
             count += len(labels)
-    found = held_out_loss(network, tokenizer, pairs)
-    assert found.targets == count
-    assert found.nll == pytest.approx(total, rel=1e-5) and found.loss == found.nll
+    held_out = held_out_batches(recipe(), config, tokenizer, EVERY)
+    assert sum(batch.targets for batch in held_out.in_order(2048)) == count
+    found = mean_losses(network, held_out.in_order(2048))
+    assert found == {"vocabulary": pytest.approx(total / count, rel=1e-5)}
+    scores = evaluate(network, tokenizer, EVERY, recipe(metrics=()))
+    assert scores == {"loss": found["vocabulary"], "nll": found["vocabulary"]}
 
 
 def test_validation_scores_are_the_metrics_of_the_translations(tokenizer: Tokenizer, network: Any) -> None:
     pairs = pairs_of([pair.source for pair in PAIRS[:6]], [pair.target for pair in PAIRS[:6]])
     made = recipe(decoding=DecodingConfig(beam=2, max_new_tokens=6), metrics=("chrf", "exact-match"))
     network.train()
-    scores = validate(network, tokenizer, pairs, made)
+    scores = evaluate(network, tokenizer, pairs, made)
     assert network.training  # as it was found
     network.eval()
     outputs = [found[0].text for found in translate(network, tokenizer, pairs["source"], made.decoding)]
     assert scores["chrf"] == chrf(outputs, pairs["target"]).value
     assert scores["exact-match"] == exact_match(outputs, pairs["target"]).value
     assert list(scores) == ["loss", "nll", "chrf", "exact-match"]
-    assert validate(network, tokenizer, pairs, replace(made, metrics=())).keys() == {"loss", "nll"}
+    assert evaluate(network, tokenizer, pairs, replace(made, metrics=())).keys() == {"loss", "nll"}
     assert not network.training
 
 
 def test_validation_leaves_the_training_flag_even_when_it_fails(tokenizer: Tokenizer, network: Any) -> None:
     network.train()
-    with pytest.raises(KeyError):
-        validate(network, tokenizer, pairs_of(["a"], ["b"]), recipe(metrics=("no-such",)))
+    with pytest.raises(UsageError, match="unknown metric 'no-such'"):
+        evaluate(network, tokenizer, pairs_of(["a"], ["b"]), recipe(metrics=("no-such",)))
     assert network.training
 
 
 def test_padding_in_a_ragged_batch_is_no_target() -> None:
-    made = Seq2SeqBatches(
-        Ragged([[5], [6, 7, 8]]), Ragged([[9, 9], [4]]), budget=9, seed=0, pad_id=0, start_id=2, eos_id=3
-    )
-    assert sum(part.targets for part in made.parts(0)) == 5
+    made = parallel(Ragged([[5], [6, 7, 8]]), Ragged([[9, 9], [4]]), budget=9, seed=0, pad_id=0, start_id=2, eos_id=3)
+    assert sum(part.batch.targets for part in made.parts(0)) == 5
 
 
 @pytest.mark.parametrize("sides", ["none", "source", "both"])
@@ -292,15 +306,15 @@ def test_over_long_pairs_are_left_out_or_cut_and_counted(tokenizer: Tokenizer, s
     pairs = pairs_of([long, short, long, short], [short, short, long, long])
     config = recipe(data={"max_len": 20, "truncate": sides})
     said: list[str] = []
-    batches = batches_for(config, network_for(config, tokenizer), tokenizer, pairs, said.append)
+    batches = batches_for(config, tokenizer, pairs, said.append)
     whole = [tokenizer.encode(text) for text in (long, short)]
     kept = {"none": [1], "source": [0, 1], "both": [0, 1, 2, 3]}[sides]
     assert len(batches) == len(kept)
     for row, number in enumerate(kept):
-        assert batches.source[row].tolist() == whole[number % 2][:19]
-        assert batches.target[row].tolist() == whole[0 if number > 1 else 1][:19]
+        assert batches.stores.first["source"][row].tolist() == whole[number % 2][:19]
+        assert batches.stores.first["target"][row].tolist() == whole[0 if number > 1 else 1][:19]
     batch = batches.batch(np.arange(len(kept)))
-    assert batch.source.shape[1] <= 20 and batch.labels.shape[1] <= 20
+    assert batch.inputs["source_ids"].shape[1] <= 20 and batch.labels["vocabulary"].shape[1] <= 20
     assert (
         said
         == {
@@ -317,7 +331,7 @@ def test_over_long_pairs_are_left_out_or_cut_and_counted(tokenizer: Tokenizer, s
 def test_subwords_that_are_drawn_anew_are_cut_too(tokenizer: Tokenizer) -> None:
     long = " ".join(["gatinho"] * 50)
     config = recipe(data={"max_len": 20, "truncate": "both"}, training=TrainingConfig(subword_dropout=0.3))
-    batches = batches_for(config, network_for(config, tokenizer), tokenizer, pairs_of([long], [long]), print)
+    batches = batches_for(config, tokenizer, pairs_of([long], [long]))
     for epoch in range(3):
-        source, target = batches.lengths(epoch)
+        source, target = batches.objective.lengths(batches.stores.at(epoch))
         assert source.tolist() == [20] and target.tolist() == [20]

@@ -16,7 +16,8 @@ from atento.demo import results, show
 from atento.errors import CapabilityError, DataError, RecipeError, TrainingError, UsageError
 from atento.evaluation import evaluate, source_of
 from atento.runs.run_identity import write_whole
-from atento.runs.train import TrainedRun, model_config, train
+from atento.runs.steps import model_config
+from atento.runs.train import TrainedRun, train
 from atento.training.journal import read_journal
 from atento.world import write
 
@@ -204,7 +205,7 @@ def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:
         (
             lambda: evaluate(trained.folder, "data.tsv", "tagging"),
             CapabilityError,
-            "evaluates translation and summarization: got 'tagging'",
+            "evaluates translation, summarization, classification: got 'tagging'",
         ),
         (lambda: evaluate(trained.folder, ["a", "b", "c"]), UsageError, "or two parallel files: got 3 files"),
         (lambda: evaluate(trained.folder, "none.tsv"), DataError, r"none\.tsv: no such file"),
@@ -225,7 +226,8 @@ def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:
         "warning: data.tsv: 1 bad record left out, first data.tsv:2: 1 column separated by a tab, and column 1 "
         "(counted from 0) is asked for",
     ]
-    assert source_of("x.json.gz").source == "source" and source_of("x.tsv.gz").source == 0
+    keyed, numbered = (source_of(name, "translation") for name in ("x.json.gz", "x.tsv.gz"))
+    assert (keyed.source, keyed.target) == ("source", "target") and (numbered.source, numbered.target) == (0, 1)
 
 
 # The demo's page of results -----------------------------------------------------------------------------------------

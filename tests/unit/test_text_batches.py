@@ -8,8 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.data.batches import Ragged
-from atento.data.text_batches import Masked, NextToken, TextBatches, windows
+from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.data.objectives.causal import Causal
+from atento.data.objectives.masked import Masked, Masking
+from atento.data.objectives.preparation import windows
+from atento.data.store import MemoryStore, Ragged
 
 PAD, UNK, BOS, EOS, MASK, V = 0, 1, 2, 3, 4, 50
 
@@ -20,31 +23,42 @@ def sequences(count: int, seed: int, longest: int = 20) -> Ragged:
     return Ragged([[BOS, *random.integers(5, V, random.integers(1, longest + 1)).tolist(), EOS] for _ in range(count)])
 
 
-def masked(seed: int = 1, rate: float = 0.15) -> Masked:
-    return Masked(PAD, MASK, first_word=5, vocab_size=V, seed=seed, rate=rate)
+def masked(rate: float = 0.15) -> Masked:
+    return Masked(PAD, Masking(MASK, first_word=5, vocab_size=V, rate=rate))
+
+
+def lay_out(objective: Causal | Masked, rows: Ragged, chosen: list[int] | range, epoch: int, seed: int = 1) -> Batch:
+    """Those rows as that epoch shows them."""
+    return objective.batch(MemoryStore({"ids": rows}), np.array(chosen), Draw(seed, epoch))
+
+
+def batches_of(rows: Ragged, objective: Causal | Masked, budget: int) -> PlannedBatches:
+    return PlannedBatches(MemoryStore({"ids": rows}), objective, budget=budget, seed=7)
 
 
 def test_e1_each_token_is_guessed_from_those_before_it() -> None:
-    batch = NextToken(PAD).lay_out(Ragged([[BOS, 7, 8, EOS], [BOS, 9, EOS]]), np.array([0, 1]), 0)
-    assert batch.ids.tolist() == [[BOS, 7, 8], [BOS, 9, PAD]]
-    assert batch.labels.tolist() == [[7, 8, EOS], [9, EOS, -1]]
-    assert batch.token_mask.tolist() == [[True, True, True], [True, True, False]]
+    batch = lay_out(Causal(PAD), Ragged([[BOS, 7, 8, EOS], [BOS, 9, EOS]]), [0, 1], 0)
+    assert batch.inputs.keys() == {"ids"}  # padding is on the right, where no query looks
+    assert batch.inputs["ids"].tolist() == [[BOS, 7, 8], [BOS, 9, PAD]]
+    assert batch.labels["vocabulary"].tolist() == [[7, 8, EOS], [9, EOS, -1]]
+    assert batch.real("ids").tolist() == [[True, True, True], [True, True, False]]
     assert batch.targets == 5
 
 
 def test_e2_what_is_hidden_is_counted_fairly() -> None:
     """Rates within 3 sigma over a million tokens; the marks at both ends and padding are never chosen."""
     rows = Ragged([[BOS, *np.random.default_rng(i).integers(5, V, 250).tolist(), EOS] for i in range(200)])
-    layout, chosen, fates, read = masked(), 0, np.zeros(3), 0
+    objective, chosen, fates, read = masked(), 0, np.zeros(3), 0
     for epoch in range(20):
-        batch = layout.lay_out(rows, np.arange(200), epoch)
+        batch = lay_out(objective, rows, range(200), epoch)
+        ids, labels = batch.inputs["ids"], batch.labels["vocabulary"]
         whole = rows.padded(np.arange(200), PAD)
-        hidden = batch.labels >= 0
+        hidden = labels >= 0
         assert not hidden[:, 0].any() and not hidden[:, -1].any()
-        assert torch.equal(batch.labels[hidden], whole[hidden])
-        assert torch.equal(batch.ids[~hidden], whole[~hidden])
+        assert torch.equal(labels[hidden], whole[hidden])
+        assert torch.equal(ids[~hidden], whole[~hidden])
         chosen, read = chosen + int(hidden.sum()), read + 200 * 250
-        now, was = batch.ids[hidden], whole[hidden]
+        now, was = ids[hidden], whole[hidden]
         fates += [int((now == MASK).sum()), int(((now != MASK) & (now != was)).sum()), int((now == was).sum())]
         assert int(now.min()) >= MASK and int(now.max()) < V
     assert read == 1_000_000
@@ -56,8 +70,8 @@ def test_e2_what_is_hidden_is_counted_fairly() -> None:
 
 def test_e2_short_texts_hide_one_token_and_share_fairly_beyond_it() -> None:
     rows = Ragged([[BOS, 7, EOS]] * 10 + [[BOS, *range(5, 15), EOS]] * 4000)
-    batch = masked().lay_out(rows, np.arange(len(rows)), 0)
-    counts = (batch.labels >= 0).sum(dim=1)
+    batch = lay_out(masked(), rows, range(len(rows)), 0)
+    counts = (batch.labels["vocabulary"] >= 0).sum(dim=1)
     assert counts[:10].tolist() == [1] * 10
     assert set(counts[10:].tolist()) == {1, 2}  # 15 % of ten
     assert abs(float(counts[10:].float().mean()) - 1.5) < 3 * 0.5 / np.sqrt(4000)
@@ -65,38 +79,42 @@ def test_e2_short_texts_hide_one_token_and_share_fairly_beyond_it() -> None:
 
 @given(st.integers(1, 40), st.integers(0, 3), st.integers(0, 5))
 def test_hidden_tokens_depend_on_seed_epoch_and_row_alone(count: int, epoch: int, seed: int) -> None:
-    rows, layout = sequences(count, seed), masked(seed)
-    whole = layout.lay_out(rows, np.arange(count), epoch)
-    last = layout.lay_out(rows, np.array([count - 1]), epoch)
+    rows, objective = sequences(count, seed), masked()
+    whole = lay_out(objective, rows, range(count), epoch, seed)
+    last = lay_out(objective, rows, [count - 1], epoch, seed)
     length = int(rows.lengths[-1])
-    assert torch.equal(last.ids[0], whole.ids[-1, :length])
-    assert torch.equal(last.labels[0], whole.labels[-1, :length])
+    assert torch.equal(last.inputs["ids"][0], whole.inputs["ids"][-1, :length])
+    assert torch.equal(last.labels["vocabulary"][0], whole.labels["vocabulary"][-1, :length])
 
 
-def test_other_epochs_hide_other_tokens() -> None:
+def test_other_epochs_and_seeds_hide_other_tokens() -> None:
     rows = sequences(50, 3)
-    first, second = (masked().lay_out(rows, np.arange(50), epoch).labels for epoch in (0, 1))
-    assert not torch.equal(first, second)
+    first, second, other = (
+        lay_out(masked(), rows, range(50), epoch, seed).labels["vocabulary"] for epoch, seed in ((0, 1), (1, 1), (0, 2))
+    )
+    assert not torch.equal(first, second) and not torch.equal(first, other)
 
 
-@pytest.mark.parametrize("layout", [NextToken(PAD), masked()])
-def test_an_epoch_holds_every_text_once_and_can_be_sought(layout: NextToken | Masked) -> None:
+@pytest.mark.parametrize("objective", [Causal(PAD), masked()])
+def test_an_epoch_holds_every_text_once_and_can_be_sought(objective: Causal | Masked) -> None:
     rows = sequences(300, 5)
-    budget = 200 if isinstance(layout, NextToken) else 30
-    batches = TextBatches(rows, layout, budget=budget, seed=7)
+    budget = 200 if isinstance(objective, Causal) else 30
+    batches = batches_of(rows, objective, budget)
     assert len(batches) == 300 and batches.updates_per_epoch > 10
-    seen = [part for update in range(batches.updates_per_epoch) for part in batches.parts(update)]
-    assert sum(len(part.ids) for part in seen) == 300
-    if isinstance(layout, NextToken):
-        assert sum(part.targets for part in seen) == int((rows.lengths - 1).sum())
-    later = TextBatches(rows, layout, budget=budget, seed=7)
-    one, other = list(batches.parts(40)), list(later.parts(40))
-    assert all(torch.equal(a.ids, b.ids) and torch.equal(a.labels, b.labels) for a, b in zip(one, other, strict=True))
+    seen = [part.batch for update in range(batches.updates_per_epoch) for part in batches.parts(update)]
+    assert sum(len(batch.inputs["ids"]) for batch in seen) == 300
+    if isinstance(objective, Causal):
+        assert sum(batch.targets for batch in seen) == int((rows.lengths - 1).sum())
+    later = batches_of(rows, objective, budget)
+    one, other = [part.batch for part in batches.parts(40)], [part.batch for part in later.parts(40)]
+    for a, b in zip(one, other, strict=True):
+        assert torch.equal(a.inputs["ids"], b.inputs["ids"])
+        assert torch.equal(a.labels["vocabulary"], b.labels["vocabulary"])
     cut = list(batches.parts(40, micro_batches=2))
-    assert sum(part.targets for part in cut) == sum(part.targets for part in one)
+    assert sum(part.batch.targets for part in cut) == sum(batch.targets for batch in one)
     whole = list(batches.in_order(150))
-    assert sum(len(part.ids) for part in whole) == 300
-    assert max(part.token_mask.sum() for part in whole) <= 150 + 22
+    assert sum(len(batch.inputs["ids"]) for batch in whole) == 300
+    assert max(int(batch.real("ids").sum()) for batch in whole) <= 150
 
 
 @given(st.lists(st.integers(5, 49), max_size=30), st.integers(3, 9))

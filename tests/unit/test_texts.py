@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from atento.config.recipe import SourceConfig
-from atento.data.texts import read_texts, repeated
+from atento.data.records import TEXT, overlap, read_records
 from atento.errors import DataError
 from atento.world import write
 
@@ -33,21 +33,21 @@ def write_kinds(folder: Path) -> dict[str, SourceConfig]:
 def test_every_kind_of_file_gives_the_same_texts(tmp_path: Path) -> None:
     fingerprints = set()
     for name, source in write_kinds(tmp_path).items():
-        found = read_texts(source, tmp_path)
-        assert found.text == KEPT and found.empty == 2 and len(found) == 3, name
+        found = read_records(source, TEXT, tmp_path)
+        assert found["text"] == KEPT and found.empty == 2 and len(found) == 3, name
         fingerprints.add(found.fingerprint)
     assert len(fingerprints) == 1
-    assert read_texts(SourceConfig(file="a.txt"), tmp_path).where(1) == "a.txt:3"
-    assert read_texts(SourceConfig(file="a.csv", text="text"), tmp_path).where(1) == "a.csv:4"
-    assert read_texts(SourceConfig(file="a.txt", count=2), tmp_path).text == KEPT[:2]
+    assert read_records(SourceConfig(file="a.txt"), TEXT, tmp_path).where(1) == "a.txt:3"
+    assert read_records(SourceConfig(file="a.csv", text="text"), TEXT, tmp_path).where(1) == "a.csv:4"
+    assert read_records(SourceConfig(file="a.txt", count=2), TEXT, tmp_path)["text"] == KEPT[:2]
 
 
 def test_bad_lines_are_refused_or_counted(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes(b"bom\n\xff\xfe ruim\nfim\n")
     with pytest.raises(DataError, match=r"b\.txt:2"):
-        read_texts(SourceConfig(file="b.txt"), tmp_path)
-    found = read_texts(SourceConfig(file="b.txt"), tmp_path, skip_bad=True)
-    assert found.text == ["bom", "fim"]
+        read_records(SourceConfig(file="b.txt"), TEXT, tmp_path)
+    found = read_records(SourceConfig(file="b.txt"), TEXT, tmp_path, skip_bad=True)
+    assert found["text"] == ["bom", "fim"]
     assert found.warnings()[0].startswith("b.txt: 1 bad record left out, first b.txt:2")
 
 
@@ -55,17 +55,21 @@ def test_bad_lines_are_refused_or_counted(tmp_path: Path) -> None:
 def test_a_file_without_text_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text(content, encoding="utf-8")
     with pytest.raises(DataError, match=r"c\.txt: holds no text"):
-        read_texts(SourceConfig(file="c.txt"), tmp_path)
+        read_records(SourceConfig(file="c.txt"), TEXT, tmp_path)
 
 
 def test_the_micro_world_in_either_language(tmp_path: Path) -> None:
     pairs = write("valid", 20, 1)
-    assert read_texts(SourceConfig(world="valid", count=20), tmp_path).text == [pair.target for pair in pairs]
-    assert read_texts(SourceConfig(world="valid", count=20, text="en"), tmp_path).text == [p.source for p in pairs]
+    assert read_records(SourceConfig(world="valid", count=20), TEXT, tmp_path)["text"] == [
+        pair.target for pair in pairs
+    ]
+    assert read_records(SourceConfig(world="valid", count=20, text="en"), TEXT, tmp_path)["text"] == [
+        p.source for p in pairs
+    ]
 
 
-def test_repeated_counts_texts_that_stand_in_both(tmp_path: Path) -> None:
+def test_overlap_counts_texts_that_stand_in_both(tmp_path: Path) -> None:
     for name, lines in (("t.txt", ["um", "dois"]), ("v.txt", ["dois", "três", "dois"])):
         (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
-    train, valid = (read_texts(SourceConfig(file=name), tmp_path) for name in ("t.txt", "v.txt"))
-    assert repeated(train, valid) == 2
+    train, valid = (read_records(SourceConfig(file=name), TEXT, tmp_path) for name in ("t.txt", "v.txt"))
+    assert overlap([train], valid) == 2

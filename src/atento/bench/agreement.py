@@ -9,7 +9,7 @@ import torch
 
 from atento.bench.decoding import PRECISIONS
 from atento.config.recipe import SourceConfig
-from atento.data.sources import read_pairs
+from atento.data.records import SOURCE_AND_TARGET, read_records
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.contract import AnyStepFunction
 from atento.errors import CapabilityError
@@ -52,15 +52,15 @@ def measure_agreement(
     network, tokenizer = loaded.network, loaded.tokenizer
     if not isinstance(network, EncoderDecoder) or tokenizer is None:
         raise CapabilityError(f"agreement is measured on an encoder-decoder with a tokenizer: got {model}")
-    pairs = read_pairs(SourceConfig(source=str(sources), target=str(references), count=most), Path())
-    texts, answers = list(pairs.source)[:most], list(pairs.target)[:most]
+    pairs = read_records(SourceConfig(source=str(sources), target=str(references), count=most), SOURCE_AND_TARGET)
+    texts, answers = pairs["source"][:most], pairs["target"][:most]
     rows = [[*ids, network.config.eos_id] for ids in tokenizer.encode_batch(texts)]
     width = loaded.decoding.beam if beam is None else beam
     strategy = Greedy() if width == 1 else Beam(width, length_penalty=loaded.decoding.length_penalty)
 
     def score(outputs: Rows) -> float:
         written = [tokenizer.target.decode(_text(ids, network.config.eos_id)) for ids in outputs]
-        return METRICS["bleu"](written, answers).value
+        return METRICS["bleu"].score(written, answers).value
 
     plain = network.step_function()
     expected = search(plain, rows, strategy)

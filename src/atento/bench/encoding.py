@@ -28,7 +28,7 @@ from atento.bench.encoding_sides import (
 from atento.bench.processes import Contender, Side, Turn, about, best, middle, peak, take_turns
 from atento.config import presets
 from atento.config.network import NetworkConfig
-from atento.data.sources import read_lines
+from atento.data.source_lines import read_lines
 from atento.errors import AtentoError, UsageError
 from atento.tasks.grouping import by_length
 from atento.text import Tokenizer

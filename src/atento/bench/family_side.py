@@ -16,10 +16,10 @@ from atento.config import presets
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig, changed
 from atento.config.recipe import TrainingConfig
+from atento.data import batches
 from atento.networks import build_network
 from atento.networks.families import FAMILIES
 from atento.training.allocator import keep_freed_memory
-from atento.training.loss import cross_entropy
 from atento.training.step import Updater
 
 _CLASSES = HeadConfig("classification", labels=("a", "b"))
@@ -84,25 +84,14 @@ def batch_of(config: NetworkConfig, shape: str) -> Batch:
     return Batch(ids, real, inner, labels)
 
 
-def our_loss(network: Any, batch: Batch, smoothing: float, random: Any) -> tuple[Any, Any]:
-    """The loss of our network, summed."""
-    kind = network.config.architecture
-    if kind == "encoder":
-        out = network(batch.ids, token_mask=batch.real, random=random, project=batch.labels.dim() == 1)
-        if batch.labels.dim() == 1:
-            loss = F.cross_entropy(out.logits.float(), batch.labels, reduction="sum")
-            return loss, loss.detach()
-        head = network.vocabulary_head
-        asked = batch.labels >= 0
-        hidden = head.read(out.hidden[asked])
-        return cross_entropy(hidden, network.embedding.weight, batch.labels[asked], smoothing, head.bias)
-    if kind == "decoder":
-        out = network(batch.inner, token_mask=batch.real, random=random, project=False)
+def laid_out(config: NetworkConfig, batch: Batch) -> batches.Batch:
+    """The batch as our updates take it."""
+    if config.architecture == "encoder-decoder":
+        inputs = {"source_ids": batch.ids, "target_ids": batch.inner, "source_token_mask": batch.real}
     else:
-        out = network(batch.ids, batch.inner, source_token_mask=batch.real, random=random, project=False)
-    asked = batch.labels >= 0
-    hidden = network.vocabulary_head.read(out.hidden[asked])
-    return cross_entropy(hidden, network.projection, batch.labels[asked], smoothing, network.vocabulary_head.bias)
+        inputs = {"ids": batch.inner if config.architecture == "decoder" else batch.ids, "token_mask": batch.real}
+    head = "vocabulary" if batch.labels.dim() == 2 else config.heads[0].kind
+    return batches.Batch(inputs, {head: batch.labels})
 
 
 def ours(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Callable[[], object]:
@@ -110,8 +99,9 @@ def ours(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Call
     keep_freed_memory()
     network = build_network(config)
     if work == "training":
-        updater = Updater(network, TrainingConfig(label_smoothing=0.0), precision, our_loss)
-        return lambda: updater.update([batch], 1, 1e-5)
+        updater = Updater(network, TrainingConfig(label_smoothing=0.0), precision)
+        part = batches.Part(laid_out(config, batch))
+        return lambda: updater.update([part], 1, 1e-5)
     network = network.eval().requires_grad_(False).to(getattr(torch, precision))
 
     def forward() -> object:

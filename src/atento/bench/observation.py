@@ -10,7 +10,7 @@ import torch
 from atento.attention import multihead, observe
 from atento.bench.training import SIZES, natural_lengths
 from atento.config.recipe import TrainingConfig
-from atento.data.batches import Seq2SeqBatches
+from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
 from atento.precision import best_precision
 from atento.training.allocator import keep_freed_memory
@@ -28,7 +28,7 @@ def measure_observation(seconds: float) -> Iterator[dict[str, Any]]:
     precision = best_precision("cpu")
     updater = Updater(network, TrainingConfig(learning_rate=1e-4), precision)
     source, target = natural_lengths(6000, config.vocab_size)
-    batches = Seq2SeqBatches(source, target, budget=4096, seed=1, pad_id=0, start_id=2, eos_id=3)
+    batches = parallel(source, target, budget=4096, seed=1, pad_id=0, start_id=2, eos_id=3)
     ways: dict[str, Callable[[], Any]] = {
         "without the call": _without,
         "off": nullcontext,

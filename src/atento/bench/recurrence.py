@@ -16,7 +16,8 @@ from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig, changed
 from atento.config.recipe import TokenizerConfig, TrainingConfig
 from atento.config.recurrent import RecurrentConfig
-from atento.data.batches import Ragged, Seq2SeqBatches
+from atento.data.objectives.sequence_to_sequence import parallel
+from atento.data.store import Ragged
 from atento.metrics import METRICS
 from atento.networks import build_network, build_seq2seq, parameter_count
 from atento.tasks.translation import translate
@@ -168,13 +169,13 @@ def _quality(seconds: float) -> Iterator[dict[str, Any]]:
         yield _row("parameters", name, value=parameter_count(network))
         yield _row("updates", name, seconds=seconds, value=updates)
         for metric in ("bleu", "exact-match"):
-            yield _row(metric, name, seconds=seconds, value=METRICS[metric](outputs, references).value)
+            yield _row(metric, name, seconds=seconds, value=METRICS[metric].score(outputs, references).value)
 
 
 def _train(network: Any, tokenizer: Tokenizer, source: list[str], target: list[str], seconds: float) -> int:
     """Updates made in that time."""
     config = network.config
-    batches = Seq2SeqBatches(
+    batches = parallel(
         Ragged(tokenizer.encode_batch(source)),
         Ragged(tokenizer.encode_batch(target)),
         budget=2048,

@@ -9,7 +9,8 @@ import torch
 
 from atento.config.network import NetworkConfig
 from atento.config.recipe import TrainingConfig
-from atento.data.batches import Ragged, Seq2SeqBatches
+from atento.data.objectives.sequence_to_sequence import HEAD, parallel
+from atento.data.store import Ragged
 from atento.networks import build_network
 from atento.precision import best_precision
 from atento.training.allocator import keep_freed_memory
@@ -74,8 +75,8 @@ def _ours(config: NetworkConfig, source: Ragged, target: Ragged, precision: str,
     torch.manual_seed(1)
     network = build_network(config)
     updater = Updater(network, TrainingConfig(learning_rate=1e-4), precision)
-    batches = Seq2SeqBatches(source, target, budget=_TOKENS, seed=1, pad_id=0, start_id=2, eos_id=3)
-    return _rate(lambda number: updater.update(batches.parts(number), number + 1, 1e-4)[0].targets, seconds)
+    batches = parallel(source, target, budget=_TOKENS, seed=1, pad_id=0, start_id=2, eos_id=3)
+    return _rate(lambda number: updater.update(batches.parts(number), number + 1, 1e-4)[0][HEAD].targets, seconds)
 
 
 def _theirs(config: NetworkConfig, source: Ragged, target: Ragged, precision: str, seconds: float) -> float:

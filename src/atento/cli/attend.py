@@ -74,7 +74,7 @@ def _texts(out: str, target: str | None) -> list[str]:
     Raises:
         DataError: there are no such lines, or several for a file of one text.
     """
-    from atento.data.sources import read_lines
+    from atento.data.source_lines import read_lines
     from atento.errors import DataError, counted
 
     announce_stdin("-")

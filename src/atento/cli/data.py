@@ -63,18 +63,17 @@ def peek(
     from dataclasses import replace
 
     from atento.config.loading import load_recipe
-    from atento.tasks.prepare import network_for, read_data, tokenizer_for
-    from atento.tasks.table import TASKS
+    from atento.runs.prepare import network_for, read_data, tokenizer_for, training_batches
 
     loaded = load_recipe(recipe, overrides or [])
     for warning in loaded.warnings:
         progress(f"warning: {warning}")
     data = read_data(loaded.recipe, loaded.folder, progress)
     tokenizer = tokenizer_for(loaded.recipe, loaded.home, data.train.texts(), progress)
-    network = network_for(loaded.recipe, tokenizer)
+    network = network_for(loaded.recipe, tokenizer, data.train)
     once = replace(loaded.recipe, training=replace(loaded.recipe.training, subword_dropout=0.0))
-    batches = TASKS[once.task].batches(once, network, tokenizer, data.train, progress)
-    for sides in islice((example for part in batches.parts(0) for example in part.examples()), count):
+    batches = training_batches(once, network, tokenizer, data.train, progress)
+    for sides in islice((example for part in batches.parts(0) for example in part.batch.examples()), count):
         if as_json:
             shown = {name: {"ids": ids, "tokens": tokenizer.tokens(ids)} for name, ids in sides.items()}
             typer.echo(json.dumps(shown, ensure_ascii=False))

@@ -52,8 +52,7 @@ def embed(
     as_json: AsJson = False,
 ) -> None:
     """Print a vector for each line: numbers separated by spaces."""
-    from atento.data.source_lines import display_name
-    from atento.data.sources import read_lines
+    from atento.data.source_lines import display_name, read_lines
 
     check_order(model, file)
     if out is not None:
@@ -129,8 +128,7 @@ def similarity(
     as_json: AsJson = False,
 ) -> None:
     """Print the cosine similarity of the two texts on each line, from -1 to 1."""
-    from atento.data.source_lines import display_name
-    from atento.data.sources import read_lines
+    from atento.data.source_lines import display_name, read_lines
     from atento.errors import DataError
     from atento.tasks.embedding import cosine
 

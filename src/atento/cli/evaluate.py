@@ -10,6 +10,7 @@ from atento.cli import completion
 from atento.cli.decoding import with_decoding
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.progress import show_batches
+from atento.config.tasks import SCORED
 
 if TYPE_CHECKING:
     from atento.metrics import Score
@@ -38,8 +39,8 @@ def evaluate(
     task: Annotated[
         str | None,
         typer.Option(
-            help="translation or summarization; the model's own if not given.",
-            autocompletion=completion.words("translation", "summarization"),
+            help=f"{', '.join(SCORED)}; the model's own if not given.",
+            autocompletion=completion.words(*SCORED),
         ),
     ] = None,
     metrics: Annotated[
@@ -65,8 +66,9 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Decode labelled data and print each score with its 95 % bootstrap interval."""
-    from atento.evaluation import METRICS_OF, task_of
+    from atento.config.tasks import TASKS
     from atento.evaluation import evaluate as score
+    from atento.evaluation import task_of
     from atento.metrics import metric_named
     from atento.model import load
 
@@ -79,7 +81,7 @@ def evaluate(
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         task = task_of(loaded, task)
-        names = dict.fromkeys([*(asked or METRICS_OF[task]), *(name for name, _ in gates)])
+        names = dict.fromkeys([*(asked or TASKS[task].evaluated or TASKS[task].metrics), *(name for name, _ in gates)])
         with show_batches("evaluate"):
             scores = score(loaded, data, task, metrics=list(names), skip_bad=skip_bad, say=progress, **options)
     _show(scores, seed, as_json)
@@ -105,11 +107,11 @@ def _show(scores: "dict[str, Score]", seed: int, as_json: bool) -> None:
 
 def _hold(gates: list[tuple[str, float]], scores: "dict[str, Score]") -> None:
     """Raises GateMissed if a score is worse than its limit."""
-    from atento.metrics.table import LOWER_IS_BETTER, signed
+    from atento.metrics.table import lower_is_better, signed
 
     missed = []
     for name, limit in gates:
-        value, sign = scores[name].value, ">" if name in LOWER_IS_BETTER else "<"
+        value, sign = scores[name].value, ">" if lower_is_better(name) else "<"
         if signed(name, value) < signed(name, limit):
             missed.append(f"{name} {value:.2f} {sign} {limit}")
     if missed:

@@ -15,6 +15,7 @@ from atento.cli import (
     attend,
     average,
     bench,
+    classify,
     config,
     convert,
     data,
@@ -44,6 +45,7 @@ app = typer.Typer(
 for module in (
     train,
     writing,
+    classify,
     embed,
     evaluation,
     score,

@@ -44,8 +44,7 @@ def score(
     as_json: AsJson = False,
 ) -> None:
     """Score text against references. Line N of the hypotheses belongs to line N of every reference file."""
-    from atento.data.source_lines import display_name
-    from atento.data.sources import read_lines
+    from atento.data.source_lines import display_name, read_lines
     from atento.errors import UsageError
     from atento.metrics import METRICS, metric_named, paired_test
 
@@ -66,7 +65,7 @@ def score(
         test = None
         found = scorer(texts[0], streams)
     else:
-        test = paired_test(METRICS[metric], texts[0], texts[-1], streams, samples, seed)
+        test = paired_test(METRICS[metric].score, texts[0], texts[-1], streams, samples, seed)
         found = test.first
 
     def told(one: Any) -> tuple[str, dict[str, Any]]:

@@ -9,36 +9,32 @@ if TYPE_CHECKING:
     from atento.config.loading import LoadedRecipe
     from atento.text import Tokenizer
 
-_SPECIAL = {
-    "masked-language-modeling": 2,
-    "bidirectional-language-modeling": 0,
-}  # special tokens of a text; elsewhere EOS alone
-
 
 def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
     """Statistics of each split: counts, lengths, ratios, suspicious records; with `tokens` also token counts."""
-    from atento.config.tasks import RULES
+    from atento.config.tasks import TASKS
     from atento.data import statistics
+    from atento.data.records import overlap
     from atento.errors import RecipeError
-    from atento.tasks.prepare import READERS
+    from atento.runs.prepare import read_sources
 
-    recipe, kind = loaded.recipe, RULES[loaded.recipe.task].data
-    reader, found, parts = READERS[kind], [], {}
+    recipe, spec = loaded.recipe, TASKS[loaded.recipe.task]
+    kind, found, parts = spec.records, [], {}
     for name in ("train", "valid", "test"):
-        sources = getattr(recipe.data, name)
-        if not sources:
+        if not getattr(recipe.data, name):
             continue
-        parts[name] = [reader.read(source, loaded.folder, skip_bad=recipe.data.skip_bad) for source in sources]
+        parts[name] = read_sources(recipe, name, loaded.folder)
         for warning in (text for part in parts[name] for text in part.warnings()):
             progress(f"warning: {warning}")
     if "train" not in parts:
         raise RecipeError("`data.train` names no data")
-    tokenizer = _tokenizer(loaded, parts["train"], reader.columns) if tokens else None
+    columns = tuple(name for name in parts["train"][0].columns if name != "label")
+    tokenizer = _tokenizer(loaded, parts["train"], columns) if tokens else None
     for name, read in parts.items():
-        lengths = statistics.lengths(read, reader.columns)
+        lengths = statistics.lengths(read, columns)
         wrong = statistics.suspicious(read)
         record: dict[str, Any] = {"split": name, kind: sum(map(len, read)), "repeated": wrong["repeated"]["count"]}
-        for side in reader.columns:
+        for side in columns:
             record[f"{side}_words"] = lengths[side]["words"]["total"]
             record[f"{side}_longest"] = lengths[side]["words"]["max"]
             record[f"{side}_characters"] = lengths[side]["characters"]["total"]
@@ -47,15 +43,15 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
         if kind == "pairs":
             record["ratio"] = statistics.percentiles(statistics.ratios(read))
         if name != "train":
-            record["also_in_train"] = sum(reader.overlap(one, part) for part in read for one in parts["train"])
+            record["also_in_train"] = sum(overlap(parts["train"], part) for part in read)
         elif recipe.data.held_out:
             record["held_out"] = min(recipe.data.held_out, max(1, record[kind] // 10))
         if tokenizer is not None:
-            sides = {side: _token_counts(tokenizer, read, side) for side in reader.columns}
+            sides = {side: _token_counts(tokenizer, read, side) for side in columns}
             for side, counts in sides.items():
                 lengths[side]["tokens"] = {"total": sum(counts), **statistics.percentiles(counts)}
-            if recipe.task != "cbow":
-                over = statistics.over(sides, recipe.data.max_len, _SPECIAL.get(recipe.task, 1))
+            if "data.max_len" not in spec.unused:
+                over = statistics.over(sides, recipe.data.max_len, spec.special_tokens)
                 record["over_max_len"] = over | {"cut": recipe.data.truncate if kind == "pairs" else "none"}
         found.append(record)
     return found
@@ -64,24 +60,24 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
 def _tokenizer(loaded: "LoadedRecipe", read: list[Any], columns: tuple[str, ...]) -> "Tokenizer":
     """The tokenizer that training would use: of the initial model, an existing one, or one trained now."""
     from atento.models.find import find_model
-    from atento.tasks.prepare import tokenizer_for
+    from atento.runs.prepare import tokenizer_for
     from atento.text import Tokenizer
 
     init = loaded.recipe.init
     if init is not None:
         return Tokenizer.load(find_model(loaded.home / init if (loaded.home / init).exists() else init))
-    texts = (text for part in read for record in zip(*(getattr(part, name) for name in columns)) for text in record)
+    texts = (text for part in read for record in zip(*(part[name] for name in columns)) for text in record)
     return tokenizer_for(loaded.recipe, loaded.home, texts, progress)
 
 
 def _token_counts(tokenizer: "Tokenizer", read: list[Any], side: str) -> list[int]:
     side_of = tokenizer.target if side == "target" else tokenizer
-    return [len(ids) for part in read for ids in side_of.encode_batch(getattr(part, side))]
+    return [len(ids) for part in read for ids in side_of.encode_batch(part[side])]
 
 
 def lines_of(record: dict[str, Any]) -> Iterator[str]:
     """The statistics of a split as lines of text."""
-    kind = "pairs" if "pairs" in record else "texts"
+    kind = next(kind for kind in ("pairs", "texts", "examples") if kind in record)
     held = f", {record['held_out']:,} of them held out for validation" if "held_out" in record else ""
     yield f"{record['split']}: {record[kind]:,} {kind}{held}"
     for file in record["files"]:

@@ -48,7 +48,7 @@ def train(
 ) -> None:
     """Train a tokenizer and print its kind, size and fingerprint. The same text always gives the same tokenizer."""
     from atento.config.recipe import TokenizerConfig
-    from atento.data.sources import read_lines
+    from atento.data.source_lines import read_lines
     from atento.errors import UsageError
     from atento.text import train_tokenizer
     from atento.text.pipelines import kind_named
@@ -80,7 +80,7 @@ def encode(
     as_json: AsJson = False,
 ) -> None:
     """Encode each line as ids or pieces. A space inside a piece is printed as U+2581."""
-    from atento.data.sources import read_lines
+    from atento.data.source_lines import read_lines
     from atento.errors import UsageError
     from atento.text.pipelines import SPACE
 
@@ -125,8 +125,7 @@ def _encoded(tokenizer: "Tokenizer", lines: list[str]) -> Iterator[tuple[str, li
 @tokenizer_app.command(epilog="Example:  atento tokenizer encode spm text.pt | atento tokenizer decode spm -")
 def decode(directory: Folder, file: Lines = "-", as_json: AsJson = False) -> None:
     """Decode each line of ids to text. Ids are numbers separated by spaces, or a JSON list."""
-    from atento.data.source_lines import display_name
-    from atento.data.sources import read_lines
+    from atento.data.source_lines import display_name, read_lines
     from atento.errors import DataError, TokenizerError
 
     tokenizer = _load(directory)
@@ -150,7 +149,7 @@ def info(
     as_json: AsJson = False,
 ) -> None:
     """Print kind, size, special tokens and fingerprint; for a text also pieces per word and unknown pieces."""
-    from atento.data.sources import read_lines
+    from atento.data.source_lines import read_lines
     from atento.text import word_spans
 
     tokenizer = _load(directory)

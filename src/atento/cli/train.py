@@ -9,6 +9,7 @@ import typer
 
 from atento.cli import completion
 from atento.cli.options import AsJson, Device, Threads, TrainingPrecision, TrainingSeed
+from atento.config.tasks import verb_of
 
 
 def register(app: typer.Typer) -> None:
@@ -67,16 +68,14 @@ def train(
         return
     best = "" if done.best is None else f", best validation score {done.best:.2f} at step {done.best_step}"
     typer.echo(f"finished {done.folder} at step {done.step}{best}", err=True)
-    lines = [f"  atento {words.format(run=shlex.quote(str(done.folder)))}" for words in _NEXT[done.task]]
+    lines = [f"  atento {words.format(run=shlex.quote(str(done.folder)))}" for words in _NEXT[verb_of(done.task)]]
     typer.echo("\n".join(["next:", *lines, f"  atento runs show {shlex.quote(str(done.folder))}"]), err=True)
 
 
-_EMBED = ("embed {run} FILE", "similarity {run} PAIRS.tsv")
-_NEXT = {
-    "translation": ("translate {run} FILE", "attend {run} TEXT --out page.html", "evaluate {run} FILE.tsv"),
-    "summarization": ("summarize {run} FILE", "evaluate {run} FILE.tsv"),
-    "language-modeling": ("generate {run} FILE --top-p 0.9", "generate {run} FILE --beam 4"),
-    "masked-language-modeling": _EMBED,
-    "bidirectional-language-modeling": _EMBED,
-    "cbow": _EMBED,
+_NEXT: dict[str | None, tuple[str, ...]] = {  # by the verb of the task
+    "translate": ("translate {run} FILE", "attend {run} TEXT --out page.html", "evaluate {run} FILE.tsv"),
+    "summarize": ("summarize {run} FILE", "evaluate {run} FILE.tsv"),
+    "generate": ("generate {run} FILE --top-p 0.9", "generate {run} FILE --beam 4"),
+    "classify": ("classify {run} FILE", "evaluate {run} FILE.tsv"),
+    "embed": ("embed {run} FILE", "similarity {run} PAIRS.tsv"),
 }

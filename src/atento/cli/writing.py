@@ -14,6 +14,7 @@ from atento.cli.decoding import with_decoding
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.outputs import output_file
 from atento.cli.progress import Progress, announce_stdin, show_batches
+from atento.config.tasks import task_with
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -60,7 +61,7 @@ def translate(
 ) -> None:
     """Translate a text line by line. Empty lines stay empty."""
     request = _Request(
-        model, "translation", "translations", stream, split_sentences, as_json, trace, decoding | {"seed": seed}
+        model, "translate", "translations", stream, split_sentences, as_json, trace, decoding | {"seed": seed}
     )
     _run(request, file, skip_bad, device, precision, threads)
 
@@ -79,7 +80,7 @@ def summarize(
     as_json: AsJson = False,
 ) -> None:
     """Summarise a text on each line. Empty lines stay empty."""
-    request = _Request(model, "summarization", "summaries", stream, False, as_json, trace, decoding | {"seed": seed})
+    request = _Request(model, "summarize", "summaries", stream, False, as_json, trace, decoding | {"seed": seed})
     _run(request, file, skip_bad, device, precision, threads)
 
 
@@ -97,7 +98,7 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Continue the prompt on each line with a language model. The prompt is not repeated; it may be empty."""
-    request = _Request(model, "language-modeling", "outputs", stream, False, as_json, trace, decoding | {"seed": seed})
+    request = _Request(model, "generate", "outputs", stream, False, as_json, trace, decoding | {"seed": seed})
     _run(request, file, skip_bad, device, precision, threads)
 
 
@@ -106,7 +107,7 @@ class _Request:
     """The arguments of a command; `name` is the key of the outputs in JSON."""
 
     model: str
-    task: str
+    command: str
     name: str
     stream: bool
     split_sentences: bool
@@ -115,9 +116,9 @@ class _Request:
     options: dict[str, Any]
 
     @property
-    def command(self) -> str:
-        """The name of the command."""
-        return {"translation": "translate", "summarization": "summarize"}.get(self.task, "generate")
+    def task(self) -> str:
+        """The task that the command asks for."""
+        return task_with(self.command)
 
 
 def _run(request: _Request, file: str, skip_bad: bool, device: str, precision: str, threads: int | None) -> None:
@@ -175,7 +176,7 @@ def _parts(line: str, request: _Request) -> list[str]:
 
 def _lines(file: str, bad: list[str] | None) -> Iterator[str]:
     """The lines of a file, read and checked first; those of standard input as they arrive."""
-    from atento.data.sources import read_lines
+    from atento.data.source_lines import read_lines
 
     return _standard_input(bad) if file == "-" else iter(read_lines(file, bad=bad))
 
@@ -187,7 +188,7 @@ def _standard_input(bad: list[str] | None) -> Iterator[str]:
         DataError: the first line is invalid, so that no work has begun.
         AtentoError: a later line is invalid.
     """
-    from atento.data.sources import iter_lines
+    from atento.data.source_lines import iter_lines
     from atento.errors import AtentoError, DataError
 
     begun = False

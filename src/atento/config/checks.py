@@ -3,37 +3,25 @@
 import re
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import get_args
 
 from atento.config import schema
 from atento.config.decoding import UTILITIES
 from atento.config.effects import unused_options
-from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
+from atento.config.objective import OBJECTIVES
+from atento.config.recipe import COLUMNS, DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.schema import Reading
-from atento.config.tasks import RULES, with_defaults
+from atento.config.task_defaults import with_defaults
+from atento.config.tasks import PLANNED, TASKS, objectives_of
 from atento.config.yaml12 import Written
 from atento.errors import RecipeError, nearest
+from atento.metrics.table import METRICS
 
-TASKS = (
-    "translation",
-    "summarization",
-    "language-modeling",
-    "masked-language-modeling",
-    "span-corruption",
-    "prefix-language-modeling",
-    "classification",
-    "regression",
-    "tagging",
-    "question-answering",
-    "text-to-text",
-    "bidirectional-language-modeling",
-    "cbow",
-)
 SPLITS = ("train", "valid", "test")
 _FORMS = {
     "pairs": "say `source` and `target` paths, or `file` with `source` and `target` columns, or `world` with the name "
     "of a split",
     "texts": "say `file` (a text a line, or with `text`, its column), or `world` with the name of a split",
+    "examples": "say `file` and the column of each field: {}",
 }
 _TABLES = (".tsv", ".csv", ".jsonl", ".json")
 _LANGUAGES = ("pt", "en")  # of the micro-world
@@ -41,18 +29,17 @@ _LANGUAGES = ("pt", "en")  # of the micro-world
 
 def check_task(tree: Written) -> None:
     """Refuse a recipe without task or data, and a task that this version does not train."""
-    built = [str(name) for name in get_args(schema.keys_of(Recipe)["task"])]
-    trains = f"this version trains: {', '.join(built)}"
+    trains = f"this version trains: {', '.join(TASKS)}"
     task = tree.value.get("task")
     if task is None:
         raise RecipeError(f"{tree.place}: task is missing; {trains}")
-    if isinstance(task.value, str) and task.value not in built:
-        if task.value in TASKS:
+    if isinstance(task.value, str) and task.value not in TASKS:
+        if task.value in PLANNED:
             raise RecipeError(f"{task.place}: task {task.value!r} is not built yet; {trains}")
-        close = nearest(task.value, list(TASKS)).partition(" Known:")[0]
+        close = nearest(task.value, [*TASKS, *PLANNED]).partition(" Known:")[0]
         raise RecipeError(f"{task.place}: unknown task {task.value!r}{close} T{trains[1:]}")
     if "data" not in tree.value:
-        forms = _FORMS[RULES[task.value].data if task.value in RULES else "pairs"]
+        forms = _forms(task.value if task.value in TASKS else next(iter(TASKS)))
         raise RecipeError(f"{tree.place}: data is missing: give at least data.train; {forms}")
 
 
@@ -62,50 +49,31 @@ def check(recipe: Recipe, reading: Reading) -> None:
     Raises:
         RecipeError: with the place, the dotted key, the rule and the value got.
     """
-    rules = RULES[recipe.task]
+    spec = TASKS[recipe.task]
     if not recipe.data.train:
         place = reading.places.get("data.train") or reading.places["data"]
-        raise RecipeError(f"{place}: data.train is missing: {_FORMS[rules.data]}")
+        raise RecipeError(f"{place}: data.train is missing: {_forms(recipe.task)}")
     for path, source in _sources(recipe.data):
-        problem = _memory_problem(source) or (_source_problem if rules.data == "pairs" else _text_problem)(source)
+        problem = _memory_problem(source) or _problem(recipe.task, source)
         if problem:
             key, reason = problem
             place = reading.origins.get(f"{path}.{key}", reading.places.get(path, "data"))
             raise RecipeError(f"{place}: {path} {reason}")
     architecture = recipe.network.architecture
-    if architecture not in rules.architectures:
-        place = reading.origins.get("network.architecture") or reading.places.get("network", "network")
-        raise RecipeError(
-            f"{place}: task {recipe.task} needs network.architecture {' or '.join(rules.architectures)}, which "
-            f"{rules.why}: got {architecture!r}"
-        )
+    if recipe.init is None:
+        _check_architecture(recipe, reading)
     if recipe.data.pack == "isolated" and architecture == "recurrent-lm":
         place = reading.origins.get("data.pack", "data.pack")
         raise RecipeError(
             f"{place}: data.pack isolated needs network.architecture decoder: a recurrent network reads on from one "
             "text into the next; stream or none"
         )
-    masked = recipe.task == "masked-language-modeling"
-    if masked and all(head.kind != "masked-language-model" for head in recipe.network.heads):
-        place = reading.origins.get("network.heads") or reading.places.get("network", "network")
-        raise RecipeError(f"{place}: task {recipe.task} needs a masked-language-model head in network.heads")
-    words = recipe.task in ("bidirectional-language-modeling", "cbow")
-    if words and recipe.tokenizer.path is None and recipe.tokenizer.kind != "word":
+    if spec.reads_words and recipe.tokenizer.path is None and recipe.tokenizer.kind != "word":
         place = reading.origins.get("tokenizer.kind") or reading.places.get("tokenizer", "tokenizer")
         raise RecipeError(
             f"{place}: task {recipe.task} learns words, so tokenizer.kind must be word: got {recipe.tokenizer.kind!r}"
         )
-    for number, name in enumerate(recipe.metrics):
-        place = reading.places.get("metrics", "metrics")
-        if name not in rules.metrics and not rules.metrics:
-            raise RecipeError(
-                f"{place}: task {recipe.task} writes nothing that metrics could score (its validation says nll and "
-                f"perplexity): got {name!r}"
-            )
-        if name not in rules.metrics:
-            raise RecipeError(f"{place}: unknown metric {name!r}{nearest(name, list(rules.metrics))}")
-        if name in recipe.metrics[:number]:
-            raise RecipeError(f"{place}: metrics names {name!r} twice")
+    _check_metrics(recipe, reading)
     utility = recipe.decoding.mbr
     if utility is not None and utility not in UTILITIES:
         place = reading.origins.get("decoding.mbr", "decoding.mbr")
@@ -116,6 +84,99 @@ def check(recipe: Recipe, reading: Reading) -> None:
     if recipe.name in ("", ".", "..") or any(mark in recipe.name for mark in "/\\\0\n"):
         place = reading.places.get("name", "name")
         raise RecipeError(f"{place}: name must be the name of a folder, without slashes: got {recipe.name!r}")
+
+
+def _check_architecture(recipe: Recipe, reading: Reading) -> None:
+    """Refuse a network that cannot learn the task or the objective, or that lacks the head it is learned by."""
+    spec, architecture = TASKS[recipe.task], recipe.network.architecture
+    place = reading.origins.get("network.architecture") or reading.places.get("network", "network")
+    if architecture not in spec.architectures:
+        raise RecipeError(
+            f"{place}: task {recipe.task} needs network.architecture {' or '.join(spec.architectures)}, which "
+            f"{spec.why}: got {architecture!r}"
+        )
+    for number, one in enumerate(objectives_of(recipe.task, recipe.objective)):
+        where = reading.places.get(f"objective.{number}") or reading.places.get("objective", "objective")
+        known, columns = OBJECTIVES[one.kind], set(spec.columns)
+        if not any(set(needed) <= columns for needed in known.fields):
+            needs = " or ".join(" and ".join(needed) for needed in known.fields)
+            raise RecipeError(
+                f"{where}: objective {one.kind} needs records of {needs}; task {recipe.task} has "
+                f"{' and '.join(spec.columns)}"
+            )
+        if architecture not in known.architectures:
+            raise RecipeError(
+                f"{where}: objective {one.kind} needs network.architecture {' or '.join(known.architectures)}, which "
+                f"{known.why}: got {architecture!r}"
+            )
+        for head in known.heads if architecture == "encoder" else ():
+            if all(given.kind != head for given in recipe.network.heads):
+                place = reading.origins.get("network.heads") or reading.places.get("network", "network")
+                needs = f"task {recipe.task}" if one.kind == spec.objective else f"objective {one.kind}"
+                raise RecipeError(f"{place}: {needs} needs a {head} head in network.heads")
+
+
+def _check_metrics(recipe: Recipe, reading: Reading) -> None:
+    """Refuse a metric that is not known, does not apply to the task, or is named twice."""
+    place = reading.places.get("metrics", "metrics")
+    outputs = TASKS[recipe.task].outputs
+    known = [name for name, metric in METRICS.items() if metric.outputs == outputs]
+    for number, name in enumerate(recipe.metrics):
+        if outputs is None:
+            raise RecipeError(
+                f"{place}: task {recipe.task} writes nothing that metrics could score (its validation says nll and "
+                f"perplexity): got {name!r}"
+            )
+        if name not in known:
+            raise RecipeError(f"{place}: unknown metric {name!r}{nearest(name, known)}")
+        if name in recipe.metrics[:number]:
+            raise RecipeError(f"{place}: metrics names {name!r} twice")
+
+
+def _forms(task: str) -> str:
+    """How a source of that task's records is written."""
+    spec = TASKS[task]
+    return _FORMS[spec.records].format(", ".join(f"`{one.name}`" for one in spec.fields if not one.optional))
+
+
+def _problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
+    """What is wrong with a source of that task's records."""
+    spec = TASKS[task]
+    for key in COLUMNS:
+        if key not in spec.columns and getattr(source, key) is not None and spec.records == "examples":
+            return key, f"has a `{key}`, and this task reads {', '.join(spec.columns)}: {_forms(task)}"
+        if key in ("pair", "label") and key not in spec.columns and getattr(source, key) is not None:
+            return key, f"has a `{key}`, and this task reads {spec.records}: {_forms(task)}"
+    if spec.records == "pairs":
+        return _source_problem(source)
+    return _text_problem(source) if spec.records == "texts" else _columns_problem(task, source)
+
+
+def _columns_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
+    """As `_source_problem`, of a task whose records stand in one file with a column for each field."""
+    if source.memory is not None:
+        return None
+    if source.world is not None:
+        return "world", f"is a split of the micro-world, which has no labels: {_forms(task)}"
+    if not source.file:
+        return "", f"says no data: {_forms(task)}"
+    if source.paragraphs:
+        return "paragraphs", "is a file with columns: `paragraphs` joins the lines of a text file"
+    if not source.file.removesuffix(".gz").endswith(_TABLES):
+        return "file", f"must end in one of {', '.join(_TABLES)} (or that and .gz): `file` is {source.file!r}"
+    given = {one.name: getattr(source, one.name) for one in TASKS[task].fields}
+    for one in TASKS[task].fields:
+        if given[one.name] is None and not one.optional:
+            return "", f"is one file with columns, so `{one.name}` is missing"
+    named = {key: column for key, column in given.items() if column is not None}
+    if len({isinstance(column, int) for column in named.values()}) > 1:
+        return next(iter(named)), f"must give all columns by number (no header) or all by name (a header): got {named}"
+    for key, column in named.items():
+        if isinstance(column, int) and column < 0:
+            return key, f"must count its columns from 0: `{key}` is {column}"
+        if list(named.values()).count(column) > 1:
+            return key, f"must have a column for each field: {column!r} stands twice"
+    return None
 
 
 def _sources(data: DataConfig) -> Iterator[tuple[str, SourceConfig]]:
@@ -242,20 +303,11 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         yield from said("training.validate_every", "there is no data.valid")
         if not recipe.data.test:
             yield from said("metrics", "there is neither data.valid nor data.test")
-    if recipe.data.pack != "none" and recipe.task != "language-modeling":
-        yield from said("data.pack", f"it is for task language-modeling: got {recipe.task}")
-    if recipe.data.truncate != "none" and RULES[recipe.task].data != "pairs":
-        yield from said("data.truncate", f"task {recipe.task} goes on with a long text in a further example")
-    if RULES[recipe.task].data != "pairs":
-        yield from said("training.subword_dropout", f"task {recipe.task} reads the same subwords every time")
-    if recipe.task in ("bidirectional-language-modeling", "cbow"):
-        yield from said("training.label_smoothing", f"task {recipe.task} has none")
-    if recipe.task == "cbow":
-        yield from said("data.max_len", "windows are of one size, however long the text")
-    if recipe.task not in ("translation", "summarization", "language-modeling"):
-        for key in [key for key in written if key.startswith("decoding.")]:
-            yield from said(key, f"task {recipe.task} writes nothing")
-    else:
+    spec = TASKS[recipe.task]
+    for key, why in spec.unused.items():
+        for one in [one for one in written if one == key or one.startswith(f"{key}.")]:
+            yield from said(one, why)
+    if "decoding" not in spec.unused:
         given = {key.split(".")[1] for key in written if key.startswith("decoding.")}
         for name, why in unused_options(recipe.decoding, given):
             yield from said(f"decoding.{name}", why)

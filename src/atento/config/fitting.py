@@ -6,6 +6,7 @@ from typing import Any
 
 from atento.config.elmo import CharacterConfig
 from atento.config.recipe import Recipe
+from atento.config.tasks import objectives_of
 
 FITTED = "fitted to the data when training begins"  # the origin of such a value
 _SIZES = ("d_model", "d_ff", "n_heads", "n_kv_heads", "d_head", "n_layers", "n_decoder_layers", "norm")
@@ -13,7 +14,6 @@ _OF_ELMO = ("elmo.d_cell", "elmo.characters.filters", "elmo.characters.n_highway
 _STEPS = (1_000, 100_000)  # fewest and most
 _CHARACTERS = {"word": 6.0, "character": 1.0, "byte": 1.0}  # a token
 _OF_SUBWORDS = 3.5
-_HIDDEN = 0.15  # share of the tokens that a masked language model guesses
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,6 @@ def _network(recipe: Recipe, size: Size) -> dict[str, Any]:
 def _steps(recipe: Recipe, size: Size, targets: int) -> int:
     """As many updates as go through the data `size.epochs` times, in hundreds, within limits."""
     tokens = targets / _CHARACTERS.get(recipe.tokenizer.kind, _OF_SUBWORDS)
-    tokens *= _HIDDEN if recipe.task == "masked-language-modeling" else 1
+    tokens *= objectives_of(recipe.task, recipe.objective)[0].target_share
     wanted = round(size.epochs * tokens / recipe.training.batch_tokens, -2)
     return int(min(max(wanted, _STEPS[0]), _STEPS[1]))

@@ -1,5 +1,6 @@
 """Fields whose type names all the values they may have: checked where a configuration is made in Python too."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -26,3 +27,13 @@ def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
             more = (None,) if type(None) in get_args(hints[field.name]) else ()
             found[field.name] = (*get_args(parts[0]), *more)
     return found
+
+
+class OneOf:
+    """Marks a text field whose values are the keys of a table: `Annotated[str, OneOf(TABLE)]`. The table may grow."""
+
+    def __init__(self, table: Mapping[str, object]) -> None:
+        self.table = table
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+        return {"type": "string", "enum": list(self.table)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from atento.config import checks, fitting, layers, replaced, schema, tasks
+from atento.config import checks, fitting, layers, replaced, schema, task_defaults
 from atento.config.dumping import dump_recipe, recipe_difference, recipe_schema, recipe_values
 from atento.config.recipe import Recipe
 from atento.config.yaml12 import Written
@@ -79,7 +79,7 @@ def load_recipe(
 
     checks.check_task(tree)
     tree, warnings = replaced.without_foreign(tree, list(homes), COMMAND_LINE)
-    tree = tasks.with_defaults(tree)
+    tree = task_defaults.with_defaults(tree)
     reading = schema.Reading()
     recipe: Recipe = reading.build(Recipe, tree, "")
     checks.check(recipe, reading)

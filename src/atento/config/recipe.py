@@ -1,14 +1,17 @@
 """A recipe: the one file that says task, data, tokenizer, network, training, decoding and metrics."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from atento.config.decoding import DecodingConfig
-from atento.config.literals import check_choices
+from atento.config.literals import OneOf, check_choices
 from atento.config.network import NetworkConfig
+from atento.config.objective import ObjectiveConfig
+from atento.config.tasks import TASKS
 from atento.errors import RecipeError
 
 Column = int | str
+COLUMNS = ("source", "target", "text", "pair", "label")  # the fields of records that a source may have columns for
 LARGEST_RATE = 10  # of learning; nothing is learned from about 0.1 on
 MAX_VOCABULARY = 1_000_000  # as `atento.text.training` has it, which knows no recipes
 
@@ -35,6 +38,10 @@ class SourceConfig:
     """
     text: Column | None = None
     """Column of `file` that holds the texts, for tasks that read texts. With `world`: the language, pt or en."""
+    pair: Column | None = None
+    """Column of `file` that holds the second text of each record, for tasks that compare two texts."""
+    label: Column | None = None
+    """Column of `file` that holds the label of each record, for classification."""
     world: Literal["train", "valid", "combinations", "structures"] | None = None
     """A split of the embedded micro-world instead of a file. `combinations` and `structures` hold sentences of a kind
     that `train` never shows.
@@ -242,14 +249,7 @@ class TrainingConfig:
 class Recipe:
     """Everything a run needs; only `task` and `data` have no default."""
 
-    task: Literal[
-        "translation",
-        "summarization",
-        "language-modeling",
-        "masked-language-modeling",
-        "bidirectional-language-modeling",
-        "cbow",
-    ]
+    task: Annotated[str, OneOf(TASKS)]
     """What is learned. It decides which data, networks and metrics fit."""
     data: DataConfig
     """Training, validation and test data."""
@@ -259,6 +259,8 @@ class Recipe:
     """The tokenizer to train, or the path of a trained one."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """The network: a preset, what differs from it, or every part by itself."""
+    objective: tuple[ObjectiveConfig, ...] = ()
+    """What is learned, if not the task's usual objective: one objective, or a list with shares, which is a mixture."""
     init: str | None = None
     """A trained model to start from: a run folder, a model folder or a hub name. It brings its network and tokenizer.
     """

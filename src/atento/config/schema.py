@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from atento.config import presets
+from atento.config.literals import OneOf
 from atento.config.network import NetworkConfig
 from atento.config.recipe import SourceConfig, TokenizerConfig
 from atento.config.renamed import renamed
@@ -86,6 +87,8 @@ def below(hint: Any, key: str) -> Any:
 def describe(hint: Any) -> str:
     """A type in words: `an integer or null`, `one of linear, cosine`, `a list of 2 numbers`."""
     words = []
+    if get_origin(hint) is Annotated and (named := [one for one in get_args(hint)[1:] if isinstance(one, OneOf)]):
+        return f"one of {', '.join(named[0].table)}"
     for arm in arms(hint):
         inside = get_args(arm)
         if get_origin(arm) is Literal:

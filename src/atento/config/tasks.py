@@ -1,101 +1,221 @@
-"""What each task takes for granted: its architectures and metrics, and the defaults that differ from everybody's."""
+"""The tasks: one row each, and the only place where a task's name stands."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
-from atento.config.presets import PRESETS
-from atento.config.yaml12 import Written
+from atento.config.objective import ObjectiveConfig
+
+if TYPE_CHECKING:
+    from atento.config.network import NetworkConfig
 
 
 @dataclass(frozen=True)
-class TaskRules:
-    """One task: what its data are (`pairs` or `texts`), what may learn it, what may score it, what it begins with."""
+class Field:
+    """A field of a task's records: the key of a recipe's source that names its column, and what it holds."""
 
-    data: str
+    name: str
+    kind: Literal["text", "class"] = "text"
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One task: its records, what can learn it and how, what scores it, how it is used.
+
+    Attributes:
+        fields: of its records.
+        architectures: the networks that can learn it; `why` says what they do.
+        objective: the usual one; a recipe's `objective` may name others.
+        heads: kinds of heads that are laid on the network, with the labels of the training data.
+        outputs: what a model of it gives, which decides the metrics that apply (`atento.metrics.table`).
+        metrics: the usual ones; the first decides which checkpoint is best.
+        evaluated: the metrics of `atento evaluate`, where they are others.
+        perplexity: whether a validation gives the perplexity.
+        verb: the method of `atento.Model`, and the command, that use such a model.
+        template: the special tokens around its texts, where the tokenizer has none of its own.
+        special_tokens: how many of them a text has.
+        reads_words: whether it reads whole words, so that the tokenizer must be of that kind.
+        unused: a key of a recipe, or a section of it -> why it has no effect.
+        defaults: keys of a recipe whose defaults differ from the usual ones.
+    """
+
+    fields: tuple[Field, ...]
     architectures: tuple[str, ...]
-    why: str  # what those architectures do
+    why: str
+    objective: str
+    heads: tuple[str, ...] = ()
+    outputs: Literal["texts", "classes"] | None = None
     metrics: tuple[str, ...] = ()
+    evaluated: tuple[str, ...] = ()
+    perplexity: bool = False
+    verb: str | None = None
+    template: str | None = None
+    special_tokens: int = 1
+    reads_words: bool = False
+    unused: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its fields."""
+        return tuple(one.name for one in self.fields)
 
-_OF_TEXT = ("bleu", "chrf", "ter", "rouge", "token-f1", "f1-bleu-rouge", "exact-match")
+    @property
+    def records(self) -> str:
+        """What its records are called in messages: "pairs", "texts" or "examples"."""
+        return {("source", "target"): "pairs", ("text",): "texts"}.get(self.columns, "examples")
+
+
+_SOURCE_AND_TARGET = (Field("source"), Field("target"))
+_TEXT = (Field("text"),)
+_SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
+_NO_TRUNCATION = {"data.truncate": "a long text goes on in a further example"}
+_SAME_SUBWORDS = {"training.subword_dropout": "this task reads the same subwords every time"}
+_ONE_ROW_A_TEXT = {"data.pack": "only language modelling packs texts"}
+_WRITES_NOTHING = {"decoding": "this task writes nothing"}
+_NO_SMOOTHING = {"training.label_smoothing": "this task has none"}
 _PLAIN: dict[str, Any] = {"training": {"label_smoothing": 0.0}, "metrics": []}
 
-RULES: dict[str, TaskRules] = {
-    "translation": TaskRules(
-        "pairs", ("encoder-decoder", "recurrent-seq2seq"), "read a source and write", metrics=_OF_TEXT
-    ),
-    "summarization": TaskRules(
-        "pairs",
-        ("encoder-decoder", "recurrent-seq2seq"),
+TASKS: dict[str, TaskSpec] = {
+    "translation": TaskSpec(
+        _SOURCE_AND_TARGET,
+        _SEQ2SEQ,
         "read a source and write",
-        metrics=_OF_TEXT,
+        "sequence-to-sequence",
+        outputs="texts",
+        metrics=("bleu", "chrf"),
+        evaluated=("bleu", "chrf", "exact-match"),
+        verb="translate",
+        unused=_ONE_ROW_A_TEXT,
+    ),
+    "summarization": TaskSpec(
+        _SOURCE_AND_TARGET,
+        _SEQ2SEQ,
+        "read a source and write",
+        "sequence-to-sequence",
+        outputs="texts",
+        metrics=("rouge",),
+        verb="summarize",
+        unused=_ONE_ROW_A_TEXT,
         defaults={"metrics": ["rouge"]},
     ),
-    "language-modeling": TaskRules(
-        "texts",
+    "language-modeling": TaskSpec(
+        _TEXT,
         ("decoder", "recurrent-lm"),
         "guess each token from those before it",
+        "causal",
+        perplexity=True,
+        verb="generate",
+        template="bos",
+        unused=_NO_TRUNCATION | _SAME_SUBWORDS,
         defaults=_PLAIN | {"network": {"architecture": "decoder"}, "decoding": {"beam": 1}},
     ),
-    "masked-language-modeling": TaskRules(
-        "texts",
+    "masked-language-modeling": TaskSpec(
+        _TEXT,
         ("encoder",),
         "read both ways",
+        "masked",
+        perplexity=True,
+        verb="embed",
+        template="bos-eos",
+        special_tokens=2,
+        unused=_ONE_ROW_A_TEXT | _NO_TRUNCATION | _SAME_SUBWORDS | _WRITES_NOTHING,
         defaults=_PLAIN | {"network": {"architecture": "encoder", "heads": [{"kind": "masked-language-model"}]}},
     ),
-    "bidirectional-language-modeling": TaskRules(
-        "texts",
+    "span-corruption": TaskSpec(
+        _TEXT,
+        ("encoder-decoder",),
+        "read a source and write",
+        "span-corruption",
+        perplexity=True,
+        verb="embed",
+        unused=_ONE_ROW_A_TEXT | _NO_TRUNCATION | _SAME_SUBWORDS,
+        defaults=_PLAIN | {"network": {"architecture": "encoder-decoder"}},
+    ),
+    "classification": TaskSpec(
+        (Field("text"), Field("pair", optional=True), Field("label", "class")),
+        ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm"),
+        "read a text",
+        "labels",
+        heads=("classification",),
+        outputs="classes",
+        metrics=("accuracy",),
+        verb="classify",
+        template="bos-eos",
+        special_tokens=2,
+        unused=_ONE_ROW_A_TEXT | _SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"},
+        defaults={
+            "training": {"label_smoothing": 0.0, "batch_tokens": 32},  # texts: each is one target
+            "metrics": ["accuracy"],
+            "network": {"architecture": "encoder"},
+        },
+    ),
+    "bidirectional-language-modeling": TaskSpec(
+        _TEXT,
         ("elmo",),
         "guess each word from either side",
+        "bidirectional",
+        perplexity=True,
+        verb="embed",
+        special_tokens=0,
+        reads_words=True,
+        unused=_ONE_ROW_A_TEXT | _NO_TRUNCATION | _SAME_SUBWORDS | _WRITES_NOTHING | _NO_SMOOTHING,
         defaults=_PLAIN | {"network": {"architecture": "elmo", "elmo": {}}, "tokenizer": {"kind": "word"}},
     ),
-    "cbow": TaskRules(
-        "texts",
+    "cbow": TaskSpec(
+        _TEXT,
         ("cbow",),
         "guess words from their neighbours",
+        "window",
+        verb="embed",
+        reads_words=True,
+        unused=_ONE_ROW_A_TEXT
+        | _NO_TRUNCATION
+        | _SAME_SUBWORDS
+        | _WRITES_NOTHING
+        | _NO_SMOOTHING
+        | {"data.max_len": "windows are of one size, however long the text"},
         defaults=_PLAIN | {"network": {"architecture": "cbow", "cbow": {}}, "tokenizer": {"kind": "word"}},
     ),
 }
+SCORED = tuple(name for name, spec in TASKS.items() if spec.outputs is not None)  # those with metrics
+# Tasks that this version does not train yet.
+PLANNED = ("prefix-language-modeling", "regression", "tagging", "question-answering", "text-to-text")
+TEXT_TO_TEXT = "text-to-text"  # what a released encoder-decoder does: several tasks
+EMBEDDING = "embedding"  # what a released encoder without heads does
+
+_OF_HEAD = {
+    "masked-language-model": "masked-language-modeling",
+    "next-sentence": "masked-language-modeling",
+    "classification": "classification",
+    "regression": "regression",
+    "tagging": "tagging",
+    "answer": "question-answering",
+}
 
 
-def with_defaults(tree: Written) -> Written:
-    """The recipe with its task's own defaults beneath what was written, placed at `task NAME`."""
-    task = tree.value["task"].value
-    if not isinstance(task, str):  # whoever reads it says that it must be text
-        return tree
-    defaults = dict(RULES[task].defaults)
-    network = tree.value.get("network")
-    if network is not None and (isinstance(network.value, str) or _named(network)):
-        usual = defaults.pop("network", {})  # a network that was named is taken as it is ...
-        name = network if isinstance(network.value, str) else network.value.get("preset")
-        made = PRESETS[name.value]() if name and isinstance(name.value, str) and name.value in PRESETS else None
-        if made and not made.heads and made.architecture in RULES[task].architectures and "heads" in usual:
-            defaults["network"] = {"heads": usual["heads"]}  # ... but for what the task reads off it
-            if name is network:
-                tree = replace(tree, value=tree.value | {"network": replace(network, value={"preset": network})})
-    return _beneath(tree, defaults, f"task {task}")
+def objectives_of(task: str, given: tuple[ObjectiveConfig, ...]) -> tuple[ObjectiveConfig, ...]:
+    """What a recipe learns: the objectives that it names, else the task's usual one."""
+    return given or (ObjectiveConfig(TASKS[task].objective),)
 
 
-def _named(network: Written) -> bool:
-    return isinstance(network.value, dict) and not {"preset", "architecture"}.isdisjoint(network.value)
+def task_of(network: "NetworkConfig") -> str:
+    """What a released model is for, as its network tells."""
+    if network.architecture == "encoder":
+        return next((_OF_HEAD[head.kind] for head in network.heads if head.kind in _OF_HEAD), EMBEDDING)
+    if network.architecture == "decoder":
+        return "language-modeling"
+    return "translation" if network.family == "marian" else TEXT_TO_TEXT
 
 
-def _beneath(node: Written, defaults: Mapping[str, Any], place: str) -> Written:
-    written = dict(node.value or {})
-    for key, value in defaults.items():
-        here = written.get(key)
-        if here is None:
-            written[key] = _written(value, place)
-        elif isinstance(value, Mapping) and isinstance(here.value, dict):
-            written[key] = _beneath(here, value, place)
-    return replace(node, value=written)
+def task_with(verb: str) -> str:
+    """The first task whose models are used by that verb."""
+    return next(name for name, spec in TASKS.items() if spec.verb == verb)
 
 
-def _written(value: Any, place: str) -> Written:
-    if isinstance(value, Mapping):
-        value = {key: _written(child, place) for key, child in value.items()}
-    elif isinstance(value, list):
-        value = [_written(child, place) for child in value]
-    return Written(value, place, key_place=place)
+def verb_of(task: object) -> str | None:
+    """The verb that models of a task are used by; None for one that is not known here."""
+    if task == EMBEDDING:
+        return "embed"
+    return TASKS[task].verb if isinstance(task, str) and task in TASKS else None

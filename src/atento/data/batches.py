@@ -1,82 +1,122 @@
 """Batches by token budget: examples of like length together, in an order that is a function of (seed, epoch, index)."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
-from itertools import chain
-from typing import Generic, TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atento.attention.algebra import Mask
 from atento.data.shuffle import permutation
+from atento.data.store import EpochStores, Store
 
 _WINDOW = 65536  # examples sorted together; a seek redoes at most one window
 _PART = 2048  # real target tokens computed at a time
-
-
-class Ragged:
-    """Sequences of ids of different lengths in one flat array: compact, and quick to slice into batches."""
-
-    def __init__(self, rows: list[list[int]]) -> None:
-        self.lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
-        self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
-        self.flat = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(self.starts[-1]))
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __getitem__(self, index: int) -> NDArray[np.int32]:
-        return self.flat[self.starts[index] : self.starts[index + 1]]
-
-    def padded(
-        self, rows: NDArray[np.int64], pad_id: int, before: int | None = None, after: int | None = None
-    ) -> Tensor:
-        """The rows as one (B,L) int64 tensor, with `before` put in front and `after` behind each, then padding."""
-        front, back = int(before is not None), int(after is not None)
-        lengths = self.lengths[rows]
-        out = np.full((len(rows), int(lengths.max(initial=0)) + front + back), pad_id, dtype=np.int64)
-        for i, row in enumerate(rows):
-            ids = self[int(row)]
-            if before is not None:
-                out[i, 0] = before
-            out[i, front : front + len(ids)] = ids
-            if after is not None:
-                out[i, front + len(ids)] = after
-        return torch.from_numpy(out)
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Seq2SeqBatch:
-    """Teacher forcing laid out (docs/notes.md#f1, #e8). Shapes: source (B,S), the rest (B,T).
+class Batch:
+    """Examples laid out for one forward pass, whatever is learned from them.
 
-    source "I love NLP </s>"   target_input "<s> Eu amo PLN"   labels "Eu amo PLN </s>", padded with -1
+    Attributes:
+        inputs: keyword arguments of the network's `forward`.
+        labels: head -> what it should say at each place, -1 where it is not asked.
+        mask: who may attend to whom, where that is not the network's own mask.
+        extras: what the loss of one head alone reads.
+        lengths: (B,) real tokens of the rows of an input, where they are fewer than its width.
     """
 
-    source: Tensor
-    source_token_mask: Tensor
-    target_input: Tensor
-    labels: Tensor
+    inputs: Mapping[str, Tensor]
+    labels: Mapping[str, Tensor]
+    mask: Mask | None = None
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    lengths: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def counts(self) -> dict[str, int]:
+        """Real targets of each head: what its loss is divided by, over the whole update."""
+        return {head: int((labels >= 0).sum()) for head, labels in self.labels.items()}
 
     @property
     def targets(self) -> int:
-        """Real targets: what the loss is divided by, over the whole accumulated batch."""
-        return int((self.labels >= 0).sum())
+        """Real targets of all heads."""
+        return sum(self.counts().values())
+
+    def real(self, name: str) -> Tensor:
+        """Which places of an input (B,L) are real tokens: boolean (B,L)."""
+        value = self.inputs[name]
+        given = self.inputs.get(f"{name.removesuffix('ids')}token_mask")
+        if given is not None:
+            return given
+        if name not in self.lengths:
+            return torch.ones(value.shape[:2], dtype=torch.bool, device=value.device)
+        return torch.arange(value.shape[1], device=value.device) < self.lengths[name].unsqueeze(1)
 
     def examples(self) -> Iterator[dict[str, list[int]]]:
-        """Each example by itself, padding left out, for people to look at."""
-        for i in range(len(self.source)):
-            real = self.labels[i] >= 0
-            yield {
-                "source": self.source[i][self.source_token_mask[i]].tolist(),
-                "target_input": self.target_input[i][real].tolist(),
-                "labels": self.labels[i][real].tolist(),
-            }
+        """Each example by itself, padding and labels of -1 left out, for people to look at."""
+        shown = [name for name in self.inputs if name == "ids" or name.endswith("_ids")]
+        real = {name: self.real(name) for name in shown}
+        for row in range(len(self.inputs[shown[0]])):
+            example = {name: self.inputs[name][row][real[name][row]].tolist() for name in shown}
+            for head, labels in self.labels.items():
+                asked = labels[row].reshape(-1)
+                example["labels" if len(self.labels) == 1 else head] = asked[asked >= 0].tolist()
+            yield example
 
-    def to(self, device: torch.device | str) -> "Seq2SeqBatch":
+    def to(self, device: torch.device | str) -> "Batch":
         """The batch on another device."""
-        return Seq2SeqBatch(*(getattr(self, part.name).to(device) for part in fields(self)))
+
+        def moved(part: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: value.to(device) for name, value in part.items()}
+
+        return Batch(moved(self.inputs), moved(self.labels), self.mask, moved(self.extras), moved(self.lengths))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an update: a batch, and the weight of each head's loss in it, 1 where none is given."""
+
+    batch: Batch
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a batch may draw from: everything drawn is a function of the seed, the epoch and the example's number."""
+
+    seed: int
+    epoch: int
+
+
+class Objective(Protocol):
+    """What is learned from examples: how large they are, and how they are laid out."""
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """Expected targets of each example."""
+
+    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How long the examples are on either side, the computed one second; on the only side twice."""
+
+    def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
+        """Those examples as tensors."""
+
+
+class Batches(Protocol):
+    """Training data handed out update by update; the place in it is one integer, the update's number."""
+
+    updates_per_epoch: int
+
+    def __len__(self) -> int:
+        """Examples."""
+
+    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
+        """Yield the parts of an update, counted from 0 over all epochs."""
+
+    def in_order(self, budget: int) -> Iterator[Batch]:
+        """Yield every example once, for validation."""
 
 
 def plan(
@@ -132,103 +172,73 @@ def part_count(tokens: int) -> int:
     return max(1, round(tokens / _PART))
 
 
-Batch = TypeVar("Batch")
+class PlannedBatches:
+    """Examples handed out update by update: an update's number gives (epoch, index), and these its examples."""
 
-
-class PlannedBatches(Generic[Batch]):
-    """Examples handed out update by update, each with about as many real targets; the place in them is one integer.
-
-    An update's number gives (epoch, index), and what it holds is a function of those and the seed.
-    """
-
-    def __init__(self, count: int, targets: int, *, budget: int, seed: int, tokens: int | None = None) -> None:
-        """Of `count` examples with so many targets; `tokens` is what they hold in all, where that is another number."""
-        self.count, self.seed = count, seed
+    def __init__(
+        self, store: Store | EpochStores, objective: Objective, *, budget: int, seed: int, weight: float = 1.0
+    ) -> None:
+        """`budget` is the real targets of an update; `weight` the factor of its loss."""
+        self.stores = store if isinstance(store, EpochStores) else EpochStores(store)
+        self.objective, self.seed, self.weight = objective, seed, weight
+        self.count = len(self.stores.first)
+        sizes = objective.sizes(self.stores.first)
+        targets, computed = int(sizes.sum()), int(objective.lengths(self.stores.first)[1].sum())
         # the same numbers every epoch, so that an update's number gives (epoch, index) without replaying any
-        self.updates_per_epoch = max(1, min(count, round(targets / budget)))
-        self.parts_each = part_count(budget if tokens is None else tokens // self.updates_per_epoch)
-        self._epoch: tuple[int, list[list[NDArray[np.int64]]]] | None = None
+        self.updates_per_epoch = max(1, min(self.count, round(targets / budget)))
+        self.parts_each = part_count(budget if targets == computed else computed // self.updates_per_epoch)
+        self._epoch: tuple[int, list[list[Rows]]] | None = None
 
     def __len__(self) -> int:
         return self.count
 
-    def lengths(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How long the examples are in that epoch, on either side; on the only side twice."""
-        raise NotImplementedError
+    def batch(self, rows: Rows, epoch: int = 0) -> Batch:
+        """Those examples, as that epoch shows them."""
+        return self.objective.batch(self.stores.at(epoch), rows, Draw(self.seed, epoch))
 
-    def batch(self, rows: NDArray[np.int64], epoch: int = 0) -> Batch:
-        """Those examples, as that epoch shows them, as tensors."""
-        raise NotImplementedError
-
-    def plan(self, epoch: int) -> list[list[NDArray[np.int64]]]:
+    def plan(self, epoch: int) -> list[list[Rows]]:
         """The updates of an epoch, made again whenever asked for."""
         if self._epoch is None or self._epoch[0] != epoch:
-            made = plan(*self.lengths(epoch), self.updates_per_epoch, self.parts_each, self.seed, epoch)
-            self._epoch = (epoch, made)
+            lengths = self.objective.lengths(self.stores.at(epoch))
+            self._epoch = epoch, plan(*lengths, self.updates_per_epoch, self.parts_each, self.seed, epoch)
         return self._epoch[1]
 
-    def rows(self, update: int) -> list[NDArray[np.int64]]:
+    def rows(self, update: int) -> list[Rows]:
         """The parts of an update, counted from 0 over all epochs, as example numbers."""
         epoch, index = divmod(update, self.updates_per_epoch)
         return self.plan(epoch)[index]
 
-    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Batch]:
+    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
         """Yield the update in parts; `micro_batches` cuts each again, for less memory and the same result."""
+        epoch = update // self.updates_per_epoch
         for part in self.rows(update):
             for piece in np.array_split(part, micro_batches):
                 if len(piece):
-                    yield self.batch(piece, update // self.updates_per_epoch)
+                    batch = self.batch(piece, epoch)
+                    yield Part(batch, {} if self.weight == 1.0 else dict.fromkeys(batch.labels, self.weight))
 
     def in_order(self, budget: int) -> Iterator[Batch]:
-        """Every example once, in batches of like length of about `budget` tokens, as epoch 0 has it: for validation."""
-        _, lengths = self.lengths(0)
-        order = np.argsort(lengths, kind="stable")
-        ends = np.cumsum(lengths[order])
-        for rows in np.split(order, np.searchsorted(ends, np.arange(budget, int(ends[-1]), budget))):
-            if len(rows):
-                yield self.batch(rows, 0)
-
-
-class Seq2SeqBatches(PlannedBatches[Seq2SeqBatch]):
-    """Parallel text as ids, handed out update by update; the place in it is one integer, the update's number."""
-
-    def __init__(
-        self,
-        source: Ragged,
-        target: Ragged,
-        *,
-        budget: int,
-        seed: int,
-        pad_id: int,
-        start_id: int,
-        eos_id: int,
-        resample: Callable[[int], tuple[Ragged, Ragged]] | None = None,
-    ) -> None:
-        """`resample(epoch)` gives the ids of an epoch where the subwords are drawn anew (BPE dropout, say)."""
-        super().__init__(len(target), int((target.lengths + 1).sum()), budget=budget, seed=seed)
-        self.source, self.target, self.resample = source, target, resample
-        self.pad_id, self.start_id, self.eos_id = pad_id, start_id, eos_id
-
-    def lengths(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of source and target with their ends; an epoch whose subwords are drawn anew is drawn here."""
-        if self.resample is not None:
-            self.source, self.target = self.resample(epoch)
-        return self.source.lengths + 1, self.target.lengths + 1
-
-    def batch(self, rows: NDArray[np.int64], epoch: int = 0) -> Seq2SeqBatch:
-        """Those examples as tensors."""
-        source = self.source.padded(rows, self.pad_id, after=self.eos_id)
-        target = self.target.padded(rows, -1, before=self.start_id, after=self.eos_id)
-        target_input, labels = target[:, :-1].clone(), target[:, 1:].clone()
-        real = torch.from_numpy(np.arange(source.shape[1]) < (self.source.lengths[rows] + 1)[:, None])
-        target_input[labels < 0] = self.pad_id
-        return Seq2SeqBatch(source, real, target_input, labels)
+        """Yield every example once, as epoch 0 has it, in batches of like length of at most `budget` tokens."""
+        others, lengths = self.objective.lengths(self.stores.first)
+        rows: list[int] = []
+        tokens = 0
+        for row in np.lexsort((others, lengths)).tolist():
+            if tokens + int(lengths[row]) > budget and rows:
+                yield self.objective.batch(self.stores.first, np.array(rows), Draw(self.seed, 0))
+                rows, tokens = [], 0
+            rows.append(row)
+            tokens += int(lengths[row])
+        if rows:
+            yield self.objective.batch(self.stores.first, np.array(rows), Draw(self.seed, 0))
 
     def padding(self, epoch: int = 0) -> float:
-        """The share of computed tokens that are padding, both sides together."""
+        """The share of computed tokens that are padding, on all sides together."""
+        sides = self.objective.lengths(self.stores.at(epoch))
+        if sides[0] is sides[1]:
+            sides = sides[:1]  # type: ignore[assignment]
         real = computed = 0
         for rows in (part for update in self.plan(epoch) for part in update):
-            for side in (self.source.lengths[rows] + 1, self.target.lengths[rows] + 1):
-                real += int(side.sum())
-                computed += int(side.max()) * len(rows)
+            for side in sides:
+                real += int(side[rows].sum())
+                computed += int(side[rows].max()) * len(rows)
         return 1 - real / computed

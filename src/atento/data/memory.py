@@ -1,4 +1,4 @@
-"""Records given from Python, in memory, to pairs or texts: under the same rules as records read from a file."""
+"""Records given from Python, in memory: checked by the same rules as records read from a file."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -7,15 +7,17 @@ from atento.data.source_records import text_of
 from atento.errors import DataError, UsageError
 
 SPLITS = ("train", "valid", "test")
-Records = Iterable[Any]  # pairs, mappings or texts; or a tuple of two lists, the sources and the targets
+MemoryRecords = Iterable[Any]  # pairs, mappings or texts; or a tuple of two lists, the sources and the targets
 _SHAPES = {
     ("source", "target"): "pairs (source, target), dicts with the keys 'source' and 'target', or the tuple of two "
     "lists (sources, targets)",
     ("text",): "texts, or dicts with the key 'text'",
+    ("text", "label"): "pairs (text, label), dicts with the keys 'text' and 'label', or the tuple of two lists (texts, "
+    "labels)",
 }
 
 
-def by_split(data: Records | Mapping[str, Records] | None) -> dict[str, Records]:
+def by_split(data: MemoryRecords | Mapping[str, MemoryRecords] | None) -> dict[str, MemoryRecords]:
     """The records of each split that `atento.train` was given as `data`; records alone are those to train on.
 
     Raises:
@@ -31,7 +33,7 @@ def by_split(data: Records | Mapping[str, Records] | None) -> dict[str, Records]
     return dict(data)
 
 
-def records_in(given: Records, fields: tuple[str, ...], name: str) -> Iterator[Any]:
+def records_in(given: MemoryRecords, fields: tuple[str, ...], name: str) -> Iterator[Any]:
     """Yield each record as (index from 0, a text for each field); a broken record as its error, so that the caller may
     skip it.
 
@@ -47,18 +49,19 @@ def records_in(given: Records, fields: tuple[str, ...], name: str) -> Iterator[A
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise UsageError(f"{name} must be an iterable of {_SHAPES[fields]}: got {type(given).__name__}")
     if len(fields) == 2 and _columns(given):
-        sources, targets = (list(side) for side in given)
-        if len(sources) != len(targets):
-            raise DataError(f"{name} has {len(sources)} sources and {len(targets)} targets; they must be as many")
-        given = zip(sources, targets)
+        first, second = (list(side) for side in given)
+        if len(first) != len(second):
+            sides = f"{len(first)} {fields[0]}s and {len(second)} {fields[1]}s"
+            raise DataError(f"{name} has {sides}; they must be as many")
+        given = zip(first, second)
     for index, record in enumerate(given):
         try:
-            yield index, *_texts(record, fields)
+            yield index, _texts(record, fields)
         except ValueError as error:
             yield DataError(f"{name}[{index}]: {error}")
 
 
-def held(name: str, memory: Mapping[str, Records] | None) -> Records:
+def held(name: str, memory: Mapping[str, MemoryRecords] | None) -> MemoryRecords:
     """The records that a source with `memory: name` stands for.
 
     Raises:

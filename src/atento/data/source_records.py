@@ -1,16 +1,15 @@
-"""One file with columns to pairs: .tsv, .csv, .jsonl and .json, each under the strict reading of its rules."""
+"""One file with columns to rows of texts: .tsv, .csv, .jsonl and .json, each read strictly by its rules."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from atento.data.source_lines import LINE_LIMIT, read_text, scan
 from atento.errors import DataError
 
 Column = int | str
-Found = tuple[int, str, str] | DataError  # line, source, target; or what is wrong with the record
-Row = tuple[int, list[str]] | DataError
+Row = tuple[int, list[str]] | DataError  # line and texts; or what is wrong with the record
 
 _QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"')
 _PLAIN = re.compile(r'[^",]*')
@@ -18,13 +17,13 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _INTEGER_DIGITS = 19  # what 64 bits hold
 
 
-def pairs_in(kind: str, stream: BinaryIO, name: str, source: Column, target: Column) -> Iterator[Found]:
-    """Read the pairs of one open file; a broken record is yielded as its error, so that the caller may skip it.
+def rows_in(kind: str, stream: BinaryIO, name: str, columns: Sequence[Column]) -> Iterator[Row]:
+    """Read some columns of one open file; a broken record is yielded as its error, so that the caller may skip it.
 
     Args:
         kind: ".tsv" (never quoted), ".csv" (RFC 4180), ".jsonl" (an object a line) or ".json" (a list of objects).
-        source, target: columns, both by number from 0 (no header) or both by name (the first line is a header; for
-            JSON the keys, where `translation.en` reaches into an object).
+        columns: all by number from 0 (no header) or all by name (the first line is a header; for JSON the keys, where
+            `translation.en` reaches into an object).
 
     Raises:
         DataError: what holds for the whole file; names file, line and rule.
@@ -32,9 +31,9 @@ def pairs_in(kind: str, stream: BinaryIO, name: str, source: Column, target: Col
     if kind in (".tsv", ".csv"):
         rows = _tsv_rows(stream, name) if kind == ".tsv" else _csv_rows(stream, name)
         separator = "a tab" if kind == ".tsv" else "a comma"
-        return _table(rows, name, separator, source, target)
+        return _table(rows, name, separator, columns)
     objects = _jsonl_objects(stream, name) if kind == ".jsonl" else _json_objects(stream, name)
-    return _keyed(objects, name, str(source), str(target))
+    return _keyed(objects, name, [str(column) for column in columns])
 
 
 def columns_of(kind: str, stream: BinaryIO, name: str) -> list[str]:
@@ -53,45 +52,48 @@ def columns_of(kind: str, stream: BinaryIO, name: str) -> list[str]:
 # Tables -----------------------------------------------------------------------------------------------------------
 
 
-def _table(rows: Iterator[Row], name: str, separator: str, source: Column, target: Column) -> Iterator[Found]:
-    """Choose two columns of each row; every row must have as many columns as the first."""
+def _table(rows: Iterator[Row], name: str, separator: str, columns: Sequence[Column]) -> Iterator[Row]:
+    """Choose columns of each row; every row must have as many columns as the first."""
     width = first = 0
-    if isinstance(source, int) and isinstance(target, int):
-        at, to = source, target
-    else:
-        at, to, width = _header(rows, name, str(source), str(target))
+    numbers = [column for column in columns if isinstance(column, int)]
+    if len(numbers) < len(columns):
+        numbers, width = _header(rows, name, [str(column) for column in columns])
         first = 1
+    last = max(numbers)
     for row in rows:
         if isinstance(row, DataError):
             yield row
             continue
         line, fields = row
         if fields == [""]:
-            yield line, "", ""  # a blank line: counted with the empty pairs
-        elif len(fields) <= max(at, to):
+            yield line, [""] * len(numbers)  # a blank line: counted with the empty records
+        elif len(fields) <= last:
             count = f"{len(fields)} column{'s' if len(fields) > 1 else ''} separated by {separator}"
-            yield DataError(f"{name}:{line}: {count}, and column {max(at, to)} (counted from 0) is asked for")
+            yield DataError(f"{name}:{line}: {count}, and column {last} (counted from 0) is asked for")
         elif width and len(fields) != width:
             yield DataError(f"{name}:{line}: {len(fields)} columns, and line {first} has {width}")
         else:
             if not width:
                 width, first = len(fields), line
-            yield line, fields[at], fields[to]
+            yield line, [fields[number] for number in numbers]
 
 
-def _header(rows: Iterator[Row], name: str, source: str, target: str) -> tuple[int, int, int]:
+def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[list[int], int]:
+    """The numbers of the columns of those names, and how many columns there are."""
     row = next(rows, None)
     if row is None:
-        raise DataError(f"{name}: is empty, and its first line must name the columns {source!r} and {target!r}")
+        raise DataError(
+            f"{name}: is empty, and its first line must name the columns {' and '.join(map(repr, columns))}"
+        )
     if isinstance(row, DataError):
         raise row
     names = row[1]
-    for column in (source, target):
+    for column in columns:
         if names.count(column) != 1:
             problem = "stands twice" if column in names else "does not stand"
             known = ", ".join(map(repr, names))
             raise DataError(f"{name}:1: column {column!r} {problem} in the header; the columns are {known}")
-    return names.index(source), names.index(target), len(names)
+    return [names.index(column) for column in columns], len(names)
 
 
 def _tsv_rows(stream: BinaryIO, name: str) -> Iterator[Row]:
@@ -155,17 +157,17 @@ def _csv_fields(record: str) -> list[str] | str | None:
 # Objects ----------------------------------------------------------------------------------------------------------
 
 
-def _keyed(objects: Iterator[tuple[int, Any] | DataError], name: str, source: str, target: str) -> Iterator[Found]:
+def _keyed(objects: Iterator[tuple[int, Any] | DataError], name: str, keys: Sequence[str]) -> Iterator[Row]:
     for found in objects:
         if isinstance(found, DataError):
             yield found
             continue
         line, value = found
         if value is None:
-            yield line, "", ""
+            yield line, [""] * len(keys)
             continue
         try:
-            yield line, text_of(value, source), text_of(value, target)
+            yield line, [text_of(value, key) for key in keys]
         except ValueError as error:
             yield DataError(f"{name}:{line}: {error}")
 
@@ -194,7 +196,7 @@ def _jsonl_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | Da
         if isinstance(line, DataError):
             yield line
         elif not line.strip():
-            yield number, None  # a blank line: counted with the empty pairs
+            yield number, None  # a blank line: counted with the empty records
         else:
             try:
                 value, end = _decode(line, _skip(line, 0))

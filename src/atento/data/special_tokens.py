@@ -1,6 +1,7 @@
 """The special tokens that a model reads around its texts: one answer for training, use, attention maps and export."""
 
 from atento.config.network import NetworkConfig
+from atento.config.tasks import TASKS
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
@@ -22,3 +23,9 @@ def special_tokens_of(config: NetworkConfig, tokenizer: Tokenizer, stated: str |
     if config.architecture in WITH_SOURCE:
         return template.ended(config.eos_id)
     return template
+
+
+def template_for(task: str, tokenizer: Tokenizer) -> str | None:
+    """The special tokens that a model of that task reads around a text or before it; None: the tokenizer's own."""
+    template = TASKS[task].template
+    return None if template == "bos-eos" and tokenizer.added() else template

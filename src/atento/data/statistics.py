@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.config.recipe import SourceConfig
+from atento.config.recipe import COLUMNS, SourceConfig
+from atento.data.records import FILE_KINDS, Records
 from atento.data.source_lines import open_binary
 from atento.data.source_records import columns_of
-from atento.data.sources import FILE_KINDS, Parallel
-from atento.data.texts import Texts
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _SHOWN = 3  # places of suspicious records that are named
@@ -29,11 +28,11 @@ def percentiles(values: Sequence[float] | NDArray[Any]) -> dict[str, float]:
     return dict(zip(("min", *(f"p{part}" for part in PERCENTILES), "max"), found))
 
 
-def lengths(parts: Sequence[Parallel | Texts], columns: Sequence[str]) -> dict[str, dict[str, Any]]:
+def lengths(parts: Sequence[Records], columns: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Of each column, words and characters a text: the total and the percentiles of each, and where the longest is."""
     found: dict[str, dict[str, Any]] = {}
     for name in columns:
-        texts = list(chain.from_iterable(getattr(part, name) for part in parts))
+        texts = list(chain.from_iterable(part[name] for part in parts))
         words = [len(text.split()) for text in texts]
         characters = [len(text) for text in texts]
         found[name] = {
@@ -44,14 +43,14 @@ def lengths(parts: Sequence[Parallel | Texts], columns: Sequence[str]) -> dict[s
     return found
 
 
-def ratios(parts: Sequence[Parallel]) -> NDArray[np.float64]:
+def ratios(parts: Sequence[Records]) -> NDArray[np.float64]:
     """Characters of the target over those of the source, for each pair."""
-    pairs = [(len(one), len(other)) for part in parts for one, other in zip(part.source, part.target)]
+    pairs = [(len(one), len(other)) for part in parts for one, other in zip(part["source"], part["target"])]
     sizes = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     return np.asarray(sizes[:, 1] / sizes[:, 0], dtype=np.float64)
 
 
-def suspicious(parts: Sequence[Parallel | Texts]) -> dict[str, dict[str, Any]]:
+def suspicious(parts: Sequence[Records]) -> dict[str, dict[str, Any]]:
     """Records that look wrong, by reason: how many, and where the first three are.
 
     repeated: equal to an earlier record. equal: source and target are the same text, of letters. ratio: the lengths of
@@ -60,12 +59,12 @@ def suspicious(parts: Sequence[Parallel | Texts]) -> dict[str, dict[str, Any]]:
     """
     seen: set[Any] = set()
     found: dict[str, list[int]] = {"repeated": []}
-    records = [record for part in parts for record in _records(part)]
+    records = [record for part in parts for record in part]
     for number, record in enumerate(records):
         if record in seen:
             found["repeated"].append(number)
         seen.add(record)
-    pairs = [part for part in parts if isinstance(part, Parallel)]
+    pairs = [part for part in parts if tuple(part.columns) == ("source", "target")]
     if pairs:
         found["equal"] = [
             number
@@ -94,7 +93,7 @@ def columns_seen(sources: Sequence[SourceConfig], folder: Path) -> list[dict[str
             continue
         with open_binary(folder / Path(source.file).expanduser(), source.file) as stream:
             columns = columns_of(kind, stream, source.file)
-        used = [column for column in (source.source, source.target, source.text) if column is not None]
+        used = [column for name in COLUMNS if (column := getattr(source, name)) is not None]
         header = kind in (".jsonl", ".json") or any(isinstance(column, str) for column in used)
         found.append({"file": source.file, "columns": columns, "used": used, "header": header})
     return found
@@ -108,11 +107,7 @@ def over(sides: Mapping[str, Sequence[int]], longest: int, marks: int) -> dict[s
     return {"max_len": longest, "records": int(long.sum())}
 
 
-def _records(part: Parallel | Texts) -> list[tuple[str, ...]]:
-    return list(zip(part.source, part.target)) if isinstance(part, Parallel) else [(text,) for text in part.text]
-
-
-def _places(parts: Sequence[Parallel | Texts], numbers: Sequence[int]) -> list[str]:
+def _places(parts: Sequence[Records], numbers: Sequence[int]) -> list[str]:
     """File and line of records that are numbered through all parts."""
     ends = np.cumsum([len(part) for part in parts])
     found = []

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.elmo import CBOWConfig
-from atento.data.batches import Ragged
 from atento.data.shuffle import hashes, permutation
+from atento.data.store import Ragged
 from atento.errors import DataError
 
 _KEPT, _ORDER, _NEGATIVES = 1, 2, 3  # what a hash is for
@@ -32,21 +32,6 @@ class WindowBatch:
     context: Tensor
     negatives: Tensor | None
     skip_gram: bool = False
-
-    @property
-    def targets(self) -> int:
-        """Real targets: the words in the middle for CBOW, those around them for skip-gram."""
-        return int((self.context >= 0).sum()) if self.skip_gram else len(self.centre)
-
-    def examples(self) -> Iterator[dict[str, list[int]]]:
-        """Each window by itself, for people to look at."""
-        for centre, context in zip(self.centre.tolist(), self.context):
-            yield {"centre": [centre], "context": context[context >= 0].tolist()}
-
-    def to(self, device: torch.device | str) -> "WindowBatch":
-        """The batch on another device."""
-        negatives = None if self.negatives is None else self.negatives.to(device)
-        return WindowBatch(self.centre.to(device), self.context.to(device), negatives, self.skip_gram)
 
 
 class Windows:

@@ -3,6 +3,7 @@
 `atento.metrics.utilities` has the same measures as matrices, for all pairs of two lists of texts.
 """
 
+from atento.metrics.classes import accuracy
 from atento.metrics.overlap import f1_bleu_rouge, token_f1
 from atento.metrics.rouge import rouge
 from atento.metrics.score import Score
@@ -14,6 +15,7 @@ __all__ = [
     "METRICS",
     "PairedTest",
     "Score",
+    "accuracy",
     "bleu",
     "chrf",
     "exact_match",

@@ -1,38 +1,54 @@
-"""The metrics of text by name."""
+"""The metrics by name: what each scores, and which way is better."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 from atento.errors import UsageError, nearest
+from atento.metrics.classes import accuracy
 from atento.metrics.overlap import f1_bleu_rouge, token_f1
 from atento.metrics.rouge import rouge
 from atento.metrics.score import Score
 from atento.metrics.text import bleu, chrf, exact_match, ter
 
-METRICS: dict[str, Callable[..., Score]] = {
-    "bleu": bleu,
-    "chrf": chrf,
-    "ter": ter,
-    "rouge": rouge,
-    "token-f1": token_f1,
-    "f1-bleu-rouge": f1_bleu_rouge,
-    "exact-match": exact_match,
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric: its function of (predictions, references), what it scores, and which way is better."""
+
+    score: Callable[..., Score]
+    outputs: Literal["texts", "classes"] = "texts"
+    better: Literal["higher", "lower"] = "higher"
+
+
+METRICS: dict[str, Metric] = {
+    "bleu": Metric(bleu),
+    "chrf": Metric(chrf),
+    "ter": Metric(ter, better="lower"),
+    "rouge": Metric(rouge),
+    "token-f1": Metric(token_f1),
+    "f1-bleu-rouge": Metric(f1_bleu_rouge),
+    "exact-match": Metric(exact_match),
+    "accuracy": Metric(accuracy, "classes"),
 }
 
 
-LOWER_IS_BETTER = ("nll", "ter")
+def lower_is_better(name: str) -> bool:
+    """Whether a lower score of that name is better; `nll`, the loss of a validation, is one."""
+    return name == "nll" or (name in METRICS and METRICS[name].better == "lower")
 
 
 def signed(name: str, value: float) -> float:
-    """The score with the sign for which higher is better; applied twice it gives the score."""
-    return -value if name in LOWER_IS_BETTER else value
+    """A validation score so that higher is better, and back again."""
+    return -value if lower_is_better(name) else value
 
 
 def metric_named(name: str) -> Callable[..., Score]:
-    """The metric of this name.
+    """The function of the metric of that name.
 
     Raises:
         UsageError: there is no such metric; the message lists the metrics.
     """
     if name not in METRICS:
         raise UsageError(f"unknown metric {name!r}{nearest(name, list(METRICS))}")
-    return METRICS[name]
+    return METRICS[name].score

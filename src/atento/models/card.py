@@ -6,7 +6,7 @@ from typing import Any
 
 import atento
 from atento.config.network import NetworkConfig
-from atento.config.usual_tasks import EMBEDDING, verb_of
+from atento.config.tasks import EMBEDDING, verb_of
 
 CARD = "README.md"
 _HEADING = "## Written by Atento"

@@ -10,7 +10,7 @@ from atento.config.decoding import DecodingConfig
 from atento.config.embedding import EmbeddingConfig
 from atento.config.network import NetworkConfig
 from atento.config.schema import Reading, as_written
-from atento.config.tasks import RULES
+from atento.config.tasks import TASKS
 from atento.errors import CheckpointError, ModelError, RecipeError
 
 CONFIG = "config.json"
@@ -76,7 +76,7 @@ def decoding_config(config: Mapping[str, Any], path: Path) -> DecodingConfig:
     """
     given = config.get("decoding", {})
     if isinstance(given, dict):
-        rules = RULES.get(str(config.get("task")))
+        rules = TASKS.get(str(config.get("task")))
         given = ({} if rules is None else dict(rules.defaults.get("decoding", {}))) | given
         given = {name: given[name] for name in DecodingConfig.__dataclass_fields__ if name in given}
     decoding: DecodingConfig = _fitted(given, DecodingConfig, "decoding", path)

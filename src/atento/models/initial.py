@@ -10,8 +10,10 @@ from torch import nn
 from atento.attention.positions import Learned
 from atento.config.network import NetworkConfig, changed
 from atento.models.configuration import network_config
-from atento.models.read import ModelFiles, check_tokenizer, read_model
+from atento.models.read import ModelFiles, check_tokenizer, check_weights, read_model
 from atento.text.tokenizer import Tokenizer
+
+_HEADS = "heads."
 
 
 def initial_model(init: str, folder: Path) -> ModelFiles:
@@ -57,3 +59,20 @@ def lengthened(initial: ModelFiles, network: nn.Module, recipe: NetworkConfig) -
         extended = table.interpolated(module.max_len) if method == "interpolated" else table.grown(module.max_len)
         weights[f"{name}.weight"] = extended.weight
     return replace(initial, weights=weights)
+
+
+def first_weights(network: nn.Module, initial: ModelFiles, recipe: NetworkConfig) -> None:
+    """Give a new network the weights of the initial model; a head that the model does not have keeps its own.
+
+    Raises:
+        ModelError: a weight is missing or unexpected, or of another shape.
+    """
+    files = lengthened(initial, network, recipe)
+    fresh = network.state_dict()
+    weights = {name: value for name, value in files.weights.items() if name in fresh or not name.startswith(_HEADS)}
+    for name, value in fresh.items():
+        if name.startswith(_HEADS) and (name not in weights or weights[name].shape != value.shape):
+            weights[name] = value
+    files = replace(files, weights=weights)
+    check_weights(network, files)
+    network.load_state_dict(files.weights)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from atento.config.network import changed, network_to_dict
-from atento.config.usual_tasks import EMBEDDING
+from atento.config.tasks import EMBEDDING
 from atento.errors import UsageError, path_of
 from atento.models.configuration import decoding_config, embedding_config, network_config
 from atento.models.read import read_model, read_network, read_tokenizer

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from atento.attention.positions import ALiBi, Sinusoidal
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.renamed import VERSION
-from atento.config.usual_tasks import EMBEDDING, task_of
+from atento.config.tasks import EMBEDDING, task_of
 from atento.errors import ModelError, TokenizerError, UsageError
 from atento.models.configuration import CONFIG, read_config
 from atento.models.find import find_model

@@ -15,17 +15,14 @@ from torch import Tensor, nn
 
 from atento.attention.positions import Learned
 from atento.config.loading import load_recipe
-from atento.data.batches import Seq2SeqBatch
-from atento.data.text_batches import TextBatch
+from atento.data.batches import Batch, Batches
 from atento.errors import UsageError
 from atento.models.configuration import network_config
 from atento.models.read import read_model
 from atento.networks import build_network
+from atento.runs.prepare import read_data, training_batches
 from atento.storage.catalogue import newest
-from atento.tasks.prepare import read_data
-from atento.tasks.table import TASKS
 from atento.text.tokenizer import Tokenizer
-from atento.training.loop import Batches
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ def position_report(run: str | Path) -> list[PositionTable]:
     step = int(path.name.rpartition("-")[2])
     data = read_data(recipe, loaded.folder, _silent)
     tokenizer = Tokenizer.load(folder / "tokenizer")
-    batches = TASKS[recipe.task].batches(recipe, config, tokenizer, data.train, _silent)
+    batches = training_batches(recipe, config, tokenizer, data.train, _silent)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)  # as the run drew them
         network = build_network(config)
@@ -137,8 +134,8 @@ def count_positions(
     counts: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
     for update in range(steps):
         here: dict[str, NDArray[np.int64]] = {}
-        for batch in batches.parts(update):
-            for side, places in _places(batch):
+        for part in batches.parts(update):
+            for side, places in _places(part.batch):
                 stood = torch.bincount(places, minlength=positions)[:positions].numpy()
                 here[side] = here.get(side, 0) + stood
         for side, stood in here.items():
@@ -148,18 +145,14 @@ def count_positions(
     return counts
 
 
-def _places(batch: Any) -> Iterator[tuple[str, Tensor]]:
+def _places(batch: Batch) -> Iterator[tuple[str, Tensor]]:
     """The positions of a batch's real tokens, side by side."""
-    if isinstance(batch, Seq2SeqBatch):
-        sides: dict[str, tuple[Tensor, Tensor | None]]
-        sides = {"source": (batch.source_token_mask, None), "target": (batch.labels >= 0, None)}
-    elif isinstance(batch, TextBatch):
-        sides = {"text": (batch.token_mask, batch.position_ids)}
-    else:
-        raise UsageError(f"{type(batch).__name__} has no positions")
-    for side, (real, places) in sides.items():
-        places = torch.arange(real.shape[1]).expand_as(real) if places is None else places
-        yield side, places[real]
+    for name in batch.inputs:
+        if name == "ids" or (name.endswith("_ids") and name not in ("position_ids", "segment_ids")):
+            real = batch.real(name)
+            places = torch.arange(real.shape[1]).expand_as(real)
+            side = name.removesuffix("_ids") if name != "ids" else "text"
+            yield side, (batch.inputs.get("position_ids", places) if side == "text" else places)[real]
 
 
 def _side(name: str, counts: dict[str, Any]) -> str:

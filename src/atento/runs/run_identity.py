@@ -15,7 +15,7 @@ from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe, recipe
 from atento.config.recipe import Recipe
 from atento.errors import TrainingError, UsageError
 from atento.precision import best_precision
-from atento.tasks.prepare import Data
+from atento.runs.prepare import Data
 
 # What may differ between the command that began a run and the one that goes on with it.
 MAY_CHANGE = (

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from atento.config.decoding import DecodingConfig, DecodingOptions
-from atento.config.usual_tasks import TEXT_TO_TEXT, task_with
+from atento.config.tasks import TEXT_TO_TEXT, task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, TokenizerError, UsageError
 from atento.metrics.utilities import embedding_utility

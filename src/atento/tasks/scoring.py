@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from atento.data.batches import Ragged
 from atento.data.special_tokens import special_tokens_of
+from atento.data.store import Ragged
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.forced import forced_scores
 from atento.networks import Decoder, EncoderDecoder, RecurrentLM, RecurrentSeq2Seq

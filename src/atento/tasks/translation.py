@@ -3,14 +3,28 @@
 from collections.abc import Iterator, Sequence
 
 from atento.config.decoding import DecodingConfig
+from atento.config.recipe import Recipe
+from atento.data.records import Split
 from atento.data.special_tokens import special_tokens_of
 from atento.decoding import Hypothesis
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.trace import Trace
 from atento.networks import Seq2Seq
+from atento.networks.steps.choose import step_function
 from atento.tasks.strategies import Utility, constraints_of
 from atento.tasks.writing import WrittenText, stream_one, write_all
 from atento.text.tokenizer import Tokenizer
+
+
+def predict(network: Seq2Seq, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[str]:
+    """The best output for each source of a split; weights are packed anew, since training has changed them."""
+    outputs = translate(network, tokenizer, split["source"], recipe.decoding, step_function=step_function(network))
+    return [best[0].text for best in outputs]
+
+
+def gold(split: Split) -> list[str]:
+    """The targets of a split."""
+    return split["target"]
 
 
 def translate(

@@ -2,36 +2,25 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from atento.config.recipe import TrainingConfig
+from atento.data.batches import Batches
 from atento.errors import TokenizerError, TrainingStopped
 from atento.metrics.table import signed
 from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 from atento.storage.retention import retain
 from atento.training.journal import Journal
+from atento.training.losses import Sums
 from atento.training.progress import Reporter
 from atento.training.schedule import learning_rate
 from atento.training.signals import StopRequest
-from atento.training.step import Sums, Updater
-
-
-class Batches(Protocol):
-    """Training data handed out update by update."""
-
-    updates_per_epoch: int
-
-    def __len__(self) -> int:
-        """Examples."""
-
-    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Any]:
-        """The parts of an update, counted from 0 over all epochs, each a `Batch` that also shows its `examples()`."""
-
+from atento.training.step import Updater
 
 Validate = Callable[[], dict[str, float]]
 
@@ -48,7 +37,7 @@ class Progress:
     stale: int = 0  # validations since the best
     finished: bool = False
     seconds: float = 0.0  # that training took, pauses left out
-    interval: Sums = field(default_factory=Sums)  # since the last train event
+    interval: dict[str, Sums] = field(default_factory=dict)  # since the last train event, by head
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data; floats survive JSON exactly."""
@@ -58,7 +47,7 @@ class Progress:
     def from_dict(cls, data: Mapping[str, Any]) -> "Progress":
         """The inverse of `to_dict`."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        return cls(**known | {"interval": Sums(**data["interval"])})
+        return cls(**known | {"interval": {head: Sums(**sums) for head, sums in data["interval"].items()}})
 
 
 @dataclass
@@ -107,10 +96,12 @@ def fit(run: Run) -> Progress:
         while progress.step < run.steps and not progress.finished:
             step = progress.step + 1
             rate = learning_rate(config, step, run.steps)
-            sums, _ = run.updater.update(run.batches.parts(step - 1, config.micro_batches), step, rate)
+            parts = run.batches.parts(step - 1, config.micro_batches)
+            sums, _ = run.updater.update(parts, step, rate, step / run.steps)
             progress.step = step
-            progress.interval.add(sums)
-            tokens += sums.targets
+            for head, found in sums.items():
+                progress.interval.setdefault(head, Sums()).add(found)
+                tokens += found.targets
             run.reporter.step(step)
             if step % config.log_every == 0 or step == run.steps:
                 log(run, rate, tokens / (time.monotonic() - started))
@@ -140,20 +131,24 @@ def _due(run: Run) -> bool:
 
 
 def log(run: Run, rate: float, tokens_per_second: float) -> None:
-    """A train event: mean nats a real target since the last one."""
+    """A train event: mean nats a real target since the last one; of several heads their sum, and each by its name."""
     interval = run.progress.interval
-    targets = max(1, interval.targets)
+    means = {
+        head: (sums.loss / max(1, sums.targets), sums.nll / max(1, sums.targets)) for head, sums in interval.items()
+    }
     event = {
         "event": "train",
         "step": run.progress.step,
-        "loss": interval.loss / targets,
-        "nll": interval.nll / targets,
+        "loss": sum(loss for loss, _ in means.values()),
+        "nll": sum(nll for _, nll in means.values()),
         "learning_rate": rate,
         "tokens_per_second": tokens_per_second,
     }
+    if len(means) > 1:
+        event |= {f"nll_{head}": nll for head, (_, nll) in means.items()}
     run.journal.append(event)
     run.reporter.event(event)
-    run.progress.interval = Sums()
+    run.progress.interval = {}
 
 
 def validated(run: Run, validate: Validate | None) -> None:

@@ -1,35 +1,23 @@
-"""One training step on one page: parts of a batch in, summed losses, gradients divided once, one update out."""
+"""One training step on one page: the parts of an update in, summed losses by head, gradients divided once, one step."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import copy_context
 from copy import deepcopy
-from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.attention.observe import observing
 from atento.config.recipe import TrainingConfig
+from atento.data.batches import Part
 from atento.errors import TrainingError
+from atento.networks.network import Network
 from atento.precision import side_by_side
-from atento.training.objectives import Batch, Objective, seq2seq_loss
+from atento.training.losses import Call, Sums, losses
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _AT_ONCE = 4  # parts of an update computed side by side at most: each holds what its backward pass needs
-
-
-@dataclass
-class Sums:
-    """What a step, a validation or a log interval adds up: nats and the real targets they are over."""
-
-    loss: float = 0.0
-    nll: float = 0.0
-    targets: int = 0
-
-    def add(self, other: "Sums") -> None:
-        """Add another's sums."""
-        self.loss, self.nll, self.targets = self.loss + other.loss, self.nll + other.nll, self.targets + other.targets
 
 
 class Updater:
@@ -39,11 +27,8 @@ class Updater:
     Micikevicius et al. 2018); bfloat16 has float32's range, so no loss scaling is needed.
     """
 
-    def __init__(
-        self, network: nn.Module, config: TrainingConfig, precision: str, loss: Objective | None = None
-    ) -> None:
+    def __init__(self, network: Network, config: TrainingConfig, precision: str) -> None:
         self.network, self.config = network, config
-        self.loss: Objective = loss or seq2seq_loss
         self.device = next(network.parameters()).device
         self.parameters = dict(network.named_parameters())
         self.working = network if precision == "float32" else deepcopy(network).to(DTYPES[precision])
@@ -58,22 +43,37 @@ class Updater:
         rest = [p for p in self.parameters.values() if p.dim() <= 1]
         return [{"params": decayed}, {"params": rest, "weight_decay": 0.0}]
 
-    def update(self, parts: Iterable[Batch], step: int, rate: float) -> tuple[Sums, float]:
-        """One update from the parts of its batch; returns the sums and the gradient's norm before clipping.
+    def update(
+        self, parts: Iterable[Part], step: int, rate: float, progress: float = 0.0
+    ) -> tuple[dict[str, Sums], float]:
+        """One update from its parts; returns the sums of each head and the gradient's norm before clipping.
+
+        The loss is Σ over heads of weight · (sum of the head's losses / its real targets in the whole update). The
+        targets are known before the first forward pass. Where there is one head, of weight 1, its summed gradient is
+        divided once at the end.
 
         Raises:
             TrainingError: the loss or the gradient is not finite; the weights are then untouched.
         """
-        sums = Sums()
+        parts = list(parts)
+        counts: dict[str, int] = {}
+        for part in parts:
+            for head, count in part.batch.counts().items():
+                counts[head] = counts.get(head, 0) + count
+        plain = len(counts) == 1 and all(weight == 1.0 for part in parts for weight in part.weights.values())
+        scales = None if plain else {head: 1.0 / max(1, count) for head, count in counts.items()}
+        sums = {head: Sums() for head in counts}
         self.network.zero_grad(set_to_none=True)  # what an update that was broken off left behind
-        for part_sums, gradients in self._parts(list(parts), step):
-            sums.add(part_sums)
+        for part_sums, gradients in self._parts(parts, step, progress, scales):
+            for head, found in part_sums.items():
+                sums[head].add(found)
             for master, gradient in zip(self.parameters.values(), gradients):
                 if gradient is not None and master.grad is None:
                     master.grad = gradient.to(master.dtype, copy=True)  # a copy: two weights may share a gradient
                 elif gradient is not None and master.grad is not None:
                     master.grad.add_(gradient)
-        norm = self._divide_and_clip(sums, step)
+        divisor = max(1, next(iter(counts.values()), 1)) if scales is None else 1
+        norm = self._divide_and_clip(divisor, sums, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
@@ -81,41 +81,60 @@ class Updater:
         self.refresh()
         return sums, norm
 
-    def _parts(self, parts: list[Batch], step: int) -> Iterator[tuple[Sums, list[Tensor | None]]]:
+    def _parts(
+        self, parts: list[Part], step: int, progress: float, scales: Mapping[str, float] | None
+    ) -> Iterator[tuple[dict[str, Sums], list[Tensor | None]]]:
         """Sums and gradients of each part, in order: on a CPU side by side, each with its share of the threads.
 
         Small products gain little from a second thread, and every one of them waits for the slower. Parts side by side
         wait for each other once an update. Side by side or in turn, the same bits come out.
         """
+        smoothing, seed = self.config.label_smoothing, self.config.seed
+        calls = [Call(Randomness(seed, step, slot), smoothing, step, progress) for slot in range(len(parts))]
         at_once = min(len(parts), torch.get_num_threads(), _AT_ONCE) if self.device.type == "cpu" else 1
         if at_once <= 1:
-            yield from (self._part(part, step, slot) for slot, part in enumerate(parts))
+            yield from (self._part(part, call, scales) for part, call in zip(parts, calls))
             return
         threads = torch.get_num_threads() // at_once
-        workers = 1 if observing(self.working) else at_once  # what is seen is kept in the order of the parts
+        workers = 1 if observing(self.working) else at_once  # what is observed is kept in the order of the parts
         with side_by_side(workers, threads) as pool:
-            todo = [pool.submit(copy_context().run, self._part, part, step, slot) for slot, part in enumerate(parts)]
+            todo = [pool.submit(copy_context().run, self._part, part, call, scales) for part, call in zip(parts, calls)]
             yield from (one.result() for one in todo)
 
-    def _part(self, part: Batch, step: int, slot: int) -> tuple[Sums, list[Tensor | None]]:
-        """One part's sums, and the gradient of its summed loss for every weight; None where there is none."""
-        random = Randomness(self.config.seed, step, slot)
-        loss, nll = self.loss(self.working, part.to(self.device), self.config.label_smoothing, random)
+    def _part(
+        self, part: Part, call: Call, scales: Mapping[str, float] | None
+    ) -> tuple[dict[str, Sums], list[Tensor | None]]:
+        """One part's sums, and the gradient of its loss for every weight; None where there is none.
+
+        The loss is the sum over real targets, or, with `scales`, over heads of weight · scale · sum.
+        """
+        batch = part.batch.to(self.device)
+        found = losses(self.working, batch, call)
+        if scales is None:
+            ((total, _),) = found.values()
+        else:
+            total = torch.stack(
+                [loss * (part.weights.get(head, 1.0) * scales[head]) for head, (loss, _) in found.items()]
+            ).sum()
         weights = list(self.working.parameters())
         learned = [weight for weight in weights if weight.requires_grad]
-        found = iter(torch.autograd.grad(loss, learned, allow_unused=True))
-        gradients = [next(found) if weight.requires_grad else None for weight in weights]
-        return Sums(float(loss.detach()), float(nll), part.targets), gradients
+        made = iter(torch.autograd.grad(total, learned, allow_unused=True))
+        gradients = [next(made) if weight.requires_grad else None for weight in weights]
+        counts = part.batch.counts()
+        sums = {head: Sums(float(loss.detach()), float(nll), counts[head]) for head, (loss, nll) in found.items()}
+        return sums, gradients
 
-    def _divide_and_clip(self, sums: Sums, step: int) -> float:
+    def _divide_and_clip(self, divisor: int, sums: Mapping[str, Sums], step: int) -> float:
         grads = [p.grad for p in self.parameters.values() if p.grad is not None]
-        torch._foreach_div_(grads, float(max(1, sums.targets)))
+        torch._foreach_div_(grads, float(divisor))
         norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))))
-        if not (norm < float("inf") and abs(sums.loss) < float("inf")):  # NaN fails both
+        finite = all(abs(one.loss) < float("inf") for one in sums.values())
+        if not (norm < float("inf") and finite):  # NaN fails both
             self.optimizer.zero_grad(set_to_none=True)
+            loss = sum(one.loss / max(1, one.targets) for one in sums.values())
             raise TrainingError(
-                f"step {step}: the {'loss' if not abs(sums.loss) < float('inf') else 'gradient'} is not finite "
-                f"(loss {sums.loss / max(1, sums.targets):g}, gradient norm {norm:g}); the weights are unchanged. "
+                f"step {step}: the {'gradient' if finite else 'loss'} is not finite "
+                f"(loss {loss:g}, gradient norm {norm:g}); the weights are unchanged. "
                 "Lower `training.learning_rate` or raise `training.warmup`"
             )
         if self.config.clip and norm > self.config.clip:

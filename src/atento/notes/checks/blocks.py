@@ -235,7 +235,7 @@ def decoder() -> Finding:
         hook.remove()
     by_hand = block_by_hand(x, block, memory[0]) @ network.embedding.weight.T
     batch = gold_batch("I love NLP", "Eu amo PLN")
-    shifted = batch.target_input[0, 1:].tolist() == batch.labels[0, :-1].tolist()
+    shifted = batch.inputs["target_ids"][0, 1:].tolist() == batch.labels["vocabulary"][0, :-1].tolist()
     return compare(
         {
             "order": " > ".join(order),

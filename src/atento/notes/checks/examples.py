@@ -6,6 +6,7 @@ from atento.attention import observe
 from atento.attention.masks import bidirectional, causal
 from atento.config.network import NetworkConfig
 from atento.config.recipe import TrainingConfig
+from atento.data.batches import Part
 from atento.decoding import Greedy, generate
 from atento.inspection import mask_text
 from atento.networks import EncoderDecoder
@@ -92,15 +93,15 @@ def corrected_by_the_teacher() -> Finding:
     )
     updater = Updater(network, TrainingConfig(label_smoothing=0.0), "float32")
     for step in range(1, 61):
-        updater.update([wrong], step, 0.01)
+        updater.update([Part(wrong)], step, 0.01)
     network.eval()
     with torch.no_grad():
-        said = network(gold.source, gold.target_input).logits[0].argmax(dim=-1)
-    free = generate(network, gold.source, Greedy(), max_new_tokens=6)[0][0].ids
+        said = network(**gold.inputs).logits[0].argmax(dim=-1)
+    free = generate(network, gold.inputs["source_ids"], Greedy(), max_new_tokens=6)[0][0].ids
     return compare(
         {
             "says": tokenizer.tokens(said[:2].tolist()),
-            "given next": tokenizer.tokens(gold.target_input[0, 1:3].tolist()),
+            "given next": tokenizer.tokens(gold.inputs["target_ids"][0, 1:3].tolist()),
             "left alone": tokenizer.tokens(free),
         },
         {"says": ["Eu", "gostar"], "given next": ["Eu", "amo"], "left alone": ["Eu", "gostar", "PLN"]},

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from atento.attention.masks import Mask, bidirectional, causal, prefix, window
 from atento.config.network import NetworkConfig
-from atento.data.text_batches import TextBatch
+from atento.data.batches import Batch
 from atento.errors import CapabilityError
 from atento.inspection import mask_text
 from atento.networks import Decoder
@@ -16,7 +16,7 @@ from atento.networks.stack.stack import Stack
 from atento.notes.checks.attention import EXACT, apart, random
 from atento.notes.checks.tiny import derivatives, tiny_network
 from atento.notes.finding import AtLeast, Finding, compare
-from atento.training.objectives import prefix_loss
+from atento.training.losses import Call, losses
 
 MODES = {"both ways": bidirectional(), "causal": causal(), "prefix of 3": prefix(3), "window": window(2, 1)}
 
@@ -127,7 +127,7 @@ def loss_of_the_target() -> tuple[list[int], float]:
         hidden.append(output)
 
     hook = network.stack.register_forward_hook(keep)
-    loss, _ = prefix_loss(network, TextBatch(ids, ids > 0, labels), 0.0, None)
+    loss, _ = losses(network, Batch({"ids": ids}, {"vocabulary": labels}, prefix(3)), Call())["vocabulary"]
     torch.autograd.backward(loss)
     hook.remove()
     assert hidden[0].grad is not None

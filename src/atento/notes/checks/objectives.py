@@ -13,17 +13,19 @@ from atento.config import presets
 from atento.config.elmo import CBOWConfig, ELMoConfig
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
-from atento.data.batches import Ragged
-from atento.data.packing import packed
-from atento.data.text_batches import Masked, NextToken, TextBatch
+from atento.data.batches import Batch, Draw
+from atento.data.objectives.bidirectional import laid_out as words_laid_out
+from atento.data.objectives.causal import Causal, PackedCausal, packed
+from atento.data.objectives.masked import Masked, Masking
+from atento.data.objectives.window import laid_out
+from atento.data.store import MemoryStore, Ragged
 from atento.data.windows import Windows
-from atento.data.word_batches import WordBatch
 from atento.decoding.mask_predict import mask_predict
 from atento.networks import CBOW, Decoder, ELMo, Encoder, build_network
 from atento.notes.checks.attention import EXACT, apart
 from atento.notes.checks.tiny import Adam, some_ids
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
-from atento.training.objectives import bidirectional_loss, causal_loss, masked_loss, window_loss
+from atento.training.losses import Call, losses
 
 PAD, UNKNOWN, BEGIN, END, MASK, WORD = range(6)  # the first word's id is 5
 
@@ -34,11 +36,12 @@ def next_token() -> Finding:
     sizes: dict[str, Any] = {"d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 2, "vocab_size": 11, "dropout": 0.0}
     network = Decoder(NetworkConfig("decoder", **sizes)).double()
     texts = [[BEGIN, 7, 5, 9, 6, END], [BEGIN, 8, 10, END]]
-    batch = NextToken(PAD).lay_out(Ragged(texts), np.array([0, 1]), 0)
+    batch = Causal(PAD).batch(MemoryStore({"ids": Ragged(texts)}), np.array([0, 1]), Draw(1, 0))
     with torch.no_grad():
-        loss, _ = causal_loss(network, batch, 0.0, None)
-        rows, layout = packed(texts, 9, pad_id=PAD, isolated=True)  # the nine tokens fill a row
-        together, _ = causal_loss(network, layout.lay_out(rows, np.array([0]), 0), 0.0, None)
+        loss, _ = losses(network, batch, Call())["vocabulary"]
+        rows = packed(texts, 9)  # the nine tokens fill a row
+        row = PackedCausal(PAD, isolated=True).batch(rows, np.array([0]), Draw(1, 0))
+        together, _ = losses(network, row, Call())["vocabulary"]
         by_hand = 0.0
         for text in texts:  # each by itself, each prefix by itself
             for end in range(1, len(text)):
@@ -46,8 +49,8 @@ def next_token() -> Finding:
                 by_hand -= float(logits.log_softmax(dim=0)[text[end]])
     return compare(
         {
-            "read": batch.ids,
-            "to be guessed": batch.labels,
+            "read": batch.inputs["ids"],
+            "to be guessed": batch.labels["vocabulary"],
             "loss away": abs(float(loss) - by_hand),
             "rows of both texts": len(rows),
             "packed, away": abs(float(together) - by_hand),
@@ -68,13 +71,14 @@ def masking_rates() -> Finding:
     rows, length, words = 1000, 1007, 400
     ids = WORD + torch.randint(words, (rows, length))
     ids[:, 0], ids[:, -1] = BEGIN, END
-    layout = Masked(PAD, MASK, WORD, WORD + words, seed=1)
-    texts, every = Ragged(ids.tolist()), np.arange(rows)
-    batch = layout.lay_out(texts, every, 0)
-    chosen = batch.labels >= 0
+    objective = Masked(PAD, Masking(MASK, WORD, WORD + words))
+    texts, every = MemoryStore({"ids": Ragged(ids.tolist())}), np.arange(rows)
+    batch = objective.batch(texts, every, Draw(1, 0))
+    read, labels = batch.inputs["ids"], batch.labels["vocabulary"]
+    chosen = labels >= 0
     inside, count = rows * (length - 2), int(chosen.sum())
-    hidden = chosen & (batch.ids == MASK)
-    swapped = chosen & ~hidden & (batch.ids != ids)
+    hidden = chosen & (read == MASK)
+    swapped = chosen & ~hidden & (read != ids)
     rates = {
         "chosen": (count, inside, 0.15),
         "mask": (int(hidden.sum()), count, 0.8),
@@ -82,16 +86,16 @@ def masking_rates() -> Finding:
         "kept": (count - int(hidden.sum()) - int(swapped.sum()), count, 0.1 * (1 + 1 / words)),
     }
     away = {name: abs(n / of - p) / math.sqrt(p * (1 - p) / of) for name, (n, of, p) in rates.items()}
-    again, other = layout.lay_out(texts, every, 0), layout.lay_out(texts, every, 1)
+    again, other = (objective.batch(texts, every, Draw(1, epoch)) for epoch in (0, 1))
     return compare(
         {
             "deviations from the rate": away,
-            "labels that are not the token": int((batch.labels[chosen] != ids[chosen]).sum()),
-            "changed where nothing is asked": int((batch.ids != ids)[~chosen].sum()),
+            "labels that are not the token": int((labels[chosen] != ids[chosen]).sum()),
+            "changed where nothing is asked": int((read != ids)[~chosen].sum()),
             "marks chosen": int(chosen[:, [0, -1]].sum()),
-            "ids that are no word, mask apart": int((batch.ids[chosen & ~hidden] < WORD).sum()),
-            "the same epoch again": torch.equal(again.ids, batch.ids),
-            "another epoch, another choice": not torch.equal(other.labels, batch.labels),
+            "ids that are no word, mask apart": int((read[chosen & ~hidden] < WORD).sum()),
+            "the same epoch again": torch.equal(again.inputs["ids"], read),
+            "another epoch, another choice": not torch.equal(other.labels["vocabulary"], labels),
         },
         {
             "deviations from the rate": dict.fromkeys(away, AtMost(3.0)),
@@ -125,7 +129,7 @@ def masked_tokens() -> Finding:
     ids = torch.tensor([[BEGIN, 7, MASK, 9, 6, MASK, END]])
     labels = torch.tensor([[-1, -1, 8, -1, -1, 10, -1]])
     with kept_gradients(network.stack) as (hidden, entered):
-        loss, _ = masked_loss(network, TextBatch(ids, ids >= 0, labels), 0.0, None)
+        loss, _ = losses(network, Batch({"ids": ids}, {"vocabulary": labels}), Call())["vocabulary"]
     torch.autograd.backward(loss)
     assert hidden[0].grad is not None and entered[0].grad is not None
     with torch.no_grad():
@@ -218,17 +222,17 @@ def cycles(rows: int, length: int) -> Tensor:
     return WORD + (torch.randint(6, (rows, 1)) + torch.arange(length)) % 6
 
 
-def word_batch(words: Tensor, lengths: Tensor) -> WordBatch:
+def word_batch(words: Tensor, lengths: Tensor) -> Batch:
     """Those texts cut to their lengths."""
     real = torch.arange(words.shape[1]) < lengths[:, None]
-    return WordBatch(words * real, words * real, real)
+    return words_laid_out(words * real, words * real, lengths)
 
 
 @torch.no_grad()
-def bidirectional_by_hand(network: ELMo, batch: WordBatch) -> tuple[float, float]:
+def bidirectional_by_hand(network: ELMo, batch: Batch) -> tuple[float, float]:
     """-Σ log p of each word's right neighbour by the forward states, of its left one by the backward states."""
     forward = backward = 0.0
-    for ids, real in zip(batch.words, batch.token_mask):
+    for ids, real in zip(batch.inputs["ids"], batch.inputs["token_mask"]):
         text = ids[real][None]
         ahead, behind = network.directions(text)[-1]
         for t in range(text.shape[1] - 1):
@@ -242,14 +246,14 @@ def both_neighbours() -> Finding:
     there is a perplexity each way."""
     network = tiny_elmo()
     batch = word_batch(some_ids(3, 6), torch.tensor([6, 4, 2]))
-    loss = network.loss(batch.ids, batch.words, token_mask=batch.token_mask)
+    loss = network.loss(batch.inputs["ids"], batch.extras["words"], token_mask=batch.inputs["token_mask"])
     forward, backward = bidirectional_by_hand(network, batch)
-    whole, _ = bidirectional_loss(network, batch, 0.0, None)
+    whole, _ = losses(network, batch, Call())["bidirectional"]
     pairs = 5 + 3 + 1
     adam, lengths = Adam(network.parameters(), 3e-2), torch.tensor([8] * 8)
     before = network.loss(*[cycles(8, 8)] * 2).perplexities
     for _ in range(40):
-        total, _ = bidirectional_loss(network, word_batch(cycles(8, 8), lengths), 0.0, None)
+        total, _ = losses(network, word_batch(cycles(8, 8), lengths), Call())["bidirectional"]
         torch.autograd.backward(total / (8 * 7 * 2))
         adam.step()
     after = network.loss(*[cycles(8, 8)] * 2).perplexities
@@ -286,13 +290,13 @@ def window_losses() -> tuple[float, float]:
     windows = Windows(cycles(12, 8).tolist(), 11, own, seed=1, batch_size=48)
     network = CBOW(NetworkConfig("cbow", vocab_size=11, d_model=8, n_heads=1, dropout=0.0, cbow=own))
     network.reset_parameters(torch.Generator().manual_seed(1))
-    adam, losses = Adam(network.parameters(), 3e-2), []
+    adam, means = Adam(network.parameters(), 3e-2), []
     for epoch in range(12):
         total, count = 0.0, 0
-        for batch in windows.epoch(epoch):
-            loss, _ = window_loss(network, batch, 0.0, None)
+        for batch in map(laid_out, windows.epoch(epoch)):
+            loss, _ = losses(network, batch, Call())["window"]
             torch.autograd.backward(loss / batch.targets)
             adam.step()
             total, count = total + float(loss.detach()), count + batch.targets
-        losses.append(total / count)
-    return losses[0], losses[-1]
+        means.append(total / count)
+    return means[0], means[-1]

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from atento.config.network import NetworkConfig
-from atento.data.batches import Ragged, Seq2SeqBatch, Seq2SeqBatches
+from atento.data.batches import Batch
+from atento.data.objectives.sequence_to_sequence import parallel
+from atento.data.store import Ragged
 from atento.networks import EncoderDecoder
 from atento.networks.stack.stack import Stack
 from atento.text import Tokenizer
@@ -68,10 +70,10 @@ def words() -> Tokenizer:
     return Tokenizer.from_vocabulary("word", WORDS)
 
 
-def gold_batch(source: str, target: str) -> Seq2SeqBatch:
+def gold_batch(source: str, target: str) -> Batch:
     """One pair of those words, laid out for teacher forcing."""
     tokenizer = words()
-    batches = Seq2SeqBatches(
+    batches = parallel(
         Ragged([tokenizer.encode(source)]),
         Ragged([tokenizer.encode(target)]),
         budget=16,

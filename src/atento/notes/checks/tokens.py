@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from atento.config.recipe import TokenizerConfig
-from atento.data.batches import Ragged
+from atento.data.store import Ragged
 from atento.errors import TokenizerError
 from atento.model import load
 from atento.models.write import write_model

@@ -18,7 +18,7 @@ from atento.notes.checks.tiny import gold_batch, some_ids, tiny_network, words
 from atento.notes.checks.trained import EPOCHS, PEAK, VALIDATE_EVERY, WARMUP, trained
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
 from atento.runs.train import train
-from atento.training.objectives import seq2seq_loss
+from atento.training.losses import Call, losses
 
 # The notes' argument names, one to one; sizes of batches count tokens here, and there sentences.
 ARGUMENTS = {
@@ -37,14 +37,14 @@ ARGUMENTS = {
 def maximum_likelihood() -> Finding:
     """E8: the loss is -Σ log p(y_t | y_<t, x), and its gradient by the output matrix Σ_t (p_t - 1[y_t]) h_tᵀ."""
     network, batch = tiny_network(vocab_size=12, output={"tied": False}), gold_batch("I love NLP", "Eu amo PLN")
-    loss, _ = seq2seq_loss(network, batch, 0.0, None)
+    loss, _ = losses(network, batch, Call())["vocabulary"]
     torch.autograd.backward(loss)
     assert network.vocabulary_head.output.weight is not None and network.vocabulary_head.output.weight.grad is not None
     with torch.no_grad():
-        output = network(batch.source, batch.target_input)
+        output = network(**batch.inputs)
         wrong = torch.softmax(output.logits[0], dim=-1)  # (T,V)
-        probabilities = wrong[range(4), batch.labels[0]].tolist()
-        wrong[range(4), batch.labels[0]] -= 1.0
+        probabilities = wrong[range(4), batch.labels["vocabulary"][0]].tolist()
+        wrong[range(4), batch.labels["vocabulary"][0]] -= 1.0
         gradient = wrong.T @ output.hidden[0]
     by_hand = -sum(torch.tensor(p, dtype=torch.float64).log().item() for p in probabilities)
     return compare(
@@ -59,11 +59,12 @@ def teacher_forcing() -> Finding:
     network, tokenizer = tiny_network(vocab_size=12, output={"tied": False}), words()
     batch = gold_batch("I love NLP", "Eu amo PLN")
     with torch.no_grad():
-        predicted = network(batch.source, batch.target_input).logits[0].argmax(dim=-1).tolist()
-        free = generate(network, batch.source, Greedy(), max_new_tokens=4, eos_id=())[0][0].ids
+        predicted = network(**batch.inputs).logits[0].argmax(dim=-1).tolist()
+        free = generate(network, batch.inputs["source_ids"], Greedy(), max_new_tokens=4, eos_id=())[0][0].ids
         fed = torch.tensor([[tokenizer.bos_id, *free[:-1]]])
-        again = network(batch.source, fed).logits[0].argmax(dim=-1).tolist()
-    inputs, gold = tokenizer.tokens(batch.target_input[0].tolist()), tokenizer.tokens(batch.labels[0].tolist())
+        again = network(batch.inputs["source_ids"], fed).logits[0].argmax(dim=-1).tolist()
+    inputs = tokenizer.tokens(batch.inputs["target_ids"][0].tolist())
+    gold = tokenizer.tokens(batch.labels["vocabulary"][0].tolist())
     said = tokenizer.tokens(predicted)
     steps = [f"input {a:<5} gold {b:<5} an untrained network says {c}" for a, b, c in zip(inputs, gold, said)]
     return compare(

@@ -1,0 +1,98 @@
+"""What can be learned from text: one row an objective, and the options that a recipe's `objective:` takes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from atento.config.literals import OneOf
+from atento.errors import RecipeError, nearest
+
+
+@dataclass(frozen=True)
+class ObjectiveSpec:
+    """One objective.
+
+    Attributes:
+        fields: the fields that a record needs, one of these sets.
+        architectures: what can learn it; `why` says what those architectures do.
+        options: the options of `ObjectiveConfig` that it reads, each with its usual value.
+        heads: the kinds of heads that an encoder needs for it.
+    """
+
+    fields: tuple[tuple[str, ...], ...]
+    architectures: tuple[str, ...]
+    why: str
+    options: Mapping[str, float]
+    heads: tuple[str, ...] = ()
+
+
+_TEXT, _PAIR = (("text",),), (("source", "target"),)
+_FILLS = "masked-language-model"
+_SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
+
+OBJECTIVES: dict[str, ObjectiveSpec] = {
+    "sequence-to-sequence": ObjectiveSpec(_PAIR, _SEQ2SEQ, "read a source and write", {}),
+    "causal": ObjectiveSpec(
+        _TEXT, ("decoder", "recurrent-lm", "encoder"), "guess each token from those before it", {}, (_FILLS,)
+    ),
+    "prefix": ObjectiveSpec(
+        _TEXT, ("decoder", "encoder"), "continue a text of which they see the beginning whole", {}, (_FILLS,)
+    ),
+    "masked": ObjectiveSpec(_TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS,)),
+    "next-sentence": ObjectiveSpec(_TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS, "next-sentence")),
+    "span-corruption": ObjectiveSpec(
+        _TEXT, ("encoder-decoder",), "read a source and write", {"rate": 0.15, "mean_span": 3.0}
+    ),
+    "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {}),
+    "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),
+    "labels": ObjectiveSpec(
+        (("text", "label"), ("text", "pair", "label")),
+        ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm"),
+        "read a text",
+        {},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """One objective with its options; a list of several is a mixture."""
+
+    kind: Annotated[str, OneOf(OBJECTIVES)]
+    """What is learned. sequence-to-sequence: a target from a source. causal: each token from those before it. prefix:
+    the rest of a text from its beginning. masked: hidden tokens. next-sentence: masked, and whether two sentences
+    follow each other. span-corruption: hidden spans (T5). bidirectional: each word from either side (ELMo). window: a
+    word from its neighbours. labels: a label of a text.
+    """
+    share: float = 1.0
+    """Share of the parts of an update that a mixture learns by this objective, against the other shares. [above 0]"""
+    weight: float = 1.0
+    """Factor of this objective's loss. [above 0]"""
+    rate: float | None = None
+    """Share of the tokens that are hidden. [above 0, below 1; null: as in the paper, 0.15]"""
+    mean_span: float | None = None
+    """Mean length of a hidden span, in tokens. [at least 1; null: as in the paper, 3]"""
+
+    def __post_init__(self) -> None:
+        if self.kind not in OBJECTIVES:
+            raise RecipeError(f"`kind` of an objective cannot be {self.kind!r}{nearest(self.kind, list(OBJECTIVES))}")
+        for name in ("share", "weight"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise RecipeError(f"`{name}` must be finite and above 0: got {getattr(self, name)}")
+        if self.rate is not None and not 0 < self.rate < 1:
+            raise RecipeError(f"`rate` must lie in (0, 1): got {self.rate}")
+        if self.mean_span is not None and not 1 <= self.mean_span < float("inf"):
+            raise RecipeError(f"`mean_span` must be at least 1: got {self.mean_span}")
+        for name in ("rate", "mean_span"):
+            if getattr(self, name) is not None and name not in OBJECTIVES[self.kind].options:
+                raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
+
+    def option(self, name: str) -> float:
+        """An option's value, the paper's where none was given."""
+        given = getattr(self, name)
+        return OBJECTIVES[self.kind].options[name] if given is None else float(given)
+
+    @property
+    def target_share(self) -> float:
+        """The share of the tokens of a text that are targets, on average."""
+        return self.option("rate") if "rate" in OBJECTIVES[self.kind].options else 1.0

@@ -1,0 +1,42 @@
+"""The objectives: what is learned from text, one file each, and the table that names them."""
+
+from collections.abc import Callable, Sequence
+
+from atento.config.objective import ObjectiveConfig
+from atento.data.batches import Batches
+from atento.data.mixture import Mixture
+from atento.data.objectives.bidirectional import bidirectional
+from atento.data.objectives.causal import causal
+from atento.data.objectives.labels import labels
+from atento.data.objectives.masked import masked
+from atento.data.objectives.next_sentence import next_sentence
+from atento.data.objectives.prefix import prefix
+from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.sequence_to_sequence import sequence_to_sequence
+from atento.data.objectives.span_corruption import span_corruption
+from atento.data.objectives.window import window
+
+OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
+    "sequence-to-sequence": sequence_to_sequence,
+    "causal": causal,
+    "prefix": prefix,
+    "masked": masked,
+    "next-sentence": next_sentence,
+    "span-corruption": span_corruption,
+    "bidirectional": bidirectional,
+    "window": window,
+    "labels": labels,
+}
+
+
+def batches_for(given: Preparation, objectives: Sequence[ObjectiveConfig]) -> Batches:
+    """The batches of a split: of one objective, or of a mixture of several."""
+    if len(objectives) == 1:
+        return OBJECTIVES[objectives[0].kind](given, objectives[0])
+    budget = given.recipe.training.batch_tokens
+
+    def member(config: ObjectiveConfig) -> Callable[[int], Batches]:
+        return lambda tokens: OBJECTIVES[config.kind](given.with_budget(tokens), config)
+
+    members = [(member(one), one.share) for one in objectives]
+    return Mixture(members, budget=budget, seed=given.recipe.training.seed)

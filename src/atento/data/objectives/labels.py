@@ -1,0 +1,127 @@
+"""A label of each text, or of a pair of texts.
+
+ids "[CLS] ótimo filme [SEP]"   label 1, "positive" (docs/notes.md#g1)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig
+from atento.config.objective import ObjectiveConfig
+from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.objectives.masked import with_token_mask
+from atento.data.objectives.preparation import Preparation
+from atento.data.records import Split
+from atento.data.store import MemoryStore, Ragged, Store
+from atento.errors import CapabilityError, DataError, counted, nearest
+from atento.text.lengths import truncate
+from atento.text.templates import Template
+from atento.text.tokenizer import Tokenizer
+
+KIND = "classification"  # of the head's configuration
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Columns "ids" and "segments", a text or two with special tokens, and "label", one number each."""
+
+    network: NetworkConfig
+    head: HeadConfig
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """One target an example."""
+        return np.ones(len(store))
+
+    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of the texts, special tokens with them."""
+        return store["ids"].lengths, store["ids"].lengths
+
+    def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
+        """The same in every epoch."""
+        labels = torch.tensor([int(store["label"][row][0]) for row in rows.tolist()])
+        lengths = torch.from_numpy(store["ids"].lengths[rows])
+        inputs = inputs_of(store, rows, self.network, self.head)
+        known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
+        return Batch(inputs, {self.head.name: labels}, lengths=known)
+
+
+def head_of(network: NetworkConfig) -> HeadConfig:
+    """The head that says the label.
+
+    Raises:
+        CapabilityError: the network has none.
+    """
+    found = next((head for head in network.heads if head.kind == KIND), None)
+    if found is None:
+        raise CapabilityError(f"this model has no {KIND} head, so it gives no labels")
+    return found
+
+
+def inputs_of(store: Store, rows: Rows | list[int], network: NetworkConfig, head: HeadConfig) -> dict[str, Tensor]:
+    """The texts of those rows as a network's inputs; a head on a decoder reads what follows the source."""
+    rows = np.asarray(rows)
+    inputs = with_token_mask({"ids": store["ids"].padded(rows, network.pad_id)}, store["ids"].lengths[rows])
+    if network.architecture in ("encoder-decoder", "recurrent-seq2seq"):
+        inputs = {f"source_{name}": value for name, value in inputs.items()}
+        if head.side == "encoder":
+            return inputs
+        return inputs | {"target_ids": torch.full((len(rows), 1), network.start_id)}
+    if network.embedding.segments > 1:
+        inputs["segment_ids"] = store["segments"].padded(rows, 0)
+    return inputs
+
+
+def texts_as_store(
+    tokenizer: Tokenizer, template: Template, texts: Sequence[str], pairs: Sequence[str] | None, longest: int | None
+) -> tuple[MemoryStore, int]:
+    """Texts, or pairs of texts, with special tokens, cut to `longest` of them; and how many were cut."""
+    first = tokenizer.encode_batch(list(texts))
+    second: list[list[int] | None] = [None] * len(first)
+    if pairs is not None:
+        second = list(tokenizer.encode_batch(list(pairs)))
+    rows, cut = [], 0
+    added = template.added(pairs is not None)
+    for ids, pair in zip(first, second):
+        room = len(ids) + len(pair or ()) if longest is None else max(0, longest - added)
+        ids, pair, lost = truncate(ids, pair, room)
+        cut += lost > 0
+        rows.append(template.apply(ids, pair))
+    return MemoryStore({"ids": Ragged([ids for ids, _ in rows]), "segments": Ragged([seg for _, seg in rows])}), cut
+
+
+def label_numbers(split: Split, names: Sequence[str]) -> list[int]:
+    """The number of each record's label.
+
+    Raises:
+        DataError: a label that is not among `names`; says where it stands.
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+    for row, label in enumerate(split["label"]):
+        if label not in numbers:
+            raise DataError(f"{split.where(row)}: unknown label {label!r}{nearest(label, list(names))}")
+    return [numbers[label] for label in split["label"]]
+
+
+def labels(given: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Each text as one example; one longer than `data.max_len` tokens is cut, and the cut ones are counted.
+
+    Raises:
+        DataError: a label that the training data does not have.
+    """
+    network, split, training = given.network, given.split, given.recipe.training
+    head = head_of(network)
+    numbers = label_numbers(split, head.labels)
+    pairs = split["pair"] if "pair" in split.columns else None
+    store, cut = texts_as_store(given.tokenizer, given.around(), split["text"], pairs, given.longest)
+    if cut:
+        given.say(f"warning: {cut} of {counted(len(split), 'example')} cut to {given.longest} tokens")
+    store.columns["label"] = Ragged([[number] for number in numbers])
+    return PlannedBatches(
+        store, Labels(network, head), budget=training.batch_tokens, seed=training.seed, weight=config.weight
+    )

@@ -1,0 +1,136 @@
+"""Teacher forcing: each token of a target from the source and the target's tokens before it.
+
+source "I love NLP </s>"   target_ids "<s> Eu amo PLN"   labels "Eu amo PLN </s>", padded with -1 (docs/notes.md#e8)
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from atento.config.network import NetworkConfig
+from atento.config.objective import ObjectiveConfig
+from atento.config.recipe import Recipe
+from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.objectives.preparation import Preparation, Say
+from atento.data.special_tokens import special_tokens_of
+from atento.data.store import EpochStores, MemoryStore, Ragged, Store
+from atento.errors import DataError, counted
+from atento.text.tokenizer import Tokenizer
+
+HEAD = "vocabulary"
+
+
+@dataclass(frozen=True)
+class SequenceToSequence:
+    """Columns "source" and "target", ids without EOS."""
+
+    pad_id: int
+    start_id: int
+    eos_id: int
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """The target's tokens, EOS with them."""
+        return (store["target"].lengths + 1).astype(np.float64)
+
+    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of source and target, EOS with them."""
+        return store["source"].lengths + 1, store["target"].lengths + 1
+
+    def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
+        """The same in every epoch."""
+        source = store["source"].padded(rows, self.pad_id, after=self.eos_id)
+        target = store["target"].padded(rows, -1, before=self.start_id, after=self.eos_id)
+        target_ids, labels = target[:, :-1].clone(), target[:, 1:].clone()
+        lengths = torch.from_numpy(store["source"].lengths[rows] + 1)
+        real = torch.arange(source.shape[1]) < lengths.unsqueeze(1)
+        target_ids[labels < 0] = self.pad_id
+        inputs = {"source_ids": source, "target_ids": target_ids}
+        if not bool(real.all()):
+            inputs["source_token_mask"] = real
+        known = {"source_ids": lengths, "target_ids": torch.from_numpy(store["target"].lengths[rows] + 1)}
+        return Batch(inputs, {HEAD: labels}, lengths=known)
+
+
+def sequence_to_sequence(given: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Pairs as ids; in training the over-long ones are left out or, with `data.truncate`, cut; either is counted.
+
+    Raises:
+        DataError: no pair is left.
+    """
+    recipe, network, tokenizer = given.recipe, given.network, given.tokenizer
+    sources, targets = given.split["source"], given.split["target"]
+    objective = SequenceToSequence(network.pad_id, network.start_id, network.eos_id)
+    source, target = sources_of(network, tokenizer, sources), tokenizer.target.encode_batch(targets)
+    settings: dict[str, Any] = {"budget": recipe.training.batch_tokens, "seed": recipe.training.seed}
+    if given.held_out:
+        return PlannedBatches(_store(source, target), objective, **settings)
+    source, target = _cut(source, target, recipe, given.say)
+    kept = _fitting(source, target, recipe.data.max_len, given.say)
+
+    def encode(epoch: int) -> Store:
+        drawn = []
+        for side, texts in enumerate((sources, targets)):
+            seed = recipe.training.seed + 1_000_003 * (2 * epoch + side)
+            drop: dict[str, Any] = {"dropout": recipe.training.subword_dropout, "seed": seed}
+            chosen = [texts[row] for row in kept]
+            drawn.append(
+                tokenizer.target.encode_batch(chosen, **drop)
+                if side
+                else sources_of(network, tokenizer, chosen, **drop)
+            )
+        return _store(*_cut(drawn[0], drawn[1], recipe))
+
+    first = _store([source[row] for row in kept], [target[row] for row in kept])
+    stores = EpochStores(first, encode if recipe.training.subword_dropout else None)
+    return PlannedBatches(stores, objective, weight=config.weight, **settings)
+
+
+def parallel(
+    source: Ragged, target: Ragged, *, budget: int, seed: int, pad_id: int, start_id: int, eos_id: int
+) -> PlannedBatches:
+    """Parallel ids, without EOS, as batches."""
+    store = MemoryStore({"source": source, "target": target})
+    return PlannedBatches(store, SequenceToSequence(pad_id, start_id, eos_id), budget=budget, seed=seed)
+
+
+def sources_of(network: NetworkConfig, tokenizer: Tokenizer, texts: Iterable[str], **draw: Any) -> list[list[int]]:
+    """The sources as the network reads them, without the EOS that a batch adds; a blank text has no ids."""
+    special_tokens = special_tokens_of(network, tokenizer)
+    return [special_tokens.apply(ids)[0][:-1] if ids else [] for ids in tokenizer.encode_batch(list(texts), **draw)]
+
+
+def _store(source: list[list[int]], target: list[list[int]]) -> MemoryStore:
+    return MemoryStore({"source": Ragged(source), "target": Ragged(target)})
+
+
+def _fitting(source: list[list[int]], target: list[list[int]], longest: int, say: Say) -> list[int]:
+    """The numbers of the pairs that have tokens on both sides and fit; says how many are left out."""
+    kept = [row for row, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
+    blank = sum(not s or not t for s, t in zip(source, target))
+    long = len(source) - len(kept) - blank
+    for count, why in ((blank, "a side has no tokens"), (long, f"longer than {counted(longest, 'token')}")):
+        if count:
+            say(f"warning: {count} of {len(source)} training pairs left out: {why}")
+    if not kept:
+        raise DataError(f"no training pair is left: all are longer than `data.max_len` {longest} tokens, or blank")
+    return kept
+
+
+def _cut(
+    source: list[list[int]], target: list[list[int]], recipe: Recipe, say: Say | None = None
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Both sides, without EOS, those that `data.truncate` names cut at `data.max_len` tokens with it; says how many."""
+    sides, room = recipe.data.truncate, recipe.data.max_len - 1
+    if sides == "none":
+        return source, target
+    long = [sum(len(row) > room for row in side) for side in (source, target)]
+    counts = [f"{count} on the {name} side" for count, name in zip(long, ("source", "target")) if count]
+    if sides == "source":
+        counts = counts[: bool(long[0])]
+    if counts and say is not None:
+        say(f"warning: of {len(source)} training pairs, {' and '.join(counts)} cut to {room + 1} tokens")
+    return [row[:room] for row in source], [row[:room] for row in target] if sides == "both" else target

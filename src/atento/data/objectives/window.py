@@ -1,0 +1,73 @@
+"""Words from their neighbours, or their neighbours from them: CBOW and skip-gram (Mikolov et al. 2013).
+
+CBOW: ids the words around, label the word in the middle; skip-gram: the other way round (docs/notes.md#c15, #e9)
+"""
+
+from collections.abc import Iterator
+
+from atento.config.elmo import CBOWConfig
+from atento.config.objective import ObjectiveConfig
+from atento.data.batches import Batch, Part
+from atento.data.objectives.bidirectional import word_ids, words_of
+from atento.data.objectives.preparation import Preparation
+from atento.data.windows import WindowBatch, Windows
+from atento.errors import DataError
+
+HEAD = "window"
+
+
+def laid_out(windows: WindowBatch) -> Batch:
+    """Windows as a batch; negatives, where there are any, are what the loss compares with."""
+    extras = {} if windows.negatives is None else {"negatives": windows.negatives}
+    if windows.skip_gram:
+        return Batch({"ids": windows.centre.unsqueeze(1)}, {HEAD: windows.context}, extras=extras)
+    real = windows.context >= 0
+    inputs = {"ids": windows.context.clamp(min=0), "token_mask": real}
+    return Batch(inputs, {HEAD: windows.centre}, extras=extras)
+
+
+class WindowBatches:
+    """Windows over text in seekable batches; every epoch draws which frequent words are left out, and what is wrong."""
+
+    def __init__(self, windows: Windows, *, budget: int, weight: float = 1.0) -> None:
+        self.windows, self.weight = windows, weight
+        self.updates_per_epoch = max(1, round(len(windows.flat) / budget))
+
+    def __len__(self) -> int:
+        return int(self.windows.sentence[-1]) + 1
+
+    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
+        """Yield the update in parts; one window where the epoch has fewer windows than updates."""
+        epoch, index = divmod(update, self.updates_per_epoch)
+        weights = {} if self.weight == 1.0 else {HEAD: self.weight}
+        empty = True
+        for slot in range(micro_batches):
+            part = self.windows.part(epoch, index * micro_batches + slot, self.updates_per_epoch * micro_batches)
+            if len(part.centre):
+                empty = False
+                yield Part(laid_out(part), weights)
+        if empty:
+            yield Part(laid_out(self.windows.part(epoch, index, self.updates_per_epoch, at_least=1)), weights)
+
+    def in_order(self, budget: int) -> Iterator[Batch]:
+        """Yield the windows of epoch 0, in the batches of training."""
+        return (part.batch for update in range(self.updates_per_epoch) for part in self.parts(update))
+
+
+def window(given: Preparation, config: ObjectiveConfig) -> WindowBatches:
+    """Windows over each text's words, unknown ones with them.
+
+    Raises:
+        DataError: no text has two words, or subsampling leaves fewer than two words an epoch on average.
+    """
+    tokenizer, recipe = given.tokenizer, given.recipe
+    rows = [word_ids(tokenizer, words) for words in words_of(tokenizer, given.split["text"])]
+    options = given.network.cbow or CBOWConfig()
+    windows = Windows(rows, given.network.vocab_size, options, seed=recipe.training.seed)
+    if not given.held_out and windows.expected() < 2:
+        raise DataError(
+            f"too little text for word vectors: `network.cbow.subsample` {options.subsample:g} leaves "
+            f"{windows.expected():.1f} of its {len(windows.flat)} words an epoch on average, and a window needs 2; "
+            "give more text, or network.cbow.subsample=0"
+        )
+    return WindowBatches(windows, budget=recipe.training.batch_tokens, weight=config.weight)

@@ -1,0 +1,333 @@
+"""One reader for all tasks: files, the embedded micro-world, or records in memory, to columns by name."""
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import chain, zip_longest
+from pathlib import Path
+
+from atento.config.recipe import SourceConfig
+from atento.config.tasks import Field
+from atento.data.memory import MemoryRecords, called, held, records_in
+from atento.data.paragraphs import looks_wrapped, paragraphs
+from atento.data.source_lines import open_binary, scan
+from atento.data.source_records import Column, Row, rows_in
+from atento.errors import DataError, RecipeError, counted
+
+FILE_KINDS = (".tsv", ".csv", ".jsonl", ".json")
+SOURCE_AND_TARGET = (Field("source"), Field("target"))
+TEXT = (Field("text"),)
+_WORLD_COUNTS = {"train": 30000}
+_WORLD_COUNT = 500  # every other split
+_NOUNS = {("source", "target"): ("pair", "sentence pair"), ("text",): ("text", "text")}
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Where each record stands: the names of its files and its line, from 1, the same in each."""
+
+    names: tuple[str, ...]
+    lines: "array[int]"
+
+    def where(self, index: int) -> str:
+        """`train.en:12 / train.pt:12`, or `valid.tsv:7`."""
+        return " / ".join(f"{name}:{self.lines[index]}" for name in self.names)
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of one source, in the order of their files, as columns of equal length.
+
+    Attributes:
+        columns: the texts of each field by its name.
+        origins: where each record stands.
+        skipped: the messages of the broken records that were left out.
+        empty: how many records were left out because a field was blank.
+        fingerprint: SHA-256 of the records in their order, so that a resumed run can tell.
+        wrapped: the texts are lines of a file that seems to break them inside sentences.
+    """
+
+    columns: Mapping[str, list[str]]
+    origins: Origins
+    skipped: list[str]
+    empty: int
+    fingerprint: str
+    wrapped: bool = False
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, column: str) -> list[str]:
+        return self.columns[column]
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        """The records, each a tuple of its fields."""
+        return iter(zip(*self.columns.values()))
+
+    def where(self, index: int) -> str:
+        """File and line of a record, for messages."""
+        return self.origins.where(index)
+
+    def warnings(self) -> list[str]:
+        """What was left out, counted, a sentence each; blank lines of a text file only separate texts."""
+        name, said = " / ".join(self.origins.names), []
+        noun = noun_of(tuple(self.columns))[0]
+        if self.empty and len(self.columns) > 1:
+            said.append(f"{name}: {counted(self.empty, noun)} with an empty side left out")
+        if self.skipped:
+            said.append(f"{name}: {counted(len(self.skipped), 'bad record')} left out, first {self.skipped[0]}")
+        if self.wrapped:
+            said.append(
+                f"{name}: its lines seem to be broken inside sentences, and each is a text of its own; "
+                f"`paragraphs: true` beside `file` joins them"
+            )
+        return said
+
+
+def noun_of(columns: tuple[str, ...]) -> tuple[str, str]:
+    """What messages call one record of these columns, in short and in full."""
+    return _NOUNS.get(columns, ("example", "example"))
+
+
+def read_records(
+    source: SourceConfig,
+    fields: Sequence[Field],
+    folder: Path = Path(),
+    *,
+    skip_bad: bool = False,
+    memory: Mapping[str, MemoryRecords] | None = None,
+) -> Records:
+    """Read one source of a recipe: parallel files, a file with columns, a text file, the micro-world, or memory.
+
+    Args:
+        source: what to read. With `count`, reading stops once so many records are kept.
+        fields: the fields of a record; an optional one is read where the source names its column.
+        folder: what relative paths are relative to.
+        skip_bad: leave out and list broken records instead of refusing the file. Files of unequal length, a header
+            without the column and a file in another encoding from its first byte are refused all the same.
+        memory: the records that sources with `memory` name.
+
+    Raises:
+        RecipeError: the source itself makes no sense.
+        DataError: names file, line and rule; also where no record is left.
+    """
+    given = tuple(one.name for one in fields if not one.optional or getattr(source, one.name) is not None)
+    if source.world is not None:
+        return _world(source, given)
+    if source.memory is not None:
+        records = held(source.memory, memory)
+        return records_in_memory(records, fields, called(source.memory), source.count, skip_bad=skip_bad)
+    with ExitStack() as files:
+        if source.file is None and given == ("source", "target"):
+            names, found = _two_files(source.source, source.target, folder, files)
+        elif source.file is None:
+            raise RecipeError(f"a data source of {noun_of(given)[0]}s needs `file`, `world` or `memory`")
+        elif Path(source.file.removesuffix(".gz")).suffix in FILE_KINDS or given != ("text",):
+            names, found = (source.file,), _table(source, given, folder, files)
+        else:
+            return _text_file(source, folder, files, skip_bad)
+        return collect(found, given, names, source.count, skip_bad)
+
+
+def records_in_memory(
+    given: MemoryRecords, fields: Sequence[Field], name: str, count: int | None = None, *, skip_bad: bool = False
+) -> Records:
+    """Records given from Python, under the rules of files; `name` is what messages call them.
+
+    Raises:
+        UsageError, DataError: as `records_in`, and where no record is left.
+    """
+    required = tuple(one.name for one in fields if not one.optional)
+    return collect(records_in(given, required, name), required, (name,), count, skip_bad)
+
+
+def overlap(train: Iterable[Records], valid: Records) -> int:
+    """How many validation records also stand in the training data, all fields equal."""
+    wanted = set(valid)
+    seen: set[tuple[str, ...]] = set()
+    for records in train:
+        seen |= wanted.intersection(records)
+    return sum(record in seen for record in valid) if seen else 0
+
+
+def _two_files(
+    source: Column | None, target: Column | None, folder: Path, files: ExitStack
+) -> tuple[tuple[str, ...], Iterator[Row]]:
+    if not isinstance(source, str) or not isinstance(target, str):
+        raise RecipeError(
+            "a data source needs `source` and `target` (two parallel files), or `file` with two columns, or `world`: "
+            f"got source {source!r} and target {target!r}"
+        )
+    one, other = (files.enter_context(open_binary(_path(folder, name), name)) for name in (source, target))
+    return (source, target), _aligned(scan(one, source), scan(other, target), source, target)
+
+
+def _aligned(
+    ours: Iterator[str | DataError], theirs: Iterator[str | DataError], source: str, target: str
+) -> Iterator[Row]:
+    """Line N answers line N; files of unequal length are refused once both have been counted."""
+    for number, (one, other) in enumerate(zip_longest(ours, theirs), start=1):
+        if one is None or other is None:
+            longer = number + sum(1 for _ in (theirs if one is None else ours))
+            counts = (number - 1, longer) if one is None else (longer, number - 1)
+            raise DataError(
+                f"{source} has {counts[0]} lines and {target} has {counts[1]}, and line N of one must answer line N of "
+                f"the other: {target if one is None else source}:{number} has no partner"
+            )
+        if isinstance(one, DataError):
+            yield one
+        elif isinstance(other, DataError):
+            yield other
+        else:
+            yield number, [one, other]
+
+
+def _table(source: SourceConfig, fields: tuple[str, ...], folder: Path, files: ExitStack) -> Iterator[Row]:
+    """The columns of one file with columns."""
+    name = str(source.file)
+    kind = Path(name.removesuffix(".gz")).suffix
+    columns: list[Column | None] = [getattr(source, field) for field in fields]
+    named = " and ".join(f"`{field}`" for field in fields)
+    shown = " and ".join(map(repr, columns))
+    if kind not in FILE_KINDS:
+        known = ", ".join(FILE_KINDS)
+        raise RecipeError(f"`file: {name}` must end in one of {known} (or that and .gz) to have columns")
+    if any(column is None for column in columns):
+        what = "the column" if len(columns) == 1 else "the columns"
+        raise RecipeError(f"`file: {name}` needs {named}, {what}: got {shown}")
+    numbers = [column for column in columns if isinstance(column, int)]
+    if numbers and len(numbers) < len(columns):
+        raise RecipeError(
+            f"`file: {name}`: {'both' if len(columns) == 2 else 'all'} columns must be numbers (no header) or "
+            f"{'both' if len(columns) == 2 else 'all'} names: got {shown}"
+        )
+    if numbers and kind in (".jsonl", ".json"):
+        raise RecipeError(f"`file: {name}` has no column numbers; {named} must be keys: got {shown}")
+    if numbers and min(numbers) < 0:
+        raise RecipeError(f"`file: {name}`: columns are counted from 0: got {shown}")
+    stream = files.enter_context(open_binary(_path(folder, name), name))
+    return rows_in(kind, stream, name, [column for column in columns if column is not None])
+
+
+def _text_file(source: SourceConfig, folder: Path, files: ExitStack, skip_bad: bool) -> Records:
+    """A text a line, or a paragraph."""
+    name = str(source.file)
+    stream = files.enter_context(open_binary(_path(folder, name), name))
+    lines = enumerate(scan(stream, name), start=1)
+    texts = (line if isinstance(line, DataError) else (number, line) for number, line in lines)
+    found = paragraphs(texts) if source.paragraphs else texts
+    rows = (one if isinstance(one, DataError) else (one[0], [one[1]]) for one in found)
+    records = collect(rows, ("text",), (name,), source.count, skip_bad)
+    return replace(records, wrapped=not source.paragraphs and looks_wrapped(records["text"], records.origins.lines))
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / Path(name).expanduser()
+
+
+def _world(source: SourceConfig, fields: tuple[str, ...]) -> Records:
+    from atento.world import write  # late: the files' readers should not load the grammar
+
+    split = str(source.world)
+    pairs = write(split, source.count or _WORLD_COUNTS.get(split, _WORLD_COUNT), source.seed)
+    if fields == ("text",):
+        language = "source" if source.text == "en" else "target"
+        rows = ((number, [getattr(pair, language)]) for number, pair in enumerate(pairs, start=1))
+    else:
+        rows = ((number, [pair.source, pair.target]) for number, pair in enumerate(pairs, start=1))
+    return collect(rows, fields, (f"world {split}",), None, False)
+
+
+def collect(
+    found: Iterable[Row], fields: tuple[str, ...], names: tuple[str, ...], count: int | None, skip_bad: bool
+) -> Records:
+    """Rows (line, a text for each field) as records, up to `count`; one with a blank field is left out.
+
+    Raises:
+        DataError: a broken record, unless `skip_bad`; no record is left.
+    """
+    columns: dict[str, list[str]] = {field: [] for field in fields}
+    lines = array("L")
+    skipped: list[str] = []
+    empty = 0
+    for item in found:
+        if isinstance(item, DataError):
+            if not skip_bad:
+                raise item
+            skipped.append(str(item))
+            continue
+        line, texts = item
+        if not all(text and not text.isspace() for text in texts):
+            empty += 1
+            continue
+        for column, text in zip(columns.values(), texts, strict=True):
+            column.append(text)
+        lines.append(line)
+        if len(lines) == count:
+            break
+    if not lines:
+        left = f" ({empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''})" if empty or skipped else ""
+        raise DataError(f"{' / '.join(names)}: holds no {noun_of(fields)[1]}{left}")
+    return Records(columns, Origins(names, lines), skipped, empty, fingerprint(*columns.values()))
+
+
+def fingerprint(*columns: list[str]) -> str:
+    """SHA-256 of the records, each field ended by the NUL that no text may hold; hashed in pieces to stay small."""
+    digest = sha256()
+    for begin in range(0, len(columns[0]), 4096):
+        texts = chain.from_iterable(zip(*(column[begin : begin + 4096] for column in columns)))
+        digest.update("".join(f"{text}\0" for text in texts).encode("utf-8"))
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of a recipe, all its sources joined, as columns of equal length.
+
+    Attributes:
+        parts: the records of each source; none where records were held out of others.
+    """
+
+    columns: Mapping[str, list[str]]
+    fingerprint: str
+    parts: tuple[Records, ...] = ()
+
+    def __getitem__(self, column: str) -> list[str]:
+        return self.columns[column]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def texts(self) -> Iterator[str]:
+        """Every text of every record, in their order; labels are no texts."""
+        read = [column for name, column in self.columns.items() if name != "label"]
+        return (text for record in zip(*read) for text in record)
+
+    def where(self, index: int) -> str:
+        """File and line of a record, for messages; its number where that is not known."""
+        for part in self.parts:
+            if index < len(part):
+                return part.where(index)
+            index -= len(part)
+        return f"record {index}"
+
+
+def joined(parts: Sequence[Records]) -> Split | None:
+    """The records of several sources one behind the other; None of none.
+
+    Raises:
+        DataError: one has a field that another lacks.
+    """
+    if not parts:
+        return None
+    for part in parts[1:]:
+        for one, other in ((parts[0], part), (part, parts[0])):
+            for name in one.columns:
+                if name not in other.columns:
+                    raise DataError(
+                        f"{' / '.join(other.origins.names)} has no `{name}`, and {' / '.join(one.origins.names)} has"
+                    )
+    columns = {name: [text for part in parts for text in part[name]] for name in parts[0].columns}
+    return Split(columns, sha256("\n".join(part.fingerprint for part in parts).encode()).hexdigest(), tuple(parts))

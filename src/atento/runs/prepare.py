@@ -1,0 +1,166 @@
+"""From a recipe to what training needs: records read and checked, a tokenizer, a network's configuration, batches."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig, changed
+from atento.config.positions import PositionConfig
+from atento.config.recipe import Recipe, SourceConfig
+from atento.config.tasks import TASKS, objectives_of
+from atento.data.batches import Batches
+from atento.data.held_out import held_out
+from atento.data.memory import MemoryRecords, called
+from atento.data.objectives import batches_for
+from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.span_corruption import SENTINELS
+from atento.data.records import Records, Split, fingerprint, joined, overlap, read_records
+from atento.data.special_tokens import template_for
+from atento.errors import DataError, RecipeError, UsageError
+from atento.text.specials import sentinels
+from atento.text.tokenizer import Tokenizer
+from atento.text.training import train_tokenizer
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Every split of a recipe; `fingerprint` says exactly which records a run was trained and validated on."""
+
+    train: Split
+    valid: Split | None
+    test: Split | None
+    fingerprint: str
+
+
+def read_sources(
+    recipe: Recipe, split: str, folder: Path, memory: Mapping[str, MemoryRecords] | None = None
+) -> list[Records]:
+    """The records of each source of a split.
+
+    Raises:
+        DataError, RecipeError: names file, line and rule.
+    """
+    fields, skip_bad = TASKS[recipe.task].fields, recipe.data.skip_bad
+    sources: tuple[SourceConfig, ...] = getattr(recipe.data, split)
+    return [read_records(source, fields, folder, skip_bad=skip_bad, memory=memory) for source in sources]
+
+
+def read_data(recipe: Recipe, folder: Path, say: Say, memory: Mapping[str, MemoryRecords] | None = None) -> Data:
+    """Read every split, and say what was left out; `memory` has the records of sources that name no file.
+
+    Raises:
+        DataError, RecipeError: before any long work, naming file, line and rule.
+    """
+    config, noun = recipe.data, TASKS[recipe.task].records
+    splits: dict[str, Split | None] = {}
+    read: dict[str, list[Records]] = {}
+    for name in ("train", "valid", "test"):
+        read[name] = read_sources(recipe, name, folder, memory)
+        for warning in (text for one in read[name] for text in one.warnings()):
+            say(f"warning: {warning}")
+        splits[name] = joined(read[name])
+    train = splits["train"]
+    if train is None:
+        raise RecipeError("`data.train` names no data")
+    for part, source in zip(read["valid"], config.valid):
+        also = overlap(read["train"], part)
+        if also:
+            place = f"{len(part)} validation {noun} of {_name(source)}"
+            say(f"warning: {also} of {place} also stand in the training data")
+    if config.held_out:
+        train, splits["valid"] = _held_out(train, config.held_out, noun, say)
+    parts = [train.fingerprint, "" if splits["valid"] is None else splits["valid"].fingerprint]
+    return Data(train, splits["valid"], splits["test"], sha256("\n".join(parts).encode()).hexdigest())
+
+
+def _held_out(train: Split, count: int, noun: str, say: Say) -> tuple[Split, Split]:
+    """The training records without those held out, and these; says how many."""
+    rest, valid = (Split(part, fingerprint(*part.values())) for part in held_out(train.columns, count))
+    equal = len(train) - len(rest) - len(valid)
+    also = f"; {equal} equal to one of them {'are' if equal > 1 else 'is'} not trained on" if equal else ""
+    say(f"{len(valid):,} of {len(train):,} training {noun} held out for validation{also}")
+    return rest, valid
+
+
+def _name(source: SourceConfig) -> str:
+    if source.memory is not None:
+        return called(source.memory)
+    return f"the micro-world's {source.world}" if source.world else str(source.file or source.source)
+
+
+def tokenizer_for(recipe: Recipe, folder: Path, texts: Iterable[str], say: Say) -> Tokenizer:
+    """The recipe's tokenizer: loaded from its `path`, or trained on the training text."""
+    config = recipe.tokenizer
+    if config.path is not None:
+        return Tokenizer.load(folder / config.path)
+    if not config.shared:
+        raise UsageError("`tokenizer.shared: false` (one vocabulary a language) is not built yet; use true")
+    corrupts = any(one.kind == "span-corruption" for one in objectives_of(recipe.task, recipe.objective))
+    tokenizer = train_tokenizer(config, texts, extra_specials=sentinels(SENTINELS) if corrupts else ())
+    say(f"tokenizer: {config.kind}, {tokenizer.vocab_size} pieces")
+    return tokenizer
+
+
+def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkConfig:
+    """The recipe's network with the tokenizer's sizes and ids, and with the heads of its task."""
+    given = recipe.network.vocab_size
+    if given not in (0, tokenizer.vocab_size):
+        raise RecipeError(
+            f"`network.vocab_size` must be the tokenizer's: got {given} and {tokenizer.vocab_size}; leave it out"
+        )
+    network = changed(
+        recipe.network,
+        vocab_size=tokenizer.vocab_size,
+        ids={
+            "pad": tokenizer.pad_id,
+            "unk": tokenizer.unk_id,
+            "bos": tokenizer.bos_id,
+            "eos": tokenizer.eos_id,
+            "start": tokenizer.bos_id,
+            "mask": tokenizer.specials.get("mask"),
+        },
+        positions=_behind_padding(recipe.network, tokenizer.pad_id),
+        tokenizer_fingerprint=tokenizer.fingerprint,
+    )
+    return with_task_heads(network, recipe, train)
+
+
+def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> NetworkConfig:
+    """The network with the heads that the task lays on it, for the labels of the training data in alphabetical order.
+
+    A head of the recipe with labels of its own stands as it is.
+
+    Raises:
+        DataError: the training data has fewer than two labels.
+    """
+    heads = list(recipe.network.heads if recipe.init is not None else network.heads)
+    for kind in TASKS[recipe.task].heads:
+        if any(head.kind == kind for head in heads):
+            continue
+        names = tuple(sorted(set(train["label"])))
+        if len(names) < 2:
+            raise DataError(f"the training data has one label alone, {names[0]!r}: there is nothing to learn")
+        heads.append(HeadConfig(kind, names))  # type: ignore[arg-type]  # the specs name kinds of heads
+    return replace(network, heads=tuple(heads)) if TASKS[recipe.task].heads else network
+
+
+def _behind_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tuple[PositionConfig, ...]:
+    """The network's positions; RoBERTa's table begins behind the id of padding, so that its layout can hold it."""
+    scheme = network.positions
+    if network.family in ("roberta", "xlm-roberta") and isinstance(scheme, PositionConfig) and scheme.real_only:
+        return replace(scheme, shift=pad_id + 1)
+    return scheme
+
+
+def training_batches(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, train: Split, say: Say) -> Batches:
+    """The training data as batches of the recipe's objective or objectives.
+
+    Raises:
+        DataError, RecipeError: no example is left, or an objective and the network do not fit.
+    """
+    given = Preparation(recipe, network, tokenizer, train, template_for(recipe.task, tokenizer), say=say)
+    return batches_for(given, objectives_of(recipe.task, recipe.objective))

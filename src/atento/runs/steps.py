@@ -1,0 +1,364 @@
+"""The steps of a run, from its recipe to its last event, in their order; each sees what the steps before it made."""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import atento
+from atento.config.fitting import FITTED, fitted
+from atento.config.loading import LoadedRecipe, dump_recipe
+from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.recipe import Recipe
+from atento.config.renamed import VERSION
+from atento.config.tasks import TASKS
+from atento.data.batches import Batches
+from atento.data.memory import MemoryRecords
+from atento.data.records import Split
+from atento.data.special_tokens import template_for
+from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
+from atento.metrics.table import signed
+from atento.models.initial import fine_tuned, first_weights, initial_model
+from atento.models.read import ModelFiles, read_model
+from atento.models.write import terms
+from atento.networks import build_network, parameter_count
+from atento.networks.network import Network
+from atento.runs.branch import BranchPoint, begin_at, check_network
+from atento.runs.folder import end_event, scores_on_test, write_environment
+from atento.runs.prepare import Data, network_for, read_data, tokenizer_for, training_batches, with_task_heads
+from atento.runs.run_identity import has_begun, identity_of, located, write_whole
+from atento.storage.average import average_run
+from atento.storage.catalogue import clean, newest
+from atento.tasks.evaluation import evaluate, held_out_batches
+from atento.tasks.strategies import constraints_of
+from atento.text.tokenizer import Tokenizer
+from atento.training.allocator import check_memory, keep_freed_memory
+from atento.training.journal import Journal
+from atento.training.loop import Run, complete_save, fit, restore
+from atento.training.progress import Reporter
+from atento.training.step import Updater
+
+Ended = tuple[Run, dict[str, float] | None, bool]  # the run, its test scores, whether it had ended before
+
+
+@dataclass
+class Setup:
+    """What the steps of a run are given, and what they make."""
+
+    loaded: LoadedRecipe
+    memory: Mapping[str, MemoryRecords]
+    begins: BranchPoint | None
+    folder: Path
+    device: str
+    threads: int | None
+    reporter: Reporter
+    files: ExitStack
+    data: Data = field(init=False)
+    identity: dict[str, Any] = field(init=False)
+    initial: ModelFiles | None = field(init=False)
+    tokenizer: Tokenizer = field(init=False)
+    config: NetworkConfig = field(init=False)
+    batches: Batches = field(init=False)
+    network: Network = field(init=False)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe, with the sizes that fit the data once these are read."""
+        return self.loaded.recipe
+
+    def say(self, line: str) -> None:
+        """A line of the log."""
+        self.reporter.line(line)
+
+
+def trained(setup: Setup) -> Ended:
+    """Take all steps of a run.
+
+    Raises:
+        RecipeError, DataError, UsageError: before long work. TrainingStopped: by a signal, checkpoint saved.
+    """
+    for step in STEPS:
+        step(setup)
+    run = open_run(setup)
+    return fitted_run(setup, run) if go_on(setup, run) else already_ended(run)
+
+
+def read_records(setup: Setup) -> None:
+    """The records of all splits, checked; the warnings about the recipe go before those about the data."""
+    keep_freed_memory()
+    for warning in setup.loaded.warnings:
+        setup.say(f"warning: {warning}")
+    setup.data = read_data(setup.recipe, setup.loaded.folder, setup.say, setup.memory)
+
+
+def fit_sizes(setup: Setup) -> None:
+    """The sizes that the recipe leaves open, chosen by the amount of training text."""
+    keys = [key for key, origin in setup.loaded.origins.items() if origin == FITTED]
+    if not keys:
+        return
+    lengths = {name: sum(map(len, texts)) for name, texts in setup.data.train.columns.items()}
+    targets = lengths.get("target", lengths.get("text", 0))
+    recipe, sentence = fitted(setup.recipe, keys, sum(lengths.values()), targets)
+    if not has_begun(setup.folder):
+        setup.say(sentence)
+    setup.loaded = replace(setup.loaded, recipe=recipe)
+
+
+def identify(setup: Setup) -> None:
+    """What makes the run the same run: compared with what its folder says, or written there."""
+    begins = None if setup.begins is None else setup.begins.to_dict()
+    setup.identity = identity_of(setup.loaded, setup.data, setup.folder, setup.device, setup.threads, setup.say, begins)
+    torch.set_num_threads(int(setup.identity["threads"]))
+    for part in ("checkpoints", "averaged"):
+        clean(setup.folder / part)
+
+
+def find_initial_model(setup: Setup) -> None:
+    """The model that the run starts from; once it has a checkpoint, that one, whatever became of the model."""
+    init = setup.recipe.init
+    if init is None:
+        setup.initial = None
+        return
+    own = newest(setup.folder / "checkpoints")
+    setup.initial = initial_model(init, setup.loaded.home) if own is None else read_model(own)
+
+
+def make_tokenizer(setup: Setup) -> None:
+    """The run's own tokenizer: made once, or taken from the model that it starts from; kept in the run folder."""
+    recipe, folder, home = setup.recipe, setup.folder, setup.loaded.home
+    own = folder / "tokenizer"
+    if own.exists():
+        setup.tokenizer = Tokenizer.load(own)
+        given = None if recipe.tokenizer.path is None else home / recipe.tokenizer.path
+        same = given is None or not given.exists()
+        if same or Tokenizer.load(given).fingerprint == setup.tokenizer.fingerprint:  # type: ignore[arg-type]
+            return
+        if has_begun(folder):
+            raise TokenizerError(
+                f"{folder} was trained with another tokenizer: {given} has changed. Use --out or --force"
+            )
+        shutil.rmtree(own)
+    ready = setup.initial.path if setup.initial is not None else setup.begins.path if setup.begins is not None else None
+    if ready is None or (recipe.tokenizer.path is not None and recipe.init is None):
+        setup.tokenizer = tokenizer_for(recipe, home, setup.data.train.texts(), setup.say)
+    else:
+        setup.tokenizer = Tokenizer.load(ready)
+    for left in folder.glob(".tokenizer-*"):  # by a command that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    partial = folder / f".tokenizer-{os.getpid()}"
+    setup.tokenizer.save(partial)
+    partial.rename(own)
+
+
+def configure_network(setup: Setup) -> None:
+    """The network's configuration: the recipe's, or that of the initial model with the heads of the task.
+
+    Raises:
+        UsageError: the task has no use for the network, or the machine no room.
+    """
+    recipe, spec = setup.recipe, TASKS[setup.recipe.task]
+    if setup.initial is None:
+        setup.config = network_for(recipe, setup.tokenizer, setup.data.train)
+    else:
+        config = fine_tuned(setup.initial, recipe.network, setup.tokenizer)
+        setup.config = with_task_heads(config, recipe, setup.data.train)
+    if setup.config.architecture not in spec.architectures:  # of the initial model
+        raise UsageError(
+            f"{recipe.init} is of architecture {setup.config.architecture!r}, and task {recipe.task} needs "
+            f"{' or '.join(spec.architectures)}, which {spec.why}"
+        )
+    with torch.device("meta"):
+        check_memory(parameter_count(build_network(setup.config)), setup.device)
+
+
+def make_batches(setup: Setup) -> None:
+    """The training data as batches; what cannot be validated on is found now, not at the first validation.
+
+    Raises:
+        DataError: names the split and the rule.
+    """
+    recipe = setup.recipe
+    constraints_of(recipe.decoding, setup.tokenizer.target)  # refuses words that the vocabulary cannot write
+    setup.batches = training_batches(recipe, setup.config, setup.tokenizer, setup.data.train, setup.say)
+    valid = "data.held_out" if recipe.data.held_out else "data.valid"
+    for name, split in ((valid, setup.data.valid), ("data.test", setup.data.test)):
+        if split is not None:
+            try:
+                held_out_batches(recipe, setup.config, setup.tokenizer, split)
+            except DataError as error:
+                raise DataError(f"{name}: {error}") from None
+
+
+def make_network(setup: Setup) -> None:
+    """The network with its first weights: drawn by the run's seed, or those of the initial model."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(setup.recipe.training.seed)
+        network = build_network(setup.config)
+        if setup.initial is not None:
+            first_weights(network, setup.initial, setup.recipe.network)
+    setup.network = network.to(setup.device)
+
+
+STEPS: tuple[Callable[[Setup], None], ...] = (
+    read_records,
+    fit_sizes,
+    identify,
+    find_initial_model,
+    make_tokenizer,
+    configure_network,
+    make_batches,
+    make_network,
+)
+
+
+def open_run(setup: Setup) -> Run:
+    """What the training loop works with."""
+    recipe, network, tokenizer, valid = setup.recipe, setup.network, setup.tokenizer, setup.data.valid
+    steps = recipe.training.steps
+    if recipe.training.epochs is not None:
+        steps = max(1, round(recipe.training.epochs * setup.batches.updates_per_epoch))
+    initial = None if setup.initial is None else setup.initial.path
+    return Run(
+        folder=setup.folder,
+        config=recipe.training,
+        steps=steps,
+        updater=Updater(network, recipe.training, str(setup.identity["precision"])),
+        batches=setup.batches,
+        validate=None if valid is None else lambda: evaluate(network, tokenizer, valid, recipe),
+        score_name=recipe.metrics[0] if recipe.metrics else "nll",
+        model_config=model_config(recipe, network_to_dict(setup.config), template_for(recipe.task, tokenizer)),
+        model_files=tokenizer.files() | terms(initial),
+        identity={**setup.identity, "tokenizer": tokenizer.fingerprint},
+        journal=setup.files.enter_context(Journal(setup.folder / "metrics.jsonl")),
+        reporter=setup.reporter,
+    )
+
+
+def model_config(recipe: Recipe, network: dict[str, Any], template: str | None = None) -> dict[str, Any]:
+    """`config.json` of a model: everything needed to use it; `template` names the special tokens around its texts."""
+    config = {
+        "model_type": "atento",
+        "version": VERSION,
+        "atento_version": atento.__version__,
+        "task": recipe.task,
+        "name": recipe.name,
+        "network": network,
+        "decoding": asdict(recipe.decoding),
+        "max_len": recipe.data.max_len,
+    }
+    return config if template is None else config | {"template": template}
+
+
+def go_on(setup: Setup, run: Run) -> bool:
+    """Bring the run to its newest good checkpoint, or to its beginning; False if it had ended.
+
+    Raises:
+        CheckpointError: all its checkpoints are damaged. UsageError: it has more steps than it is to have.
+    """
+    last = newest(run.checkpoints)
+    if last is None:
+        if damaged := sorted(path.name for path in run.checkpoints.glob("*.bad*")):
+            raise CheckpointError(
+                f"every checkpoint of {run.folder} is damaged ({', '.join(damaged)}); --force begins anew beside it"
+            )
+        _begin(setup, run)
+        return True
+    restore(run, last)
+    if run.progress.step > run.steps:
+        raise UsageError(
+            f"{run.folder} has {counted(run.progress.step, 'step')}; `training.steps` {run.steps} is fewer. "
+            "Use --force to begin anew"
+        )
+    ended = run.progress.finished and not _extends(run)
+    if ended and end_event(run.folder) is not None:
+        setup.say(f"already finished: {run.folder}, step {run.progress.step}")
+        return False
+    where = "behind its last step," if ended else "from step"
+    setup.say(f"going on with {run.folder} {where} {run.progress.step}")
+    run.journal.cut(run.progress.step)
+    complete_save(run)
+    return True
+
+
+def _extends(run: Run) -> bool:
+    """More steps than before extend a run that reached its end; one that stopped early has ended."""
+    early = run.config.early_stop and run.progress.stale >= run.config.early_stop
+    return run.progress.step < run.steps and not early
+
+
+def _begin(setup: Setup, run: Run) -> None:
+    """Say what will be done; a run that begins at a checkpoint of another one is brought there."""
+    recipe, identity = setup.recipe, setup.identity
+    examples = counted(len(run.batches), TASKS[recipe.task].records.removesuffix("s"))
+    setup.say(
+        f"{recipe.name}: {parameter_count(setup.network):,} parameters, {examples}, "
+        f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
+        f"{counted(recipe.training.batch_tokens, 'token')}, {counted(run.steps, 'step')}; {identity['device']}, "
+        f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}; run folder {run.folder}"
+    )
+    run.journal.cut(0)
+    if setup.begins is not None:
+        check_network(setup.begins, setup.config)
+        begin_at(run, setup.begins)
+        setup.say(f"begins at step {setup.begins.step} of {setup.begins.said.rpartition('@')[0]}")
+
+
+def already_ended(run: Run) -> Ended:
+    """A run that had ended, with the test scores of its last event."""
+    end = end_event(run.folder)
+    return run, None if end is None else scores_on_test(end), True
+
+
+def fitted_run(setup: Setup, run: Run) -> Ended:
+    """Train to the end, average, score on the test data, and write the event that says that all is done."""
+    if not run.progress.finished or _extends(run):
+        write_whole(setup.folder / "recipe.yaml", dump_recipe(located(setup.loaded)))
+        sizes = {"parameters": parameter_count(setup.network), "examples": len(run.batches), "steps": run.steps}
+        write_environment(setup.folder, **sizes)
+        run.reporter = Reporter(run.steps, run.progress.step, setup.reporter.log)
+        try:
+            fit(run)
+        finally:
+            run.reporter.close()
+            run.reporter = setup.reporter
+    if setup.recipe.training.average > 1:
+        _average(setup, run)
+    event: dict[str, Any] = {"event": "end", "step": run.progress.step}
+    test = None
+    if setup.data.test is not None:
+        test = _test(setup, setup.data.test)
+        event |= {f"test_{name}": value for name, value in test.items()}
+    run.journal.append(event)
+    return run, test, False
+
+
+def _average(setup: Setup, run: Run) -> None:
+    """The last checkpoints averaged, and scored on the validation data, if there are any."""
+    valid, network, name = setup.data.valid, setup.network, run.score_name
+
+    def score(weights: dict[str, torch.Tensor]) -> float:
+        """Of other weights in the network, which gets its own back."""
+        assert valid is not None
+        own = {key: value.clone() for key, value in network.state_dict().items()}
+        network.load_state_dict(weights)
+        scores = evaluate(network, setup.tokenizer, valid, setup.recipe)
+        network.load_state_dict(own)
+        return signed(name, scores[name])
+
+    averaged = average_run(run.folder, setup.recipe.training.average, score=None if valid is None else score)
+    said = "" if averaged.score is None else f": {name} {signed(name, averaged.score):.2f}"
+    setup.say(f"averaged the last {counted(len(averaged.names), 'checkpoint')}{said}")
+
+
+def _test(setup: Setup, split: Split) -> dict[str, float]:
+    """The test scores of the checkpoint that `load` would take: the best, else the last."""
+    setup.network.load_state_dict(read_model(setup.folder).weights)
+    test = evaluate(setup.network, setup.tokenizer, split, setup.recipe)
+    shown = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
+    setup.say(f"test: {shown}")
+    return test

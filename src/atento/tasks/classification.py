@@ -1,0 +1,102 @@
+"""Classification: a label for each text, or each pair of texts, with its probability."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from atento.config.recipe import Recipe
+from atento.data.objectives.labels import head_of, inputs_of, texts_as_store
+from atento.data.records import Split
+from atento.data.special_tokens import template_for
+from atento.errors import AtentoWarning, UsageError, counted
+from atento.networks.network import Network
+from atento.tasks.grouping import by_length
+from atento.tasks.verbs import listed
+from atento.text.tokenizer import Tokenizer
+
+_TOKENS = 4096  # computed at a time
+
+
+@dataclass(frozen=True)
+class Label:
+    """A label and its probability."""
+
+    name: str
+    probability: float
+
+
+@torch.inference_mode()
+def classify(
+    network: Network,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    pairs: Sequence[str] | None = None,
+    *,
+    template: str | None = None,
+    longest: int | None = None,
+) -> list[list[Label]]:
+    """All labels of each text, or of each text with the one of `pairs` beside it, the most probable first.
+
+    Args:
+        network: one with a classification head, in evaluation mode.
+        template: the special tokens around a text; None: the tokenizer's own.
+        longest: most tokens of a text, special ones with them; longer ones are cut, with one warning that counts them.
+
+    Raises:
+        CapabilityError: the network has no classification head.
+    """
+    head = head_of(network.config)
+    store, cut = texts_as_store(tokenizer, tokenizer.template(template), texts, pairs, longest)
+    if cut:
+        warnings.warn(f"{cut} of {counted(len(texts), 'text')} cut to {longest} tokens", AtentoWarning, stacklevel=3)
+    device = next(network.parameters()).device
+    found: list[list[Label]] = [[] for _ in texts]
+    for rows in by_length(store["ids"].lengths.tolist(), _TOKENS):
+        inputs = {name: value.to(device) for name, value in inputs_of(store, rows, network.config, head).items()}
+        token_mask = inputs.get("token_mask", inputs.get("source_token_mask"))
+        logits = network.read(head.name, network(**inputs, project=False), token_mask)
+        for row, probabilities in zip(rows, torch.softmax(logits.double(), dim=-1).tolist()):
+            labels = [Label(name, share) for name, share in zip(head.labels, probabilities)]
+            found[row] = sorted(labels, key=lambda label: -label.probability)
+    return found
+
+
+def texts_and_pairs(given: object) -> tuple[list[str], list[str] | None]:
+    """Texts; or, of tuples of two texts, the first ones and the second ones.
+
+    Raises:
+        UsageError: something else. DataError: a text with a NUL character.
+    """
+    if isinstance(given, Sequence) and given and all(isinstance(one, tuple | list) for one in given):
+        if any(len(one) != 2 for one in given):
+            raise UsageError("a pair is a tuple of two texts: got one of another length")
+        first, second = ([one[side] for one in given] for side in (0, 1))
+        return listed(first), listed(second)
+    return listed(given), None
+
+
+def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[str]:
+    """The most probable label of each record of a split."""
+    pairs = split["pair"] if "pair" in split.columns else None
+    template = template_for(recipe.task, tokenizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AtentoWarning)  # training has said how many are cut
+        found = classify(network, tokenizer, split["text"], pairs, template=template, longest=recipe.data.max_len)
+    return [labels[0].name for labels in found]
+
+
+def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
+    """As `predict`, by a loaded model."""
+    for name in options:
+        raise UsageError(f"`{name}` has no effect on labels: a model that classifies writes nothing")
+    texts = split["text"]
+    given = list(zip(texts, split["pair"])) if "pair" in split.columns else texts
+    return [label.name for label in model.classify(given)]
+
+
+def gold(split: Split) -> list[str]:
+    """The labels of a split."""
+    return split["label"]

@@ -1,0 +1,235 @@
+"""The objectives as batches: span corruption and its inverse, next sentences, prefixes, mixtures (E3, E4, E7)."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atento.config.heads import HeadConfig
+from atento.config.loading import load_recipe
+from atento.config.network import InputConfig, NetworkConfig
+from atento.config.objective import OBJECTIVES, ObjectiveConfig
+from atento.config.recipe import TokenizerConfig
+from atento.data import objectives
+from atento.data.batches import Batch, Batches, Draw, PlannedBatches
+from atento.data.mixture import Mixture
+from atento.data.objectives import batches_for
+from atento.data.objectives.next_sentence import NextSentence
+from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.sequence_to_sequence import SequenceToSequence
+from atento.data.objectives.span_corruption import SpanCorruption, corrupt, parted, restored
+from atento.data.records import Split
+from atento.data.store import MemoryStore, Ragged
+from atento.errors import DataError, TokenizerError
+from atento.text.specials import sentinels
+from atento.text.tokenizer import Tokenizer
+from atento.text.training import train_tokenizer
+
+SENTENCES = ["O gato dorme. Ele sonha com peixe.", "A casa é azul. A porta é verde. O sol brilha.", "Eu leio. Tu lês."]
+SENTINELS = tuple(range(1000, 1010))
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_tokenizer(TokenizerConfig("bpe", vocab_size=200), SENTENCES, extra_specials=sentinels(10))
+
+
+def preparation(tokenizer: Tokenizer, network: NetworkConfig, texts: list[str], *overrides: str) -> Preparation:
+    sources = {"train": {"world": "train", "count": 3}}
+    loaded = load_recipe({"task": "masked-language-modeling", "data": sources}, list(overrides))
+    sized = replace(network, vocab_size=tokenizer.vocab_size)
+    return Preparation(loaded.recipe, sized, tokenizer, Split({"text": texts}, ""), "bos-eos")
+
+
+# Span corruption --------------------------------------------------------------------------------------------------
+
+
+def test_e3_the_published_sentence_gives_the_published_input_and_target() -> None:
+    """Raffel et al. 2020, figure 2; the notes' sentence."""
+    words = ["Thank", "you", "for", "inviting", "me", "to", "your", "party", "last", "week", "."]
+    names = ["<X>", "<Y>", "<Z>"]
+    number = {word: i for i, word in enumerate([*words, *names])}
+    ids = [number[word] for word in words]
+    source, target = corrupt(ids, [(2, 4), (8, 9)], [number[name] for name in names])
+    text = {i: word for word, i in number.items()}
+    assert " ".join(text[i] for i in source) == "Thank you <X> me to your party <Y> week ."
+    assert " ".join(text[i] for i in target) == "<X> for inviting <Y> last <Z>"
+    assert restored(source, target, [number[name] for name in names]) == ids
+
+
+@settings(max_examples=60, deadline=None)
+@given(length=st.integers(2, 120), row=st.integers(0, 50), epoch=st.integers(0, 3), rate=st.sampled_from([0.15, 0.5]))
+def test_e3_spans_are_as_many_as_the_rate_says_and_the_inverse_restores_the_text(
+    length: int, row: int, epoch: int, rate: float
+) -> None:
+    objective = SpanCorruption(SequenceToSequence(0, 2, 3), SENTINELS, rate=rate)
+    ids = list(range(5, 5 + length))
+    spans = objective.spans(length, row, Draw(1, epoch))
+    hidden, count = (int(one) for one in objective.counts(np.array(length)))
+    assert len(spans) == count and sum(end - start for start, end in spans) == hidden
+    assert all(start < end for start, end in spans) and all(one[1] < other[0] for one, other in pairwise(spans))
+    source, target = corrupt(ids, spans, SENTINELS)
+    assert restored(source, target, SENTINELS) == ids
+    store = MemoryStore({"ids": Ragged([ids])})
+    sides = objective.lengths(store)
+    assert (len(source) + 1, len(target) + 1) == (sides[0][0], sides[1][0])  # with EOS; known before it is drawn
+    batch = objective.batch(store, np.array([0]), Draw(1, epoch))
+    assert batch.counts() == {"vocabulary": int(objective.sizes(store)[0])}
+
+
+def test_e3_every_way_to_part_a_number_is_as_probable() -> None:
+    """5 in 3 parts of at least 1 has 6 ways."""
+    seen: dict[tuple[int, ...], int] = {}
+    for row in range(3000):
+        parts = tuple(parted(5, 3, Draw(3, 0), row, 7))
+        seen[parts] = seen.get(parts, 0) + 1
+    assert len(seen) == 6 and all(sum(parts) == 5 and min(parts) >= 1 for parts in seen)
+    assert all(abs(count - 500) < 4 * (500 * 5 / 6) ** 0.5 for count in seen.values())
+
+
+def test_e3_a_tokenizer_without_sentinels_and_too_many_spans_are_refused(tokenizer: Tokenizer) -> None:
+    plain = train_tokenizer(TokenizerConfig("bpe", vocab_size=120), SENTENCES)
+    given = preparation(plain, NetworkConfig(), SENTENCES)
+    with pytest.raises(TokenizerError, match="needs a tokenizer with sentinels"):
+        batches_for(given, (ObjectiveConfig("span-corruption"),))
+    with pytest.raises(ValueError, match="2 spans need 3 sentinels: got 2"):
+        corrupt([1, 2, 3], [(0, 1), (2, 3)], [8, 9])
+    made = batches_for(preparation(tokenizer, NetworkConfig(), SENTENCES), (ObjectiveConfig("span-corruption"),))
+    assert len(made) == 3
+
+
+# Next sentence ----------------------------------------------------------------------------------------------------
+
+ENCODER = NetworkConfig(
+    "encoder",
+    embedding=InputConfig(segments=2),
+    pooler=True,
+    heads=(HeadConfig("masked-language-model"), HeadConfig("next-sentence")),
+)
+
+
+def test_e4_half_of_the_second_sentences_follow_and_no_false_one_is_of_the_same_document(tokenizer: Tokenizer) -> None:
+    texts = [f"Primeira {n}. Segunda {n}. Terceira {n}." for n in range(40)]
+    given = preparation(tokenizer, ENCODER, texts)
+    made = batches_for(given, (ObjectiveConfig("next-sentence"),))
+    assert isinstance(made, PlannedBatches) and len(made) == 80  # two pairs a document
+    objective, store = made.objective, made.stores.first
+    assert isinstance(objective, NextSentence)
+    follows = 0
+    for epoch in range(4):
+        for row in range(80):
+            first = int(store["first"].flat[row])
+            second, answer = objective._second(store, first, row, Draw(1, epoch))
+            documents = store["document"].flat
+            same = documents[first] == documents[second]
+            assert (answer == 0) == same and (answer == 1 or second == first + 1)
+            follows += answer == 0
+    assert abs(follows - 160) < 4 * 80**0.5
+    batch = objective.batch(store, np.arange(8), Draw(1, 0))
+    assert set(batch.labels) == {"vocabulary", "next-sentence"} and batch.labels["next-sentence"].shape == (8,)
+    ids, segments = batch.inputs["ids"], batch.inputs["segment_ids"]
+    specials = (ids == tokenizer.bos_id) | (ids == tokenizer.eos_id)
+    assert not bool((batch.labels["vocabulary"][specials] >= 0).any())  # a special token is never hidden
+    assert segments.max() == 1 and batch.counts()["next-sentence"] == 8
+
+
+def test_e4_one_document_or_none_with_two_sentences_is_refused(tokenizer: Tokenizer) -> None:
+    for texts in (["Um. Dois. Três."], ["Um.", "Dois."]):
+        with pytest.raises(DataError, match="needs two documents at least and one of two sentences"):
+            batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
+
+
+# Prefix -----------------------------------------------------------------------------------------------------------
+
+
+def test_e7_a_prefix_has_no_labels_and_sees_itself_whole(tokenizer: Tokenizer) -> None:
+    made = batches_for(preparation(tokenizer, NetworkConfig("decoder"), SENTENCES), (ObjectiveConfig("prefix"),))
+    batch = made.parts(0).__next__().batch
+    assert batch.mask is not None
+    length = batch.inputs["ids"].shape[1]
+    dense = batch.mask.dense(length)[:, 0]
+    for row, labels in enumerate(batch.labels["vocabulary"]):
+        prefix = int((labels >= 0).int().argmax()) + 1
+        assert bool(dense[row, :prefix, :prefix].all()) and not bool(dense[row, prefix - 1, prefix:].any())
+        assert bool((labels[: prefix - 1] == -1).all())
+
+
+# Mixtures ---------------------------------------------------------------------------------------------------------
+
+
+class Numbered:
+    """Batches whose parts say which update of which member they are."""
+
+    def __init__(self, name: int, updates: int) -> None:
+        self.name, self.updates_per_epoch = name, updates
+
+    def __len__(self) -> int:
+        return 10
+
+    def parts(self, update: int, micro_batches: int = 1):  # type: ignore[no-untyped-def]
+        yield self.name, update
+
+    def in_order(self, budget: int):  # type: ignore[no-untyped-def]
+        yield self.name
+
+
+def mixture() -> Mixture:
+    def made(name: int) -> Batches:
+        return Numbered(name, 50)  # type: ignore[return-value]
+
+    return Mixture([(lambda tokens: made(0), 3.0), (lambda tokens: made(1), 1.0)], budget=4096, seed=5)
+
+
+def test_a_mixture_gives_each_member_its_share_and_all_of_its_updates_in_order() -> None:
+    seen: list[tuple[int, int]] = [part for update in range(5000) for part in mixture_parts(update)]
+    first = [number for name, number in seen if name == 0]
+    second = [number for name, number in seen if name == 1]
+    assert first == list(range(len(first))) and second == list(range(len(second)))
+    assert abs(len(first) / len(seen) - 0.75) < 4 * (0.75 * 0.25 / len(seen)) ** 0.5
+
+
+MADE = mixture()
+
+
+def mixture_parts(update: int) -> list[tuple[int, int]]:
+    return list(MADE.parts(update))  # type: ignore[arg-type]
+
+
+def test_a_mixture_can_be_entered_anywhere() -> None:
+    """What an update holds is a function of its number, across the blocks in which members are drawn."""
+    whole = [list(MADE.parts(update)) for update in range(8300)]
+    for update in (8200, 4096, 4095, 17, 0, 8192):
+        assert list(mixture().parts(update)) == whole[update]
+
+
+def test_a_mixture_of_masked_and_causal_modelling_on_one_encoder(tokenizer: Tokenizer) -> None:
+    network = NetworkConfig("encoder", heads=(HeadConfig("masked-language-model"),))
+    given = preparation(tokenizer, network, SENTENCES * 20)
+    made = batches_for(given, (ObjectiveConfig("masked"), ObjectiveConfig("causal", share=2.0, weight=0.5)))
+    assert isinstance(made, Mixture)
+    kinds = {(part.batch.mask is None, part.weights.get("vocabulary", 1.0)) for u in range(6) for part in made.parts(u)}
+    assert kinds == {(True, 1.0), (False, 0.5)}
+
+
+# Recipes ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_objective_has_a_row_of_code_and_of_configuration() -> None:
+    assert list(OBJECTIVES) == list(objectives.OBJECTIVES)
+    files = {path.stem for path in Path(objectives.__file__).parent.glob("*.py")} - {"__init__", "preparation"}
+    assert files == {name.replace("-", "_") for name in OBJECTIVES}
+
+
+def test_a_batch_moves_and_shows_its_examples() -> None:
+    batch = Batch(
+        {"ids": torch.tensor([[5, 6, 0], [7, 8, 9]])},
+        {"vocabulary": torch.tensor([[6, -1, -1], [8, 9, 3]])},
+        lengths={"ids": torch.tensor([2, 3])},
+    )
+    assert list(batch.to("cpu").examples()) == [{"ids": [5, 6], "labels": [6]}, {"ids": [7, 8, 9], "labels": [8, 9, 3]}]
+    assert batch.counts() == {"vocabulary": 4} and batch.targets == 4
