@@ -343,7 +343,7 @@ def test_head_counts_that_cannot_be_are_refused(query: int, keys: int, values: i
             "q, k and v must have the same dtype: got torch.float32, torch.float32 and",
         ),
         ({"k": torch.zeros(1, 2, 3, 5)}, "queries and keys must have the same width, 1 or more: got 4 and 5"),
-        ({"q": torch.zeros(1, 2, 3, 0), "k": torch.zeros(1, 2, 3, 0)}, "equally wide, 1 or more: got 0 and 0"),
+        ({"q": torch.zeros(1, 2, 3, 0), "k": torch.zeros(1, 2, 3, 0)}, "the same width, 1 or more: got 0 and 0"),
         ({"v": torch.zeros(1, 2, 5, 4)}, "there must be a value for each key: got 3 keys and 5 values"),
         ({"mask": causal}, "a mask is a value: call the function, as in mask=causal()"),
         ({"kernel": 3}, "unknown kernel 3. Known: "),
