@@ -337,3 +337,18 @@ def test_an_exported_folder_says_when_a_beam_ends_and_what_ends_an_output(model:
     assert said["early_stopping"] == "never" and said["forced_eos_token_id"] == model.network.config.eos_id
     plain = json.loads(_generation_files(model.network.config, DecodingConfig(), {})["generation_config.json"])
     assert plain["early_stopping"] is True and "forced_eos_token_id" not in plain
+
+
+@pytest.mark.parametrize("beside", [{}, {"prefix": "ec"}, {"prefix": "ea"}], ids=str)
+def test_the_tightest_limit_that_is_accepted_holds_all_words(model: Model, beside: dict[str, Any]) -> None:
+    accepted = 0
+    for limit in range(1, 7):
+        options: dict[str, Any] = {"required_words": ["ab", "d"], "max_new_tokens": limit, **beside}
+        try:
+            found = model.translate(TEXTS, **options)
+        except UsageError:
+            assert not accepted
+            continue
+        accepted += 1
+        assert all("ab" in text and "d" in text and text.startswith(beside.get("prefix", "")) for text in found)
+    assert accepted >= 1

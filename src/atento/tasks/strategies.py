@@ -16,13 +16,19 @@ from atento.text.tokenizer import Tokenizer
 Ids = tuple[int, ...]
 ToText = Callable[[list[int]], str]
 Utility = Callable[[list[str], list[str]], Any]  # candidates, evidence -> (N,M) in 0-1
-_ANCHOR = "a"  # a word that stands before another one, to see how the tokenizer cuts it inside a text
+_ANCHOR = "a"  # a word before another one, which shows how the tokenizer cuts that inside a text
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """Sequences of ids that no output may contain, that every output must contain, the ids that every output begins
-    with, and single ids that end an output beside EOS."""
+    """The words and tokens of a decoding configuration, as ids.
+
+    Attributes:
+        banned: sequences that no output may contain.
+        required: sequences that every output must contain.
+        prefix: the ids that every output begins with.
+        stop_ids: ids that end an output beside EOS.
+    """
 
     banned: tuple[Ids, ...] = ()
     required: tuple[Ids, ...] = ()
@@ -31,11 +37,13 @@ class Constraints:
 
     @property
     def length(self) -> int:
-        """The fewest tokens of an output that contains all that it must, EOS not counted."""
+        """The room that an output needs for all that it must contain, in tokens."""
         if not self.required:
             return len(self.prefix)
         automaton = Automaton.of(self.required)
-        return len(self.prefix) + automaton.missing[automaton.read(self.prefix)]
+        # required words keep room for EOS, unless they alone take all the room that there is
+        eos = 1 if self.prefix else 0
+        return len(self.prefix) + automaton.missing[automaton.read(self.prefix)] + eos
 
 
 NO_CONSTRAINTS = Constraints()
