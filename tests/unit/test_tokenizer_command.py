@@ -51,8 +51,8 @@ def test_train_reads_many_files_and_standard_input(text: Path, tmp_path: Path) -
 def test_the_note_on_the_size_is_said_once(text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made = run("train", str(text), "--out", str(tmp_path / "o"))
     assert made.exit_code == 0
-    assert made.stdout.count("\n") == 1 and "8000 were asked for" not in made.stdout
-    said = "8000 were asked for: the text has no more pieces worth keeping"
+    assert made.stdout.count("\n") == 1 and "8000 were requested" not in made.stdout
+    said = "8000 were requested: the text has no more pieces worth keeping"
     assert (caplog.text + made.stderr).count(said) == 1
 
 

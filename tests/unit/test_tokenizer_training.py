@@ -81,13 +81,13 @@ def test_the_size_asked_for_is_reached_where_the_text_allows(kind: str) -> None:
 def test_a_size_out_of_reach_is_a_warning(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="atento.text"):
         few = train(kind, 8000, ["o gato", "a gata"])
-    said = f"the vocabulary has {few.vocab_size} pieces, 8000 were asked for: the text has no more pieces worth keeping"
+    said = f"the vocabulary has {few.vocab_size} pieces, 8000 were requested: the text has no more pieces worth keeping"
     assert few.notes == (said,) and said in caplog.text
     many = train(kind, 10, ["o gato", "a gata"])
     front = 5 if kind == "wordpiece" else 261
     assert many.vocab_size > 10
     assert many.notes == (
-        f"the vocabulary has {many.vocab_size} pieces, 10 were asked for: "
+        f"the vocabulary has {many.vocab_size} pieces, 10 were requested: "
         f"a {kind} vocabulary holds {front} special and byte pieces and every letter of the text",
     )
     assert many.decode(many.encode("o gato")) == "o gato"

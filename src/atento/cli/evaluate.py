@@ -74,14 +74,16 @@ def evaluate(
 
     check_order(model, *data)
     gates = [_gate(text) for text in fail_under or []]
-    asked = [] if metrics is None else metrics.split(",")
-    for name in (*asked, *(name for name, _ in gates)):
+    requested = [] if metrics is None else metrics.split(",")
+    for name in (*requested, *(name for name, _ in gates)):
         metric_named(name)  # before the model is loaded
     options: Any = decoding | {"seed": seed}
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         task = task_of(loaded, task)
-        names = dict.fromkeys([*(asked or TASKS[task].evaluated or TASKS[task].metrics), *(name for name, _ in gates)])
+        names = dict.fromkeys(
+            [*(requested or TASKS[task].evaluated or TASKS[task].metrics), *(name for name, _ in gates)]
+        )
         with show_batches("evaluate"):
             scores = score(loaded, data, task, metrics=list(names), skip_bad=skip_bad, say=progress, **options)
     _show(scores, seed, as_json)

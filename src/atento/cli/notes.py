@@ -65,7 +65,7 @@ def notes(
     with processor_threads(threads):
         for result in run(chosen, seed):
             passed += result.finding.passed
-            typer.echo(json.dumps(result.record(), ensure_ascii=False) if as_json else told(result))
+            typer.echo(json.dumps(result.record(), ensure_ascii=False) if as_json else result_text(result))
             if out is not None and (path := result.save_figure(out)):
                 written.append(str(path))
     if out is not None:
@@ -75,7 +75,7 @@ def notes(
         raise typer.Exit(1)
 
 
-def told(result: "Result") -> str:
+def result_text(result: "Result") -> str:
     """A row as text: one line, then the value of the notes, a remark and a drawing if there are any."""
     from atento.notes.finding import shown
 

@@ -23,7 +23,7 @@ class Progress:
 
     def __init__(self, what: str, *, bar: bool = True) -> None:
         self.what = what
-        self.started = self.told = time.monotonic()
+        self.started = self._last_line = time.monotonic()
         self._bar = _bar(what) if bar and _is_terminal() else None
 
     def __enter__(self) -> Self:
@@ -45,16 +45,16 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=f"{left} left")
         else:
-            self._tell(f"{self.what}: {part:.0%} done, {left} left")
+            self._print(f"{self.what}: {part:.0%} done, {left} left")
 
     def count(self, said: str) -> None:
         """Show progress of work with an unknown total, such as "2,048 lines"."""
-        self._tell(f"{self.what}: {said} done")
+        self._print(f"{self.what}: {said} done")
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         now = time.monotonic()
-        if now - self.told >= EVERY:
-            self.told = now
+        if now - self._last_line >= EVERY:
+            self._last_line = now
             with suppress(OSError):
                 typer.echo(text, err=True)
 

@@ -161,12 +161,12 @@ def _network(record: "RunRecord") -> str:
     sizes = {**vars(record.recipe.network), **record.network}
     kind, depth = sizes["architecture"], sizes["n_layers"]
     count = record.facts.get("parameters")
-    told = [kind, f"{sizes['d_model']} wide"]
+    parts = [kind, f"{sizes['d_model']} wide"]
     if kind in ("encoder-decoder", "recurrent-seq2seq"):
-        told.append(f"{depth} + {sizes['n_decoder_layers'] or depth} layers")
+        parts.append(f"{depth} + {sizes['n_decoder_layers'] or depth} layers")
     elif kind != "cbow":
-        told.append(counted(depth, "layer"))
-    return ", ".join([*told, *([f"{count:,} parameters"] if isinstance(count, int) else [])])
+        parts.append(counted(depth, "layer"))
+    return ", ".join([*parts, *([f"{count:,} parameters"] if isinstance(count, int) else [])])
 
 
 def _compare(folders: Sequence[Path], as_json: bool) -> None:

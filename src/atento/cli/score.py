@@ -68,7 +68,7 @@ def score(
         test = paired_test(METRICS[metric].score, texts[0], texts[-1], streams, samples, seed)
         found = test.first
 
-    def told(one: Any) -> tuple[str, dict[str, Any]]:
+    def formatted(one: Any) -> tuple[str, dict[str, Any]]:
         """A score as a line and as a JSON object, both with the interval if it is requested."""
         record = {"metric": metric, "value": one.value, "parts": one.parts, "settings": one.settings}
         if not interval:
@@ -77,11 +77,11 @@ def score(
         record["interval"] = {"level": 0.95, "low": low, "high": high, "samples": samples, "seed": seed}
         return f"{one.name} {one.value:.2f} [{low:.2f}, {high:.2f}] {one.settings}", record
 
-    line, record = told(found)
+    line, record = formatted(found)
     if test is None:
         typer.echo(json.dumps(record, ensure_ascii=False) if as_json else line)
         return
-    other_line, other = told(test.second)
+    other_line, other = formatted(test.second)
     record["against"] = other | {
         "difference": test.difference,
         "p_value": test.p_value,

@@ -21,7 +21,7 @@ from atento.networks import parameter_count
 
 
 def measure_cost(size: Size, device: str, schemes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Parameters, products, time and memory of each scheme, in turns, so that a busy machine slows all alike."""
+    """Parameters, operations, time and memory of each scheme, measured in turns so that noise affects all alike."""
     generator = torch.Generator().manual_seed(1)
     vocab_size = TASKS["echo"].vocab_size()
     ids = torch.randint(vocab_size, (8, size.cost_length), generator=generator).to(device)
@@ -66,7 +66,7 @@ def _finish(device: str) -> None:
 
 
 def _flops(network: PositionNetwork, tokens: int) -> float:
-    """Millions of floating-point operations in products, a token, reading few enough for the plain kernel."""
+    """Millions of floating-point operations in matrix products per token, for a short text."""
     ids = torch.zeros(1, tokens, dtype=torch.long)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         deepcopy(network).cpu()(ids)
@@ -75,7 +75,7 @@ def _flops(network: PositionNetwork, tokens: int) -> float:
 
 @torch.inference_mode()
 def _growth(network: PositionNetwork, size: Size, device: str, generator: torch.Generator) -> float | None:
-    """How many times the memory a text takes that is twice as long, read without training: 2 is O(L), 4 is O(L²)."""
+    """The ratio of the memory of a text twice as long, without training: 2 is O(L), 4 is O(L²)."""
     if not size.long:
         return None
     peaks: list[int] = []
@@ -88,9 +88,9 @@ def _growth(network: PositionNetwork, size: Size, device: str, generator: torch.
 
 
 class LiveMemory(TorchDispatchMode):
-    """`with LiveMemory() as memory: ...`; then `memory.peak` is the most that lived of what was made within, in bytes.
+    """Measures the peak memory of the tensors created in a context: `with LiveMemory() as memory: ...; memory.peak`.
 
-    Kernels' own scratch memory and what was there before do not count. Each storage counts once, however many views.
+    It is in bytes. Scratch memory of kernels and earlier tensors do not count. Views of a storage count once.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class LiveMemory(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run one operation and take note of the storages it made."""
+        """Run an operation and record the storages that it creates."""
         named = kwargs or {}
         before = {id(storage) for storage in _storages((args, named))}
         out = function(*args, **named)

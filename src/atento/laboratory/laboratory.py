@@ -42,7 +42,7 @@ _HELD_OUT = 1_000_003  # seed of what networks are tried on: no training seed co
 
 @dataclass(frozen=True)
 class Job:
-    """One training: what for, with which scheme, drawn from which seed."""
+    """A training: task, scheme and seed."""
 
     task: str
     scheme: str
@@ -57,10 +57,10 @@ class Job:
 
 
 def measure_positions(seconds: float) -> Iterator[dict[str, Any]]:
-    """The whole laboratory, larger on a GPU: a row a task and scheme, rows of cost, and rows that answer questions.
+    """Run the laboratory, with larger networks on a GPU: rows for each task and scheme, for cost, and for answers.
 
-    `seconds` scales the steps of training, 30 being the usual number of them. On a CPU as many trainings run side by
-    side as PyTorch has threads, each on one.
+    `seconds` scales the training steps; 30 gives the usual number. On a CPU as many trainings run in parallel as
+    PyTorch has threads, each on one thread.
     """
     device = resolve_device("auto")
     size = SIZES[device]
@@ -91,7 +91,7 @@ def measure(
 
 
 def _results(jobs: Sequence[Job], workers: int) -> Iterable[dict[str, Any]]:
-    """Every job's numbers, in order; with several workers each is a process with one thread."""
+    """The results of all jobs in order; with several workers, each is a process with one thread."""
     if workers == 1:
         yield from map(run, jobs)
         return
@@ -102,7 +102,7 @@ def _results(jobs: Sequence[Job], workers: int) -> Iterable[dict[str, Any]]:
 
 
 def _row(job: Job, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Results of all seeds as one row; what is no number (an example, a list by position) is kept of the first."""
+    """The results of all seeds as one row; values that are not numbers are those of the first seed."""
     measures, shown = {}, {}
     for name, first in results[0].items():
         if isinstance(first, float):
@@ -127,7 +127,7 @@ def _row(job: Job, results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def run(job: Job) -> dict[str, Any]:
-    """Train and measure one network: floats by name, and what can be shown of it."""
+    """Train and measure a network: numbers by name, and examples for the report."""
     if job.task == "reorder":
         return _run_reorder(job)
     return _run_table(job) if job.task == "table" else _run_reader(job)
@@ -159,14 +159,14 @@ def _run_reader(job: Job) -> dict[str, Any]:
 
 
 def _loss(network: PositionNetwork, ids: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """Cross-entropy over what is asked: (B,L) next tokens with -1 elsewhere, or (B,) classes."""
+    """Cross-entropy of labels (B,L), next tokens with -1 for positions that do not count, or (B,), classes."""
     logits = network(ids)
     return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=-1, reduction=reduction)
 
 
 @torch.inference_mode()
 def _tried(job: Job, network: PositionNetwork, length: int) -> tuple[float, float]:
-    """Mean nats and share right of what is asked in held-out texts of that length, the same for all networks."""
+    """Mean loss in nats and accuracy on held-out texts of this length, which are the same for all networks."""
     generator = torch.Generator().manual_seed(_HELD_OUT)
     longer = stretched(network, length)
     batch = TASKS[job.task].draw(job.size.texts, length, generator, True)
@@ -182,7 +182,7 @@ def _tried(job: Job, network: PositionNetwork, length: int) -> tuple[float, floa
 
 @torch.inference_mode()
 def _shifted(network: PositionNetwork, size: Size, device: str) -> dict[str, float]:
-    """How much a span's vectors change when it moves, against their norm, within the trained length.
+    """The change of the vectors of a span when it moves, relative to their norm, within the trained length.
 
     "by position": the span alone, numbered from 0 and from L/2. "in filler": in a text of one letter, from L/8 and
     from 5L/8; there the filler before and after it changes sides too.
@@ -223,7 +223,7 @@ def _position_share(network: PositionNetwork, size: Size, device: str) -> float:
 
 
 def _gates(network: PositionNetwork) -> dict[str, float]:
-    """Where the learned gates of a sum have gone, which all begin at 1: the mean of each scheme's."""
+    """The mean learned gate of each scheme of a sum; gates begin at 1."""
     found = {}
     for name, parameter in network.named_parameters():
         if name.startswith("positions.gates."):
@@ -235,7 +235,7 @@ def _gates(network: PositionNetwork) -> dict[str, float]:
 
 
 def _run_reorder(job: Job) -> dict[str, Any]:
-    """How far the strongest source of each target word, by cross-attention, is from the right one."""
+    """The alignment error of cross-attention: the strongest source of each target word against the gold source."""
     size = job.size
     network = translator(job.scheme, size, job.seed).to(job.device)
     generator = torch.Generator().manual_seed(job.seed)

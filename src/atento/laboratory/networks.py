@@ -135,21 +135,21 @@ def translator(scheme: str, size: Size, seed: int) -> EncoderDecoder:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """PyTorch's global generator seeded within, as it was after."""
+    """Seed PyTorch's global generator inside this context; restore its state after it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def _enlarge_learned(network: nn.Module) -> None:
-    """Learned tables begin as large as sinusoids: beside tokens of variance 1 the usual 0.02 would hardly be seen."""
+    """Initialise learned tables at the scale of sinusoids; the usual 0.02 is small beside tokens of variance 1."""
     for module in network.modules():
         if isinstance(module, Learned):
             nn.init.normal_(module.weight, std=0.5**0.5)
 
 
 def stretched(network: Network, max_len: int) -> Network:
-    """A copy whose learned tables are drawn out to `max_len` positions; the network itself where it has none."""
+    """A copy with learned tables interpolated to `max_len` positions; the network itself if it has none."""
     if not any(isinstance(one, Learned) and one.max_len < max_len for one in network.modules()):
         return network
     longer = deepcopy(network)

@@ -98,7 +98,7 @@ def lengths(numbers: Numbers, voice: Voice) -> str:
 
 
 def reached(numbers: Numbers, task: str, scheme: str) -> int:
-    """The longest text to which what was learned carries over, every shorter one included; 0: it was not learned."""
+    """The longest text length with high accuracy at all lengths up to it; 0 if the task was not learned."""
     at = {times: numbers.mean(task, scheme, f"accuracy {times * numbers.length}") for times in (1, 2, 4, 8)}
     if at[1] < LEARNED:
         return 0

@@ -132,7 +132,7 @@ def grid_svg(
     values: Sequence[Sequence[float]],
     more_is_better: bool,
 ) -> str:
-    """Numbers (rows, columns) in coloured cells, the best darkest: a standalone SVG, every label escaped."""
+    """A table of numbers in coloured cells as a standalone SVG, with the best numbers darkest."""
     cell, high, left, above = 62, 28, 30 + 7.4 * max(len(row) for row in rows), 86
     flat = [value for line in values for value in line]
     low, top = min(flat), max(flat)

@@ -80,13 +80,15 @@ def train_tokenizer(
     return Tokenizer(backend.to_str(pretty=True), config.kind, specials, lowercase=config.lowercase, notes=notes)
 
 
-def _notes(kind: str, asked: int, got: int, specials: SpecialTokens) -> tuple[str, ...]:
+def _notes(kind: str, requested: int, got: int, specials: SpecialTokens) -> tuple[str, ...]:
     """Notes to the user about the size of the vocabulary."""
-    if got > asked:
+    if got > requested:
         needs = f"{len(front(kind, specials))} special and byte pieces and every letter of the text"
-        return (f"the vocabulary has {got} pieces, {asked} were asked for: a {kind} vocabulary holds {needs}",)
-    if got < asked and kind in ("unigram", "bpe", "wordpiece"):
-        return (f"the vocabulary has {got} pieces, {asked} were asked for: the text has no more pieces worth keeping",)
+        return (f"the vocabulary has {got} pieces, {requested} were requested: a {kind} vocabulary holds {needs}",)
+    if got < requested and kind in ("unigram", "bpe", "wordpiece"):
+        return (
+            f"the vocabulary has {got} pieces, {requested} were requested: the text has no more pieces worth keeping",
+        )
     return ()
 
 
