@@ -90,7 +90,7 @@ def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
 
 def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
     """As `predict`, by a loaded model."""
-    for name in options:
+    for name in sorted(options.keys() - {"seed"}):  # by which the command also draws the intervals of scores
         raise UsageError(f"`{name}` has no effect on labels: a model that classifies writes nothing")
     texts = split["text"]
     given = list(zip(texts, split["pair"])) if "pair" in split.columns else texts
