@@ -23,7 +23,7 @@ from atento.data.special_tokens import template_for
 from atento.errors import CapabilityError
 from atento.model import Model
 from atento.networks import build_network
-from atento.runs.prepare import network_for
+from atento.runs.prepare import network_for, read_data
 from atento.runs.steps import model_config
 from atento.text import Tokenizer, train_tokenizer
 from atento.world import write
@@ -69,7 +69,8 @@ def made(name: str, folder: Path, kind: str = "bpe", **decoding: Any) -> Model:
     limits = {"beam": 3, "max_new_tokens": 12, **decoding}
     recipe.write_text(json.dumps({"task": task, "data": data, "network": network, "decoding": limits}))
     loaded = load_recipe(recipe).recipe
-    config = network_for(loaded, tokenizer(kind))
+    train = read_data(loaded, folder, lambda line: None).train
+    config = network_for(loaded, tokenizer(kind), train)
     about = model_config(loaded, network_to_dict(config), template_for(task, tokenizer(kind)))
     for seed in range(40):
         model = Model(randomised(build_network(config).eval(), tokenizer(kind), seed), tokenizer(kind), about, None)

@@ -65,14 +65,14 @@ class SpanCorruption:
         return self.layout.batch(MemoryStore(columns), np.arange(len(pairs)), draw)
 
     def spans(self, length: int, row: int, draw: Draw) -> list[tuple[int, int]]:
-        """The spans [start, end) of a text that are hidden: so many of each, their lengths drawn, none adjoining.
+        """The spans [start, end) of a text that are hidden: so many of each, their lengths and places drawn.
 
-        A text begins with what is not hidden, unless it has a token alone.
+        No two adjoin. (The published program always hides the end of a text.)
         """
         hidden, count = (int(one) for one in self.counts(np.array(length)))
         sizes = parted(hidden, count, draw, row, _NOISE)
-        gaps = parted(length - hidden, count, draw, row, _REST) if length > hidden else [0] * count
-        found, at = [], 0
+        gaps = parted(length - hidden + 2, count + 1, draw, row, _REST)  # the first and the last may be empty
+        found, at = [], -1
         for gap, size in zip(gaps, sizes):
             found.append((at + gap, at + gap + size))
             at += gap + size

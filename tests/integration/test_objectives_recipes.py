@@ -1,0 +1,109 @@
+"""Objectives of a recipe: span corruption, next sentences, mixtures; trained, validated, resumed, refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import atento
+from atento.config.loading import load_recipe
+from atento.data.objectives.span_corruption import restored, sentinel_ids
+from atento.data.source_lines import read_lines
+from atento.decoding import Greedy, generate
+from atento.errors import RecipeError
+
+TINY = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
+TRAINING = {
+    "steps": 8,
+    "batch_tokens": 128,
+    "warmup": 2,
+    "precision": "float32",
+    "validate_every": 4,
+    "checkpoint_every": 4,
+    "log_every": 1,
+}
+WORLD = {"train": {"world": "train", "count": 60}, "valid": {"world": "valid", "count": 10}, "max_len": 48}
+
+
+def recipe(task: str, **parts: Any) -> dict[str, Any]:
+    return {"task": task, "data": WORLD, "tokenizer": {"kind": "bpe", "vocab_size": 400}, "training": TRAINING} | parts
+
+
+def events(run: Path, kind: str) -> list[dict[str, Any]]:
+    return [event for line in read_lines(str(run / "metrics.jsonl")) if (event := json.loads(line))["event"] == kind]
+
+
+def documents(folder: Path) -> dict[str, Any]:
+    """Two files of documents, a paragraph of sentences each."""
+    for name, count in (("train.txt", 30), ("valid.txt", 6)):
+        lines = [f"O gato {n} dorme. Ele sonha {n} vezes. Depois acorda." for n in range(count)]
+        (folder / name).write_text("\n".join(lines), encoding="utf-8")
+    return {name: {"file": str(folder / f"{name}.txt")} for name in ("train", "valid")} | {"max_len": 48}
+
+
+def test_e3_span_corruption_trains_a_t5_that_restores_its_training_text(tmp_path: Path) -> None:
+    """One short text again and again: the model writes what stood behind the sentinels, and the inverse restores it."""
+    (tmp_path / "text.txt").write_text("o gato pulou alto e caiu\n" * 4, encoding="utf-8")
+    given = recipe("span-corruption", network=TINY | {"d_model": 64, "d_ff": 128})
+    given |= {"data": {"train": {"file": str(tmp_path / "text.txt")}, "max_len": 48}}
+    given["training"] = TRAINING | {"steps": 150, "learning_rate": 1e-2, "log_every": 50, "checkpoint_every": 150}
+    given["tokenizer"] = {"kind": "word", "vocab_size": 300}
+    run = atento.train(given, out=tmp_path / "run", threads=1)
+    model = atento.load(run.folder)
+    tokenizer = model.tokenizer
+    assert tokenizer is not None and events(run.folder, "train")[-1]["loss"] < 0.5
+    words, marks = tokenizer.encode("o gato pulou alto e caiu"), sentinel_ids(tokenizer)
+    source = torch.tensor([[*words[:2], marks[0], *words[3:], tokenizer.eos_id]])
+    written = generate(model.network, source, Greedy(), max_new_tokens=8)[0][0].ids
+    assert restored(source[0, :-1].tolist(), written, marks) == words
+
+
+def test_e4_next_sentences_are_learned_jointly_with_masked_tokens(tmp_path: Path) -> None:
+    heads = [{"kind": "masked-language-model"}, {"kind": "next-sentence"}]
+    network = TINY | {"architecture": "encoder", "embedding": {"segments": 2}, "pooler": True, "heads": heads}
+    given = recipe("masked-language-modeling", network=network, objective="next-sentence")
+    given["data"] = documents(tmp_path)
+    run = atento.train(given, out=tmp_path / "run", threads=1)
+    last = events(run.folder, "train")[-1]
+    assert last["nll"] == pytest.approx(last["nll_vocabulary"] + last["nll_next-sentence"])
+    valid = events(run.folder, "valid")[-1]
+    assert 0 < valid["nll_next-sentence"] < 2 and valid["perplexity"] > 1
+    assert set(atento.load(run.folder).network.heads) == {"vocabulary", "next-sentence"}
+
+
+MIXED = [{"kind": "masked", "share": 2}, {"kind": "causal"}, {"kind": "prefix", "weight": 0.5}]
+
+
+def test_a_mixture_on_one_encoder_is_trained_and_resumed_bit_for_bit(tmp_path: Path) -> None:
+    network = TINY | {"architecture": "encoder", "heads": [{"kind": "masked-language-model"}]}
+    given = recipe("masked-language-modeling", network=network, objective=MIXED)
+    whole = atento.train(given, out=tmp_path / "whole", threads=1)
+    half = tmp_path / "half"
+    atento.train(given, {"training.steps": 4, "training.schedule": "constant"}, out=half, threads=1)
+    again = atento.train(given, {"training.schedule": "constant"}, out=half, threads=1)
+    straight = atento.train(given, {"training.schedule": "constant"}, out=tmp_path / "straight", threads=1)
+    assert again.step == straight.step == whole.step == 8
+    weights = [atento.load(folder).network.state_dict() for folder in (again.folder, straight.folder)]
+    assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("maskd", "unknown"),
+        ({"kind": "masked", "mean_span": 2}, "`mean_span` has no effect on the objective masked"),
+        ({"kind": "masked", "rate": 1.5}, "`rate` must lie in"),
+        ({"kind": "causal", "share": 0}, "`share` must be finite and above 0"),
+        ("sequence-to-sequence", "needs records of source and target"),
+        ("span-corruption", "needs network.architecture encoder-decoder"),
+        ("next-sentence", "needs a masked-language-model head in network.heads"),
+    ],
+)
+def test_an_objective_that_cannot_be_is_refused_with_its_place(objective: Any, message: str) -> None:
+    given = recipe("masked-language-modeling", network=TINY | {"architecture": "encoder"}, objective=objective)
+    with pytest.raises(RecipeError) as error:
+        load_recipe(given)
+    text = str(error.value)
+    assert message in text or (message == "unknown" and "'maskd'" in text and "masked" in text), text
