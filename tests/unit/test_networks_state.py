@@ -97,10 +97,10 @@ def test_selecting_leaves_the_old_state_as_it_was() -> None:
     state = step_function.begin(SOURCE, REAL)
     _, state = step_function.step(TARGET[:, 0], state)
     chosen = state.select(torch.tensor([2, 2]))
-    before = [block.own.keys.clone() for block in state.blocks]
+    before = [block.self_attention.keys.clone() for block in state.blocks]
     step_function.step(torch.tensor([4, 5]), chosen)
     assert chosen.length == 2 and state.length == 1
-    assert all(torch.equal(block.own.keys, keys) for block, keys in zip(state.blocks, before))
+    assert all(torch.equal(block.self_attention.keys, keys) for block, keys in zip(state.blocks, before))
 
 
 def test_a9_keys_and_values_of_the_source_are_made_once() -> None:
@@ -111,7 +111,7 @@ def test_a9_keys_and_values_of_the_source_are_made_once() -> None:
     for t in range(3):
         _, state = step_function.step(TARGET[:, t], state)
         assert all(block.source is kept for block, kept in zip(state.blocks, before))
-    assert state.blocks[0].own.keys.shape == (3, 2, 3, 4)
+    assert state.blocks[0].self_attention.keys.shape == (3, 2, 3, 4)
 
 
 @pytest.mark.parametrize("mask", [causal(), window(2, 0), prefix(1), causal() & window(1, 1)], ids=repr)

@@ -146,8 +146,10 @@ def test_a9_the_decoder_does_not_change_the_keys_and_values_it_reads() -> None:
     for target in (TARGET, TARGET.flip(1)):
         states.append(network(SOURCE, target, source_token_mask=REAL, state=network.begin()).state)
     for one, other in zip(states[0].blocks, states[1].blocks):
-        assert torch.equal(one.source.keys, other.source.keys) and torch.equal(one.source.values, other.source.values)
-        assert not torch.equal(one.own.keys, other.own.keys)
+        assert torch.equal(one.cross_attention.keys, other.cross_attention.keys) and torch.equal(
+            one.cross_attention.values, other.cross_attention.values
+        )
+        assert not torch.equal(one.self_attention.keys, other.self_attention.keys)
 
 
 def test_a9_whatever_stands_in_the_padding_nothing_changes() -> None:

@@ -56,11 +56,12 @@ CELLS = {"lstm": Cell(lstm_cell, nn.LSTM, 2), "gru": Cell(gru_cell, nn.GRU), "rn
 
 
 @dataclass(frozen=True)
-class Together:
-    """The real tokens of padded rows, moved to the left to be run without gaps, and put back afterwards.
+class PackedRows:
+    """Padded rows with their real tokens moved to the left, so that a recurrence runs over them without gaps.
 
-    So padding may stand on either side, or between: no state ever sees it. `lengths` (B,) stand on the CPU, where
-    packing wants them; `order` (B,L) says which place comes first, second ..., None where rows are padded on the right.
+    Padding may be on either side, or between: it changes no state. `lengths` (B,) are on the CPU, where
+    `pack_padded_sequence` wants them; `order` (B,L) are the positions in their new order, None if rows are padded on
+    the right.
     """
 
     real: Tensor
@@ -68,20 +69,20 @@ class Together:
     order: Tensor | None
 
     @staticmethod
-    def of(real: Tensor | None) -> Together | None:
-        """From a padding mask (B,L), True = a real token; None where nothing is padded."""
+    def from_mask(real: Tensor | None) -> PackedRows | None:
+        """From a token mask (B,L), True = a real token; None if nothing is padded."""
         if real is None or bool(real.all()):
             return None
         on_the_right = bool((real[:, 1:] <= real[:, :-1]).all())
         order = None if on_the_right else (~real).to(torch.uint8).argsort(dim=1, stable=True)
-        return Together(real, real.sum(dim=1).cpu(), order)
+        return PackedRows(real, real.sum(dim=1).cpu(), order)
 
-    def move(self, x: Tensor) -> Tensor:
+    def pack(self, x: Tensor) -> Tensor:
         """(B,L,D), real tokens first, in their order."""
         return x if self.order is None else x.gather(1, self.order.unsqueeze(-1).expand_as(x))
 
-    def put_back(self, x: Tensor) -> Tensor:
-        """The inverse of `move`, with zeros at padded places."""
+    def unpack(self, x: Tensor) -> Tensor:
+        """The inverse of `pack`, with zeros at padding."""
         if self.order is not None:
             x = x.gather(1, self.order.argsort(dim=1).unsqueeze(-1).expand_as(x))
         return x.masked_fill(~self.real.unsqueeze(-1), 0.0)
@@ -124,17 +125,17 @@ class RecurrentStack(nn.Module):
         `states` are where the layers begin (None: zeros, and so always if bidirectional); `real` (B,L) is the padding
         mask. Padded places give zeros; a row of nothing but padding leaves its state as it was.
         """
-        begun = [None] * len(self.layers) if states is None else states
+        initial = [None] * len(self.layers) if states is None else states
         if x.shape[1] == 0:
-            return x.new_zeros(x.shape[0], 0, self.d_model), [before or self.zeros(x) for before in begun]
-        together = Together.of(real)
-        x = x if together is None else together.move(x)
-        lengths = None if together is None else together.lengths
+            return x.new_zeros(x.shape[0], 0, self.d_model), [before or self.zeros(x) for before in initial]
+        packed = PackedRows.from_mask(real)
+        x = x if packed is None else packed.pack(x)
+        lengths = None if packed is None else packed.lengths
         ends = []
-        for index, (layer, before) in enumerate(zip(self.layers, begun)):
+        for index, (layer, before) in enumerate(zip(self.layers, initial)):
             x, end = self._run(layer, self._between(index, x, random), before, lengths)
             ends.append(end)
-        return x if together is None else together.put_back(x), ends
+        return x if packed is None else packed.unpack(x), ends
 
     def step(self, x: Tensor, states: list[LayerState], random: Randomness | None = None) -> list[LayerState]:
         """One token by the equations: x (B,Din) and every layer's state -> every layer's next state."""

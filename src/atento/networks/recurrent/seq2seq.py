@@ -76,7 +76,7 @@ class SourceAttention(nn.Module):
         self.score = made[score]
         self.value = nn.Linear(d_model, d_model, bias=False) if values == "projected" else None
 
-    def read(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
+    def keys_values(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
         """encoded (B,S,D) -> keys made ready (B,S,D) and values (B,S,D), once for all steps."""
         return self.score.project(encoded), encoded if self.value is None else self.value(encoded)
 
@@ -113,13 +113,13 @@ class RecurrentDecoder(nn.Module):
         )
         self.join = nn.Linear(3 * width, 2 * width) if self.asks_before else nn.Linear(2 * width, width, bias=False)
 
-    def read(self, encoded: Tensor, token_mask: Tensor | None) -> Seq2SeqState:
+    def begin(self, encoded: Tensor, token_mask: Tensor | None) -> Seq2SeqState:
         """A decode state that has read the source: encoded (B,S,D), padding mask (B,S)."""
         context = last_state(encoded, token_mask, bidirectional=self.recurrent.bidirectional)
         parts = self.stack.cell.parts
         first = torch.tanh(self.bridge(context)).chunk(len(self.stack.layers) * parts, dim=-1)
         layers: list[LayerState] = [first[at : at + parts] for at in range(0, len(first), parts)]
-        ready, values = (encoded, encoded) if self.attention is None else self.attention.read(encoded)
+        ready, values = (encoded, encoded) if self.attention is None else self.attention.keys_values(encoded)
         real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)
         mask = lower(real, 1, encoded.shape[1], encoded.device)  # every query alike: one row stands for all
         fed = torch.zeros_like(context) if self.recurrent.input_feeding else None
@@ -149,8 +149,8 @@ class RecurrentDecoder(nn.Module):
         """Where no context of a step is needed for the next: all states first, then all contexts."""
         assert state.memory is not None
         context = state.memory.context.unsqueeze(1).expand(-1, x.shape[1], -1)  # C, the same at every step
-        read = torch.cat([x, context], dim=-1) if self.asks_before else x
-        states, state.layers = self.stack(read, state.layers, real=real, random=random)
+        inputs = torch.cat([x, context], dim=-1) if self.asks_before else x
+        states, state.layers = self.stack(inputs, state.layers, real=real, random=random)
         weights = x.new_zeros(x.shape[0], x.shape[1], 0)
         if self.attention is not None:
             context, weights = self.attention(states, state.memory)
@@ -302,8 +302,9 @@ class RecurrentSeq2Seq(Network):
                 if source_ids is None:
                     raise ValueError("give `source_ids`, or `encoded`, or a `state` that has seen the source")
                 encoded = self.encode(source_ids, source_token_mask=source_token_mask, random=random)
-            read = self.decoder.read(encoded, source_token_mask)
-            current.memory, current.layers, current.fed = read.memory, read.layers, read.fed
+            fresh_state = self.decoder.begin(encoded, source_token_mask)
+            current.memory, current.layers = fresh_state.memory, fresh_state.layers
+            current.fed = fresh_state.fed
         real = target_token_mask
         if real is not None:
             real = real[:, real.shape[1] - target_ids.shape[1] :]  # of the new tokens

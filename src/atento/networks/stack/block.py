@@ -13,21 +13,30 @@ from atento.networks.layers import FeedForward, Residual, RMSNorm, make_norm
 
 @dataclass
 class BlockState:
-    """What a decoder block keeps between steps: its own keys and values, and those of the encoded source."""
+    """The cache of a decoder block: keys and values of its self-attention so far, and of its cross-attention."""
 
-    own: KeyValues | None = None
-    source: KeyValues | None = None
+    self_attention: KeyValues | None = None
+    cross_attention: KeyValues | None = None
 
     def select(self, rows: Tensor) -> "BlockState":
         """Only those batch rows, in that order."""
-        own = None if self.own is None else self.own.select(rows)
-        return BlockState(own, None if self.source is None else self.source.select(rows))
+        self_attention, cross_attention = self.self_attention, self.cross_attention
+        return BlockState(
+            None if self_attention is None else self_attention.select(rows),
+            None if cross_attention is None else cross_attention.select(rows),
+        )
 
 
 class Block(nn.Module):
-    """One layer, handed its parts. Shape in = shape out; the order of the sublayers is the paper's (docs/notes.md#c7).
+    """One layer of a Transformer: self-attention, cross-attention where there is a source, feed-forward.
 
-    See docs/notes.md#c3.
+    Each sublayer stands in a residual connection with its norm (docs/notes.md#c3, #c7).
+
+    Args:
+        self_attention: attends to the input itself.
+        cross_attention: attends to the encoded source; None: there is none.
+        feed_forward: applied to every position alike.
+        residuals: the residual connections of the sublayers, in their order.
     """
 
     def __init__(
@@ -55,21 +64,37 @@ class Block(nn.Module):
         state: BlockState | None = None,
         random: Randomness | None = None,
     ) -> Tensor:
-        """x (B,T,D), memory (B,S,D) -> (B,T,D). With a `state`, x holds only new positions; it is updated."""
-        own = None if state is None else state.own
-        read_by = self.self_attention_residual.before(x)
-        out, read = self.self_attention(read_by, mask=mask, position_terms=position_terms, state=own, random=random)
+        """Run the sublayers, one after the other.
+
+        Args:
+            x: (B,T,D); with a `state` only the new positions.
+            mask: which keys each query of self-attention may attend to.
+            position_terms: position schemes of self-attention.
+            memory: the encoded source (B,S,D); not needed where the state holds its keys and values.
+            memory_mask: which positions of the source may be attended to.
+            state: the cache, which is brought up to date.
+            random: the randomness of dropout.
+
+        Returns:
+            (B,T,D).
+        """
+        cache = None if state is None else state.self_attention
+        queries = self.self_attention_residual.before(x)
+        out, keys_values = self.self_attention(
+            queries, mask=mask, position_terms=position_terms, state=cache, random=random
+        )
         x = self.self_attention_residual.after(x, out, random)
         if state is not None:
-            state.own = read
+            state.self_attention = keys_values
 
         if self.cross_attention is not None and self.cross_attention_residual is not None:
-            source = memory if state is None or state.source is None else state.source
+            # the source's keys and values are the same at every step: computed once, then taken from the cache
+            source = memory if state is None or state.cross_attention is None else state.cross_attention
             queries = self.cross_attention_residual.before(x)
-            out, read = self.cross_attention(queries, source, mask=memory_mask, random=random)
+            out, keys_values = self.cross_attention(queries, source, mask=memory_mask, random=random)
             x = self.cross_attention_residual.after(x, out, random)
             if state is not None:
-                state.source = read
+                state.cross_attention = keys_values
 
         out = self.feed_forward(self.feed_forward_residual.before(x), random)
         return self.feed_forward_residual.after(x, out, random)

@@ -1,4 +1,4 @@
-"""Position schemes and learned sparsity placed in a network: what is added to the input, what each layer is told."""
+"""Position schemes and learned sparsity placed in a network: those added to the input, and those of each layer."""
 
 from dataclasses import asdict, replace
 from functools import partial
@@ -31,7 +31,7 @@ class AddedPositions(nn.Module):
             for scheme in schemes
         )
         self.numbers = [_number(scheme, config) for scheme in schemes]
-        self.off: set[int] = set()  # numbers of schemes that are taken away for a while (`position_ablation`)
+        self.off: set[int] = set()  # numbers of schemes that are switched off for a while (`position_ablation`)
         self.real_only = [scheme.real_only for scheme in schemes]
         self.gates = nn.ParameterDict(
             {str(n): nn.Parameter(torch.ones(())) for n, scheme in enumerate(schemes) if scheme.gate}
@@ -52,13 +52,13 @@ class AddedPositions(nn.Module):
             assert isinstance(scheme, Learned | Sinusoidal)
             if self.numbers[number] in self.off:
                 continue
-            places = position_ids
-            if places is None and self.real_only[number] and token_mask is not None:
-                places = real_positions(token_mask)
+            positions = position_ids
+            if positions is None and self.real_only[number] and token_mask is not None:
+                positions = real_positions(token_mask)
             if isinstance(scheme, Sinusoidal):
-                added = scheme.vectors(x.shape[1], offset, places, x.dtype).to(x.dtype)
+                added = scheme.vectors(x.shape[1], offset, positions, x.dtype).to(x.dtype)
             else:
-                added = scheme.vectors(x.shape[1], offset, places).to(x.dtype)
+                added = scheme.vectors(x.shape[1], offset, positions).to(x.dtype)
             if str(number) in self.gates:
                 added = added * self.gates[str(number)].to(x.dtype)
             x = x + added
@@ -66,18 +66,20 @@ class AddedPositions(nn.Module):
 
 
 def _number(scheme: PositionConfig, config: NetworkConfig) -> int:
-    """Where that very scheme stands in the configuration, which may hold another one equal to it."""
-    return next(number for number, one in enumerate(config.schemes) if one is scheme)
+    """The number of that scheme in the configuration, which may hold another one equal to it."""
+    return next(number for number, other in enumerate(config.schemes) if other is scheme)
 
 
 def real_positions(token_mask: Tensor) -> Tensor:
-    """Where tokens stand when only real ones count: (B,L) True = real -> (B,L); padding before them stands at 0."""
+    """Positions that count real tokens alone: token mask (B,L) -> (B,L); padding before them is at 0."""
     return (token_mask.long().cumsum(dim=1) - 1).clamp_min_(0)
 
 
 def input_positions(config: NetworkConfig) -> AddedPositions:
     """What is added before the first layer."""
-    return AddedPositions(config, [one for one in config.schemes if one.kind in ADDED and one.layers is None])
+    return AddedPositions(
+        config, [scheme for scheme in config.schemes if scheme.kind in ADDED and scheme.layers is None]
+    )
 
 
 class LayerPositions(nn.Module):
@@ -96,8 +98,8 @@ class LayerPositions(nn.Module):
             if scheme.kind in ADDED:
                 continue
             shared = scheme.kind in ("t5", "rotary", "alibi") if scheme.shared is None else scheme.shared
-            for place, layer in enumerate(layers):
-                if place == 0 or not shared:
+            for count, layer in enumerate(layers):
+                if count == 0 or not shared:
                     self.schemes.append(_make(scheme, config, kind))
                     self.numbers.append(_number(scheme, config))
                 index = len(self.schemes) - 1
@@ -106,32 +108,33 @@ class LayerPositions(nn.Module):
                 else:
                     self.relative[layer].append(index)
         self.sparse = nn.ModuleDict()
-        if config.attention.sparse is not None:
-            for layer in range(n_layers) if config.attention.sparse.layers is None else config.attention.sparse.layers:
-                if config.attention.sparse.blocks is None:
-                    self.sparse[str(layer)] = _sparse(config.attention.sparse, config.n_heads, kind)
+        sparse = config.attention.sparse
+        if sparse is not None:
+            for layer in range(n_layers) if sparse.layers is None else sparse.layers:
+                if sparse.blocks is None:
+                    self.sparse[str(layer)] = _sparse(sparse, config.n_heads, kind)
                 elif kind == "encoder":
-                    size, n = config.attention.sparse.block_size, config.attention.sparse.blocks
-                    self.sparse[str(layer)] = BlockRouter(config.n_heads, config.head_width, size=size, n=n)
+                    router = BlockRouter(config.n_heads, config.head_width, size=sparse.block_size, n=sparse.blocks)
+                    self.sparse[str(layer)] = router
         for layer in range(n_layers):
-            here = [one for one in config.schemes if one.kind in ADDED and one.layers and layer in one.layers]
-            if here:
-                self.added[str(layer)] = AddedPositions(config, here)
+            added = [scheme for scheme in config.schemes if scheme.kind in ADDED and layer in (scheme.layers or ())]
+            if added:
+                self.added[str(layer)] = AddedPositions(config, added)
 
     def add(self, layer: int, x: Tensor, offset: int, position_ids: Tensor | None) -> Tensor:
-        """What that layer reads: x (B,L,D) and the schemes that are added there."""
+        """The input of that layer: x (B,L,D) plus the schemes that are added there."""
         if str(layer) not in self.added:
             return x
         out: Tensor = self.added[str(layer)](x, offset, position_ids)
         return out
 
     def spans(self) -> dict[int, Mask]:
-        """What the heads of each layer have learned to see at all, where they learn that (docs/notes.md#a17)."""
-        found = {}
+        """The masks of the spans that heads have learned, by layer (docs/notes.md#a17)."""
+        spans = {}
         for layer, sparse in self.sparse.items():
             if isinstance(sparse, SparseAttention) and sparse.span is not None:
-                found[int(layer)] = sparse.span.to_mask()
-        return found
+                spans[int(layer)] = sparse.span.to_mask()
+        return spans
 
     def terms(self, positions: QueryKeyPositions, dtype: torch.dtype) -> list[PositionTerms | None]:
         """The position terms of each layer's self-attention, computed once for all layers.
@@ -182,8 +185,8 @@ def _unrotated(rotary: Rotary, heads: Tensor | None, q: Tensor, positions: Tenso
 
 def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module:
     """The module of a scheme that acts inside self-attention of the "encoder" or the "decoder"."""
-    far = {"shaw": 16}.get(scheme.kind, 128) if scheme.max_distance is None else scheme.max_distance
-    made: nn.Module
+    max_distance = {"shaw": 16}.get(scheme.kind, 128) if scheme.max_distance is None else scheme.max_distance
+    module: nn.Module
     if scheme.kind == "rotary":
         return Rotary(
             config.head_width,
@@ -193,23 +196,23 @@ def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module
             stretch=None if scheme.stretch is None else Stretch(**asdict(scheme.stretch)),
         )
     if scheme.kind == "shaw":
-        made = Shaw(config.head_width, far, values=scheme.values)
+        module = Shaw(config.head_width, max_distance, values=scheme.values)
     elif scheme.kind == "t5":
-        made = T5Bias(config.n_heads, scheme.n_buckets, far, bidirectional=kind == "encoder")
+        module = T5Bias(config.n_heads, scheme.n_buckets, max_distance, bidirectional=kind == "encoder")
     elif scheme.kind == "alibi":
-        made = ALiBi(config.n_heads)
+        module = ALiBi(config.n_heads)
     else:
-        made = RelativeMatrix(config.n_heads, far, scaled=scheme.scaled)
+        module = RelativeMatrix(config.n_heads, max_distance, scaled=scheme.scaled)
     if scheme.heads is None and not scheme.gate:
-        return made
-    return Gated(made, config.n_heads, scheme.heads, scheme.gate)
+        return module
+    return Gated(module, config.n_heads, scheme.heads, scheme.gate)
 
 
 def _sparse(config: SparseConfig, n_heads: int, kind: str) -> SparseAttention:
-    """What makes weights of scores in a layer of the "encoder" or the "decoder", where nobody looks ahead."""
+    """The learned sparsity of a layer of the "encoder" or the "decoder", whose spans never reach ahead."""
     span = None
     if config.span is not None:
         ahead = config.look_ahead and kind == "encoder"
         span = AdaptiveSpan(n_heads, config.span, ramp=config.ramp, ahead=ahead)
-    chosen = None if config.alpha is None else Entmax(n_heads, config.alpha, learned=config.learn_alpha)
-    return SparseAttention(span=span, top_k=config.top_k, entmax=chosen, span_cost=config.span_cost)
+    entmax = None if config.alpha is None else Entmax(n_heads, config.alpha, learned=config.learn_alpha)
+    return SparseAttention(span=span, top_k=config.top_k, entmax=entmax, span_cost=config.span_cost)

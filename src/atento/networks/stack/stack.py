@@ -18,15 +18,15 @@ from atento.networks.stack.block import BlockState, make_block
 from atento.networks.stack.masks import default_masks
 from atento.networks.stack.positions import LayerPositions
 
-_LONG = 512  # keys from which on it is worth the while to skip some
+_LONG = 512  # keys from which on skipping some saves time
 MaskArgument = Mask | Tensor | Sequence[Mask] | None
 
 
 @dataclass
 class StackState:
-    """What a decoder keeps between steps: one state a block, how many positions it has seen, and the source's mask.
+    """The cache of a decoder: one state a block, the number of cached positions, and the source's mask.
 
-    `position_ids` (B,S) are where the seen tokens stand, kept only if they were given.
+    `position_ids` (B,S) are the positions of the cached tokens, only if they were given.
     """
 
     blocks: list[BlockState]
@@ -75,17 +75,28 @@ class Stack(nn.Module):
         random: Randomness | None = None,
         depth: int | None = None,
     ) -> Tensor:
-        """x (B,T,D) through every block. `mask` replaces the default masks (a list: one a layer); padding is joined.
+        """Run the blocks, one after the other.
 
-        Token i stands at position i, after what the state has seen, or where `position_ids` (B,T) say. With a `depth`
-        below the number of blocks, only so many run, and the vectors are those between two blocks, without a last norm.
+        Args:
+            x: (B,T,D); with a `state` only the new positions.
+            mask: replaces the default masks of self-attention; a list gives one a layer. Padding is always joined.
+            token_mask: boolean (B,S), True = a real token, the cached ones among them.
+            memory: the encoded source (B,S,D), for cross-attention.
+            memory_token_mask: boolean (B,S), True = a real token of the source.
+            position_ids: positions (B,T) of the tokens; counted on from the state's where not given.
+            state: the cache, which is brought up to date.
+            random: the randomness of dropout.
+            depth: how many blocks to run; fewer than all give what the last of them returns, without the final norm.
+
+        Returns:
+            (B,T,D).
         """
         depth = len(self.blocks) if depth is None else depth
         masks = self._masks(x, mask, token_mask, position_ids, state)
         memory_mask = None if state is None else state.memory_mask
         if memory_mask is None and memory is not None:
-            full = None if memory_token_mask is None else padding(memory_token_mask)
-            memory_mask = lower(full, 1, memory.shape[1], x.device)  # every query alike: one row stands for all
+            real = None if memory_token_mask is None else padding(memory_token_mask)
+            memory_mask = lower(real, 1, memory.shape[1], x.device)  # every query alike: one row stands for all
         offset = 0 if state is None else state.length
         terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)
         for index, block in enumerate(self.blocks):
@@ -105,15 +116,15 @@ class Stack(nn.Module):
         return x if self.norm is None else self.norm(x)
 
     def _positions(self, x: Tensor, position_ids: Tensor | None, state: StackState | None) -> QueryKeyPositions:
-        """Where queries and keys stand; the state remembers positions that were given."""
-        seen = 0 if state is None else state.length
+        """Positions of queries and keys; the state keeps those that were given."""
+        cached = 0 if state is None else state.length
         if position_ids is None:
             if state is not None and state.position_ids is not None:
                 raise ValueError("a decode state that was given `position_ids` needs them at every step")
-            return QueryKeyPositions.arange(x.shape[1], seen + x.shape[1], x.device)
+            return QueryKeyPositions.arange(x.shape[1], cached + x.shape[1], x.device)
         keys = position_ids
         if state is not None:
-            if seen and state.position_ids is None:
+            if cached and state.position_ids is None:
                 raise ValueError("a decode state that was given no `position_ids` takes none later")
             keys = position_ids if state.position_ids is None else torch.cat([state.position_ids, position_ids], dim=1)
             state.position_ids = keys
@@ -127,42 +138,52 @@ class Stack(nn.Module):
         position_ids: Tensor | None,
         state: StackState | None,
     ) -> list[LoweredMask]:
+        """The masks of the layers, joined with padding and learned spans, as kernels take them."""
         given = self.masks if mask is None else mask
         masks: list[Mask | Tensor] = list(given) if isinstance(given, Sequence) else [given]
         if isinstance(given, Sequence) and len(masks) != len(self.blocks):
             raise ValueError(f"a list of masks gives one a layer: got {len(masks)} for {len(self.blocks)} layers")
-        if all(one is masks[0] for one in masks):  # made ready once for all layers
+        if all(layer_mask is masks[0] for layer_mask in masks):  # lowered once for all layers
             masks = masks[:1]
         key_len = x.shape[1] + (0 if state is None else state.length)
-        whole: list[Mask | Tensor] = []
-        for one in masks:
-            if state is not None and not (isinstance(one, Mask) and not one.looks_ahead):
-                got = repr(one) if isinstance(one, Mask) else f"a matrix of shape {tuple(one.shape)}"
+        joined: list[Mask | Tensor] = []
+        for layer_mask in masks:
+            if state is not None and not (isinstance(layer_mask, Mask) and not layer_mask.looks_ahead):
+                got = (
+                    repr(layer_mask) if isinstance(layer_mask, Mask) else f"a matrix of shape {tuple(layer_mask.shape)}"
+                )
                 raise CapabilityError(f"a mask that looks ahead cannot be cached: got {got} with a decode state")
             if token_mask is not None:
-                joined = padding(token_mask)
-                one = one & joined if isinstance(one, Mask) else check_boolean(one) & joined.dense(1, key_len, x.device)
-            whole.append(one)
-        # spans that heads have learned are masks too; joined to the mask, a kernel skips what no head sees
+                real = padding(token_mask)
+                if isinstance(layer_mask, Mask):
+                    layer_mask = layer_mask & real
+                else:
+                    layer_mask = check_boolean(layer_mask) & real.dense(1, key_len, x.device)
+            joined.append(layer_mask)
+        # spans that heads have learned are masks too: joined to the mask, a kernel skips keys that no head reaches;
+        # they count positions in a row, so not where `position_ids` say otherwise
         spans = {} if position_ids is not None or key_len <= _LONG else self.positions.spans()
-        if spans and len(whole) == 1:
-            whole = whole * len(self.blocks)
+        if spans and len(joined) == 1:
+            joined = joined * len(self.blocks)
         for layer, span in spans.items():
-            own = whole[layer]
-            whole[layer] = own & span if isinstance(own, Mask) else own
-        lowered = [lower(one, x.shape[1], key_len, x.device) for one in whole]
+            layer_mask = joined[layer]
+            joined[layer] = layer_mask & span if isinstance(layer_mask, Mask) else layer_mask
+        lowered = [lower(layer_mask, x.shape[1], key_len, x.device) for layer_mask in joined]
         return lowered * len(self.blocks) if len(lowered) == 1 else lowered
 
-    def begin(self) -> StackState:
-        """An empty decode state."""
-        return StackState([BlockState() for _ in self.blocks])
+    def begin(self, memory: Tensor | None = None, token_mask: Tensor | None = None) -> StackState:
+        """An empty decode state.
 
-    def read(self, memory: Tensor, token_mask: Tensor | None) -> StackState:
-        """A decode state that has read `memory` (B,S,D): the cross-attention's keys and values of every block."""
-        state = self.begin()
-        for block, kept in zip(self.blocks, state.blocks):
+        Args:
+            memory: the encoded source (B,S,D), whose keys and values are computed once, for every block and step.
+            token_mask: boolean (B,S), True = a real token of the source; None: all are.
+        """
+        state = StackState([BlockState() for _ in self.blocks])
+        if memory is None:
+            return state
+        for block, block_state in zip(self.blocks, state.blocks):
             if isinstance(block.cross_attention, MultiHeadAttention):
-                kept.source = block.cross_attention.key_values(memory)
+                block_state.cross_attention = block.cross_attention.key_values(memory)
         real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)
         state.memory_mask = lower(real, 1, memory.shape[1], memory.device)
         return state

@@ -222,7 +222,7 @@ class FastStepFunction:
             state=self.reader.begin(),
             project=False,
         ).state
-        caches = [block.own for block in read.blocks]
+        caches = [block.self_attention for block in read.blocks]
         cache = Cache([c.keys.to(self.cache_dtype) for c in caches], [c.values.to(self.cache_dtype) for c in caches])
         state.cache = cache.roomier(columns, columns + ROOM)
         state.cache.holder, state.length = state, columns

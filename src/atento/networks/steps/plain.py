@@ -53,7 +53,7 @@ class LanguageModel(WritingNetwork, Protocol[StateT_co]):
 class SourceReader(Protocol[StateT_co]):
     """The half of an encoder-decoder that writes."""
 
-    def read(self, encoded: Tensor, token_mask: Tensor | None, /) -> StateT_co: ...
+    def begin(self, encoded: Tensor, token_mask: Tensor | None, /) -> StateT_co: ...
 
 
 class Seq2SeqNetwork(WritingNetwork, Protocol[StateT_co]):
@@ -235,7 +235,7 @@ class Seq2SeqStepFunction(Generic[StateT]):
         ids, token_mask = moved_to_front(ids, token_mask)
         with unobserved():
             encoded = self.network.encode(ids, source_token_mask=token_mask)
-            return self.network.decoder.read(encoded, token_mask)
+            return self.network.decoder.begin(encoded, token_mask)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:

@@ -189,10 +189,10 @@ def cross() -> Finding:
     encoded = network.encode(source, source_token_mask=real)
     kept = []
     for length in (3, 5):
-        state = network.decoder.read(encoded, real)
+        state = network.decoder.begin(encoded, real)
         with observe(network) as seen:
             network(None, some_ids(1, length), state=state)
-        kept.append(state.blocks[-1].source)
+        kept.append(state.blocks[-1].cross_attention)
     with observe(network) as unmasked:
         network(source, some_ids(1, 5), encoded=encoded)
     assert kept[0] is not None and kept[1] is not None

@@ -118,7 +118,7 @@ def recurrent_encoder() -> Finding:
             real = torch.cat([ids > -1, pad < 0] if side else [pad < 0, ids > -1], dim=1)
             padded = network.encode(longer, source_token_mask=real)
             away[f"{cell}: padded {'right' if side else 'left'} away"] = apart(padded[real], states[0])
-            memory = network.decoder.read(padded, real).memory
+            memory = network.decoder.begin(padded, real).memory
             assert memory is not None
             away[f"{cell}: C, padded {'right' if side else 'left'}, away from the last state"] = apart(
                 memory.context, states[:, -1]
