@@ -107,10 +107,10 @@ def test_a9_keys_and_values_of_the_source_are_made_once() -> None:
     network = make()
     step_function = network.step_function()
     state = step_function.begin(SOURCE, REAL)
-    before = [block.source for block in state.blocks]
+    before = [block.cross_attention for block in state.blocks]
     for t in range(3):
         _, state = step_function.step(TARGET[:, t], state)
-        assert all(block.source is kept for block, kept in zip(state.blocks, before))
+        assert all(block.cross_attention is kept for block, kept in zip(state.blocks, before))
     assert state.blocks[0].self_attention.keys.shape == (3, 2, 3, 4)
 
 
