@@ -11,7 +11,7 @@ from typing import Any
 from atento.config import schema
 from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
-from atento.config.renamed import renamed
+from atento.config.renamed import migrated, renamed
 from atento.config.yaml12 import MAX_BYTES, Written, read_yaml
 from atento.errors import RecipeError, nearest
 
@@ -110,6 +110,8 @@ def read_files(first: RecipeFile) -> tuple[Written, dict[str, Path]]:
             root = replace(root, value={})
         if not isinstance(root.value, dict):
             raise RecipeError(f"{root.place}: a recipe is a mapping of keys: got {schema.shown(root.value)}")
+        if file.path is not None and file.path.with_name("run.json").is_file():
+            root = migrated(root)  # what a run keeps may be of an earlier version
         base = root.value.get("extends")
         layers.append(replace(root, value={key: child for key, child in root.value.items() if key != "extends"}))
         file = (

@@ -1,7 +1,10 @@
 """Keys of a network that have another name now: what a recipe is told, and what an older `config.json` is read by."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+from atento.config.yaml12 import Written
 
 VERSION = 2
 """Of `config.json` and the names of tensors. 1: the keys of `network` were flat, and only encoders had heads."""
@@ -52,3 +55,20 @@ def nested(network: Mapping[str, Any]) -> dict[str, Any]:
             else:
                 found[key] = value
     return found
+
+
+def migrated(recipe: Written) -> Written:
+    """The recipe that a run of an earlier version keeps, with the keys of today; one of today is left as it is."""
+    sections = dict(recipe.value)
+    network, training = sections.get("network"), sections.get("training")
+    if network is not None and isinstance(network.value, dict):
+        parts = {
+            key: value if isinstance(value, Written) else Written(value, network.place, key_place=network.place)
+            for key, value in nested(network.value).items()
+        }
+        sections["network"] = replace(network, value=parts)
+    if training is not None and isinstance(training.value, dict) and "accumulate" in training.value:
+        renamed_keys = {"accumulate": "micro_batches"}
+        keys = {renamed_keys.get(key, key): value for key, value in training.value.items()}
+        sections["training"] = replace(training, value=keys)
+    return replace(recipe, value=sections)

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from atento.config.recipe import TrainingConfig
+from atento.config.renamed import VERSION
 from atento.data.batches import Batches
-from atento.errors import TokenizerError, TrainingStopped
+from atento.errors import TokenizerError, TrainingStopped, UsageError
 from atento.metrics.table import signed
 from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 from atento.storage.retention import retain
@@ -226,8 +227,14 @@ def restore(run: Run, path: Path) -> None:
 
     Raises:
         CheckpointError: it is damaged. TokenizerError: it was trained with another tokenizer than the run has now.
+        UsageError: it was written by a version whose tensors had other names.
     """
     checkpoint = load_checkpoint(path)
+    if int(checkpoint.config.get("version", 1)) != VERSION:
+        raise UsageError(
+            f"{path} was written by an earlier version of Atento, so training cannot continue from it: `init: "
+            f"{path.parent.parent}` starts a run from its weights, --force begins anew"
+        )
     if checkpoint.state.get("tokenizer") != run.identity["tokenizer"]:
         raise TokenizerError(
             f"{path} was trained with another tokenizer than {run.folder / 'tokenizer'} is now: put its files back, or "
