@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from atento.config.decoding import DecodingOptions
 from atento.config.recipe import SourceConfig
-from atento.config.tasks import SCORED, TASKS, TEXT_TO_TEXT
+from atento.config.tasks import TASKS, TEXT_TO_TEXT, scored
 from atento.data.memory import MemoryRecords
 from atento.data.records import Records, joined, read_records, records_in_memory
 from atento.errors import CapabilityError, UsageError
@@ -42,12 +42,12 @@ def task_of(model: Model, task: str | None) -> str:
         CapabilityError: nothing that is scored here.
     """
     own = str(model.config.get("task"))
-    return _known(task or (SCORED[0] if own == TEXT_TO_TEXT else own))
+    return _known(task or (scored()[0] if own == TEXT_TO_TEXT else own))
 
 
 def _known(task: str) -> str:
-    if task not in SCORED:
-        raise CapabilityError(f"this version evaluates {', '.join(SCORED)}: got {task!r}")
+    if task not in scored():
+        raise CapabilityError(f"this version evaluates {', '.join(scored())}: got {task!r}")
     return task
 
 

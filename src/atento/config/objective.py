@@ -17,6 +17,7 @@ class ObjectiveSpec:
         architectures: what can learn it; `why` says what those architectures do.
         options: the options of `ObjectiveConfig` that it reads, each with its usual value.
         heads: the kinds of heads that an encoder needs for it.
+        sentinels: how many sentinel tokens it needs in the tokenizer.
     """
 
     fields: tuple[tuple[str, ...], ...]
@@ -24,9 +25,11 @@ class ObjectiveSpec:
     why: str
     options: Mapping[str, float]
     heads: tuple[str, ...] = ()
+    sentinels: int = 0
 
 
 _TEXT, _PAIR = (("text",),), (("source", "target"),)
+SENTINELS = 100  # of T5: one stands for each hidden span
 _FILLS = "masked-language-model"
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
 
@@ -41,7 +44,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
     "masked": ObjectiveSpec(_TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS,)),
     "next-sentence": ObjectiveSpec(_TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS, "next-sentence")),
     "span-corruption": ObjectiveSpec(
-        _TEXT, ("encoder-decoder",), "read a source and write", {"rate": 0.15, "mean_span": 3.0}
+        _TEXT, ("encoder-decoder",), "read a source and write", {"rate": 0.15, "mean_span": 3.0}, sentinels=SENTINELS
     ),
     "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {}),
     "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),

@@ -179,7 +179,6 @@ TASKS: dict[str, TaskSpec] = {
         defaults=_PLAIN | {"network": {"architecture": "cbow", "cbow": {}}, "tokenizer": {"kind": "word"}},
     ),
 }
-SCORED = tuple(name for name, spec in TASKS.items() if spec.outputs is not None)  # those with metrics
 # Tasks that this version does not train yet.
 PLANNED = ("prefix-language-modeling", "regression", "tagging", "question-answering", "text-to-text")
 TEXT_TO_TEXT = "text-to-text"  # what a released encoder-decoder does: several tasks
@@ -198,6 +197,11 @@ _OF_HEAD = {
 def objectives_of(task: str, given: tuple[ObjectiveConfig, ...]) -> tuple[ObjectiveConfig, ...]:
     """What a recipe learns: the objectives that it names, else the task's usual one."""
     return given or (ObjectiveConfig(TASKS[task].objective),)
+
+
+def scored() -> tuple[str, ...]:
+    """The tasks whose outputs metrics score."""
+    return tuple(name for name, spec in TASKS.items() if spec.outputs is not None)
 
 
 def task_of(network: "NetworkConfig") -> str:

@@ -47,7 +47,7 @@ def records_in(given: MemoryRecords, fields: tuple[str, ...], name: str) -> Iter
         UsageError: no such thing. DataError: two columns of unequal length.
     """
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise UsageError(f"{name} must be an iterable of {_SHAPES[fields]}: got {type(given).__name__}")
+        raise UsageError(f"{name} must be an iterable of {_shape(fields)}: got {type(given).__name__}")
     if len(fields) == 2 and _columns(given):
         first, second = (list(side) for side in given)
         if len(first) != len(second):
@@ -89,6 +89,11 @@ def _columns(given: object) -> bool:
     )
 
 
+def _shape(fields: tuple[str, ...]) -> str:
+    """The forms of records with those fields, for messages."""
+    return _SHAPES.get(fields, f"dicts with the keys {', '.join(map(repr, fields))}")
+
+
 def _texts(record: object, fields: tuple[str, ...]) -> list[str]:
     if isinstance(record, Mapping):
         named = dict(record)
@@ -98,5 +103,5 @@ def _texts(record: object, fields: tuple[str, ...]) -> list[str]:
         named = dict(zip(fields, record))
     else:
         size = f" of {len(record)}" if isinstance(record, tuple | list) else ""
-        raise ValueError(f"give {_SHAPES[fields]}: got {type(record).__name__}{size}")
+        raise ValueError(f"give {_shape(fields)}: got {type(record).__name__}{size}")
     return [str(text_of(named, field)) for field in fields]  # plain, where an array holds texts of its own kind

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig, changed
+from atento.config.objective import OBJECTIVES
 from atento.config.positions import PositionConfig
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.tasks import TASKS, objectives_of
@@ -15,7 +16,6 @@ from atento.data.held_out import held_out
 from atento.data.memory import MemoryRecords, called
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.objectives.span_corruption import SENTINELS
 from atento.data.records import Records, Split, fingerprint, joined, overlap, read_records
 from atento.data.special_tokens import template_for
 from atento.errors import DataError, RecipeError, UsageError
@@ -99,8 +99,8 @@ def tokenizer_for(recipe: Recipe, folder: Path, texts: Iterable[str], say: Say) 
         return Tokenizer.load(folder / config.path)
     if not config.shared:
         raise UsageError("`tokenizer.shared: false` (one vocabulary a language) is not built yet; use true")
-    corrupts = any(one.kind == "span-corruption" for one in objectives_of(recipe.task, recipe.objective))
-    tokenizer = train_tokenizer(config, texts, extra_specials=sentinels(SENTINELS) if corrupts else ())
+    count = max(OBJECTIVES[one.kind].sentinels for one in objectives_of(recipe.task, recipe.objective))
+    tokenizer = train_tokenizer(config, texts, extra_specials=sentinels(count))
     say(f"tokenizer: {config.kind}, {tokenizer.vocab_size} pieces")
     return tokenizer
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.config.objective import ObjectiveConfig
+from atento.config.objective import SENTINELS, ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
@@ -21,7 +21,6 @@ from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 
 _NOISE, _REST = 13, 14  # what a hash is for
-SENTINELS = 100
 Spans = Sequence[tuple[int, int]]
 
 
