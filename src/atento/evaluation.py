@@ -9,7 +9,9 @@ from atento.config.decoding import DecodingOptions
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import TASKS, TEXT_TO_TEXT, scored
 from atento.data.memory import MemoryRecords
-from atento.data.records import Records, joined, read_records, records_in_memory
+from atento.data.records import FILE_KINDS, Records, joined, read_records, records_in_memory
+from atento.data.source_lines import open_binary
+from atento.data.source_records import columns_of
 from atento.errors import CapabilityError, UsageError
 from atento.metrics import METRICS, Score, metric_named
 from atento.model import Model, load
@@ -21,7 +23,10 @@ Paths = str | Path | Sequence[str | Path]
 
 
 def source_of(data: Paths, task: str) -> SourceConfig:
-    """One file with a column for each field of the task, in their order; or, for pairs of texts, two parallel files."""
+    """Where labelled data of a task stand: one file with columns, or two parallel files of sources and targets.
+
+    The columns of a table have the names of the task's fields in its first line, or their order.
+    """
     paths = [str(data)] if isinstance(data, str | Path) else [str(path) for path in data]
     names = [field.name for field in TASKS[task].fields if not field.optional]
     parallel = TASKS[task].records == "pairs"
@@ -30,8 +35,15 @@ def source_of(data: Paths, task: str) -> SourceConfig:
     if len(paths) != 1:
         files = "one file with two columns, or two parallel files" if parallel else "one file with columns"
         raise UsageError(f"give {files}: got {len(paths)} files")
-    keyed = paths[0].removesuffix(".gz").endswith((".json", ".jsonl"))
-    columns: dict[str, Any] = {name: name if keyed else number for number, name in enumerate(names)}
+    kind = Path(paths[0].removesuffix(".gz")).suffix
+    first: list[str] = []
+    if kind in FILE_KINDS and Path(paths[0]).expanduser().is_file():  # whoever reads it says what is wrong
+        with open_binary(Path(paths[0]).expanduser(), paths[0]) as stream:
+            first = columns_of(kind, stream, paths[0])
+    if kind in (".json", ".jsonl") or set(names) <= set(first):  # keys, or a header line
+        names += [field.name for field in TASKS[task].fields if field.optional and field.name in first]
+        return SourceConfig(file=paths[0], **{name: name for name in names})  # type: ignore[arg-type]
+    columns: dict[str, Any] = {name: number for number, name in enumerate(names)}
     return SourceConfig(file=paths[0], **columns)
 
 

@@ -242,3 +242,15 @@ def test_the_demo_shows_scores_translations_a_page_and_what_to_type_next(trained
     assert (trained.folder / "attention.html").read_text(encoding="utf-8").startswith("<!")
     assert f"atento attend {trained.folder} " in text and lines[-1].startswith("  atento train ")
     assert "alignment error rate" in text or "alignment: the tokenizer's words are not the grammar's" in text
+
+
+def test_a_table_whose_first_line_names_the_fields_has_a_header(tmp_path: Path) -> None:
+    table, keyed = tmp_path / "x.tsv", tmp_path / "x.jsonl"
+    table.write_text("label\tid\ttext\nA\t1\tum\n", encoding="utf-8")
+    keyed.write_text('{"text": "um", "pair": "dois", "label": "A"}\n', encoding="utf-8")
+    named = source_of(table, "classification")
+    assert (named.text, named.label, named.pair) == ("text", "label", None)
+    assert source_of(keyed, "classification").pair == "pair"
+    table.write_text("um\tA\n", encoding="utf-8")
+    numbered = source_of(table, "classification")
+    assert (numbered.text, numbered.label) == (0, 1)
