@@ -4,7 +4,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,15 @@ from pathlib import Path
 import pytest
 
 import atento
+from atento.config import objective as config_objective
+from atento.config.heads import HEAD_KINDS
+from atento.config.recipe import COLUMNS
+from atento.config.tasks import PLANNED, TASKS, TEXT_TO_TEXT, scored
+from atento.data import objectives
+from atento.metrics.table import METRICS
+from atento.model import Model
+from atento.tasks.table import VERBS
+from atento.training.losses import LOSSES
 
 ROOT = Path(atento.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -158,7 +167,6 @@ def test_rooms_import_only_rooms_below_them() -> None:
         f"{at(one.file, one.line)} imports {one.module}"
         for one in all_imports()
         if one.room not in ("", "__init__", room_of(one.file), *ROOMS[room_of(one.file)])
-        and not one.typing
         and (name_of(one.file), one.module) not in LATE
     ]
     assert wrong == []
@@ -168,25 +176,120 @@ def test_nobody_imports_the_command_line() -> None:
     assert [at(one.file, one.line) for one in all_imports() if one.room == "cli" and room_of(one.file) != "cli"] == []
 
 
-def test_modules_do_not_import_one_another_in_a_circle() -> None:
-    """File by file, imports for the type checker alone included."""
+def module(file: Path) -> str:
+    """The dotted name of a file; that of a package is its `__init__.py`."""
+    parts = ["atento", *file.relative_to(ROOT).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
-    def module(file: Path) -> str:
-        parts = ["atento", *file.relative_to(ROOT).with_suffix("").parts]
-        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
-    graph: dict[str, set[str]] = {module(file): set() for file in FILES}
+@cache
+def graph() -> dict[str, frozenset[str]]:
+    """Which modules each module imports, for the type checker alone included; `atento` itself loads all it names late.
+
+    A package's imports count as its own, so nobody in a package may import it by its name.
+    """
+    found: dict[str, set[str]] = {module(file): set() for file in FILES}
     for one in all_imports():
-        if one.module in graph and not one.late:
-            graph[module(one.file)].add(one.module)
-    packages = {module(file) for file in FILES if file.name == "__init__.py"}
-    for name in packages:  # a package that re-exports its own modules is the same knot as they are
-        graph[name] = {other for other in graph[name] if not other.startswith(name + ".")}
-    while ready := [name for name, others in graph.items() if not others]:
-        for name in ready:
-            del graph[name]
-        graph = {name: others - set(ready) for name, others in graph.items()}
-    assert graph == {}
+        if one.module in found and not one.late and name_of(one.file) != "__init__.py":
+            found[module(one.file)].add(one.module)
+    return {name: frozenset(others) for name, others in found.items()}
+
+
+def in_circles(imports: Mapping[str, frozenset[str]]) -> set[str]:
+    """The modules that import one another in a circle, and those that import them."""
+    left = dict(imports)
+    while ready := frozenset(name for name, others in left.items() if not others):
+        left = {name: others - ready for name, others in left.items() if name not in ready}
+    return set(left)
+
+
+def reach(name: str) -> set[str]:
+    """The modules that must be read to know all that one uses, itself included."""
+    seen: set[str] = set()
+    todo = [name]
+    while todo:
+        one = todo.pop()
+        if one not in seen:
+            seen.add(one)
+            todo += graph()[one]
+    return seen
+
+
+def test_modules_do_not_import_one_another_in_a_circle() -> None:
+    assert in_circles(graph()) == set()
+
+
+@pytest.mark.parametrize(
+    "name, most",
+    [
+        ("atento.attention.multihead", 12),
+        ("atento.networks.stack.block", 22),
+        ("atento.decoding.beam.search", 12),
+        ("atento.training.step", 40),
+    ],
+)
+def test_what_must_be_read_to_know_a_file_stays_small(name: str, most: int) -> None:
+    assert len(reach(name)) <= most, sorted(reach(name))
+
+
+# A string that is a task's name and means another thing: what it means, and the files where it does.
+OTHER_MEANINGS = {
+    "cbow": (
+        "an architecture",
+        {
+            *("cli/runs.py", "config/elmo.py", "config/fitting.py", "config/network.py", "config/objective.py"),
+            *("models/word_models.py", "networks/build.py", "notes/checks/diagrams.py", "notes/checks/objectives.py"),
+            "notes/checks/word_models.py",
+        },
+    ),
+    "classification": (
+        "a kind of head",
+        {"config/heads.py", "data/objectives/labels.py", "networks/families/bert.py", "bench/family_side.py"},
+    ),
+    "regression": ("a kind of head", {"config/heads.py", "networks/families/bert.py"}),
+    "tagging": ("a kind of head", {"config/heads.py", "networks/families/bert.py"}),
+    "span-corruption": ("an objective", {"config/objective.py", "data/objectives/__init__.py"}),
+}
+
+
+def test_a_tasks_name_stands_in_the_table_of_tasks_alone() -> None:
+    names = {*TASKS, *PLANNED, TEXT_TO_TEXT}
+    found: set[tuple[str, str]] = set()
+    for file, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and node.value in names and name_of(file) != "config/tasks.py":
+                found.add((str(node.value), name_of(file)))
+    assert found == {(name, file) for name, (_, files) in OTHER_MEANINGS.items() for file in files}
+
+
+def test_each_task_has_one_spec_one_row_and_one_command() -> None:
+    """The verb of each: a method of `Model` and a command of the same name; a row in `VERBS` where it is scored."""
+    from atento.cli.main import app
+
+    commands = [command.name for command in app.registered_commands]
+    for name, spec in TASKS.items():
+        assert spec.verb is not None and commands.count(spec.verb) == 1, name
+        assert callable(getattr(Model, spec.verb)), name
+        assert (spec.verb in VERBS) == (spec.outputs is not None), name
+        assert spec.objective in config_objective.OBJECTIVES, name
+        assert all(METRICS[metric].outputs == spec.outputs for metric in (*spec.metrics, *spec.evaluated)), name
+        assert set(spec.columns) <= set(COLUMNS), name
+    assert VERBS.keys() == {TASKS[name].verb for name in scored()}
+
+
+def test_each_objective_has_one_row_of_configuration_and_one_of_code_in_a_file_of_its_own() -> None:
+    assert list(config_objective.OBJECTIVES) == list(objectives.OBJECTIVES)
+    files = [make.__module__ for make in objectives.OBJECTIVES.values()]
+    assert len(set(files)) == len(files)
+    for name, spec in config_objective.OBJECTIVES.items():
+        assert objectives.OBJECTIVES[name].__module__ == f"atento.data.objectives.{name.replace('-', '_')}"
+        assert any(set(fields) <= set(task.columns) for fields in spec.fields for task in TASKS.values()), name
+
+
+def test_each_head_that_an_objective_is_learned_by_has_a_loss() -> None:
+    kinds = {HEAD_KINDS[head] for spec in config_objective.OBJECTIVES.values() for head in spec.heads}
+    kinds |= {HEAD_KINDS[head] for spec in TASKS.values() for head in spec.heads}
+    assert kinds <= LOSSES.keys()
 
 
 def test_late_imports_of_our_own_stand_only_where_allowed() -> None:
@@ -380,3 +483,6 @@ def test_what_the_rules_look_for_would_be_found() -> None:
         ("atento.errors", True, False),
         ("pickle", True, False),
     }
+    planted = {"a": frozenset({"b", "c"}), "b": frozenset({"a"}), "c": frozenset[str]()}
+    assert in_circles(planted) == {"a", "b"}
+    assert in_circles(planted | {"b": frozenset({"c"})}) == set()

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from atento.config.recipe import TokenizerConfig
+from atento.config.tasks import task_with
 from atento.data.store import Ragged
 from atento.errors import TokenizerError
 from atento.model import load
@@ -160,7 +161,7 @@ def special_tokens() -> Finding:
     table = standard_specials(sentinels(2))
     network = tiny_network(vocab_size=12, tokenizer_fingerprint=words().fingerprint)
     other = Tokenizer.from_vocabulary("word", ["I", "love", "NLP", "Eu", "amo", "gostar", "LPN"])
-    config = {"model_type": "atento", "task": "translation", "name": "tiny", "network": asdict(network.config)}
+    config = {"model_type": "atento", "task": task_with("translate"), "name": "tiny", "network": asdict(network.config)}
     with TemporaryDirectory() as folder:
         words().save(Path(folder) / "tokenizer")
         same = Tokenizer.load(Path(folder) / "tokenizer").fingerprint == words().fingerprint

@@ -9,6 +9,7 @@ import torch
 
 from atento.config.decoding import DecodingConfig
 from atento.config.recipe import DataConfig, TrainingConfig
+from atento.config.tasks import task_with
 from atento.decoding import Greedy, generate
 from atento.metrics import bleu, chrf
 from atento.model import Model, load
@@ -118,7 +119,9 @@ def save_and_load() -> Finding:
     network = EncoderDecoder(config).eval()
     source, target = some_ids(2, 6), some_ids(2, 5)
     with TemporaryDirectory() as folder:
-        saved = Model(network, tokenizer, {"model_type": "atento", "task": "translation", "name": "tiny"}, None)
+        saved = Model(
+            network, tokenizer, {"model_type": "atento", "task": task_with("translate"), "name": "tiny"}, None
+        )
         again = load(saved.save(Path(folder) / "model"), device="cpu")
     assert again.tokenizer is not None
     value = {
