@@ -107,3 +107,19 @@ def test_an_objective_that_cannot_be_is_refused_with_its_place(objective: Any, m
         load_recipe(given)
     text = str(error.value)
     assert message in text or (message == "unknown" and "'maskd'" in text and "masked" in text), text
+
+
+def test_an_initial_model_gets_the_heads_that_an_objective_needs(tmp_path: Path) -> None:
+    """Masked modelling goes on with next sentences; the head for tokens keeps what it has learned."""
+    network = TINY | {"architecture": "encoder", "embedding": {"segments": 2}}
+    network |= {"heads": [{"kind": "masked-language-model"}]}
+    data = documents(tmp_path)
+    first = atento.train(recipe("masked-language-modeling", network=network) | {"data": data}, out=tmp_path / "a")
+    then = {"task": "masked-language-modeling", "data": data, "init": str(first.folder), "objective": "next-sentence"}
+    then["training"] = TRAINING | {"steps": 1, "learning_rate": 0.0}
+    second = atento.load(atento.train(then, out=tmp_path / "b").folder).network
+    assert set(second.heads) == {"vocabulary", "next-sentence"}
+    before = atento.load(first.folder).network.state_dict()
+    assert all(torch.equal(second.state_dict()[name], value) for name, value in before.items())
+    with pytest.raises(atento.AtentoError, match="objective span-corruption needs encoder-decoder"):
+        atento.train(then | {"objective": "span-corruption"}, out=tmp_path / "c")

@@ -148,6 +148,26 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
     return replace(network, heads=tuple(heads)) if TASKS[recipe.task].heads else network
 
 
+def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfig:
+    """The network of an initial model with the heads that the objectives of the recipe need, where it lacks them.
+
+    Raises:
+        UsageError: an objective that such a network cannot learn.
+    """
+    heads = list(network.heads)
+    for objective in objectives_of(recipe.task, recipe.objective):
+        spec = OBJECTIVES[objective.kind]
+        if network.architecture not in spec.architectures:
+            raise UsageError(
+                f"{recipe.init} is of architecture {network.architecture!r}, and objective {objective.kind} needs "
+                f"{' or '.join(spec.architectures)}, which {spec.why}"
+            )
+        if network.architecture == "encoder":
+            present = {head.kind for head in heads}
+            heads += [HeadConfig(kind) for kind in spec.heads if kind not in present]  # type: ignore[arg-type]
+    return replace(network, heads=tuple(heads))
+
+
 def _behind_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tuple[PositionConfig, ...]:
     """The network's positions; RoBERTa's table begins behind the id of padding, so that its layout can hold it."""
     scheme = network.positions

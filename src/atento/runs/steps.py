@@ -30,7 +30,15 @@ from atento.networks import build_network, parameter_count
 from atento.networks.network import Network
 from atento.runs.branch import BranchPoint, begin_at, check_network
 from atento.runs.folder import end_event, scores_on_test, write_environment
-from atento.runs.prepare import Data, network_for, read_data, tokenizer_for, training_batches, with_task_heads
+from atento.runs.prepare import (
+    Data,
+    network_for,
+    read_data,
+    tokenizer_for,
+    training_batches,
+    with_objective_heads,
+    with_task_heads,
+)
 from atento.runs.run_identity import has_begun, identity_of, located, write_whole
 from atento.storage.average import average_run
 from atento.storage.catalogue import clean, newest
@@ -166,12 +174,12 @@ def configure_network(setup: Setup) -> None:
         setup.config = network_for(recipe, setup.tokenizer, setup.data.train)
     else:
         config = fine_tuned(setup.initial, recipe.network, setup.tokenizer)
-        setup.config = with_task_heads(config, recipe, setup.data.train)
-    if setup.config.architecture not in spec.architectures:  # of the initial model
-        raise UsageError(
-            f"{recipe.init} is of architecture {setup.config.architecture!r}, and task {recipe.task} needs "
-            f"{' or '.join(spec.architectures)}, which {spec.why}"
-        )
+        if config.architecture not in spec.architectures:
+            raise UsageError(
+                f"{recipe.init} is of architecture {config.architecture!r}, and task {recipe.task} needs "
+                f"{' or '.join(spec.architectures)}, which {spec.why}"
+            )
+        setup.config = with_objective_heads(with_task_heads(config, recipe, setup.data.train), recipe)
     with torch.device("meta"):
         check_memory(parameter_count(build_network(setup.config)), setup.device)
 
