@@ -161,14 +161,14 @@ def weights_not_restored() -> None:
     """In reduced precision: the working copy still holds the first weights when the run goes on."""
     from atento.training.step import Updater
 
-    real, calls = Updater.refresh, [0]
+    real, calls = Updater.copy_weights, [0]
 
-    def refresh(self: Updater) -> None:
+    def copy_weights(self: Updater) -> None:
         calls[0] += 1
         if calls[0] > 1:
             real(self)
 
-    Updater.refresh = refresh  # type: ignore[method-assign]
+    Updater.copy_weights = copy_weights  # type: ignore[method-assign]
 
 
 def interval_forgotten() -> None:

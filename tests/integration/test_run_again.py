@@ -77,9 +77,9 @@ CHANGED: list[tuple[str, list[str], Callable[[Path], object] | None, str]] = [
         "its identity",
         [],
         put("run/run.json", '{"run_id": "x"}'),
-        "run.json is damaged, so nobody can tell what this run",
+        "run.json is damaged, so this run cannot be identified",
     ),
-    ("its identity cut", [], put("run/run.json", ""), "run.json is damaged, so nobody can tell what this run"),
+    ("its identity cut", [], put("run/run.json", ""), "run.json is damaged, so this run cannot be identified"),
 ]
 
 
@@ -320,7 +320,7 @@ def test_r4_all_checkpoints_damaged(server: ForkServer, place: Path, run: Path) 
         done = server.run(*TINY, "--out", "run", cwd=place)
         assert done.status == 1 and done.stdout == ""
         assert done.stderr.endswith(
-            "error: every checkpoint of run is damaged (step-00000004.bad, step-00000008.bad); --force begins anew "
+            "error: every checkpoint of run is damaged (step-00000004.bad, step-00000008.bad); --force starts over "
             "beside it\n"
         )
     used = server.run("translate", "run", cwd=place, stdin="A cat.\n")
@@ -544,11 +544,11 @@ def test_force_moves_nothing_before_the_data_are_found_right_nor_what_the_recipe
 
 
 def test_a_run_is_begun_anew_by_its_own_name(server: ForkServer, here: Path) -> None:
-    """Messages say `--force begins anew`: so it does, though the recipe stands in the folder that is moved."""
+    """Messages say `--force starts over`: so it does, though the recipe stands in the folder that is moved."""
     (here / "run").unlink()
     shutil.copytree(here.parent / "trained", here / "run")
     fewer = server.run("train", "run", "training.steps=4", "--threads", "1", cwd=here)
-    refused(fewer, "Use --force to begin anew")
+    refused(fewer, "Use --force to start over")
     anew = server.run("train", "run", "training.steps=4", "--threads", "1", "--force", cwd=here)
     assert anew.status == 0, anew.stderr
     assert "moved the old folder to run.old-1" in anew.stderr and last(here / "run").name == "step-00000004"

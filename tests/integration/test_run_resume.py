@@ -182,7 +182,7 @@ def test_r2_what_a_kill_cuts_off_behind_a_checkpoint_is_made_up(
     command = ["train", "tiny.yaml", "--threads", "1", f"training.keep={keep}", "training.validate_every=24"]
     assert server.run(*command, "--out", "whole", cwd=place).status == 0
     wanted = sorted(path.name for path in (place / "whole" / "checkpoints").iterdir())
-    for module, function in (("atento.training.loop", "retain"), ("atento.training.loop", "complete_save")):
+    for module, function in (("atento.training.loop", "retain"), ("atento.training.loop", "finish_save")):
         run = place / function
         at = {"module": module, "function": function, "number": signal.SIGKILL, "call": call}
         done = server.run(*command, "--out", run, cwd=place, fault="signal_in_call", **at)

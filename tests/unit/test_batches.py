@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.data import batches as batches_module
-from atento.data.batches import PlannedBatches, plan, rounded
+from atento.data.batches import PlannedBatches, plan, round_cuts
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence, parallel
 from atento.data.shuffle import hashes, permutation
 from atento.data.store import EpochStores, MemoryStore, Ragged
@@ -106,8 +106,8 @@ def test_windows_and_parts_of_any_size_lose_nothing(
     lengths: list[tuple[int, int]], budget: int, window: int, part: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches_module, "_WINDOW", window)
-        patch.setattr(batches_module, "_PART", part)
+        patch.setattr(batches_module, "_SORT_WINDOW", window)
+        patch.setattr(batches_module, "_PART_TOKENS", part)
         batches = of_lengths(lengths, budget)
         seen = [int(row) for update in batches.plan(0) for rows in update for row in rows]
     assert sorted(seen) == list(range(len(lengths))) and len(batches.plan(0)) == batches.updates_per_epoch
@@ -254,5 +254,5 @@ def test_parts_have_round_numbers_of_examples() -> None:
     sizes = [len(part) for update in batches.plan(0) for part in update]
     odd = [size for size in sizes if size % (1 << max(0, size.bit_length() - 3))]
     assert len(odd) <= 1 and len(set(sizes)) < len(sizes) / 2
-    assert rounded(np.array([140, 280, 420, 421])).tolist() == [128, 288, 416, 421]
-    assert rounded(np.array([3, 3, 10])).tolist() == [3, 3, 10]
+    assert round_cuts(np.array([140, 280, 420, 421])).tolist() == [128, 288, 416, 421]
+    assert round_cuts(np.array([3, 3, 10])).tolist() == [3, 3, 10]

@@ -43,7 +43,7 @@ def with_gradients(function: object, *inputs: Tensor, smoothing: float) -> list[
 def test_e8_any_chunking_equals_the_equation(n: int, vocab_size: int, rows: int, smoothing: float, seed: int) -> None:
     """float64 1e-10, values and both gradients, wherever the block boundaries fall."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loss_module, "_MOST", rows)
+        patch.setattr(loss_module, "_MAX_ROWS", rows)
         got = with_gradients(cross_entropy, *example(n, vocab_size, seed=seed), smoothing=smoothing)
     expected = with_gradients(plain_cross_entropy, *example(n, vocab_size, seed=seed), smoothing=smoothing)
     for one, other in zip(got, expected):
@@ -53,7 +53,7 @@ def test_e8_any_chunking_equals_the_equation(n: int, vocab_size: int, rows: int,
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 def test_e8_a_bias_of_the_output_layer_counts(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values and all three gradients against the plain equation, in several blocks; float64 1e-10."""
-    monkeypatch.setattr(loss_module, "_MOST", 5)
+    monkeypatch.setattr(loss_module, "_MAX_ROWS", 5)
     found = []
     for function in (cross_entropy, plain_cross_entropy):
         hidden, weight, targets = example(17, 11)
@@ -68,7 +68,7 @@ def test_e8_a_bias_of_the_output_layer_counts(smoothing: float, monkeypatch: pyt
 @pytest.mark.parametrize("function", [cross_entropy, plain_cross_entropy])
 def test_e8_equals_pytorchs_cross_entropy(function: object, smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """`F.cross_entropy(label_smoothing=ε, reduction="sum")`, with gradients."""
-    monkeypatch.setattr(loss_module, "_MOST", 5)
+    monkeypatch.setattr(loss_module, "_MAX_ROWS", 5)
     inputs = example(17, 11)
 
     def theirs(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

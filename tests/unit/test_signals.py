@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from atento.training.signals import STOPPING, StopRequest
+from atento.training.signals import STOP_SIGNALS, StopRequest
 
 
 def in_child(work: Callable[[], object]) -> int:
@@ -24,7 +24,7 @@ def in_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-@pytest.mark.parametrize("number", STOPPING)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_r7_the_first_signal_only_raises_the_flag(number: signal.Signals) -> None:
     def work() -> None:
         with StopRequest() as stop:
@@ -35,8 +35,8 @@ def test_r7_the_first_signal_only_raises_the_flag(number: signal.Signals) -> Non
     assert in_child(work) == 0
 
 
-@pytest.mark.parametrize("first", STOPPING)
-@pytest.mark.parametrize("second", STOPPING)
+@pytest.mark.parametrize("first", STOP_SIGNALS)
+@pytest.mark.parametrize("second", STOP_SIGNALS)
 def test_r7_the_second_ends_the_process_as_it_would_end_any(first: signal.Signals, second: signal.Signals) -> None:
     def work() -> None:
         with StopRequest():
@@ -48,14 +48,14 @@ def test_r7_the_second_ends_the_process_as_it_would_end_any(first: signal.Signal
 
 
 def test_the_handlers_come_back_whatever_happens() -> None:
-    before = [signal.getsignal(number) for number in STOPPING]
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
     with pytest.raises(RuntimeError), StopRequest():
-        assert all(signal.getsignal(number) not in before for number in STOPPING)
+        assert all(signal.getsignal(number) not in before for number in STOP_SIGNALS)
         raise RuntimeError
-    assert [signal.getsignal(number) for number in STOPPING] == before
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
     with StopRequest() as outer, StopRequest() as inner:
         assert outer.by is inner.by is None
-    assert [signal.getsignal(number) for number in STOPPING] == before
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
 def test_an_ignored_signal_is_ignored_again_afterwards() -> None:
@@ -70,11 +70,11 @@ def test_an_ignored_signal_is_ignored_again_afterwards() -> None:
 
 
 def test_outside_the_main_thread_it_watches_nothing() -> None:
-    before, seen = [signal.getsignal(number) for number in STOPPING], []
+    before, seen = [signal.getsignal(number) for number in STOP_SIGNALS], []
 
     def work() -> None:
         with StopRequest() as stop:
-            seen.append((stop.by, [signal.getsignal(number) for number in STOPPING]))
+            seen.append((stop.by, [signal.getsignal(number) for number in STOP_SIGNALS]))
 
     thread = threading.Thread(target=work)
     thread.start()

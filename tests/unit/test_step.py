@@ -187,7 +187,7 @@ def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: st
     resumed = Updater(build_network(changed(NETWORK, changes)), CONFIG, precision)
     resumed.network.load_state_dict(kept)
     resumed.load_optimizer_tensors(tensors)
-    resumed.refresh()
+    resumed.copy_weights()
     before = {name: value.clone() for name, value in tensors.items()}
     assert train(resumed, 4, first=5) == rest and first != rest
     assert same(weights(resumed.network), weights(straight.network))
@@ -226,12 +226,12 @@ def test_the_bfloat16_copy_follows_weights_that_stay_float32() -> None:
     """Steps too small for bfloat16 add up in the weights all the same."""
     network = make()
     updater = Updater(network, CONFIG, "bfloat16")
-    assert updater.working is not network and updater.working.training
+    assert updater.compute_network is not network and updater.compute_network.training
     start = weights(network)
     batches = data()
     for step in range(1, 4):
         updater.update(batches.parts(step), step, 1e-6)
-        masters, copies = dict(network.named_parameters()), dict(updater.working.named_parameters())
+        masters, copies = dict(network.named_parameters()), dict(updater.compute_network.named_parameters())
         assert masters.keys() == copies.keys()
         for name, master in masters.items():
             assert master.dtype == torch.float32 and copies[name].dtype == torch.bfloat16
@@ -260,7 +260,7 @@ def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) 
     train(updater, 2)
     train(healthy, 2)
     before, moments = weights(network), {n: v.clone() for n, v in updater.optimizer_tensors().items()}
-    part = updater.working.decoder.blocks[0].feed_forward.inner
+    part = updater.compute_network.decoder.blocks[0].feed_forward.inner
     if fault == "loss":
         handle = part.register_forward_hook(lambda module, given, out: out * float("nan"))
     else:
@@ -338,8 +338,8 @@ def test_parts_go_in_turn_while_somebody_looks(eight_threads: None) -> None:
     """What is seen stands in the order of the parts, and looking changes no bit."""
     parts = list(data().parts(0, 3))
     updater, other = (Updater(make(), CONFIG, "float32") for _ in range(2))
-    want = [attention_of(updater.working, part.batch) for part in parts]
-    with observe(updater.working, layers=[0]) as seen:
+    want = [attention_of(updater.compute_network, part.batch) for part in parts]
+    with observe(updater.compute_network, layers=[0]) as seen:
         looked = updater.update(parts, 1, 1e-2)
     assert looked == other.update(parts, 1, 1e-2) and same(weights(updater.network), weights(other.network))
     for one, given in zip(seen.weights["cross", 0], want, strict=True):

@@ -32,8 +32,8 @@ def measure_observation(seconds: float) -> Iterator[dict[str, Any]]:
     ways: dict[str, Callable[[], Any]] = {
         "without the call": _without,
         "off": nullcontext,
-        "one layer": lambda: observe(updater.working, layers=[-1]),
-        "all layers": lambda: observe(updater.working),
+        "one layer": lambda: observe(updater.compute_network, layers=[-1]),
+        "all layers": lambda: observe(updater.compute_network),
     }
     spent: dict[str, list[float]] = {name: [] for name in ways}
     started, number = time.perf_counter(), 0

@@ -1,4 +1,4 @@
-"""Batches by token budget: examples of like length together, in an order that is a function of (seed, epoch, index)."""
+"""Batches by token budget: examples of similar length together, in an order that is a function of seed and epoch."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,21 +13,21 @@ from atento.attention.algebra import Mask
 from atento.data.shuffle import permutation
 from atento.data.store import EpochStores, Store
 
-_WINDOW = 65536  # examples sorted together; a seek redoes at most one window
-_PART = 2048  # real target tokens computed at a time
-Rows = NDArray[np.int64]
+_SORT_WINDOW = 65536  # examples that are sorted by length together
+_PART_TOKENS = 2048  # target tokens of a part
+Rows = NDArray[np.int64]  # indices of examples in a store
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples laid out for one forward pass, whatever is learned from them.
+    """Examples as tensors for one forward pass; the same class for every objective.
 
     Attributes:
         inputs: keyword arguments of the network's `forward`.
-        labels: head -> what it should say at each place, -1 where it is not asked.
-        mask: who may attend to whom, where that is not the network's own mask.
-        extras: what the loss of one head alone reads.
-        lengths: (B,) real tokens of the rows of an input, where they are fewer than its width.
+        labels: target ids or classes by head, -1 where there is no target.
+        mask: attention mask that replaces the network's own; None: the network's own.
+        extras: other tensors that the loss of a head reads.
+        lengths: (B,) number of real tokens in each row of an input, by the input's name.
     """
 
     inputs: Mapping[str, Tensor]
@@ -37,47 +37,47 @@ class Batch:
     lengths: Mapping[str, Tensor] = field(default_factory=dict)
 
     def counts(self) -> dict[str, int]:
-        """Real targets of each head: what its loss is divided by, over the whole update."""
+        """Return the number of real targets of each head, by which its loss is divided."""
         return {head: int((labels >= 0).sum()) for head, labels in self.labels.items()}
 
     @property
     def targets(self) -> int:
-        """Real targets of all heads."""
+        """Number of real targets of all heads."""
         return sum(self.counts().values())
 
     def real(self, name: str) -> Tensor:
-        """Which places of an input (B,L) are real tokens: boolean (B,L)."""
+        """Return the token mask of an input (B,L): boolean (B,L), True for a real token."""
         value = self.inputs[name]
-        given = self.inputs.get(f"{name.removesuffix('ids')}token_mask")
-        if given is not None:
-            return given
+        token_mask = self.inputs.get(f"{name.removesuffix('ids')}token_mask")
+        if token_mask is not None:
+            return token_mask
         if name not in self.lengths:
             return torch.ones(value.shape[:2], dtype=torch.bool, device=value.device)
         return torch.arange(value.shape[1], device=value.device) < self.lengths[name].unsqueeze(1)
 
     def examples(self) -> Iterator[dict[str, list[int]]]:
-        """Each example by itself, padding and labels of -1 left out, for people to look at."""
+        """Yield each example by itself, without padding and labels of -1, to be printed."""
         shown = [name for name in self.inputs if name == "ids" or name.endswith("_ids")]
         real = {name: self.real(name) for name in shown}
         for row in range(len(self.inputs[shown[0]])):
             example = {name: self.inputs[name][row][real[name][row]].tolist() for name in shown}
             for head, labels in self.labels.items():
-                asked = labels[row].reshape(-1)
-                example["labels" if len(self.labels) == 1 else head] = asked[asked >= 0].tolist()
+                flat = labels[row].reshape(-1)
+                example["labels" if len(self.labels) == 1 else head] = flat[flat >= 0].tolist()
             yield example
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The batch on another device."""
+        """Return the batch on another device."""
 
-        def moved(part: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            return {name: value.to(device) for name, value in part.items()}
+        def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: value.to(device) for name, value in tensors.items()}
 
         return Batch(moved(self.inputs), moved(self.labels), self.mask, moved(self.extras), moved(self.lengths))
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an update: a batch, and the weight of each head's loss in it, 1 where none is given."""
+    """A part of an update: a batch, and the factor of each head's loss in it, 1 where none is given."""
 
     batch: Batch
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -85,131 +85,151 @@ class Part:
 
 @dataclass(frozen=True)
 class Draw:
-    """What a batch may draw from: everything drawn is a function of the seed, the epoch and the example's number."""
+    """Randomness of a batch: every random choice is a function of seed, epoch and the number of the example."""
 
     seed: int
     epoch: int
 
 
 class Objective(Protocol):
-    """What is learned from examples: how large they are, and how they are laid out."""
+    """Makes batches with labels from stored examples, and says how large the examples are."""
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
-        """Expected targets of each example."""
+        """Return the expected number of targets of each example, (examples,)."""
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How long the examples are on either side, the computed one second; on the only side twice."""
+        """Return the lengths of sources and of targets in tokens, each (examples,).
+
+        An objective without a source returns the same array twice.
+        """
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
-        """Those examples as tensors."""
+        """Return the examples of these rows as a batch."""
 
 
 class Batches(Protocol):
-    """Training data handed out update by update; the place in it is one integer, the update's number."""
+    """Training data by update. An update is a function of its number, so that training can resume at any update."""
 
     updates_per_epoch: int
 
     def __len__(self) -> int:
-        """Examples."""
+        """Return the number of examples."""
 
     def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
-        """Yield the parts of an update, counted from 0 over all epochs."""
+        """Yield the parts of an update; updates are counted from 0 over all epochs."""
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every example once, for validation."""
 
 
 def plan(
-    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], updates: int, parts_each: int, *key: int
+    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], updates: int, parts_per_update: int, *key: int
 ) -> list[list[NDArray[np.int64]]]:
-    """One epoch as a list of updates; an update is a list of parts, a part an array of example numbers.
+    """Plan one epoch: a list of updates, each a list of parts, each an array of example numbers.
 
-    The updates hold about equally many real target tokens. Examples are shuffled, then sorted in windows by target
-    length in steps of 2 with the source length going up and down in turn (snake order) and cut into parts of
-    about 2,048 tokens: few enough that a part is of one shape, enough to fill the processor. A part has a round number
-    of examples, so that shapes come again and again: the processor's library writes a program for each shape of a
-    product that it meets, which takes as long as a small product itself. The parts are shuffled and dealt to updates,
-    so that an update mixes lengths. `key` is (seed, epoch).
+    All updates have about the same number of real target tokens. Parts have about 2,048: few enough that the examples
+    of a part have similar lengths, enough to keep the processor busy. The number of examples in a part is rounded, so
+    that few different shapes occur: on a CPU, oneDNN compiles a kernel for each new shape of a matrix product, which
+    takes as long as a small product.
+
+    Args:
+        source_lengths: (examples,) tokens of each source.
+        target_lengths: (examples,) tokens of each target.
+        updates: updates in the epoch.
+        parts_per_update: about how many parts an update has.
+        key: seed and epoch.
     """
     order = permutation(len(source_lengths), *key, 1)
     total = int(target_lengths.sum())
-    count = updates * parts_each
+    count = updates * parts_per_update
     parts: list[NDArray[np.int64]] = []
-    done = 0
-    for start in range(0, len(order), _WINDOW):
-        window = order[start : start + _WINDOW]
-        width = target_lengths[window] // 2
-        snake = np.where(width % 2 == 0, source_lengths[window], -source_lengths[window])
-        window = window[np.lexsort((snake, width))]
-        ends = done + np.cumsum(target_lengths[window])
-        marks = np.arange(1, count) * (total / count)
-        cuts = np.searchsorted(ends, marks[(marks > done) & (marks < ends[-1])])
-        parts.extend(part for part in np.split(window, rounded(cuts + 1)) if len(part))
-        done = int(ends[-1])
-    while len(parts) < min(updates, len(order)):  # a few examples beyond the budget: no update may be left empty
+    tokens_before = 0  # target tokens in the windows before
+    for start in range(0, len(order), _SORT_WINDOW):
+        window = order[start : start + _SORT_WINDOW]
+        # Sort by target length, in classes of 2 tokens. Within a class the source length rises, in the next it falls
+        # ("snake order"): neighbours across the border of two classes then have similar sources too.
+        length_class = target_lengths[window] // 2
+        snake = np.where(length_class % 2 == 0, source_lengths[window], -source_lengths[window])
+        window = window[np.lexsort((snake, length_class))]
+        # Cut where the running count of tokens passes a multiple of a part's tokens. Boundaries are counted over the
+        # whole epoch, so that a window's rest does not become a small part.
+        ends = tokens_before + np.cumsum(target_lengths[window])
+        boundaries = np.arange(1, count) * (total / count)
+        cuts = np.searchsorted(ends, boundaries[(boundaries > tokens_before) & (boundaries < ends[-1])])
+        parts.extend(part for part in np.split(window, round_cuts(cuts + 1)) if len(part))
+        tokens_before = int(ends[-1])
+    while len(parts) < min(updates, len(order)):  # with very few examples: split parts, so that no update is empty
         longest = max(range(len(parts)), key=lambda i: len(parts[i]))
         parts[longest : longest + 1] = np.array_split(parts[longest], 2)
-    shuffled = [parts[i] for i in permutation(len(parts), *key, 2)]
+    shuffled = [parts[i] for i in permutation(len(parts), *key, 2)]  # an update mixes parts of all lengths
     return [shuffled[i::updates] for i in range(updates)]
 
 
-def rounded(cuts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Cuts moved a little, so that 128 to 255 examples in a row become a multiple of 32, 64 to 127 one of 16, and on.
+def round_cuts(cuts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Move cuts so that the sizes between them are round: multiples of 32 from 128 to 255, of 16 from 64 to 127, ...
 
-    Errors do not add up: each part is measured from where the last one ended.
+    Each size is measured from the moved cut before it, so that rounding errors do not add up.
     """
-    start, found = 0, []
+    start, moved = 0, []
     for cut in cuts.tolist():
         count = cut - start
-        step = 1 << max(0, count.bit_length() - 3)
-        start += max(step, round(count / step) * step) if count > 0 else 0
-        found.append(start)
-    return np.array(found, dtype=np.int64)
+        multiple = 1 << max(0, count.bit_length() - 3)
+        start += max(multiple, round(count / multiple) * multiple) if count > 0 else 0
+        moved.append(start)
+    return np.array(moved, dtype=np.int64)
 
 
 def part_count(tokens: int) -> int:
-    """In how many parts an update of so many tokens is computed."""
-    return max(1, round(tokens / _PART))
+    """Return the number of parts that an update of `tokens` target tokens is computed in."""
+    return max(1, round(tokens / _PART_TOKENS))
 
 
 class PlannedBatches:
-    """Examples handed out update by update: an update's number gives (epoch, index), and these its examples."""
+    """Batches of one objective: the number of an update gives epoch and index, and the plan of the epoch its rows."""
 
     def __init__(
         self, store: Store | EpochStores, objective: Objective, *, budget: int, seed: int, weight: float = 1.0
     ) -> None:
-        """`budget` is the real targets of an update; `weight` the factor of its loss."""
+        """Count the targets of the first epoch, which decide how many updates an epoch has.
+
+        Args:
+            store: the examples, or the examples of each epoch.
+            objective: makes batches of them.
+            budget: real targets of an update.
+            seed: seed of order and random choices.
+            weight: factor of the loss.
+        """
         self.stores = store if isinstance(store, EpochStores) else EpochStores(store)
         self.objective, self.seed, self.weight = objective, seed, weight
         self.count = len(self.stores.first)
         sizes = objective.sizes(self.stores.first)
         targets, computed = int(sizes.sum()), int(objective.lengths(self.stores.first)[1].sum())
-        # the same numbers every epoch, so that an update's number gives (epoch, index) without replaying any
+        # equal for all epochs, so that a division of the update's number gives epoch and index
         self.updates_per_epoch = max(1, min(self.count, round(targets / budget)))
-        self.parts_each = part_count(budget if targets == computed else computed // self.updates_per_epoch)
-        self._epoch: tuple[int, list[list[Rows]]] | None = None
+        self.parts_per_update = part_count(budget if targets == computed else computed // self.updates_per_epoch)
+        self._cached_plan: tuple[int, list[list[Rows]]] | None = None  # of one epoch, with its number
 
     def __len__(self) -> int:
         return self.count
 
     def batch(self, rows: Rows, epoch: int = 0) -> Batch:
-        """Those examples, as that epoch shows them."""
+        """Return the examples of these rows as a batch of the epoch."""
         return self.objective.batch(self.stores.at(epoch), rows, Draw(self.seed, epoch))
 
     def plan(self, epoch: int) -> list[list[Rows]]:
-        """The updates of an epoch, made again whenever asked for."""
-        if self._epoch is None or self._epoch[0] != epoch:
+        """Return the rows of each part of each update of an epoch; the last plan is cached."""
+        if self._cached_plan is None or self._cached_plan[0] != epoch:
             lengths = self.objective.lengths(self.stores.at(epoch))
-            self._epoch = epoch, plan(*lengths, self.updates_per_epoch, self.parts_each, self.seed, epoch)
-        return self._epoch[1]
+            self._cached_plan = epoch, plan(*lengths, self.updates_per_epoch, self.parts_per_update, self.seed, epoch)
+        return self._cached_plan[1]
 
     def rows(self, update: int) -> list[Rows]:
-        """The parts of an update, counted from 0 over all epochs, as example numbers."""
+        """Return the rows of each part of an update; updates are counted from 0 over all epochs."""
         epoch, index = divmod(update, self.updates_per_epoch)
         return self.plan(epoch)[index]
 
     def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
-        """Yield the update in parts; `micro_batches` cuts each again, for less memory and the same result."""
+        """Yield the parts of an update, each cut into `micro_batches` to save memory; the loss is the same."""
         epoch = update // self.updates_per_epoch
         for part in self.rows(update):
             for piece in np.array_split(part, micro_batches):
@@ -218,11 +238,11 @@ class PlannedBatches:
                     yield Part(batch, {} if self.weight == 1.0 else dict.fromkeys(batch.labels, self.weight))
 
     def in_order(self, budget: int) -> Iterator[Batch]:
-        """Yield every example once, as epoch 0 has it, in batches of like length of at most `budget` tokens."""
-        others, lengths = self.objective.lengths(self.stores.first)
+        """Yield every example of epoch 0 once, sorted by length, in batches of at most `budget` target tokens."""
+        source_lengths, lengths = self.objective.lengths(self.stores.first)
         rows: list[int] = []
         tokens = 0
-        for row in np.lexsort((others, lengths)).tolist():
+        for row in np.lexsort((source_lengths, lengths)).tolist():
             if tokens + int(lengths[row]) > budget and rows:
                 yield self.objective.batch(self.stores.first, np.array(rows), Draw(self.seed, 0))
                 rows, tokens = [], 0
@@ -232,7 +252,7 @@ class PlannedBatches:
             yield self.objective.batch(self.stores.first, np.array(rows), Draw(self.seed, 0))
 
     def padding(self, epoch: int = 0) -> float:
-        """The share of computed tokens that are padding, on all sides together."""
+        """Return the share of padding among the tokens of an epoch, sources and targets together."""
         sides = self.objective.lengths(self.stores.at(epoch))
         if sides[0] is sides[1]:
             sides = sides[:1]  # type: ignore[assignment]

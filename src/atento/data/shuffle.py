@@ -1,4 +1,4 @@
-"""The order of data as a function of (seed, epoch, index): no stream to replay, so resuming is exact and cheap."""
+"""Shuffling as a function of (seed, epoch, index): there is no generator state, so resuming is exact and cheap."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,10 +7,10 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def hashes(count: int, *key: int) -> NDArray[np.uint64]:
-    """`count` well-mixed 64-bit numbers that depend on `key` and their index alone (SplitMix64)."""
+    """Return `count` pseudo-random 64-bit numbers; number i is a function of `key` and i alone (SplitMix64)."""
     with np.errstate(over="ignore"):
         x = np.arange(count, dtype=np.uint64) * _GOLDEN
-        for number in key:
+        for number in key:  # mix each number of the key in; arithmetic is modulo 2**64 by design
             x = (x ^ np.uint64(number & 0xFFFFFFFFFFFFFFFF)) + _GOLDEN
             x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -19,5 +19,5 @@ def hashes(count: int, *key: int) -> NDArray[np.uint64]:
 
 
 def permutation(count: int, *key: int) -> NDArray[np.int64]:
-    """A shuffle of 0 ... count - 1 that is the same on every machine for the same key."""
+    """Return a shuffle of 0 ... count - 1, the same on every machine for the same key."""
     return np.argsort(hashes(count, *key), kind="stable").astype(np.int64)

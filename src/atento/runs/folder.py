@@ -1,4 +1,4 @@
-"""The folder of a run: made or moved aside, what its last start was, whether it has ended."""
+"""The run folder: create it or move it aside, read its end event, write its environment."""
 
 import json
 import platform
@@ -17,29 +17,33 @@ from atento.runs.run_identity import write_whole
 from atento.storage.lock import RunLock
 from atento.training.journal import read_journal
 
-# What stands in a folder before `run.json` makes it a run: left by a command that was refused or killed early.
-BEFORE_THE_RUN = (".lock", "train.log", "recipe.yaml", ".recipe.yaml-", ".run.json-")
+# Files that a command writes before `run.json`; one that was refused or killed early leaves them.
+_EARLY_FILES = (".lock", "train.log", "recipe.yaml", ".recipe.yaml-", ".run.json-")
 
 
 def open_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path | None:
-    """Make sure of a folder for the run; where the old one was moved to, if it was.
+    """Create the run folder, or check that it holds a run.
 
     Args:
-        force: move what stands in the way aside.
-        used: the recipe and its data: a folder that holds one of them is never moved, nor is the current directory
-            where it is no run.
+        folder: the run folder.
+        force: move an existing folder aside, to `FOLDER.old-1`.
+        used: the files of the recipe and its data. A folder that holds one of them is never moved. The current
+            directory is moved only if it is a run.
+
+    Returns:
+        Where the old folder was moved to; None: nothing was moved.
 
     Raises:
-        UsageError: it cannot be made, or holds something else than a run.
+        UsageError: the folder cannot be created or moved, or holds something else than a run.
     """
     aside = None
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"the run folder {folder} is a file; give another with --out")
-    if force and folder.exists() and any(not path.name.startswith(BEFORE_THE_RUN) for path in folder.iterdir()):
-        stood_in = [] if (folder / "run.json").exists() else [Path.cwd()]  # one may stand in a run and move it
-        for place in (*stood_in, *used):
-            if place.resolve().is_relative_to(folder.resolve()):
-                raise UsageError(f"--force does not move {folder}: {place} is in it. Give another folder with --out")
+    if force and folder.exists() and any(not path.name.startswith(_EARLY_FILES) for path in folder.iterdir()):
+        current = [] if (folder / "run.json").exists() else [Path.cwd()]  # a run may be moved from inside
+        for path in (*current, *used):
+            if path.resolve().is_relative_to(folder.resolve()):
+                raise UsageError(f"--force does not move {folder}: {path} is in it. Give another folder with --out")
         with RunLock(folder):  # refused while another process trains there
             pass
         try:
@@ -48,8 +52,8 @@ def open_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path | 
         except OSError as error:
             raise UsageError(f"{folder} cannot be moved to {folder.name}.old-1: {error.strerror}") from None
     if folder.exists() and not (folder / "run.json").exists():
-        strange = [path.name for path in folder.iterdir() if not path.name.startswith(BEFORE_THE_RUN)]
-        if strange:
+        foreign = [path.name for path in folder.iterdir() if not path.name.startswith(_EARLY_FILES)]
+        if foreign:
             raise UsageError(
                 f"{folder} holds files and is not a run; give another folder with --out, or --force to move it aside"
             )
@@ -61,22 +65,22 @@ def open_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path | 
 
 
 def end_event(folder: Path) -> dict[str, Any] | None:
-    """The event that says that averaging and testing are done too; a run may be killed before that."""
+    """Return the event `end`, which is written after averaging and testing; None: the run has not come that far."""
     try:
         events = read_journal(folder / "metrics.jsonl")
     except DataError:
-        return None  # a damaged journal says nothing; what comes last is done again
+        return None  # with a damaged journal, averaging and testing are repeated
     return events[-1] if events and events[-1]["event"] == "end" else None
 
 
 def scores_on_test(end: Mapping[str, Any]) -> dict[str, float] | None:
-    """The scores on the test data by name, of an `end` event; None where there are none."""
+    """Return the test scores of an `end` event by name; None: it has none."""
     scores = {name.removeprefix("test_"): value for name, value in end.items() if name.startswith("test_")}
     return scores or None
 
 
 def write_environment(folder: Path, **sizes: int) -> None:
-    """Versions, command, machine and sizes of the last start, for whoever reads the run later."""
+    """Write `env.json`: versions, command, machine and sizes of the last start."""
     facts = {
         "atento": atento.__version__,
         "torch": torch.__version__,

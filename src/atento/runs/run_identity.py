@@ -1,4 +1,4 @@
-"""What makes a run the same run: its identity, written when it begins and compared when it goes on."""
+"""The identity of a run: recipe, data and machine, written when it starts and compared when it is resumed."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from atento.errors import TrainingError, UsageError
 from atento.precision import best_precision
 from atento.runs.prepare import Data
 
-# What may differ between the command that began a run and the one that goes on with it.
+# Keys of a recipe that may change between the start of a run and its resumption.
 MAY_CHANGE = (
     "name",
     "data.folder",
@@ -28,11 +28,11 @@ MAY_CHANGE = (
     "training.average",
 )
 
-SHOWN = 3  # differences that a refusal names
+_SHOWN = 3  # differences that a message lists
 
 
 def located(loaded: LoadedRecipe) -> Recipe:
-    """The recipe with the paths that it names made absolute: what a run keeps, to be used again from anywhere."""
+    """Return the recipe with absolute paths, as the run folder stores it."""
     recipe, home = loaded.recipe, loaded.home
     data, tokenizer, init = recipe.data, recipe.tokenizer, recipe.init
     if any(source.world is None for source in (*data.train, *data.valid, *data.test)):
@@ -51,24 +51,32 @@ def identity_of(
     device: str,
     threads: int | None,
     say: Callable[[str], None],
-    begins: Mapping[str, Any] | None = None,
+    branch: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What a run is: kept in `run.json` when it begins, compared when it goes on.
+    """Return the identity of a run: written to `run.json` at its start, compared with it on resumption.
 
-    A folder in which nothing was trained yet (a command was refused, or killed early) is free for another recipe.
-    `begins` is the checkpoint of another run that this one begins at.
+    A folder without a checkpoint (a command was refused or killed early) may take another recipe.
+
+    Args:
+        loaded: the recipe.
+        data: its records.
+        folder: the run folder.
+        device: "cpu", "cuda" or a device with its number.
+        threads: CPU threads; None: those of the run's start, or torch's.
+        say: called with each warning.
+        branch: the checkpoint of another run that this one begins at, as `run.json` stores it.
 
     Raises:
-        UsageError: the folder holds a run of another recipe, data or beginning; names the difference.
+        UsageError: the folder holds a run with another recipe, data or branch point; the message names the difference.
     """
     path, recipe = folder / "run.json", located(loaded)
     if path.exists():
-        kept = _read(path)
-        refusal = _difference(kept, recipe, data, folder)
-        if refusal is None and begins is not None and kept.get("from") != begins:
+        saved = _read(path)
+        refusal = _difference(saved, recipe, data, folder)
+        if refusal is None and branch is not None and saved.get("from") != branch:
             refusal = f"{folder} is a run that did not begin at that checkpoint (--from). Use another --out or --force"
         if refusal is None:
-            return kept | _warned(kept, device, threads, say)
+            return saved | _resumed_on(saved, device, threads, say)
         if has_begun(folder):
             raise UsageError(refusal)
         shutil.rmtree(folder / "tokenizer", ignore_errors=True)
@@ -80,22 +88,22 @@ def identity_of(
         "threads": threads or torch.get_num_threads(),
         "device": device,
         "deterministic_from": torch.__version__,
-    } | ({} if begins is None else {"from": dict(begins)})
+    } | ({} if branch is None else {"from": dict(branch)})
     write_whole(folder / "recipe.yaml", dump_recipe(recipe))
     write_whole(path, json.dumps(identity, indent=2) + "\n")
     return identity
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether anything was trained there: a checkpoint stands in it, sound or damaged."""
+    """Whether the folder has a checkpoint, sound or damaged."""
     return any((folder / "checkpoints").glob("step-*"))
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a small file whole.
+    """Write a small file atomically.
 
     Raises:
-        TrainingError: the system does not let us.
+        TrainingError: the file cannot be written.
     """
     partial = path.with_name(f".{path.name}-{os.getpid()}")
     try:
@@ -107,16 +115,16 @@ def write_whole(path: Path, text: str) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        saved = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        kept = None
+        saved = None
     wanted = {"run_id", "data", "precision", "threads", "device", "deterministic_from"}
-    if not isinstance(kept, dict) or not wanted <= kept.keys():
-        raise UsageError(f"{path} is damaged, so nobody can tell what this run is; --force begins anew beside it")
-    return kept
+    if not isinstance(saved, dict) or not wanted <= saved.keys():
+        raise UsageError(f"{path} is damaged, so this run cannot be identified; --force starts over beside it")
+    return saved
 
 
-def _difference(kept: dict[str, Any], recipe: Recipe, data: Data, folder: Path) -> str | None:
+def _difference(saved: dict[str, Any], recipe: Recipe, data: Data, folder: Path) -> str | None:
     before = load_recipe(folder / "recipe.yaml", environment={}).recipe
     if _moved(before.tokenizer.path, recipe.tokenizer.path):
         recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, path=before.tokenizer.path))
@@ -124,33 +132,33 @@ def _difference(kept: dict[str, Any], recipe: Recipe, data: Data, folder: Path) 
         recipe = replace(recipe, init=before.init)
     different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
     if different:
-        rest = len(different) - SHOWN
+        rest = len(different) - _SHOWN
         more = f"; and {rest} more (its recipe is {folder / 'recipe.yaml'})" if rest > 0 else ""
         return (
-            f"{folder} is a run of another recipe: {'; '.join(different[:SHOWN])}{more}. Give another folder with "
+            f"{folder} is a run of another recipe: {'; '.join(different[:_SHOWN])}{more}. Give another folder with "
             "--out, or --force to move it aside"
         )
-    if kept["data"] != data.fingerprint:
+    if saved["data"] != data.fingerprint:
         return f"{folder} was trained on other data: the records have changed. Use --out or --force"
     return None
 
 
 def _moved(before: str | None, now: str | None) -> bool:
-    """Whether two paths name the same thing in another folder; its content is compared elsewhere."""
+    """Whether two paths have the same name in different folders; the content is compared elsewhere."""
     return (
         None not in (before, now) and Path(str(before)).is_absolute() and Path(str(before)).name == Path(str(now)).name
     )
 
 
-def _warned(kept: dict[str, Any], device: str, threads: int | None, say: Callable[[str], None]) -> dict[str, Any]:
-    """What this start may do otherwise, each with a warning that it is not bit-exact any more."""
-    threads = threads or int(kept["threads"])
+def _resumed_on(saved: dict[str, Any], device: str, threads: int | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """Return the threads and the device of this start, with a warning for each that differs and costs exact bits."""
+    threads = threads or int(saved["threads"])
     for what, before, now in (
-        ("with {} threads", kept["threads"], threads),
-        ("on {}", kept["device"], device),
-        ("with torch {}", kept["deterministic_from"], torch.__version__),
+        ("with {} threads", saved["threads"], threads),
+        ("on {}", saved["device"], device),
+        ("with torch {}", saved["deterministic_from"], torch.__version__),
     ):
         if before != now:
-            begun, going_on = what.format(before), what.format(now)
-            say(f"warning: the run was begun {begun}, now {going_on}: the same to rounding, not bit-exact")
+            first, present = what.format(before), what.format(now)
+            say(f"warning: the run was begun {first}, now {present}: the same to rounding, not bit-exact")
     return {"threads": threads, "device": device}

@@ -1,4 +1,4 @@
-"""The steps of a run, from its recipe to its last event, in their order; each sees what the steps before it made."""
+"""The steps of a run in order, from reading its records to its last event."""
 
 import os
 import shutil
@@ -47,20 +47,38 @@ from atento.tasks.strategies import constraints_of
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import check_memory, keep_freed_memory
 from atento.training.journal import Journal
-from atento.training.loop import Run, complete_save, fit, restore
+from atento.training.loop import Run, finish_save, fit, restore
 from atento.training.progress import Reporter
 from atento.training.step import Updater
 
-Ended = tuple[Run, dict[str, float] | None, bool]  # the run, its test scores, whether it had ended before
+RunResult = tuple[Run, dict[str, float] | None, bool]  # run, test scores, whether it had already finished
 
 
 @dataclass
 class Setup:
-    """What the steps of a run are given, and what they make."""
+    """What the steps of a run read and set; each step sets fields that later steps read.
+
+    Attributes:
+        loaded: the recipe, with where each of its values comes from.
+        memory: records given from Python, by split.
+        branch: checkpoint of another run to begin at (`--from`).
+        folder: the run folder, which is locked.
+        device: "cpu", "cuda" or a device with its number.
+        threads: CPU threads; None: as before, or as torch chooses.
+        reporter: writes to the terminal and the log.
+        files: closes files at the end of the command.
+        data: records of all splits.
+        identity: content of `run.json`.
+        initial: the model that `init` names.
+        tokenizer: the run's tokenizer.
+        config: configuration of the network.
+        batches: the training data.
+        network: the network with its first weights, on its device.
+    """
 
     loaded: LoadedRecipe
     memory: Mapping[str, MemoryRecords]
-    begins: BranchPoint | None
+    branch: BranchPoint | None
     folder: Path
     device: str
     threads: int | None
@@ -80,32 +98,33 @@ class Setup:
         return self.loaded.recipe
 
     def say(self, line: str) -> None:
-        """A line of the log."""
+        """Write a line to the terminal and the log."""
         self.reporter.line(line)
 
 
-def trained(setup: Setup) -> Ended:
-    """Take all steps of a run.
+def train_run(setup: Setup) -> RunResult:
+    """Prepare a run, train it and score it; resume it if it has a checkpoint.
 
     Raises:
-        RecipeError, DataError, UsageError: before long work. TrainingStopped: by a signal, checkpoint saved.
+        RecipeError, DataError, UsageError: before any long work.
+        TrainingStopped: a signal stopped training; a checkpoint was saved.
     """
     for step in STEPS:
         step(setup)
     run = open_run(setup)
-    return fitted_run(setup, run) if go_on(setup, run) else already_ended(run)
+    return finish_run(setup, run) if start_or_resume(setup, run) else already_finished(run)
 
 
 def read_records(setup: Setup) -> None:
-    """The records of all splits, checked; the warnings about the recipe go before those about the data."""
+    """Read and check the records of all splits; warn about the recipe first, then about the data."""
     keep_freed_memory()
     for warning in setup.loaded.warnings:
         setup.say(f"warning: {warning}")
     setup.data = read_data(setup.recipe, setup.loaded.folder, setup.say, setup.memory)
 
 
-def fit_sizes(setup: Setup) -> None:
-    """The sizes that the recipe leaves open, chosen by the amount of training text."""
+def choose_sizes(setup: Setup) -> None:
+    """Choose the sizes that the recipe leaves open, by the amount of training text."""
     keys = [key for key, origin in setup.loaded.origins.items() if origin == FITTED]
     if not keys:
         return
@@ -117,31 +136,31 @@ def fit_sizes(setup: Setup) -> None:
     setup.loaded = replace(setup.loaded, recipe=recipe)
 
 
-def identify(setup: Setup) -> None:
-    """What makes the run the same run: compared with what its folder says, or written there."""
-    begins = None if setup.begins is None else setup.begins.to_dict()
-    setup.identity = identity_of(setup.loaded, setup.data, setup.folder, setup.device, setup.threads, setup.say, begins)
+def check_identity(setup: Setup) -> None:
+    """Compare recipe and data with `run.json` of the folder, or write it; delete what a kill left half-written."""
+    branch = None if setup.branch is None else setup.branch.to_dict()
+    setup.identity = identity_of(setup.loaded, setup.data, setup.folder, setup.device, setup.threads, setup.say, branch)
     torch.set_num_threads(int(setup.identity["threads"]))
     for part in ("checkpoints", "averaged"):
         clean(setup.folder / part)
 
 
 def find_initial_model(setup: Setup) -> None:
-    """The model that the run starts from; once it has a checkpoint, that one, whatever became of the model."""
+    """Find the model that `init` names; a run that has a checkpoint reads its configuration from there instead."""
     init = setup.recipe.init
     if init is None:
         setup.initial = None
         return
-    own = newest(setup.folder / "checkpoints")
-    setup.initial = initial_model(init, setup.loaded.home) if own is None else read_model(own)
+    checkpoint = newest(setup.folder / "checkpoints")
+    setup.initial = initial_model(init, setup.loaded.home) if checkpoint is None else read_model(checkpoint)
 
 
 def make_tokenizer(setup: Setup) -> None:
-    """The run's own tokenizer: made once, or taken from the model that it starts from; kept in the run folder."""
+    """Load the tokenizer of the run folder; the first time, train it or copy it from its path or the initial model."""
     recipe, folder, home = setup.recipe, setup.folder, setup.loaded.home
-    own = folder / "tokenizer"
-    if own.exists():
-        setup.tokenizer = Tokenizer.load(own)
+    saved = folder / "tokenizer"
+    if saved.exists():
+        setup.tokenizer = Tokenizer.load(saved)
         given = None if recipe.tokenizer.path is None else home / recipe.tokenizer.path
         same = given is None or not given.exists()
         if same or Tokenizer.load(given).fingerprint == setup.tokenizer.fingerprint:  # type: ignore[arg-type]
@@ -150,24 +169,27 @@ def make_tokenizer(setup: Setup) -> None:
             raise TokenizerError(
                 f"{folder} was trained with another tokenizer: {given} has changed. Use --out or --force"
             )
-        shutil.rmtree(own)
-    ready = setup.initial.path if setup.initial is not None else setup.begins.path if setup.begins is not None else None
-    if ready is None or (recipe.tokenizer.path is not None and recipe.init is None):
+        shutil.rmtree(saved)
+    # a model to start from brings its tokenizer, unless the recipe names one
+    source = (
+        setup.initial.path if setup.initial is not None else setup.branch.path if setup.branch is not None else None
+    )
+    if source is None or (recipe.tokenizer.path is not None and recipe.init is None):
         setup.tokenizer = tokenizer_for(recipe, home, setup.data.train.texts(), setup.say)
     else:
-        setup.tokenizer = Tokenizer.load(ready)
-    for left in folder.glob(".tokenizer-*"):  # by a command that was killed
-        shutil.rmtree(left, ignore_errors=True)
+        setup.tokenizer = Tokenizer.load(source)
+    for leftover in folder.glob(".tokenizer-*"):  # of a command that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     partial = folder / f".tokenizer-{os.getpid()}"
     setup.tokenizer.save(partial)
-    partial.rename(own)
+    partial.rename(saved)
 
 
 def configure_network(setup: Setup) -> None:
-    """The network's configuration: the recipe's, or that of the initial model with the heads of the task.
+    """Configure the network: by the recipe, or as the initial model with the heads of the task.
 
     Raises:
-        UsageError: the task has no use for the network, or the machine no room.
+        UsageError: the task needs another architecture, or the machine has too little memory.
     """
     recipe, spec = setup.recipe, TASKS[setup.recipe.task]
     if setup.initial is None:
@@ -185,10 +207,10 @@ def configure_network(setup: Setup) -> None:
 
 
 def make_batches(setup: Setup) -> None:
-    """The training data as batches; what cannot be validated on is found now, not at the first validation.
+    """Make the batches of the training data; check validation and test data now, not at the first validation.
 
     Raises:
-        DataError: names the split and the rule.
+        DataError: a split has no usable example; the message names the split and the rule.
     """
     recipe = setup.recipe
     constraints_of(recipe.decoding, setup.tokenizer.target)  # refuses words that the vocabulary cannot write
@@ -203,7 +225,7 @@ def make_batches(setup: Setup) -> None:
 
 
 def make_network(setup: Setup) -> None:
-    """The network with its first weights: drawn by the run's seed, or those of the initial model."""
+    """Build the network with its first weights: random ones by the seed, or those of the initial model."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(setup.recipe.training.seed)
         network = build_network(setup.config)
@@ -214,8 +236,8 @@ def make_network(setup: Setup) -> None:
 
 STEPS: tuple[Callable[[Setup], None], ...] = (
     read_records,
-    fit_sizes,
-    identify,
+    choose_sizes,
+    check_identity,
     find_initial_model,
     make_tokenizer,
     configure_network,
@@ -225,7 +247,7 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
 
 
 def open_run(setup: Setup) -> Run:
-    """What the training loop works with."""
+    """Return the run for the training loop, and open its journal."""
     recipe, network, tokenizer, valid = setup.recipe, setup.network, setup.tokenizer, setup.data.valid
     steps = recipe.training.steps
     if recipe.training.epochs is not None:
@@ -248,7 +270,13 @@ def open_run(setup: Setup) -> Run:
 
 
 def model_config(recipe: Recipe, network: dict[str, Any], template: str | None = None) -> dict[str, Any]:
-    """`config.json` of a model: everything needed to use it; `template` names the special tokens around its texts."""
+    """Return the content of `config.json`: everything needed to use the model.
+
+    Args:
+        recipe: the recipe of the run.
+        network: configuration of the network, as plain data.
+        template: name of the special tokens around its texts; None: the tokenizer's own.
+    """
     config = {
         "model_type": "atento",
         "version": VERSION,
@@ -262,45 +290,47 @@ def model_config(recipe: Recipe, network: dict[str, Any], template: str | None =
     return config if template is None else config | {"template": template}
 
 
-def go_on(setup: Setup, run: Run) -> bool:
-    """Bring the run to its newest good checkpoint, or to its beginning; False if it had ended.
+def start_or_resume(setup: Setup, run: Run) -> bool:
+    """Start the run, or resume it from its newest good checkpoint; return False if it has already finished.
 
     Raises:
-        CheckpointError: all its checkpoints are damaged. UsageError: it has more steps than it is to have.
+        CheckpointError: all checkpoints of the run are damaged.
+        UsageError: the run has taken more steps than the recipe asks for.
     """
     last = newest(run.checkpoints)
     if last is None:
         if damaged := sorted(path.name for path in run.checkpoints.glob("*.bad*")):
             raise CheckpointError(
-                f"every checkpoint of {run.folder} is damaged ({', '.join(damaged)}); --force begins anew beside it"
+                f"every checkpoint of {run.folder} is damaged ({', '.join(damaged)}); --force starts over beside it"
             )
-        _begin(setup, run)
+        _start(setup, run)
         return True
     restore(run, last)
     if run.progress.step > run.steps:
         raise UsageError(
             f"{run.folder} has {counted(run.progress.step, 'step')}; `training.steps` {run.steps} is fewer. "
-            "Use --force to begin anew"
+            "Use --force to start over"
         )
-    ended = run.progress.finished and not _extends(run)
-    if ended and end_event(run.folder) is not None:
+    finished = run.progress.finished and not _has_more_steps(run)
+    if finished and end_event(run.folder) is not None:
         setup.say(f"already finished: {run.folder}, step {run.progress.step}")
         return False
-    where = "behind its last step," if ended else "from step"
+    # a run that finished training may still lack its average and test scores
+    where = "behind its last step," if finished else "from step"
     setup.say(f"going on with {run.folder} {where} {run.progress.step}")
     run.journal.cut(run.progress.step)
-    complete_save(run)
+    finish_save(run)
     return True
 
 
-def _extends(run: Run) -> bool:
-    """More steps than before extend a run that reached its end; one that stopped early has ended."""
+def _has_more_steps(run: Run) -> bool:
+    """Whether the recipe now asks for more steps than were taken; a run that stopped early is not extended."""
     early = run.config.early_stop and run.progress.stale >= run.config.early_stop
     return run.progress.step < run.steps and not early
 
 
-def _begin(setup: Setup, run: Run) -> None:
-    """Say what will be done; a run that begins at a checkpoint of another one is brought there."""
+def _start(setup: Setup, run: Run) -> None:
+    """Report the sizes of the run, and load the checkpoint of another run that it begins at (`--from`)."""
     recipe, identity = setup.recipe, setup.identity
     examples = counted(len(run.batches), TASKS[recipe.task].records.removesuffix("s"))
     setup.say(
@@ -310,21 +340,21 @@ def _begin(setup: Setup, run: Run) -> None:
         f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}; run folder {run.folder}"
     )
     run.journal.cut(0)
-    if setup.begins is not None:
-        check_network(setup.begins, setup.config)
-        begin_at(run, setup.begins)
-        setup.say(f"begins at step {setup.begins.step} of {setup.begins.said.rpartition('@')[0]}")
+    if setup.branch is not None:
+        check_network(setup.branch, setup.config)
+        begin_at(run, setup.branch)
+        setup.say(f"begins at step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
 
 
-def already_ended(run: Run) -> Ended:
-    """A run that had ended, with the test scores of its last event."""
+def already_finished(run: Run) -> RunResult:
+    """Return a run that has already finished, with the test scores of its last event."""
     end = end_event(run.folder)
     return run, None if end is None else scores_on_test(end), True
 
 
-def fitted_run(setup: Setup, run: Run) -> Ended:
-    """Train to the end, average, score on the test data, and write the event that says that all is done."""
-    if not run.progress.finished or _extends(run):
+def finish_run(setup: Setup, run: Run) -> RunResult:
+    """Train to the end, average checkpoints, score the test data and write the event `end`."""
+    if not run.progress.finished or _has_more_steps(run):
         write_whole(setup.folder / "recipe.yaml", dump_recipe(located(setup.loaded)))
         sizes = {"parameters": parameter_count(setup.network), "examples": len(run.batches), "steps": run.steps}
         write_environment(setup.folder, **sizes)
@@ -346,25 +376,25 @@ def fitted_run(setup: Setup, run: Run) -> Ended:
 
 
 def _average(setup: Setup, run: Run) -> None:
-    """The last checkpoints averaged, and scored on the validation data, if there are any."""
+    """Average the last checkpoints, and score the average on the validation data, if there are any."""
     valid, network, name = setup.data.valid, setup.network, run.score_name
 
     def score(weights: dict[str, torch.Tensor]) -> float:
-        """Of other weights in the network, which gets its own back."""
+        """Return the validation score of other weights; the network's own are restored."""
         assert valid is not None
-        own = {key: value.clone() for key, value in network.state_dict().items()}
+        original = {key: value.clone() for key, value in network.state_dict().items()}
         network.load_state_dict(weights)
         scores = evaluate(network, setup.tokenizer, valid, setup.recipe)
-        network.load_state_dict(own)
+        network.load_state_dict(original)
         return signed(name, scores[name])
 
     averaged = average_run(run.folder, setup.recipe.training.average, score=None if valid is None else score)
-    said = "" if averaged.score is None else f": {name} {signed(name, averaged.score):.2f}"
-    setup.say(f"averaged the last {counted(len(averaged.names), 'checkpoint')}{said}")
+    score_text = "" if averaged.score is None else f": {name} {signed(name, averaged.score):.2f}"
+    setup.say(f"averaged the last {counted(len(averaged.names), 'checkpoint')}{score_text}")
 
 
 def _test(setup: Setup, split: Split) -> dict[str, float]:
-    """The test scores of the checkpoint that `load` would take: the best, else the last."""
+    """Return the test scores of the checkpoint that `atento.load` reads: the best, else the last."""
     setup.network.load_state_dict(read_model(setup.folder).weights)
     test = evaluate(setup.network, setup.tokenizer, split, setup.recipe)
     shown = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))

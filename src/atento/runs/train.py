@@ -1,4 +1,4 @@
-"""Train what a recipe says: the folder opened and locked, then the steps of a run, one after the other."""
+"""Train a recipe: open and lock the run folder, then take the steps of a run (`atento.train`)."""
 
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from atento.precision import threads as thread_scope
 from atento.runs.branch import branch_point
 from atento.runs.folder import open_folder
 from atento.runs.prepare import read_data
-from atento.runs.steps import Setup, trained
+from atento.runs.steps import Setup, train_run
 from atento.storage.lock import RunLock
 from atento.training.allocator import keep_programs
 from atento.training.loop import Run
@@ -26,7 +26,17 @@ from atento.training.progress import Reporter
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run that has ended (or had already): its folder, its last step, its best validation score and test scores."""
+    """The result of `atento.train`.
+
+    Attributes:
+        folder: the run folder.
+        step: the last step.
+        best: best validation score; None: there is none.
+        best_step: step of the best score.
+        test: test scores by name; None: there is no test data.
+        task: task of the recipe.
+        already_finished: whether the run had finished before this call.
+    """
 
     folder: Path
     step: int
@@ -63,21 +73,29 @@ def train(
     threads: int | None = None,
     from_: str | None = None,
 ) -> TrainedRun:
-    """Train what the recipe says, into a run folder; an unfinished run is continued exactly.
+    """Train a recipe in a run folder; an unfinished run is resumed bit-exactly.
 
     Args:
-        recipe: a file, the name of a shipped recipe, a run folder, which goes on, or a mapping of the form of a file:
-            {"task": "translation", ...}.
-        overrides: {"training.steps": 1000} or ["training.steps=1000"].
-        data: records in memory for the splits that it names, in place of the recipe's: {"train": pairs, "valid": ...},
-            or the training records alone. Pairs are tuples (source, target), dicts with these keys, or a tuple of two
-            lists; texts are str, or dicts with the key "text". A run goes on only with the same records.
-        out: the run folder; `runs/NAME` by default. force: move a folder of another run aside.
-        device, precision, seed, threads: win over the recipe.
-        from_: "RUN@STEP": a new run begins at that checkpoint of another one.
+        recipe: a file, the name of a shipped recipe, a run folder to resume, or a mapping with the keys of a recipe
+            file: {"task": "translation", ...}.
+        overrides: values that replace the recipe's: {"training.steps": 1000} or ["training.steps=1000"].
+        data: records in memory that replace the recipe's, by split: {"train": pairs, "valid": ...}; or the training
+            records alone. Pairs are tuples (source, target), dicts with these keys, or a tuple of two lists. Texts are
+            str, or dicts with the key "text". Resuming needs the same records.
+        out: the run folder; `runs/NAME` by default.
+        force: move the folder of another run aside.
+        device: "auto", "cpu" or "cuda".
+        precision: "auto", "float32" or "bfloat16"; replaces `training.precision`.
+        seed: replaces `training.seed`.
+        threads: number of CPU threads.
+        from_: "RUN@STEP": the new run begins at that checkpoint of another run.
+
+    Returns:
+        The finished run: its folder, steps and scores.
 
     Raises:
-        RecipeError, DataError, UsageError: before long work. TrainingStopped: by a signal, checkpoint saved.
+        RecipeError, DataError, UsageError: before any long work.
+        TrainingStopped: a signal stopped training; a checkpoint was saved.
     """
     if isinstance(overrides, str) or not isinstance(overrides, Mapping | Sequence):
         raise UsageError(f"`overrides` must be a mapping or a list of key=value: got {overrides!r:.60}")
@@ -90,36 +108,38 @@ def train(
     memory = by_split(data)
     loaded = load_recipe(recipe, given, memory=memory)
     device = resolve_device(device)
-    begins = None if from_ is None else branch_point(from_)
+    branch = None if from_ is None else branch_point(from_)
     default: str | Path = Path("runs") / loaded.recipe.name
     if isinstance(recipe, str | Path) and loaded.path is not None and Path(recipe).is_dir():
-        default = recipe  # a run, which goes on
+        default = recipe  # a run folder: resume it
     folder = Path(default) if out is None else path_of(out, "out", "a folder")
     if folder.name in ("", ".."):  # a folder is moved aside by its name
         folder = folder.resolve()
-    if force:  # found wrong before anything is moved
+    if force:  # refuse wrong data before any folder is moved
         read_data(loaded.recipe, loaded.folder, lambda _: None, memory)
-    aside = open_folder(folder, force, [*_files(loaded, folder), *([] if begins is None else [begins.path])])
+    aside = open_folder(folder, force, [*_files(loaded, folder), *([] if branch is None else [branch.path])])
     with RunLock(folder), thread_scope(threads), ExitStack() as files:
         log = files.enter_context((folder / "train.log").open("a", encoding="utf-8", newline="\n"))
         reporter = Reporter(0, log=log, bar=False)
         for line in [f"moved the old folder to {aside}"] if aside else []:
             reporter.line(line)
         keep_programs()
-        return _result(*trained(Setup(loaded, memory, begins, folder, device, threads, reporter, files)))
+        return _result(*train_run(Setup(loaded, memory, branch, folder, device, threads, reporter, files)))
 
 
 def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
-    """The recipe's own file, unless it is that of the run in `folder`, those of its data, and its `init`."""
+    """Return the files that must not be moved away: the recipe (unless the run's own), its data and its `init`."""
     data = loaded.recipe.data
     names = (
         name
         for source in (*data.train, *data.valid, *data.test)
         for name in ((source.source, source.target) if source.file is None else (source.file,))
     )
-    own = [] if loaded.path is None or loaded.path.resolve() == (folder / "recipe.yaml").resolve() else [loaded.path]
-    start = [] if loaded.recipe.init is None else [loaded.home / loaded.recipe.init]
-    return own + start + [loaded.folder / name for name in names if isinstance(name, str)]
+    recipe_file = (
+        [] if loaded.path is None or loaded.path.resolve() == (folder / "recipe.yaml").resolve() else [loaded.path]
+    )
+    initial_model = [] if loaded.recipe.init is None else [loaded.home / loaded.recipe.init]
+    return recipe_file + initial_model + [loaded.folder / name for name in names if isinstance(name, str)]
 
 
 def _result(run: Run, test: dict[str, float] | None, already: bool) -> TrainedRun:

@@ -1,6 +1,6 @@
-"""Label-smoothed cross-entropy, summed over real targets, in memory that does not grow with tokens x vocabulary.
+"""Label-smoothed cross-entropy in memory that does not grow with tokens x vocabulary.
 
-Both functions return sums: the step divides once, by the real targets of the whole accumulated batch.
+Both functions return sums over real targets; the training step divides once, by the real targets of the whole update.
 """
 
 from typing import Any
@@ -9,73 +9,84 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Rows of one block of logits. Every block reads and writes the gradient of the whole matrix, so that few rows are dear
-# (GPT-2's update took half as long again at 41 rows as at 128); many rows of a large vocabulary are a large block:
-# 32 MiB is aimed at.
-_FEWEST, _MOST, _BLOCK = 192, 512, 1 << 23
-_ROUND = 64  # the last block is filled up to a multiple of so many: shapes that come again need no new program
+# Rows of one block of logits. Every block reads and writes the gradient of the whole weight matrix, so that small
+# blocks are slow (GPT-2's update took 1.5 times as long with 41 rows as with 128). Large blocks cost memory with a
+# large vocabulary. The aim is 32 MiB of float32 logits.
+_MIN_ROWS, _MAX_ROWS, _BLOCK_LOGITS = 192, 512, 1 << 23
+_ROW_MULTIPLE = 64  # the last block is padded to a multiple of this, so that oneDNN meets few shapes
 
 
-def _exact(x: Tensor) -> Tensor:
-    """Half precisions as float32; float32 and float64 as they are."""
+def _float32(x: Tensor) -> Tensor:
+    """Convert half precisions to float32; leave float32 and float64 as they are."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def plain_cross_entropy(
     hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The equation: (1-ε)·(-log p_y) + ε·mean_v(-log p_v), summed, and the part without smoothing.
+    """Label-smoothed cross-entropy as its equation: Σ (1-ε)·(-log p_y) + ε·mean_v(-log p_v) (Szegedy et al. 2016).
 
-    hidden (N,D), weight (V,D), targets (N,), bias (V,) -> (loss, nll), scalars in nats (Szegedy et al. 2016).
+    Args:
+        hidden: (N,D). weight: (V,D). targets: (N,) int64. bias: (V,).
+        smoothing: ε.
+
+    Returns:
+        The summed loss, and the summed negative log-likelihood without smoothing; scalars in nats.
     """
-    logits = _exact(F.linear(hidden, weight, bias))
+    logits = _float32(F.linear(hidden, weight, bias))
     log_probs = torch.log_softmax(logits, dim=-1)  # (N,V)
     nll = -log_probs.gather(1, targets.unsqueeze(1)).sum()
     return (1 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum(), nll
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """Makes the gradients in the forward pass, block by block, so that no (N,V) matrix ever exists."""
+    """Computes the gradients in the forward pass, block by block, so that no (N,V) matrix is ever allocated.
+
+    With p = softmax(logits), the gradient of the loss by a row of logits is p - (1-ε)·onehot(y) - ε/V. The forward pass
+    has p at hand, so it multiplies this gradient by `weight` and by `hidden` at once, and drops the block. The backward
+    pass scales the results by the incoming gradient.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         vocab_size = weight.shape[0]
-        needs = any(ctx.needs_input_grad[:3])
-        d_hidden = torch.empty_like(hidden) if needs else None
-        d_weight = torch.zeros_like(_exact(weight)) if needs else None
-        d_bias = torch.zeros_like(_exact(bias)) if needs and bias is not None else None
-        # every logit's share of the smoothing is the same, so its gradient needs only these two sums
-        weight_sum = _exact(weight).sum(dim=0)  # (D,)
-        bias_sum = 0.0 if bias is None else _exact(bias).sum(dtype=torch.float64)
+        needs_gradients = any(ctx.needs_input_grad[:3])
+        d_hidden = torch.empty_like(hidden) if needs_gradients else None
+        d_weight = torch.zeros_like(_float32(weight)) if needs_gradients else None
+        d_bias = torch.zeros_like(_float32(bias)) if needs_gradients and bias is not None else None
+        # smoothing weighs all logits alike: the sum of a row's logits is h · weight_sum + bias_sum, and the gradient of
+        # the smoothed part needs_gradients only these two sums, not the logits
+        weight_sum = _float32(weight).sum(dim=0)  # (D,)
+        bias_sum = 0.0 if bias is None else _float32(bias).sum(dtype=torch.float64)
         loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
         total_nll = torch.zeros_like(loss)
-        rows = min(max(_FEWEST, _BLOCK // vocab_size), _MOST)
+        rows = min(max(_MIN_ROWS, _BLOCK_LOGITS // vocab_size), _MAX_ROWS)
         for start in range(0, hidden.shape[0], rows):
             h, y = hidden[start : start + rows], targets[start : start + rows, None]
-            missing = -len(y) % _ROUND
+            missing = -len(y) % _ROW_MULTIPLE
             h = F.pad(h, (0, 0, 0, missing)) if missing else h
-            logits = _exact(F.linear(h, weight, bias)[: len(y)])  # (n,V)
-            top = logits.amax(dim=-1, keepdim=True)
+            logits = _float32(F.linear(h, weight, bias)[: len(y)])  # (n,V)
+            max_logit = logits.amax(dim=-1, keepdim=True)
             probs = torch.softmax(logits, dim=-1)
-            log_z = top - probs.amax(dim=-1, keepdim=True).log()  # (n,1)
+            log_z = max_logit - probs.amax(dim=-1, keepdim=True).log()  # (n,1); saves a second pass of exp over logits
             nll = (log_z - logits.gather(1, y)).sum(dtype=torch.float64)
-            logit_sum = (_exact(h) @ weight_sum).sum(dtype=torch.float64) + len(y) * bias_sum
+            logit_sum = (_float32(h) @ weight_sum).sum(dtype=torch.float64) + len(y) * bias_sum
             smooth = log_z.sum(dtype=torch.float64) - logit_sum / vocab_size
             loss += (1 - smoothing) * nll + smoothing * smooth
             total_nll += nll
-            del logits  # as little as can be stands at once
+            del logits  # frees the block before the next one is allocated
             if d_hidden is not None and d_weight is not None:
-                probs.scatter_add_(1, y, torch.full_like(log_z, -(1 - smoothing)))
+                probs.scatter_add_(1, y, torch.full_like(log_z, -(1 - smoothing)))  # p - (1-ε)·onehot(y), in place
                 d_logits = probs.to(h.dtype)
                 d_logits = F.pad(d_logits, (0, 0, 0, missing)) if missing else d_logits
-                share = smoothing / vocab_size
-                d_hidden[start : start + rows] = (d_logits @ weight)[: len(y)] - share * weight_sum.to(h.dtype)
+                uniform = smoothing / vocab_size
+                d_hidden[start : start + rows] = (d_logits @ weight)[: len(y)] - uniform * weight_sum.to(h.dtype)
                 d_weight += d_logits.t() @ h
-                d_weight -= share * _exact(h).sum(dim=0)
+                d_weight -= uniform * _float32(h).sum(dim=0)
                 if d_bias is not None:
-                    d_bias += probs.sum(dim=0) - share * len(y)
+                    d_bias += probs.sum(dim=0) - uniform * len(y)
                 del d_logits
             del probs
         if d_hidden is not None and d_weight is not None:
@@ -86,16 +97,21 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        found = [None if part is None else part * grads[0].to(part.dtype) for part in ctx.saved_tensors]
-        return *found, None, None
+        scaled = [None if saved is None else saved * grads[0].to(saved.dtype) for saved in ctx.saved_tensors]
+        return *scaled, None, None
 
 
 def cross_entropy(
     hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float = 0.0, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """As `plain_cross_entropy`, with peak memory independent of N·V; loss and nll are float64 scalars.
+    """The same as `plain_cross_entropy`, with peak memory independent of N·V.
 
-    hidden (N,D), weight (V,D), targets (N,) int64, bias (V,).
+    Args:
+        hidden: (N,D). weight: (V,D). targets: (N,) int64. bias: (V,).
+        smoothing: label smoothing ε.
+
+    Returns:
+        The summed loss, and the summed negative log-likelihood without smoothing; float64 scalars in nats.
     """
     loss, nll = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing)  # type: ignore[no-untyped-call]
     return loss, nll

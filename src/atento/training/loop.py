@@ -1,4 +1,4 @@
-"""The training loop: steps, events, validations, checkpoints, and stopping; everything else is handed to it."""
+"""The training loop: updates, events, validations, checkpoints and stopping."""
 
 import math
 import time
@@ -28,32 +28,62 @@ Validate = Callable[[], dict[str, float]]
 
 @dataclass
 class Progress:
-    """Where a run stands, as a checkpoint's `state.json` keeps it; the data's cursor is the step itself."""
+    """The state of the loop, saved in `state.json` of each checkpoint; `step` gives the position in the data.
+
+    Attributes:
+        step: updates done.
+        score: score of the last validation, higher is better; None: no validation, or a score that is not finite.
+        score_step: step of that validation.
+        best: best score so far.
+        best_step: step of the best score.
+        stale: validations since the best score.
+        finished: whether training has ended, by its steps or by early stopping.
+        seconds: time spent in training, without the time between two commands.
+        interval: summed losses since the last train event, by head.
+    """
 
     step: int = 0
-    score: float | None = None  # of the last validation, higher is better, and the step it was made at
+    score: float | None = None
     score_step: int = -1
     best: float | None = None
     best_step: int = 0
-    stale: int = 0  # validations since the best
+    stale: int = 0
     finished: bool = False
-    seconds: float = 0.0  # that training took, pauses left out
-    interval: dict[str, Sums] = field(default_factory=dict)  # since the last train event, by head
+    seconds: float = 0.0
+    interval: dict[str, Sums] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data; floats survive JSON exactly."""
+        """Return the state as plain data; JSON keeps the exact bits of floats."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Progress":
-        """The inverse of `to_dict`."""
+        """Build the state from the result of `to_dict`; other keys are ignored."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         return cls(**known | {"interval": {head: Sums(**sums) for head, sums in data["interval"].items()}})
 
 
 @dataclass
 class Run:
-    """What the loop works with: a prepared run in its folder."""
+    """A prepared run: everything that the training loop needs.
+
+    Attributes:
+        folder: the run folder.
+        config: the section `training` of the recipe.
+        steps: updates in total.
+        updater: takes the optimizer steps.
+        batches: the training data.
+        validate: returns the validation scores by name; None: there is no validation data.
+        score_name: the validation score that decides which checkpoint is best.
+        model_config: content of `config.json`.
+        model_files: files saved with each checkpoint, by name: the tokenizer's, and card and licence of the initial
+            model.
+        identity: what must be equal to resume the run, and what its bits depend on.
+        journal: writes `metrics.jsonl`.
+        reporter: writes to the terminal and the log.
+        progress: the state of the loop.
+        seconds_counted_at: time (`time.monotonic`) at which `progress.seconds` was last brought up to date.
+    """
 
     folder: Path
     config: TrainingConfig
@@ -61,37 +91,39 @@ class Run:
     updater: Updater
     batches: Batches
     validate: Validate | None
-    score_name: str  # which validation score decides what is best
-    model_config: Mapping[str, Any]  # config.json
-    model_files: Mapping[str, bytes]  # the tokenizer's, and card and licence of the model that training starts from
-    identity: Mapping[str, Any]  # what must be the same for a run to go on, and what makes it bit-exact
+    score_name: str
+    model_config: Mapping[str, Any]
+    model_files: Mapping[str, bytes]
+    identity: Mapping[str, Any]
     journal: Journal
     reporter: Reporter
     progress: Progress = field(default_factory=Progress)
-    since: float = field(default_factory=time.monotonic)  # when `progress.seconds` was last added to
+    seconds_counted_at: float = field(default_factory=time.monotonic)
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints stand."""
+        """Folder of the checkpoints."""
         return self.folder / "checkpoints"
 
 
 def fit(run: Run) -> Progress:
-    """Train to the end, or to the first signal.
+    """Train until the last step, early stopping or a signal.
 
     Raises:
-        TrainingStopped: by a signal, with a checkpoint saved. TrainingError: the numbers are not finite.
-        CheckpointError: a checkpoint could not be written; the last good one stands.
+        TrainingStopped: a signal stopped training; a checkpoint was saved.
+        TrainingError: the loss or the gradient is not finite.
+        CheckpointError: a checkpoint could not be written; the last good one is kept.
     """
     config, progress = run.config, run.progress
     progress.finished = False
-    run.since = time.monotonic()
-    started, tokens = time.monotonic(), 0
+    run.seconds_counted_at = time.monotonic()
+    started, tokens = time.monotonic(), 0  # of the log interval; validations and checkpoints are taken out
     with StopRequest() as stop:
-        missed = _due(run) and progress.score_step != progress.step  # a signal came before it could be made
-        if progress.step and (missed or progress.step == run.steps):
-            if missed:
-                validated(run, run.validate)
+        # a signal may have stopped the run between an update and its validation: make up for it first
+        pending = _validation_due(run) and progress.score_step != progress.step
+        if progress.step and (pending or progress.step == run.steps):
+            if pending:
+                validate(run)
             progress.finished = progress.finished or progress.step == run.steps
             save(run)
         while progress.step < run.steps and not progress.finished:
@@ -100,39 +132,43 @@ def fit(run: Run) -> Progress:
             parts = run.batches.parts(step - 1, config.micro_batches)
             sums, _ = run.updater.update(parts, step, rate, step / run.steps)
             progress.step = step
-            for head, found in sums.items():
-                progress.interval.setdefault(head, Sums()).add(found)
-                tokens += found.targets
+            for head, head_sums in sums.items():
+                progress.interval.setdefault(head, Sums()).add(head_sums)
+                tokens += head_sums.targets
             run.reporter.step(step)
             if step % config.log_every == 0 or step == run.steps:
                 log(run, rate, tokens / (time.monotonic() - started))
                 started, tokens = time.monotonic(), 0
-            if _due(run) and stop.by is None:
+            if _validation_due(run) and stop.by is None:
                 pause = time.monotonic()
-                validated(run, run.validate)
+                validate(run)
                 started += time.monotonic() - pause
-            stopping = stop.by  # read once a step, so that what the message says is what was done
-            missed = _due(run) and progress.score_step != step
-            progress.finished = progress.finished or (step == run.steps and not missed)
-            is_best = progress.score_step == step == progress.best_step  # or the best model would be lost
-            if step % config.checkpoint_every == 0 or is_best or progress.finished or stopping is not None:
+            stop_signal = stop.by  # read once: a signal that comes during the save below counts for the next step
+            pending = _validation_due(run) and progress.score_step != step
+            progress.finished = progress.finished or (step == run.steps and not pending)
+            is_best = progress.score_step == step == progress.best_step
+            if step % config.checkpoint_every == 0 or is_best or progress.finished or stop_signal is not None:
                 pause = time.monotonic()
                 save(run)
                 started += time.monotonic() - pause
-            if stopping is not None:
+            if stop_signal is not None:
                 raise TrainingStopped(
-                    f"stopped by {stopping.name} after step {step}, checkpoint saved; the same command goes on"
+                    f"stopped by {stop_signal.name} after step {step}, checkpoint saved; the same command goes on"
                 )
     return progress
 
 
-def _due(run: Run) -> bool:
+def _validation_due(run: Run) -> bool:
+    """Whether the present step is one with a validation."""
     step = run.progress.step
     return run.validate is not None and (step % run.config.validate_every == 0 or step == run.steps)
 
 
 def log(run: Run, rate: float, tokens_per_second: float) -> None:
-    """A train event: mean nats a real target since the last one; of several heads their sum, and each by its name."""
+    """Write a train event: the mean loss per real target since the last train event, summed over heads.
+
+    With several heads, `nll_HEAD` is the mean of each.
+    """
     interval = run.progress.interval
     means = {
         head: (sums.loss / max(1, sums.targets), sums.nll / max(1, sums.targets)) for head, sums in interval.items()
@@ -152,11 +188,11 @@ def log(run: Run, rate: float, tokens_per_second: float) -> None:
     run.progress.interval = {}
 
 
-def validated(run: Run, validate: Validate | None) -> None:
-    """Validate, and write a valid event; decides what is best, and whether to stop early."""
-    if validate is None:
+def validate(run: Run) -> None:
+    """Validate and write a valid event; update the best score, and stop early where the recipe says so."""
+    if run.validate is None:
         return
-    progress, scores = run.progress, validate()
+    progress, scores = run.progress, run.validate()
     event = {"event": "valid", "step": progress.step, **scores}
     run.journal.append(event)
     run.reporter.event(event)
@@ -176,21 +212,29 @@ def validated(run: Run, validate: Validate | None) -> None:
 
 
 def save(run: Run) -> Path:
-    """A checkpoint of everything the next step depends on, then the old ones beyond `keep` go."""
+    """Save a checkpoint of everything that the next step depends on, then delete old ones beyond `keep`.
+
+    Returns:
+        The folder of the checkpoint.
+
+    Raises:
+        CheckpointError: the checkpoint could not be written.
+    """
     progress, config = run.progress, run.config
     now = time.monotonic()
-    progress.seconds, run.since = progress.seconds + now - run.since, now
+    progress.seconds, run.seconds_counted_at = progress.seconds + now - run.seconds_counted_at, now
     state = {
         **progress.to_dict(),
         "score": progress.score if progress.score_step == progress.step else None,
         "last_score": progress.score,
         "epoch": progress.step / run.batches.updates_per_epoch,
-        "scheduled": progress.finished or progress.step % config.checkpoint_every == 0,  # or the best, or a signal
+        "scheduled": progress.finished
+        or progress.step % config.checkpoint_every == 0,  # not for a best score or a signal
         "torch": torch.__version__,
         **run.identity,
     }
     run_id = str(run.identity["run_id"])
-    run.journal.flush()  # the journal must not end before the checkpoint does
+    run.journal.flush()  # after a power cut, the journal must hold every event up to the checkpoint
     path = save_checkpoint(
         run.checkpoints,
         progress.step,
@@ -201,46 +245,48 @@ def save(run: Run) -> Path:
         extra=run.model_files,
         run_id=run_id,
     )
-    complete_save(run)
+    finish_save(run)
     return path
 
 
-def complete_save(run: Run) -> None:
-    """What follows a checkpoint: its event, and the old checkpoints beyond `keep` go.
+def finish_save(run: Run) -> None:
+    """Write the event of a checkpoint and delete old checkpoints beyond `keep`.
 
-    Called again when a run goes on from a checkpoint, it makes up for what a kill cut off.
+    It is called again on resuming from a checkpoint, since a kill may have come between the checkpoint and these.
 
     Raises:
-        CheckpointError: the system does not let us read.
+        CheckpointError: a checkpoint cannot be read.
     """
     config, step = run.config, run.progress.step
     event = {"event": "checkpoint", "step": step}
     if event not in run.journal.events():
         run.journal.append(event)
     every = config.checkpoint_every
-    averaged = {(step // every - back) * every for back in range(config.average)}  # no stop pushes these out
+    # the checkpoints to average at the end are kept, however many a signal or a best score adds
+    averaged = {(step // every - back) * every for back in range(config.average)}
     retain(run.checkpoints, max(config.keep, config.average), averaged, run_id=str(run.identity["run_id"]))
 
 
 def restore(run: Run, path: Path) -> None:
-    """Go back to a checkpoint: weights, optimiser and progress; the journal is cut behind it by whoever goes on.
+    """Load weights, optimizer state and progress from a checkpoint; the caller cuts the journal to its step.
 
     Raises:
-        CheckpointError: it is damaged. TokenizerError: it was trained with another tokenizer than the run has now.
+        CheckpointError: the checkpoint is damaged.
+        TokenizerError: it was trained with another tokenizer than the run has now.
         UsageError: it was written by a version whose tensors had other names.
     """
     checkpoint = load_checkpoint(path)
     if int(checkpoint.config.get("version", 1)) != VERSION:
         raise UsageError(
             f"{path} was written by an earlier version of Atento, so training cannot continue from it: `init: "
-            f"{path.parent.parent}` starts a run from its weights, --force begins anew"
+            f"{path.parent.parent}` starts a run from its weights, --force starts over"
         )
     if checkpoint.state.get("tokenizer") != run.identity["tokenizer"]:
         raise TokenizerError(
             f"{path} was trained with another tokenizer than {run.folder / 'tokenizer'} is now: put its files back, or "
-            "begin anew with --force"
+            "start over with --force"
         )
     run.updater.network.load_state_dict(checkpoint.weights)
     run.updater.load_optimizer_tensors(checkpoint.optimizer)
-    run.updater.refresh()
+    run.updater.copy_weights()
     run.progress = Progress.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})

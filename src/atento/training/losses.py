@@ -1,4 +1,4 @@
-"""The losses by kind of head: what a head's output costs against its labels, summed over its real targets."""
+"""Loss functions by kind of head: the loss of a head's output against its labels, summed over its real targets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,12 +21,13 @@ from atento.training.cross_entropy import cross_entropy
 
 @dataclass(frozen=True)
 class Call:
-    """What a forward pass in training depends on besides weights and batch.
+    """What a forward pass in training depends on, besides weights and batch.
 
     Attributes:
-        random: where dropout draws from; None: no dropout.
-        smoothing: label smoothing.
-        step: the update, from 1. progress: the share of the run that is done, 0 to 1.
+        random: source of random numbers for dropout; None: no dropout.
+        smoothing: label smoothing ε.
+        step: number of the update, from 1.
+        progress: share of the run that is done, 0 to 1.
     """
 
     random: Randomness | None = None
@@ -37,46 +38,55 @@ class Call:
 
 @dataclass
 class Sums:
-    """What an update, a validation or a log interval adds up for a head: nats, and the real targets they are over."""
+    """Summed losses of one head, over a part, an update, a log interval or a validation.
+
+    Attributes:
+        loss: summed loss in nats, label smoothing included.
+        nll: summed negative log-likelihood in nats.
+        targets: number of real targets that the sums are over.
+    """
 
     loss: float = 0.0
     nll: float = 0.0
     targets: int = 0
 
     def add(self, other: "Sums") -> None:
-        """Add another's sums."""
+        """Add other sums in place."""
         self.loss, self.nll, self.targets = self.loss + other.loss, self.nll + other.nll, self.targets + other.targets
 
 
-Nats = tuple[Tensor, Tensor]  # the summed loss, and its part without smoothing
+LossAndNll = tuple[Tensor, Tensor]  # summed loss and summed negative log-likelihood, scalars in nats
 Forward = Callable[[], Output]
-HeadLoss = Callable[[Any, str, Forward, Batch, Call], Nats]
+# (network, name of the head, the forward pass, batch, call); `Any`, because each loss takes its own type of network
+HeadLoss = Callable[[Any, str, Forward, Batch, Call], LossAndNll]
 
 
-def vocabulary_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> Nats:
-    """-Σ log p(token), smoothed; only positions with a label are projected (docs/notes.md#e8)."""
+def vocabulary_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return -Σ log p(token) with label smoothing. Only positions with a label are projected (docs/notes.md#e8)."""
     labels = batch.labels[head]
-    asked = labels >= 0
+    labelled = labels >= 0
     vocabulary = network.vocabulary_head
-    hidden = vocabulary.read(forward().hidden[asked])
-    return cross_entropy(hidden, network.projection, labels[asked], call.smoothing, vocabulary.bias)
+    hidden = vocabulary.read(forward().hidden[labelled])
+    return cross_entropy(hidden, network.projection, labels[labelled], call.smoothing, vocabulary.bias)
 
 
-def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> Nats:
-    """-Σ log p(class), of a text (B,C) or of each token (B,L,C)."""
+def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return -Σ log p(class), for logits of texts (B,C) or of tokens (B,L,C)."""
     labels = batch.labels[head]
-    asked = labels >= 0
+    labelled = labels >= 0
     token_mask = batch.inputs.get("token_mask", batch.inputs.get("source_token_mask"))
-    logits = network.read(head, forward(), token_mask, call.random)[asked]
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    nll = F.cross_entropy(wide, labels[asked], reduction="sum")
+    logits = network.read(head, forward(), token_mask, call.random)[labelled]
+    logits_float32 = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    nll = F.cross_entropy(logits_float32, labels[labelled], reduction="sum")
     if not call.smoothing:
         return nll, nll.detach()
-    return F.cross_entropy(wide, labels[asked], reduction="sum", label_smoothing=call.smoothing), nll.detach()
+    return F.cross_entropy(
+        logits_float32, labels[labelled], reduction="sum", label_smoothing=call.smoothing
+    ), nll.detach()
 
 
-def bidirectional_loss(network: ELMo, head: str, forward: Forward, batch: Batch, call: Call) -> Nats:
-    """-Σ log p(w_t+1 | w_≤t) - Σ log p(w_t-1 | w_≥t), both directions together; there is no smoothing.
+def bidirectional_loss(network: ELMo, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return -Σ log p(w_t+1 | w_≤t) - Σ log p(w_t-1 | w_≥t), the sum of both directions, without label smoothing.
 
     See docs/notes.md#e9.
     """
@@ -87,8 +97,8 @@ def bidirectional_loss(network: ELMo, head: str, forward: Forward, batch: Batch,
     return total, total.detach()
 
 
-def window_loss(network: CBOW, head: str, forward: Forward, batch: Batch, call: Call) -> Nats:
-    """A word from its neighbours, or they from it, as `CBOW.loss` has it; there is no smoothing (docs/notes.md#e9)."""
+def window_loss(network: CBOW, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return the loss of CBOW or skip-gram (`CBOW.loss`), without label smoothing (docs/notes.md#e9)."""
     ids, labels, negatives = batch.inputs["ids"], batch.labels[head], batch.extras.get("negatives")
     if network.skip_gram:
         total, _ = network.loss(ids[:, 0], labels, negatives, call.random)
@@ -98,7 +108,7 @@ def window_loss(network: CBOW, head: str, forward: Forward, batch: Batch, call: 
     return total, total.detach()
 
 
-# kind of head -> its loss; ELMo and word vectors have a loss of their own instead of a head
+# Kind of head -> its loss. "bidirectional" and "window" are no heads: ELMo and CBOW compute their own loss.
 LOSSES: dict[str, HeadLoss] = {
     "vocabulary": vocabulary_loss,
     "class": class_loss,
@@ -108,28 +118,33 @@ LOSSES: dict[str, HeadLoss] = {
 }
 
 
-def losses(network: Network, batch: Batch, call: Call) -> dict[str, Nats]:
-    """The summed loss of each head that the batch has labels for; the network runs once.
+def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
+    """Return the summed loss of each head that the batch has labels for; the network runs once.
 
-    What learned sparsity costs, a target, is added to the first head's (docs/notes.md#a17).
+    The penalty of learned sparsity, one for each target, is added to the loss of the first head (docs/notes.md#a17).
+
+    Args:
+        network: the network to run.
+        batch: inputs, and labels by head.
+        call: randomness, label smoothing and progress.
 
     Raises:
-        CapabilityError: a head for which there is no loss.
+        CapabilityError: there is no loss for a head.
     """
 
     @cache
-    def forward() -> Output:
+    def forward() -> Output:  # cached: several heads read one forward pass
         mask = {} if batch.mask is None else {"mask": batch.mask}
         output: Output = network(**batch.inputs, **mask, random=call.random, project=False)
         return output
 
-    found: dict[str, Nats] = {}
+    head_losses: dict[str, LossAndNll] = {}
     counts = batch.counts()
     for head in batch.labels:
         kind = network.heads[head].kind if head in network.heads else head
         if kind not in LOSSES:
             raise CapabilityError(f"this version has no loss for the head {head!r} of kind {kind!r}")
         loss, nll = LOSSES[kind](network, head, forward, batch, call)
-        cost = None if found else network.cost()
-        found[head] = (loss if cost is None else loss + cost * counts[head], nll)
-    return found
+        penalty = None if head_losses else network.cost()
+        head_losses[head] = (loss if penalty is None else loss + penalty * counts[head], nll)
+    return head_losses

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the factor at each step, warm-up first."""
+"""Learning-rate schedules: the factor of the learning rate at each step, with linear warm-up."""
 
 import math
 from collections.abc import Callable
@@ -7,12 +7,12 @@ from atento.config.recipe import TrainingConfig
 
 
 def inverse_sqrt(progress: float, step: int, warmup: int) -> float:
-    """Falls with 1/√step after warm-up (Vaswani et al. 2017, 5.3, scaled to 1 at its peak)."""
+    """√(warmup / step), which is 1 at the end of the warm-up (Vaswani et al. 2017, 5.3)."""
     return math.sqrt(max(1, warmup) / max(step, 1))
 
 
 def cosine(progress: float, step: int, warmup: int) -> float:
-    """Half a cosine from 1 to 0 (Loshchilov & Hutter 2017)."""
+    """Half a cosine, from 1 to 0 (Loshchilov & Hutter 2017)."""
     return 0.5 * (1 + math.cos(math.pi * progress))
 
 
@@ -35,7 +35,7 @@ SCHEDULES: dict[str, Callable[[float, int, int], float]] = {
 
 
 def learning_rate(config: TrainingConfig, step: int, steps: int) -> float:
-    """The learning rate of update `step` (from 1) out of `steps`: linear warm-up, then the schedule."""
+    """Return the learning rate of update `step` of `steps`, counted from 1: linear warm-up, then the schedule."""
     if step <= config.warmup:
         return config.learning_rate * step / config.warmup
     progress = (step - config.warmup) / max(1, steps - config.warmup)

@@ -1,4 +1,4 @@
-"""Stopping politely: a first SIGTERM, SIGINT or SIGUSR1 asks to stop after the step, a second stops at once."""
+"""Stop training by a signal: the first SIGTERM, SIGINT or SIGUSR1 stops it after the step, the second at once."""
 
 import os
 import signal
@@ -6,29 +6,33 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class StopRequest:
-    """A context in which the signals only raise a flag; outside the main thread it watches nothing."""
+    """A context manager in which a first signal only sets `by`; outside the main thread it does nothing.
+
+    Attributes:
+        by: the signal that asked to stop; None: none did.
+    """
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
-        self._before: dict[signal.Signals, Any] = {}
+        self._previous_handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._ask) for number in STOPPING}
+            self._previous_handlers = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.by is not None:  # asked twice: do what the signal does to a process that handles nothing
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.by is not None:  # the second signal has its default effect
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self.by = signal.Signals(number)

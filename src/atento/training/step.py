@@ -1,4 +1,4 @@
-"""One training step on one page: the parts of an update in, summed losses by head, gradients divided once, one step."""
+"""One training step: compute losses and gradients of the parts of an update, then clip and take an optimizer step."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import copy_context
@@ -17,121 +17,147 @@ from atento.precision import side_by_side
 from atento.training.losses import Call, Sums, losses
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_AT_ONCE = 4  # parts of an update computed side by side at most: each holds what its backward pass needs
+_MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its own activations
 
 
 class Updater:
-    """The network, its optimiser and, in bfloat16, a working copy of the weights that the products run on.
+    """Updates a network's weights with AdamW, in float32 or in mixed precision.
 
-    The weights themselves, their gradients' sum and the optimiser's state stay float32 (mixed precision,
-    Micikevicius et al. 2018); bfloat16 has float32's range, so no loss scaling is needed.
+    In bfloat16, forward and backward passes run on a bfloat16 copy of the network. The weights, the accumulated
+    gradients and the optimizer's state stay float32 (mixed precision, Micikevicius et al. 2018). No loss scaling is
+    needed, because bfloat16 has the range of float32.
+
+    Args:
+        network: the network to train, on the device to train on.
+        config: learning rate, weight decay, clipping and label smoothing.
+        precision: "float32" or "bfloat16".
     """
 
     def __init__(self, network: Network, config: TrainingConfig, precision: str) -> None:
         self.network, self.config = network, config
         self.device = next(network.parameters()).device
         self.parameters = dict(network.named_parameters())
-        self.working = network if precision == "float32" else deepcopy(network).to(DTYPES[precision])
-        self.working.train()
+        self.compute_network = network if precision == "float32" else deepcopy(network).to(DTYPES[precision])
+        self.compute_network.train()
         self.optimizer = torch.optim.AdamW(
-            self._groups(), lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay, fused=True
+            self._parameter_groups(),
+            lr=config.learning_rate,
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            fused=True,
         )
 
-    def _groups(self) -> list[dict[str, object]]:
-        """Matrices decay; biases and norms do not."""
-        decayed = [p for p in self.parameters.values() if p.dim() > 1]
-        rest = [p for p in self.parameters.values() if p.dim() <= 1]
-        return [{"params": decayed}, {"params": rest, "weight_decay": 0.0}]
+    def _parameter_groups(self) -> list[dict[str, object]]:
+        """Two groups: matrices with weight decay; biases and norms without."""
+        matrices = [p for p in self.parameters.values() if p.dim() > 1]
+        vectors = [p for p in self.parameters.values() if p.dim() <= 1]
+        return [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
 
     def update(
         self, parts: Iterable[Part], step: int, rate: float, progress: float = 0.0
     ) -> tuple[dict[str, Sums], float]:
-        """One update from its parts; returns the sums of each head and the gradient's norm before clipping.
+        """Take one optimizer step on the parts of an update.
 
         The loss is Σ over heads of weight · (sum of the head's losses / its real targets in the whole update). The
-        targets are known before the first forward pass. Where there is one head, of weight 1, its summed gradient is
-        divided once at the end.
+        targets are counted before the first forward pass. If there is one head with weight 1, gradients are summed
+        undivided and divided once at the end.
+
+        Args:
+            parts: the batches of the update, with the loss weights of their heads.
+            step: number of the update, from 1; dropout is a function of it and the seed.
+            rate: learning rate.
+            progress: share of the run that is done, 0 to 1.
+
+        Returns:
+            The summed losses of each head, and the norm of the gradient before clipping.
 
         Raises:
-            TrainingError: the loss or the gradient is not finite; the weights are then untouched.
+            TrainingError: the loss or the gradient is not finite. The weights are unchanged.
         """
         parts = list(parts)
         counts: dict[str, int] = {}
         for part in parts:
             for head, count in part.batch.counts().items():
                 counts[head] = counts.get(head, 0) + count
-        plain = len(counts) == 1 and all(weight == 1.0 for part in parts for weight in part.weights.values())
-        scales = None if plain else {head: 1.0 / max(1, count) for head, count in counts.items()}
+        # one head of weight 1: dividing the summed gradient once is cheaper, and more exact, than scaling each loss
+        divide_once = len(counts) == 1 and all(weight == 1.0 for part in parts for weight in part.weights.values())
+        scales = None if divide_once else {head: 1.0 / max(1, count) for head, count in counts.items()}
         sums = {head: Sums() for head in counts}
-        self.network.zero_grad(set_to_none=True)  # what an update that was broken off left behind
-        for part_sums, gradients in self._parts(parts, step, progress, scales):
-            for head, found in part_sums.items():
-                sums[head].add(found)
-            for master, gradient in zip(self.parameters.values(), gradients):
-                if gradient is not None and master.grad is None:
-                    master.grad = gradient.to(master.dtype, copy=True)  # a copy: two weights may share a gradient
-                elif gradient is not None and master.grad is not None:
-                    master.grad.add_(gradient)
+        self.network.zero_grad(set_to_none=True)  # an interrupted update may have left gradients
+        for part_sums, gradients in self._gradients(parts, step, progress, scales):
+            for head, head_sums in part_sums.items():
+                sums[head].add(head_sums)
+            for parameter, gradient in zip(self.parameters.values(), gradients):
+                if gradient is not None and parameter.grad is None:
+                    parameter.grad = gradient.to(parameter.dtype, copy=True)  # autograd may return one tensor twice
+                elif gradient is not None and parameter.grad is not None:
+                    parameter.grad.add_(gradient)
         divisor = max(1, next(iter(counts.values()), 1)) if scales is None else 1
         norm = self._divide_and_clip(divisor, sums, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.refresh()
+        self.copy_weights()
         return sums, norm
 
-    def _parts(
+    def _gradients(
         self, parts: list[Part], step: int, progress: float, scales: Mapping[str, float] | None
     ) -> Iterator[tuple[dict[str, Sums], list[Tensor | None]]]:
-        """Sums and gradients of each part, in order: on a CPU side by side, each with its share of the threads.
+        """Yield the sums and gradients of each part, in order; on a CPU, parts are computed at the same time.
 
-        Small products gain little from a second thread, and every one of them waits for the slower. Parts side by side
-        wait for each other once an update. Side by side or in turn, the same bits come out.
+        Small matrix products gain little from a second thread, and both threads wait for each other at each product.
+        Parts in threads of their own wait once an update. The result is bit-equal to computing them one by one.
         """
         smoothing, seed = self.config.label_smoothing, self.config.seed
         calls = [Call(Randomness(seed, step, slot), smoothing, step, progress) for slot in range(len(parts))]
-        at_once = min(len(parts), torch.get_num_threads(), _AT_ONCE) if self.device.type == "cpu" else 1
-        if at_once <= 1:
-            yield from (self._part(part, call, scales) for part, call in zip(parts, calls))
+        concurrent = min(len(parts), torch.get_num_threads(), _MAX_WORKERS) if self.device.type == "cpu" else 1
+        if concurrent <= 1:
+            yield from (self._part_gradients(part, call, scales) for part, call in zip(parts, calls))
             return
-        threads = torch.get_num_threads() // at_once
-        workers = 1 if observing(self.working) else at_once  # what is observed is kept in the order of the parts
-        with side_by_side(workers, threads) as pool:
-            todo = [pool.submit(copy_context().run, self._part, part, call, scales) for part, call in zip(parts, calls)]
-            yield from (one.result() for one in todo)
+        threads_each = torch.get_num_threads() // concurrent  # the same for one worker, or bits would change
+        workers = 1 if observing(self.compute_network) else concurrent  # observations stay in the order of the parts
+        with side_by_side(workers, threads_each) as pool:
+            futures = [
+                pool.submit(copy_context().run, self._part_gradients, part, call, scales)
+                for part, call in zip(parts, calls)
+            ]
+            yield from (future.result() for future in futures)
 
-    def _part(
+    def _part_gradients(
         self, part: Part, call: Call, scales: Mapping[str, float] | None
     ) -> tuple[dict[str, Sums], list[Tensor | None]]:
-        """One part's sums, and the gradient of its loss for every weight; None where there is none.
+        """Return the sums of one part, and the gradient of its loss for each parameter, None where there is none.
 
-        The loss is the sum over real targets, or, with `scales`, over heads of weight · scale · sum.
+        Without `scales`, the loss is the sum over the real targets of the only head. With `scales`, it is Σ over heads
+        of weight · scale · sum.
         """
         batch = part.batch.to(self.device)
-        found = losses(self.working, batch, call)
+        head_losses = losses(self.compute_network, batch, call)
         if scales is None:
-            ((total, _),) = found.values()
+            ((total, _),) = head_losses.values()
         else:
             total = torch.stack(
-                [loss * (part.weights.get(head, 1.0) * scales[head]) for head, (loss, _) in found.items()]
+                [loss * (part.weights.get(head, 1.0) * scales[head]) for head, (loss, _) in head_losses.items()]
             ).sum()
-        weights = list(self.working.parameters())
-        learned = [weight for weight in weights if weight.requires_grad]
-        made = iter(torch.autograd.grad(total, learned, allow_unused=True))
-        gradients = [next(made) if weight.requires_grad else None for weight in weights]
+        parameters = list(self.compute_network.parameters())
+        trainable = [parameter for parameter in parameters if parameter.requires_grad]
+        # autograd.grad returns gradients instead of adding to `.grad`, so that threads can share the network
+        trainable_gradients = iter(torch.autograd.grad(total, trainable, allow_unused=True))
+        gradients = [next(trainable_gradients) if parameter.requires_grad else None for parameter in parameters]
         counts = part.batch.counts()
-        sums = {head: Sums(float(loss.detach()), float(nll), counts[head]) for head, (loss, nll) in found.items()}
+        sums = {head: Sums(float(loss.detach()), float(nll), counts[head]) for head, (loss, nll) in head_losses.items()}
         return sums, gradients
 
     def _divide_and_clip(self, divisor: int, sums: Mapping[str, Sums], step: int) -> float:
+        """Divide the gradients, check them and clip them in place; return their norm before clipping."""
         grads = [p.grad for p in self.parameters.values() if p.grad is not None]
         torch._foreach_div_(grads, float(divisor))
         norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))))
-        finite = all(abs(one.loss) < float("inf") for one in sums.values())
+        finite = all(abs(head_sums.loss) < float("inf") for head_sums in sums.values())
         if not (norm < float("inf") and finite):  # NaN fails both
             self.optimizer.zero_grad(set_to_none=True)
-            loss = sum(one.loss / max(1, one.targets) for one in sums.values())
+            loss = sum(head_sums.loss / max(1, head_sums.targets) for head_sums in sums.values())
             raise TrainingError(
                 f"step {step}: the {'gradient' if finite else 'loss'} is not finite "
                 f"(loss {loss:g}, gradient norm {norm:g}); the weights are unchanged. "
@@ -142,13 +168,13 @@ class Updater:
         return norm
 
     @torch.no_grad()
-    def refresh(self) -> None:
-        """Bring the working copy up to date with the weights."""
-        if self.working is not self.network:
-            torch._foreach_copy_(list(self.working.parameters()), list(self.parameters.values()))
+    def copy_weights(self) -> None:
+        """Copy the weights to the network that computes in bfloat16; in float32 it is the same network."""
+        if self.compute_network is not self.network:
+            torch._foreach_copy_(list(self.compute_network.parameters()), list(self.parameters.values()))
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The optimiser's state as named tensors, for a checkpoint."""
+        """Return the state of the optimizer as tensors named `parameter.key`, for a checkpoint."""
         names = {id(parameter): name for name, parameter in self.parameters.items()}
         return {
             f"{names[id(parameter)]}.{key}": value
@@ -157,7 +183,7 @@ class Updater:
         }
 
     def load_optimizer_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """The inverse of `optimizer_tensors`; weights that never had a gradient have no state."""
+        """Load what `optimizer_tensors` returned; parameters that never had a gradient have no state."""
         for name, parameter in self.parameters.items():
             if f"{name}.step" not in tensors:
                 continue
