@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -160,6 +161,19 @@ def test_the_table_of_rooms_has_no_circle() -> None:
         ready = {name for name, may in ROOMS.items() if name not in done and may <= done}
         assert ready, f"in a circle: {sorted(ROOMS.keys() - done)}"
         done |= ready
+
+
+def test_the_design_record_has_the_same_rooms_lowest_first() -> None:
+    page = ROOT.parents[1] / "docs" / "architecture.md"
+    rows = re.findall(r"^\| `(\w+)(?:/|\.py)` \| .+ \| (.+) \|$", page.read_text(encoding="utf-8"), flags=re.M)
+    built = {room_of(file) for file in FILES} | {"recipes"}
+    assert {name for name, _ in rows} | {"__init__"} == built
+    above: set[str] = set()
+    for name, said in rows:
+        may = ROOMS[name] & built
+        assert may <= above, name
+        assert said == "rooms above" or set(re.findall(r"`(\w+)`", said)) == may, name
+        above.add(name)
 
 
 def test_rooms_import_only_rooms_below_them() -> None:
