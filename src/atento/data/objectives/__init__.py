@@ -1,4 +1,4 @@
-"""The objectives: what is learned from text, one file each, and the table that names them."""
+"""Training objectives, one file each, and the table of their names."""
 
 from collections.abc import Callable, Sequence
 
@@ -29,14 +29,14 @@ OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
 }
 
 
-def batches_for(given: Preparation, objectives: Sequence[ObjectiveConfig]) -> Batches:
-    """The batches of a split: of one objective, or of a mixture of several."""
+def batches_for(preparation: Preparation, objectives: Sequence[ObjectiveConfig]) -> Batches:
+    """Return the batches of a split, for one objective or for a mixture of several."""
     if len(objectives) == 1:
-        return OBJECTIVES[objectives[0].kind](given, objectives[0])
-    budget = given.recipe.training.batch_tokens
+        return OBJECTIVES[objectives[0].kind](preparation, objectives[0])
+    budget = preparation.recipe.training.batch_tokens
 
     def member(config: ObjectiveConfig) -> Callable[[int], Batches]:
-        return lambda tokens: OBJECTIVES[config.kind](given.with_budget(tokens), config)
+        return lambda tokens: OBJECTIVES[config.kind](preparation.with_budget(tokens), config)
 
-    members = [(member(one), one.share) for one in objectives]
-    return Mixture(members, budget=budget, seed=given.recipe.training.seed)
+    members = [(member(config), config.share) for config in objectives]
+    return Mixture(members, budget=budget, seed=preparation.recipe.training.seed)

@@ -1,4 +1,4 @@
-"""Bidirectional language modelling over words (ELMo): each word from those before it, and from those behind it.
+"""Bidirectional language modelling (ELMo): predict each word from the words before it, and from those after it.
 
 words "<s> o gato </s>"   labels, forward "o gato </s> -", backward "- <s> o gato" (docs/notes.md#e9)
 """
@@ -24,25 +24,26 @@ HEAD = "bidirectional"
 
 @dataclass(frozen=True)
 class Bidirectional:
-    """Column "words": ids of words between BOS and EOS; `sentences` are the words themselves, without these.
+    """Batches for ELMo. Column "words": ids of the words of each sentence, between BOS and EOS.
 
     Attributes:
-        max_characters: of a word, for a network that reads characters; None: it reads the ids of words.
+        sentences: the words of each sentence as text.
+        max_characters: maximum characters of a word, for a network that reads characters; None: it reads word ids.
     """
 
     sentences: list[list[str]]
     max_characters: int | None
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
-        """Each pair of neighbours once in each direction."""
+        """Return two targets for each pair of neighbours, one in each direction."""
         return (2 * (store["words"].lengths - 1)).astype(np.float64)
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of the sentences, BOS and EOS with them."""
+        """Return the length of each sentence with BOS and EOS, twice."""
         return store["words"].lengths, store["words"].lengths
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
-        """ids (B,L,C) characters or (B,L) words; labels (B,L,2), forward and backward."""
+        """Return a batch: ids (B,L,C) of characters or (B,L) of words; labels (B,L,2), forward and backward."""
         words = store["words"].padded(rows, 0)
         ids = words
         if self.max_characters is not None:
@@ -52,7 +53,7 @@ class Bidirectional:
 
 
 def laid_out(ids: Tensor, words: Tensor, lengths: Tensor) -> Batch:
-    """Inputs (B,L,C) or (B,L), words (B,L) and their lengths (B,), with both neighbours of each word as labels."""
+    """Return a batch of inputs (B,L,C) or (B,L), whose labels are both neighbours of each of the words (B,L)."""
     real = torch.arange(words.shape[1]) < lengths.unsqueeze(1)
     labels = torch.full((*words.shape, 2), -1)
     pairs = real[:, 1:] & real[:, :-1]
@@ -62,22 +63,22 @@ def laid_out(ids: Tensor, words: Tensor, lengths: Tensor) -> Batch:
     return Batch(inputs, {HEAD: labels}, extras={"words": words}, lengths={"ids": lengths})
 
 
-def bidirectional(given: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Each text as words between BOS and EOS; one longer than `data.max_len` words is cut in several.
+def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches for bidirectional language modelling; texts longer than `data.max_len` words are split.
 
     Raises:
         DataError: no text has a word.
     """
-    tokenizer, recipe = given.tokenizer, given.recipe
-    whole = words_of(tokenizer, given.split["text"])
+    tokenizer, recipe = preparation.tokenizer, preparation.recipe
+    whole = words_of(tokenizer, preparation.split["text"])
     room = recipe.data.max_len
     sentences = [piece for words in whole for piece in _cut(words, room)]
     if not sentences:
         raise DataError("no text is left: all are blank")
     if len(sentences) > len(whole):
-        given.say(f"{len(whole)} texts in {len(sentences)} examples: some are longer than {room} words")
+        preparation.say(f"{len(whole)} texts in {len(sentences)} examples: some are longer than {room} words")
     rows = [[tokenizer.bos_id, *word_ids(tokenizer, words), tokenizer.eos_id] for words in sentences]
-    elmo = given.network.elmo
+    elmo = preparation.network.elmo
     characters = None if elmo is None or elmo.characters is None else elmo.characters.max_characters
     objective = Bidirectional(sentences, characters)
     return PlannedBatches(
@@ -90,14 +91,14 @@ def bidirectional(given: Preparation, config: ObjectiveConfig) -> PlannedBatches
 
 
 def words_of(tokenizer: Tokenizer, texts: list[str]) -> list[list[str]]:
-    """The words of each text that has any, as the tokenizer would read them."""
+    """Return the words of each text, normalized by the tokenizer; texts without a word are left out."""
     normal = (tokenizer.normalize(text) for text in texts)
     found = ([text[start:end] for start, end in word_spans(text)] for text in normal)
     return [words for words in found if words]
 
 
 def word_ids(tokenizer: Tokenizer, words: list[str]) -> list[int]:
-    """The ids of words, that of the unknown for those that the tokenizer does not have."""
+    """Return the ids of words; words that the tokenizer does not have get the id of the unknown token."""
     known = (tokenizer.token_id(word) for word in words)
     return [tokenizer.unk_id if token is None else token for token in known]
 

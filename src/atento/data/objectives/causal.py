@@ -1,4 +1,4 @@
-"""Language modelling: each token from those before it; rows of one text, or packed full of texts.
+"""Causal language modelling: predict each token from the tokens before it; one text a row, or several packed.
 
 ids "<s> o gato pulou"   labels "o gato pulou </s>" (docs/notes.md#e1)
 """
@@ -26,36 +26,45 @@ HEAD = "vocabulary"
 
 @dataclass(frozen=True)
 class Causal:
-    """Column "ids": a sequence of n makes n - 1 targets. Padding is on the right, where no query looks."""
+    """Batches of sequences; one of n tokens has n - 1 targets. Column "ids".
+
+    Padding is on the right, so that the causal mask hides it and no token mask is needed.
+
+    Attributes:
+        pad_id: id of padding.
+        mask: causal mask for a network whose own mask is not causal; None: the network's own.
+    """
 
     pad_id: int
-    mask: Mask | None = None  # for a network whose own mask is not causal
+    mask: Mask | None = None
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
-        """One less than the tokens."""
+        """Return the number of tokens minus one."""
         return (store["ids"].lengths - 1).astype(np.float64)
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of the sequences."""
+        """Return the length of each sequence, twice."""
         return store["ids"].lengths, store["ids"].lengths
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
-        """The same in every epoch."""
+        """Return a batch; it is the same in every epoch."""
         ids, labels, _ = _shifted(store["ids"].padded(rows, -1), self.pad_id)
         return Batch({"ids": ids}, {HEAD: labels}, self.mask, lengths=_lengths(store, rows))
 
 
 @dataclass(frozen=True)
 class PackedCausal:
-    """Columns "ids", rows of several texts, and "document", the text of each token.
+    """Batches of rows that hold several texts. Columns "ids" and "document", the number of the text of each token.
 
-    Each token is guessed from those before it; a text's first token, its BOS, never is.
+    Each token is predicted from the tokens before it, except the BOS of each text, which has no label.
 
     rows "<s> o gato </s> <s> a"          ids     "<s> o gato </s> <s>"    and, isolated,
          "a casa </s>"                    labels  "o gato </s> -   a"      documents 0 0 0 0 1, positions 0 1 2 3 0
 
     Attributes:
-        isolated: each text attends to itself alone; otherwise a row is one running text.
+        pad_id: id of padding.
+        isolated: whether each text attends only to itself; otherwise, a token attends to all before it in the row.
+        mask: causal mask for a network whose own mask is not causal; None: the network's own.
     """
 
     pad_id: int
@@ -63,35 +72,35 @@ class PackedCausal:
     mask: Mask | None = None
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
-        """Of each row: its tokens without the first, and without those that begin a text."""
+        """Return for each row the number of tokens without its first one and without those that begin a text."""
         numbers = store["document"]
         firsts = np.array([int((np.diff(numbers[row]) != 0).sum()) for row in range(len(numbers))])
         return np.asarray(store["ids"].lengths - 1 - firsts, dtype=np.float64)
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of the rows."""
+        """Return the length of each row, twice."""
         return store["ids"].lengths, store["ids"].lengths
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
-        """The same in every epoch."""
-        texts = store["document"].padded(rows, -1)
+        """Return a batch; it is the same in every epoch."""
+        text_of = store["document"].padded(rows, -1)  # (B,L+1) the number of the text of each token
         ids, labels, real = _shifted(store["ids"].padded(rows, -1), self.pad_id)
-        labels[texts[:, :-1] != texts[:, 1:]] = -1
+        labels[text_of[:, :-1] != text_of[:, 1:]] = -1  # the first token of the next text is no target
         lengths = _lengths(store, rows)
         if not self.isolated:
             return Batch({"ids": ids}, {HEAD: labels}, self.mask, lengths=lengths)
-        owners = texts[:, :-1].clone()
-        owners[~real] = -1
-        place = torch.arange(owners.shape[1]).expand_as(owners)
+        document_ids = text_of[:, :-1].clone()
+        document_ids[~real] = -1
+        column = torch.arange(document_ids.shape[1]).expand_as(document_ids)
         begins = torch.ones_like(real)
-        begins[:, 1:] = owners[:, 1:] != owners[:, :-1]
-        first = torch.where(begins, place, 0).cummax(dim=1).values  # where the text of each token begins
-        inputs = {"ids": ids, "position_ids": place - first}
-        return Batch(inputs, {HEAD: labels}, causal_mask() & documents(owners), lengths=lengths)
+        begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
+        start = torch.where(begins, column, 0).cummax(dim=1).values  # (B,L) where the text of each token begins
+        inputs = {"ids": ids, "position_ids": column - start}  # positions count from the start of each text
+        return Batch(inputs, {HEAD: labels}, causal_mask() & documents(document_ids), lengths=lengths)
 
 
 def _shifted(whole: Tensor, pad_id: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sequences (B,L), -1 at padding -> ids and labels (B,L-1), and which of the ids are real."""
+    """Shift sequences (B,L), padded with -1; return ids (B,L-1), labels (B,L-1) and which ids are real (B,L-1)."""
     ids, labels = whole[:, :-1].clone(), whole[:, 1:].clone()
     real = labels >= 0
     ids[~real] = pad_id
@@ -102,39 +111,50 @@ def _lengths(store: Store, rows: Rows) -> dict[str, Tensor]:
     return {"ids": torch.from_numpy(store["ids"].lengths[rows] - 1)}
 
 
-def causal(given: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Each text between BOS and EOS; one longer than `data.max_len` tokens goes on in a further example, where it was
-    left, without what stood before. With `data.pack`, examples are full rows of texts one behind the other.
+def causal(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches for causal language modelling; each text stands between BOS and EOS.
+
+    A text longer than `data.max_len` tokens is split into several examples. With `data.pack`, texts are concatenated
+    and cut into full rows.
 
     Raises:
-        RecipeError: texts packed in isolation for a network that is not attention's alone.
+        RecipeError: `data.pack` is isolated and the network is recurrent.
     """
-    recipe, network, tokenizer = given.recipe, given.network, given.tokenizer
-    texts = [[tokenizer.bos_id, *row, tokenizer.eos_id] for row in given.encoded()]
+    recipe, network, tokenizer = preparation.recipe, preparation.network, preparation.tokenizer
+    texts = [[tokenizer.bos_id, *row, tokenizer.eos_id] for row in preparation.encoded()]
     mask = causal_mask() if network.architecture == "encoder" else None
     settings = {"budget": recipe.training.batch_tokens, "seed": recipe.training.seed}
     if recipe.data.pack == "none":
         if not texts:
             raise DataError("no text is left: all are blank")
-        store = MemoryStore({"ids": Ragged(given.pieces(texts, given.longest + 1, overlap=1))})
+        store = MemoryStore({"ids": Ragged(preparation.pieces(texts, preparation.longest + 1, overlap=1))})
         return PlannedBatches(store, Causal(network.pad_id, mask), weight=config.weight, **settings)
     isolated = recipe.data.pack == "isolated"
     if isolated and network.architecture not in ("decoder", "encoder"):
         raise RecipeError(f"`data.pack` isolated needs a decoder: got a {network.architecture}; stream or none")
-    store = packed(texts, given.longest)
-    given.say(f"{counted(len(texts), 'text')} packed into {counted(len(store), 'row')} of {given.longest} tokens")
+    store = packed(texts, preparation.longest)
+    preparation.say(
+        f"{counted(len(texts), 'text')} packed into {counted(len(store), 'row')} of {preparation.longest} tokens"
+    )
     return PlannedBatches(store, PackedCausal(network.pad_id, isolated, mask), weight=config.weight, **settings)
 
 
 def packed(texts: Sequence[Sequence[int]], longest: int) -> MemoryStore:
-    """Texts, each from its BOS to its EOS, one behind the other in rows with room for `longest` inputs.
+    """Concatenate texts and cut them into rows of `longest` inputs (docs/notes.md#e1).
 
-    A row begins with the last token of the one before it, which is only read there. A text that does not end in a row
-    goes on in the next; isolated, it does not see there what stood in the row before. All rows are full but the last.
-    A row in which nothing is to be guessed is left out. Columns "ids" and "document" (docs/notes.md#e1).
+    Rows overlap by one token: the last target of a row is the first input of the next. A text may continue in the next
+    row, where it does not attend to its beginning. All rows except the last are full. A row without a target is left
+    out.
+
+    Args:
+        texts: ids of each text, from BOS to EOS.
+        longest: inputs of a row.
+
+    Returns:
+        A store with the columns "ids" and "document".
     """
     stream = [token for text in texts for token in text]
-    owners = [number for number, text in enumerate(texts) for _ in text]
-    pairs = zip(windows(stream, longest + 1, overlap=1), windows(owners, longest + 1, overlap=1))
-    rows = [(row, owner) for row, owner in pairs if any(one == other for one, other in pairwise(owner))]
-    return MemoryStore({"ids": Ragged([row for row, _ in rows]), "document": Ragged([own for _, own in rows])})
+    document_ids = [number for number, text in enumerate(texts) for _ in text]
+    pairs = zip(windows(stream, longest + 1, overlap=1), windows(document_ids, longest + 1, overlap=1))
+    rows = [(row, documents) for row, documents in pairs if any(a == b for a, b in pairwise(documents))]
+    return MemoryStore({"ids": Ragged([row for row, _ in rows]), "document": Ragged([docs for _, docs in rows])})

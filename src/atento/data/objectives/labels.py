@@ -29,21 +29,21 @@ KIND = "classification"  # of the head's configuration
 
 @dataclass(frozen=True)
 class Labels:
-    """Columns "ids" and "segments", a text or two with special tokens, and "label", one number each."""
+    """Batches of labelled texts. Columns "ids" and "segments" of one text or a pair, and "label", one number each."""
 
     network: NetworkConfig
     head: HeadConfig
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
-        """One target an example."""
+        """Return one target for each example."""
         return np.ones(len(store))
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of the texts, special tokens with them."""
+        """Return the length of each text with its special tokens, twice."""
         return store["ids"].lengths, store["ids"].lengths
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
-        """The same in every epoch."""
+        """Return a batch; it is the same in every epoch."""
         labels = torch.tensor([int(store["label"][row][0]) for row in rows.tolist()])
         lengths = torch.from_numpy(store["ids"].lengths[rows])
         inputs = inputs_of(store, rows, self.network, self.head)
@@ -52,7 +52,7 @@ class Labels:
 
 
 def head_of(network: NetworkConfig) -> HeadConfig:
-    """The head that says the label.
+    """Return the classification head.
 
     Raises:
         CapabilityError: the network has none.
@@ -64,7 +64,7 @@ def head_of(network: NetworkConfig) -> HeadConfig:
 
 
 def inputs_of(store: Store, rows: Rows | list[int], network: NetworkConfig, head: HeadConfig) -> dict[str, Tensor]:
-    """The texts of those rows as a network's inputs; a head on a decoder reads what follows the source."""
+    """Return the texts of these rows as inputs of a network; a decoder reads only its start token."""
     rows = np.asarray(rows)
     inputs = with_token_mask({"ids": store["ids"].padded(rows, network.pad_id)}, store["ids"].lengths[rows])
     if network.architecture in ("encoder-decoder", "recurrent-seq2seq"):
@@ -80,7 +80,7 @@ def inputs_of(store: Store, rows: Rows | list[int], network: NetworkConfig, head
 def texts_as_store(
     tokenizer: Tokenizer, template: Template, texts: Sequence[str], pairs: Sequence[str] | None, longest: int | None
 ) -> tuple[MemoryStore, int]:
-    """Texts, or pairs of texts, with special tokens, cut to `longest` of them; and how many were cut."""
+    """Encode texts or pairs with special tokens, cut to `longest` tokens; return them and how many were cut."""
     first = tokenizer.encode_batch(list(texts))
     second: list[list[int] | None] = [None] * len(first)
     if pairs is not None:
@@ -96,10 +96,10 @@ def texts_as_store(
 
 
 def label_numbers(split: Split, names: Sequence[str]) -> list[int]:
-    """The number of each record's label.
+    """Return the number of the label of each record.
 
     Raises:
-        DataError: a label that is not among `names`; says where it stands.
+        DataError: a label that is not among `names`; the message names file and line.
     """
     numbers = {name: number for number, name in enumerate(names)}
     for row, label in enumerate(split["label"]):
@@ -108,19 +108,21 @@ def label_numbers(split: Split, names: Sequence[str]) -> list[int]:
     return [numbers[label] for label in split["label"]]
 
 
-def labels(given: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Each text as one example; one longer than `data.max_len` tokens is cut, and the cut ones are counted.
+def labels(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches of labelled texts; texts longer than `data.max_len` tokens are cut, with a counted warning.
 
     Raises:
         DataError: a label that the training data does not have.
     """
-    network, split, training = given.network, given.split, given.recipe.training
+    network, split, training = preparation.network, preparation.split, preparation.recipe.training
     head = head_of(network)
     numbers = label_numbers(split, head.labels)
     pairs = split["pair"] if "pair" in split.columns else None
-    store, cut = texts_as_store(given.tokenizer, given.around(), split["text"], pairs, given.longest)
+    store, cut = texts_as_store(
+        preparation.tokenizer, preparation.text_template(), split["text"], pairs, preparation.longest
+    )
     if cut:
-        given.say(f"warning: {cut} of {counted(len(split), 'example')} cut to {given.longest} tokens")
+        preparation.say(f"warning: {cut} of {counted(len(split), 'example')} cut to {preparation.longest} tokens")
     store.columns["label"] = Ragged([[number] for number in numbers])
     return PlannedBatches(
         store, Labels(network, head), budget=training.batch_tokens, seed=training.seed, weight=config.weight

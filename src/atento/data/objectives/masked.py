@@ -1,4 +1,4 @@
-"""Masked language modelling: hidden tokens from the tokens on both sides.
+"""Masked language modelling: predict hidden tokens from the tokens on both sides.
 
 ids "<s> o <mask> pulou </s>"   labels "- - gato - -" (docs/notes.md#e2)
 """
@@ -23,10 +23,16 @@ HEAD = "vocabulary"
 
 @dataclass(frozen=True)
 class Masking:
-    """Which tokens are hidden, and how (Devlin et al. 2019), drawn anew every epoch (Liu et al. 2019).
+    """BERT's masking (Devlin et al. 2019), drawn again in every epoch (Liu et al. 2019).
 
-    Of a text a share `rate` of its tokens, at least one, is chosen. Of the chosen 80 % become the mask, 10 % another
-    token drawn from those at or above `first_word`, 10 % stay as they are.
+    A share `rate` of the tokens of a text is chosen, at least one. 80 % of them are replaced by the mask, 10 % by a
+    random token, and 10 % stay unchanged.
+
+    Attributes:
+        mask_id: id of the mask token.
+        first_word: the lowest id of a random token; special tokens have lower ids.
+        vocab_size: random tokens are below it.
+        rate: share of chosen tokens.
     """
 
     mask_id: int
@@ -35,48 +41,51 @@ class Masking:
     rate: float = 0.15
 
     def share(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """How many of so many tokens are hidden, on average."""
+        """Return how many tokens of texts of these lengths are chosen, on average."""
         return np.maximum(1.0, self.rate * tokens.astype(np.float64))
 
-    def hide(self, ids: Tensor, places: NDArray[np.int64], labels: Tensor, row: int, draw: Draw) -> None:
-        """Hide some tokens of one text.
+    def hide(self, ids: Tensor, positions: NDArray[np.int64], labels: Tensor, row: int, draw: Draw) -> None:
+        """Hide some tokens of one text, as a function of seed, epoch and row.
 
         Args:
             ids: (L,), changed in place.
-            places: (n,) the positions that may be hidden.
-            labels: (L,) of -1, which gets the hidden tokens.
-            row: the number of the example, on which with seed and epoch alone the choice depends.
+            positions: (n,) the positions that may be chosen.
+            labels: (L,) of -1; receives the original ids at the chosen positions.
+            row: number of the example.
+            draw: seed and epoch.
         """
-        inside = len(places)
-        drawn = hashes(3 * inside + 1, draw.seed, draw.epoch, row)
-        share = float(self.share(np.array(inside)))
-        count = int(share + float(drawn[-1] >> np.uint64(11)) * 2.0**-53)  # rounded up as often as is fair
-        chosen = places[np.argsort(drawn[:inside], kind="stable")[:count]]
+        n = len(positions)
+        drawn = hashes(3 * n + 1, draw.seed, draw.epoch, row)  # order, treatment and random token of each, and rounding
+        share = float(self.share(np.array(n)))
+        count = int(
+            share + float(drawn[-1] >> np.uint64(11)) * 2.0**-53
+        )  # rounded at random, so that the mean is exact
+        chosen = positions[np.argsort(drawn[:n], kind="stable")[:count]]
         labels[chosen] = ids[chosen]
-        fate = drawn[inside : 2 * inside][: len(chosen)] % np.uint64(10)
-        other = drawn[2 * inside :][: len(chosen)] % np.uint64(self.vocab_size - self.first_word)
-        ids[chosen[fate < 8]] = self.mask_id
-        swapped = fate == 8
-        ids[chosen[swapped]] = torch.from_numpy(other[swapped].astype(np.int64) + self.first_word)
+        treatment = drawn[n : 2 * n][: len(chosen)] % np.uint64(10)  # 0 to 7: mask, 8: random token, 9: unchanged
+        random_ids = drawn[2 * n :][: len(chosen)] % np.uint64(self.vocab_size - self.first_word)
+        ids[chosen[treatment < 8]] = self.mask_id
+        replaced = treatment == 8
+        ids[chosen[replaced]] = torch.from_numpy(random_ids[replaced].astype(np.int64) + self.first_word)
 
 
 @dataclass(frozen=True)
 class Masked:
-    """Column "ids": texts with a special token at either end, which is never hidden."""
+    """Batches of masked texts. Column "ids": texts with a special token at each end, which is never hidden."""
 
     pad_id: int
     masking: Masking
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
-        """The share of the tokens between the special ones."""
+        """Return the expected number of hidden tokens."""
         return self.masking.share(store["ids"].lengths - 2)
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of the texts, special tokens with them."""
+        """Return the length of each text with its special tokens, twice."""
         return store["ids"].lengths, store["ids"].lengths
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
-        """Other tokens are hidden in every epoch."""
+        """Return a batch; each epoch hides other tokens."""
         ids = store["ids"].padded(rows, self.pad_id)
         labels = torch.full_like(ids, -1)
         lengths = store["ids"].lengths[rows]
@@ -86,22 +95,22 @@ class Masked:
 
 
 def with_token_mask(inputs: dict[str, Tensor], lengths: NDArray[np.int64]) -> dict[str, Tensor]:
-    """The inputs with a token mask, where a row is shorter than others."""
+    """Add a token mask to the inputs, if rows differ in length."""
     real = torch.arange(inputs["ids"].shape[1]) < torch.from_numpy(lengths).unsqueeze(1)
     return inputs if bool(real.all()) else inputs | {"token_mask": real}
 
 
 def masking_of(network: NetworkConfig, tokenizer: Tokenizer, config: ObjectiveConfig) -> Masking:
-    """Masking with the ids of a tokenizer; words begin behind its special tokens."""
+    """Return the masking for a tokenizer; the ids of words follow those of its special tokens."""
     first_word = 1 + max(tokenizer.specials.ids.values())
     return Masking(tokenizer.mask_id, first_word, network.vocab_size, config.option("rate"))
 
 
-def masked(given: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Each text between its special tokens; one longer than `data.max_len` tokens is cut in several."""
-    around = given.around()
-    pieces = given.pieces(given.encoded(), given.longest - 2)
-    store = MemoryStore({"ids": Ragged([around.apply(piece)[0] for piece in pieces])})
-    objective = Masked(given.network.pad_id, masking_of(given.network, given.tokenizer, config))
-    training = given.recipe.training
+def masked(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches for masked language modelling; texts longer than `data.max_len` tokens are split."""
+    template = preparation.text_template()
+    pieces = preparation.pieces(preparation.encoded(), preparation.longest - 2)
+    store = MemoryStore({"ids": Ragged([template.apply(piece)[0] for piece in pieces])})
+    objective = Masked(preparation.network.pad_id, masking_of(preparation.network, preparation.tokenizer, config))
+    training = preparation.recipe.training
     return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)

@@ -1,4 +1,4 @@
-"""Next sentence prediction beside masked language modelling, in one pass over two sentences (Devlin et al. 2019).
+"""Next sentence prediction together with masked language modelling (Devlin et al. 2019).
 
 ids "[CLS] o gato pulou [SEP] ele [MASK] [SEP]"   labels "dormiu" at the mask, and 0: the second sentence follows
 """
@@ -21,15 +21,22 @@ from atento.text.sentences import split_sentences
 from atento.text.templates import Template
 
 FOLLOWS = "next-sentence"
-_PAIR = 12  # what a hash is for
+_PAIR_KEY = 12  # keeps these hashes apart from hashes for other purposes
 
 
 @dataclass(frozen=True)
 class NextSentence:
-    """Columns "ids", sentences, "document", the number of the document of each, and "first": a sentence that another
-    follows, which is an example.
+    """Batches of sentence pairs. Half of the second sentences are the next one (label 0), half random (label 1).
 
-    Half of the examples have the next sentence (label 0), half a sentence of another document (label 1).
+    Columns: "ids", the sentences; "document", the number of the document of each; "first", the sentences that have a
+    next one in their document. Each of these is an example. Random sentences come from another document.
+
+    Attributes:
+        pad_id: id of padding.
+        masking: hides tokens of both sentences.
+        template: special tokens around the pair.
+        longest: maximum tokens of a pair; longer pairs are truncated.
+        segments: whether the network reads segment ids.
     """
 
     pad_id: int
@@ -39,35 +46,35 @@ class NextSentence:
     segments: bool
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
-        """The hidden tokens of a pair and its one answer."""
-        return self.masking.share(self._together(store) - 3) + 1
+        """Return the expected number of hidden tokens of each pair, plus one for the label of the pair."""
+        return self.masking.share(self._pair_lengths(store) - 3) + 1
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of the sentence with the one that follows it."""
-        together = self._together(store)
-        return together, together
+        """Return the length of each pair of neighbouring sentences, twice."""
+        lengths = self._pair_lengths(store)
+        return lengths, lengths
 
-    def _together(self, store: Store) -> NDArray[np.int64]:
+    def _pair_lengths(self, store: Store) -> NDArray[np.int64]:
         first = store["first"].flat
         lengths = store["ids"].lengths
-        together = lengths[first] + lengths[first + 1] + self.template.added(True)
-        fitting: NDArray[np.int64] = np.minimum(self.longest, together).astype(np.int64)
+        pairs = lengths[first] + lengths[first + 1] + self.template.added(True)
+        fitting: NDArray[np.int64] = np.minimum(self.longest, pairs).astype(np.int64)
         return fitting
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
-        """Other second sentences and other hidden tokens in every epoch."""
+        """Return a batch; each epoch draws other second sentences and hides other tokens."""
         pairs, follows = [], []
         for row in rows.tolist():
             first = int(store["first"].flat[row])
-            second, answer = self._second(store, first, row, draw)
+            second, label = self._second(store, first, row, draw)
             room = self.longest - self.template.added(True)
-            one, other, _ = truncate(store["ids"][first].tolist(), store["ids"][second].tolist(), room)
-            pairs.append(self.template.apply(one, other))
-            follows.append(answer)
+            first_ids, second_ids, _ = truncate(store["ids"][first].tolist(), store["ids"][second].tolist(), room)
+            pairs.append(self.template.apply(first_ids, second_ids))
+            follows.append(label)
         padded, _ = pad_batch([ids for ids, _ in pairs], self.pad_id)
         ids = torch.from_numpy(padded)
         labels = torch.full_like(ids, -1)
-        lengths = np.array([len(one) for one, _ in pairs])
+        lengths = np.array([len(pair_ids) for pair_ids, _ in pairs])
         for i, row in enumerate(rows.tolist()):
             words = np.flatnonzero(padded[i, : lengths[i]] >= self.masking.first_word)
             if len(words):
@@ -75,51 +82,56 @@ class NextSentence:
         inputs = with_token_mask({"ids": ids}, lengths)
         if self.segments:
             inputs["segment_ids"] = torch.from_numpy(pad_batch([segments for _, segments in pairs], 0)[0])
-        answers = {HEAD: labels, FOLLOWS: torch.tensor(follows)}
-        return Batch(inputs, answers, lengths={"ids": torch.from_numpy(lengths)})
+        all_labels = {HEAD: labels, FOLLOWS: torch.tensor(follows)}
+        return Batch(inputs, all_labels, lengths={"ids": torch.from_numpy(lengths)})
 
     def _second(self, store: Store, first: int, row: int, draw: Draw) -> tuple[int, int]:
-        """The sentence that stands second, and 0 if it follows the first, else 1."""
-        coin, place = hashes(2, draw.seed, draw.epoch, row, _PAIR)
+        """Return the number of the second sentence, and 0 if it is the next one, else 1."""
+        coin, choice = hashes(2, draw.seed, draw.epoch, row, _PAIR_KEY)
         if coin & np.uint64(1):
             return first + 1, 0
         documents = store["document"].flat
+        # choose among the sentences outside [begin, end), the document of the first sentence
         begin, end = np.searchsorted(documents, [documents[first], documents[first] + 1])
-        other = int(place % np.uint64(len(documents) - (end - begin)))
+        other = int(choice % np.uint64(len(documents) - (end - begin)))
         return other if other < begin else other + int(end - begin), 1
 
 
-def next_sentence(given: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Each text is a document of sentences.
+def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches for masked language modelling with next sentence prediction; each text is a document.
 
     Raises:
         DataError: fewer than two documents, or no document with two sentences.
     """
-    network, tokenizer, training = given.network, given.tokenizer, given.recipe.training
-    documents = [split_sentences(text) for text in given.split["text"]]
+    network, tokenizer, training = preparation.network, preparation.tokenizer, preparation.recipe.training
+    documents = [split_sentences(text) for text in preparation.split["text"]]
     sentences: list[list[int]] = []
-    owner: list[int] = []
+    document_ids: list[int] = []
     for number, document in enumerate(documents):
         encoded = [ids for ids in tokenizer.encode_batch(document) if ids]
         sentences += encoded
-        owner += [number] * len(encoded)
-    first = [row for row in range(len(owner) - 1) if owner[row] == owner[row + 1]]
-    if not first or owner[0] == owner[-1]:
+        document_ids += [number] * len(encoded)
+    first = [row for row in range(len(document_ids) - 1) if document_ids[row] == document_ids[row + 1]]
+    if not first or document_ids[0] == document_ids[-1]:
         raise DataError(
             "next-sentence prediction needs two documents at least and one of two sentences: each text is a document "
             f"(`paragraphs: true` joins lines); got {len(documents)} texts of {len(sentences)} sentences"
         )
-    columns = {"ids": Ragged(sentences), "document": Ragged([[one] for one in owner])}
-    store = _Sentences(columns | {"first": Ragged([[one] for one in first])})
-    template = given.around()
+    columns = {"ids": Ragged(sentences), "document": Ragged([[number] for number in document_ids])}
+    store = _Sentences(columns | {"first": Ragged([[row] for row in first])})
+    template = preparation.text_template()
     objective = NextSentence(
-        network.pad_id, masking_of(network, tokenizer, config), template, given.longest, network.embedding.segments > 1
+        network.pad_id,
+        masking_of(network, tokenizer, config),
+        template,
+        preparation.longest,
+        network.embedding.segments > 1,
     )
     return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
 
 
 class _Sentences(MemoryStore):
-    """Its examples are those of the column "first"."""
+    """A store with one example for each entry of the column "first"."""
 
     def __len__(self) -> int:
         return len(self.columns["first"])

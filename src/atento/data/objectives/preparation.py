@@ -1,4 +1,4 @@
-"""What an objective is prepared from, and how texts are cut to fit."""
+"""The input of an objective: a split with recipe, network and tokenizer; and splitting of long texts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +15,16 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Preparation:
-    """A split of a recipe, with what its examples depend on.
+    """A split of the data, and everything else that an objective makes examples from.
 
     Attributes:
-        template: the special tokens around a text, where the tokenizer has none of its own.
-        held_out: whether the split is for validation or test: nothing is left out of it then, and nothing drawn anew.
-        say: is told what is left out or cut.
+        recipe: the recipe.
+        network: configuration of the network.
+        tokenizer: encodes the texts.
+        split: the records.
+        template: name of the special tokens around a text; None: the tokenizer's own.
+        held_out: whether the split is for validation or test. No record is then left out, and encoding is not random.
+        say: called with a line about examples that are left out or cut.
     """
 
     recipe: Recipe
@@ -33,45 +37,45 @@ class Preparation:
 
     @property
     def longest(self) -> int:
-        """Most tokens of an example: the recipe's, and no more than learned positions have rows for."""
+        """Maximum tokens of an example: `data.max_len`, at most the number of learned positions."""
         learned = any(scheme.kind == "learned" for scheme in self.network.schemes)
         longest = self.recipe.data.max_len
         return min(longest, self.network.max_len) if learned else longest
 
     def with_budget(self, tokens: int) -> "Preparation":
-        """The same for updates of so many real targets."""
+        """Return a copy with another `batch_tokens`."""
         training = replace(self.recipe.training, batch_tokens=tokens)
         return replace(self, recipe=replace(self.recipe, training=training))
 
     def encoded(self) -> list[list[int]]:
-        """The texts as ids, without special tokens."""
+        """Return the ids of each text, without special tokens."""
         return self.tokenizer.encode_batch(self.split["text"])
 
     def pieces(self, texts: Sequence[Sequence[int]], room: int, overlap: int = 0) -> list[list[int]]:
-        """Texts cut in pieces of at most `room` ids, each beginning with the last `overlap` of the one before it.
+        """Split texts into pieces of at most `room` ids; a piece repeats the last `overlap` ids of the piece before it.
 
         Raises:
-            DataError: no text is left, or there is no room.
+            DataError: all texts are blank, or `room` is below 1.
         """
         if room < 1:
             raise DataError(
                 f"`data.max_len` must leave room for a token between the special ones: got {self.recipe.data.max_len}"
             )
-        found = [piece for text in texts if text for piece in windows(text, room, overlap)]
-        if len(found) > len(texts):
+        pieces = [piece for text in texts if text for piece in windows(text, room, overlap)]
+        if len(pieces) > len(texts):
             self.say(
-                f"{len(texts)} texts in {len(found)} examples: some are longer than {self.recipe.data.max_len} tokens"
+                f"{len(texts)} texts in {len(pieces)} examples: some are longer than {self.recipe.data.max_len} tokens"
             )
-        if not found:
+        if not pieces:
             raise DataError("no text is left: all are blank")
-        return found
+        return pieces
 
-    def around(self) -> Template:
-        """The special tokens around a text: the template's, or the tokenizer's own."""
+    def text_template(self) -> Template:
+        """Return the template of special tokens around a text."""
         return self.tokenizer.template(self.template)
 
 
 def windows(ids: Sequence[int], longest: int, overlap: int) -> list[list[int]]:
-    """ids cut in pieces of at most `longest`, each beginning with the last `overlap` of the piece before it."""
+    """Split ids into pieces of at most `longest`; a piece repeats the last `overlap` ids of the piece before it."""
     step = longest - overlap
     return [list(ids[start : start + longest]) for start in range(0, max(1, len(ids) - overlap), step)]

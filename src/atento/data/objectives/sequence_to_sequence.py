@@ -1,4 +1,4 @@
-"""Teacher forcing: each token of a target from the source and the target's tokens before it.
+"""Teacher forcing: predict each token of a target from the source and the target tokens before it.
 
 source "I love NLP </s>"   target_ids "<s> Eu amo PLN"   labels "Eu amo PLN </s>", padded with -1 (docs/notes.md#e8)
 """
@@ -26,22 +26,22 @@ HEAD = "vocabulary"
 
 @dataclass(frozen=True)
 class SequenceToSequence:
-    """Columns "source" and "target", ids without EOS."""
+    """Batches of pairs. Columns "source" and "target": ids without EOS."""
 
     pad_id: int
     start_id: int
     eos_id: int
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
-        """The target's tokens, EOS with them."""
+        """Return the number of target tokens, EOS included."""
         return (store["target"].lengths + 1).astype(np.float64)
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of source and target, EOS with them."""
+        """Return the lengths of sources and targets, EOS included."""
         return store["source"].lengths + 1, store["target"].lengths + 1
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
-        """The same in every epoch."""
+        """Return a batch; it is the same in every epoch."""
         source = store["source"].padded(rows, self.pad_id, after=self.eos_id)
         target = store["target"].padded(rows, -1, before=self.start_id, after=self.eos_id)
         target_ids, labels = target[:, :-1].clone(), target[:, 1:].clone()
@@ -51,38 +51,38 @@ class SequenceToSequence:
         inputs = {"source_ids": source, "target_ids": target_ids}
         if not bool(real.all()):
             inputs["source_token_mask"] = real
-        known = {"source_ids": lengths, "target_ids": torch.from_numpy(store["target"].lengths[rows] + 1)}
-        return Batch(inputs, {HEAD: labels}, lengths=known)
+        real_lengths = {"source_ids": lengths, "target_ids": torch.from_numpy(store["target"].lengths[rows] + 1)}
+        return Batch(inputs, {HEAD: labels}, lengths=real_lengths)
 
 
-def sequence_to_sequence(given: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Pairs as ids; in training the over-long ones are left out or, with `data.truncate`, cut; either is counted.
+def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches of pairs. In training, pairs that are too long are left out, or cut with `data.truncate`.
 
     Raises:
         DataError: no pair is left.
     """
-    recipe, network, tokenizer = given.recipe, given.network, given.tokenizer
-    sources, targets = given.split["source"], given.split["target"]
+    recipe, network, tokenizer = preparation.recipe, preparation.network, preparation.tokenizer
+    sources, targets = preparation.split["source"], preparation.split["target"]
     objective = SequenceToSequence(network.pad_id, network.start_id, network.eos_id)
     source, target = sources_of(network, tokenizer, sources), tokenizer.target.encode_batch(targets)
     settings: dict[str, Any] = {"budget": recipe.training.batch_tokens, "seed": recipe.training.seed}
-    if given.held_out:
+    if preparation.held_out:
         return PlannedBatches(_store(source, target), objective, **settings)
-    source, target = _cut(source, target, recipe, given.say)
-    kept = _fitting(source, target, recipe.data.max_len, given.say)
+    source, target = _cut(source, target, recipe, preparation.say)
+    kept = _fitting(source, target, recipe.data.max_len, preparation.say)
 
     def encode(epoch: int) -> Store:
-        drawn = []
+        encoded = []
         for side, texts in enumerate((sources, targets)):
             seed = recipe.training.seed + 1_000_003 * (2 * epoch + side)
-            drop: dict[str, Any] = {"dropout": recipe.training.subword_dropout, "seed": seed}
+            sampling: dict[str, Any] = {"dropout": recipe.training.subword_dropout, "seed": seed}
             chosen = [texts[row] for row in kept]
-            drawn.append(
-                tokenizer.target.encode_batch(chosen, **drop)
+            encoded.append(
+                tokenizer.target.encode_batch(chosen, **sampling)
                 if side
-                else sources_of(network, tokenizer, chosen, **drop)
+                else sources_of(network, tokenizer, chosen, **sampling)
             )
-        return _store(*_cut(drawn[0], drawn[1], recipe))
+        return _store(*_cut(encoded[0], encoded[1], recipe))
 
     first = _store([source[row] for row in kept], [target[row] for row in kept])
     stores = EpochStores(first, encode if recipe.training.subword_dropout else None)
@@ -92,13 +92,13 @@ def sequence_to_sequence(given: Preparation, config: ObjectiveConfig) -> Planned
 def parallel(
     source: Ragged, target: Ragged, *, budget: int, seed: int, pad_id: int, start_id: int, eos_id: int
 ) -> PlannedBatches:
-    """Parallel ids, without EOS, as batches."""
+    """Return batches of parallel ids without EOS."""
     store = MemoryStore({"source": source, "target": target})
     return PlannedBatches(store, SequenceToSequence(pad_id, start_id, eos_id), budget=budget, seed=seed)
 
 
 def sources_of(network: NetworkConfig, tokenizer: Tokenizer, texts: Iterable[str], **draw: Any) -> list[list[int]]:
-    """The sources as the network reads them, without the EOS that a batch adds; a blank text has no ids."""
+    """Encode sources with their special tokens, except EOS, which a batch adds; a blank text has no ids."""
     special_tokens = special_tokens_of(network, tokenizer)
     return [special_tokens.apply(ids)[0][:-1] if ids else [] for ids in tokenizer.encode_batch(list(texts), **draw)]
 
@@ -108,7 +108,7 @@ def _store(source: list[list[int]], target: list[list[int]]) -> MemoryStore:
 
 
 def _fitting(source: list[list[int]], target: list[list[int]], longest: int, say: Say) -> list[int]:
-    """The numbers of the pairs that have tokens on both sides and fit; says how many are left out."""
+    """Return the numbers of the pairs that are not blank and not too long; warn of those that are left out."""
     kept = [row for row, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
     blank = sum(not s or not t for s, t in zip(source, target))
     long = len(source) - len(kept) - blank
@@ -123,7 +123,7 @@ def _fitting(source: list[list[int]], target: list[list[int]], longest: int, say
 def _cut(
     source: list[list[int]], target: list[list[int]], recipe: Recipe, say: Say | None = None
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Both sides, without EOS, those that `data.truncate` names cut at `data.max_len` tokens with it; says how many."""
+    """Cut the sides that `data.truncate` names at `data.max_len` tokens, EOS included; warn of those that are cut."""
     sides, room = recipe.data.truncate, recipe.data.max_len - 1
     if sides == "none":
         return source, target

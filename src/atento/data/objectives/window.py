@@ -1,6 +1,7 @@
-"""Words from their neighbours, or their neighbours from them: CBOW and skip-gram (Mikolov et al. 2013).
+"""CBOW predicts a word from its neighbours, skip-gram the neighbours from the word (Mikolov et al. 2013).
 
-CBOW: ids the words around, label the word in the middle; skip-gram: the other way round (docs/notes.md#c15, #e9)
+CBOW: ids are the neighbours, the label is the word. Skip-gram: ids are the word, the labels its
+neighbours (docs/notes.md#c15, #e9)
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ HEAD = "window"
 
 
 def laid_out(windows: WindowBatch) -> Batch:
-    """Windows as a batch; negatives, where there are any, are what the loss compares with."""
+    """Return windows as a batch; the negatives, if any, are extras of the loss."""
     extras = {} if windows.negatives is None else {"negatives": windows.negatives}
     if windows.skip_gram:
         return Batch({"ids": windows.centre.unsqueeze(1)}, {HEAD: windows.context}, extras=extras)
@@ -27,7 +28,7 @@ def laid_out(windows: WindowBatch) -> Batch:
 
 
 class WindowBatches:
-    """Windows over text in seekable batches; every epoch draws which frequent words are left out, and what is wrong."""
+    """Batches of windows; each epoch subsamples frequent words and draws negatives again."""
 
     def __init__(self, windows: Windows, *, budget: int, weight: float = 1.0) -> None:
         self.windows, self.weight = windows, weight
@@ -37,7 +38,7 @@ class WindowBatches:
         return int(self.windows.sentence[-1]) + 1
 
     def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
-        """Yield the update in parts; one window where the epoch has fewer windows than updates."""
+        """Yield the parts of an update; at least one window, if the epoch has fewer windows than updates."""
         epoch, index = divmod(update, self.updates_per_epoch)
         weights = {} if self.weight == 1.0 else {HEAD: self.weight}
         empty = True
@@ -50,21 +51,21 @@ class WindowBatches:
             yield Part(laid_out(self.windows.part(epoch, index, self.updates_per_epoch, at_least=1)), weights)
 
     def in_order(self, budget: int) -> Iterator[Batch]:
-        """Yield the windows of epoch 0, in the batches of training."""
+        """Yield the windows of epoch 0 in the batches of training; `budget` is ignored."""
         return (part.batch for update in range(self.updates_per_epoch) for part in self.parts(update))
 
 
-def window(given: Preparation, config: ObjectiveConfig) -> WindowBatches:
-    """Windows over each text's words, unknown ones with them.
+def window(preparation: Preparation, config: ObjectiveConfig) -> WindowBatches:
+    """Return batches of windows over the words of each text, unknown words included.
 
     Raises:
         DataError: no text has two words, or subsampling leaves fewer than two words an epoch on average.
     """
-    tokenizer, recipe = given.tokenizer, given.recipe
-    rows = [word_ids(tokenizer, words) for words in words_of(tokenizer, given.split["text"])]
-    options = given.network.cbow or CBOWConfig()
-    windows = Windows(rows, given.network.vocab_size, options, seed=recipe.training.seed)
-    if not given.held_out and windows.expected() < 2:
+    tokenizer, recipe = preparation.tokenizer, preparation.recipe
+    rows = [word_ids(tokenizer, words) for words in words_of(tokenizer, preparation.split["text"])]
+    options = preparation.network.cbow or CBOWConfig()
+    windows = Windows(rows, preparation.network.vocab_size, options, seed=recipe.training.seed)
+    if not preparation.held_out and windows.expected() < 2:
         raise DataError(
             f"too little text for word vectors: `network.cbow.subsample` {options.subsample:g} leaves "
             f"{windows.expected():.1f} of its {len(windows.flat)} words an epoch on average, and a window needs 2; "
