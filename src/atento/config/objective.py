@@ -1,4 +1,4 @@
-"""What can be learned from text: one row an objective, and the options that a recipe's `objective:` takes."""
+"""The training objectives: one row for each, and the options of the key `objective` of a recipe."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +13,10 @@ class ObjectiveSpec:
     """One objective.
 
     Attributes:
-        fields: the fields that a record needs, one of these sets.
-        architectures: what can learn it; `why` says what those architectures do.
-        options: the options of `ObjectiveConfig` that it reads, each with its usual value.
+        fields: sets of fields; a record needs the fields of one set.
+        architectures: the architectures that it can train.
+        why: what these architectures have in common, for messages.
+        options: the options of `ObjectiveConfig` that it reads, each with its default.
         heads: the kinds of heads that an encoder needs for it.
         sentinels: how many sentinel tokens it needs in the tokenizer.
     """
@@ -62,19 +63,19 @@ class ObjectiveConfig:
     """One objective with its options; a list of several is a mixture."""
 
     kind: Annotated[str, OneOf(OBJECTIVES)]
-    """What is learned. sequence-to-sequence: a target from a source. causal: each token from those before it. prefix:
-    the rest of a text from its beginning. masked: hidden tokens. next-sentence: masked, and whether two sentences
-    follow each other. span-corruption: hidden spans (T5). bidirectional: each word from either side (ELMo). window: a
-    word from its neighbours. labels: a label of a text.
+    """What the network predicts. sequence-to-sequence: a target from a source. causal: each token from those before it.
+    prefix: the text after a prefix. masked: masked tokens (BERT). next-sentence: also whether two sentences follow
+    each other. span-corruption: masked spans (T5). bidirectional: each word from either side (ELMo). window: a word
+    from its neighbours. labels: the label of a text.
     """
     share: float = 1.0
-    """Share of the parts of an update that a mixture learns by this objective, against the other shares. [above 0]"""
+    """Share of this objective in a mixture, relative to the shares of the others. [above 0]"""
     weight: float = 1.0
-    """Factor of this objective's loss. [above 0]"""
+    """Factor of the loss of this objective. [above 0]"""
     rate: float | None = None
-    """Share of the tokens that are hidden. [above 0, below 1; null: as in the paper, 0.15]"""
+    """Share of the tokens that are masked. [above 0, below 1; null: as in the paper, 0.15]"""
     mean_span: float | None = None
-    """Mean length of a hidden span, in tokens. [at least 1; null: as in the paper, 3]"""
+    """Mean length of a masked span in tokens. [at least 1; null: as in the paper, 3]"""
 
     def __post_init__(self) -> None:
         if self.kind not in OBJECTIVES:
@@ -91,11 +92,11 @@ class ObjectiveConfig:
                 raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
 
     def option(self, name: str) -> float:
-        """An option's value, the paper's where none was given."""
+        """Return the value of an option, or its default if it is null."""
         given = getattr(self, name)
         return OBJECTIVES[self.kind].options[name] if given is None else float(given)
 
     @property
     def target_share(self) -> float:
-        """The share of the tokens of a text that are targets, on average."""
+        """Mean share of the tokens of a text that are targets."""
         return self.option("rate") if "rate" in OBJECTIVES[self.kind].options else 1.0

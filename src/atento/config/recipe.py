@@ -1,4 +1,4 @@
-"""A recipe: the one file that says task, data, tokenizer, network, training, decoding and metrics."""
+"""The configuration of a recipe: task, data, tokenizer, network, training, decoding and metrics."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -12,29 +12,29 @@ from atento.errors import RecipeError
 
 Column = int | str
 COLUMNS = ("source", "target", "text", "pair", "label")  # the fields of records that a source may have columns for
-LARGEST_RATE = 10  # of learning; nothing is learned from about 0.1 on
+LARGEST_RATE = 10  # maximum learning rate; training usually fails above 0.1
 MAX_VOCABULARY = 1_000_000  # as `atento.text.training` has it, which knows no recipes
 
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """Where examples come from: two parallel files, one file with columns, or the embedded micro-world.
+    """One data source: two parallel files, one file with columns, a text file, or the embedded micro-world.
 
-    Pairs. Parallel files: `source` and `target` are paths. One file: `file` is the path, `source` and `target` are
-    columns. Texts. `file` is the path; of a table, `text` is the column. Micro-world: `world` names a split.
+    Parallel files: `source` and `target` are paths. One file of pairs: `file` is the path, `source` and `target` are
+    its columns. Texts: `file` is the path; in a table, `text` is the column. Micro-world: `world` names a split.
     """
 
     file: str | None = None
-    """Path of one file: a table (.tsv, .csv, .jsonl, .json) or, for tasks that read texts, any text file with one text
-    a line; .gz is read too.
+    """Path of one file: a table (.tsv, .csv, .jsonl, .json) or, for tasks that read texts, a text file with one text
+    per line. Files compressed as .gz are read too.
     """
     source: Column | None = None
-    """Path of the source side of two parallel files, or the source column of `file`: a number counts from 0 and means
-    that there is no header line, a name is looked up in the header.
+    """Path of the source side of two parallel files, or the source column of `file`. A column number counts from 0
+    and means that there is no header line; a column name is looked up in the header.
     """
     target: Column | None = None
-    """Path of the target side of two parallel files, or the target column of `file`; both columns are given by number
-    or both by name.
+    """Path of the target side of two parallel files, or the target column of `file`. Give both columns by number or
+    both by name.
     """
     text: Column | None = None
     """Column of `file` that holds the texts, for tasks that read texts. With `world`: the language, pt or en."""
@@ -43,21 +43,21 @@ class SourceConfig:
     label: Column | None = None
     """Column of `file` that holds the label of each record, for classification."""
     world: Literal["train", "valid", "combinations", "structures"] | None = None
-    """A split of the embedded micro-world instead of a file. `combinations` and `structures` hold sentences of a kind
-    that `train` never shows.
+    """Use a split of the embedded micro-world instead of a file. `combinations` has combinations of words, and
+    `structures` has sentence structures, that `train` does not contain.
     """
     memory: str | None = None
-    """Name of records that are given in Python instead of a file: `atento.train(recipe, data={name: records})`. A run
-    that was trained on such data says so here; to go on with it, give the same records again.
+    """Name of records that are passed in Python instead of a file: `atento.train(recipe, data={name: records})`. To
+    resume such a run, pass the same records again.
     """
     count: int | None = None
-    """Read only the first so many records of a file, or write so many sentences of the micro-world. [at least 1; null:
-    the whole file] Set it for a quick trial on a part of the data.
+    """Number of records to read from the start of a file, or of sentences to generate from the micro-world. [at least
+    1; null: the whole file] Set it for a quick trial on a part of the data.
     """
     seed: int = 1
-    """Which sentences of the micro-world are drawn. It has no effect on files."""
+    """Seed of the sentences of the micro-world. It has no effect on files."""
     paragraphs: bool = False
-    """Join the hard-wrapped lines of a text file into paragraphs, as books need it; otherwise each line is a text."""
+    """Join the hard-wrapped lines of a text file into paragraphs; set it for books. Otherwise each line is a text."""
 
     def __post_init__(self) -> None:
         if self.count is not None and self.count < 1:
@@ -69,32 +69,33 @@ class DataConfig:
     """Training, validation and test data; relative paths start at `folder` (default: the recipe's own)."""
 
     train: tuple[SourceConfig, ...] = ()
-    """What is learned from: one source or a list of them."""
+    """Training data: one source or a list of them."""
     valid: tuple[SourceConfig, ...] = ()
-    """What is scored every `training.validate_every` updates; the best checkpoint is chosen by it. Keep it apart from
-    `train`: lines that stand in both are counted in a warning.
+    """Validation data, scored every `training.validate_every` updates; the score decides which checkpoint is best.
+    A warning counts the records that are also in `train`.
     """
     test: tuple[SourceConfig, ...] = ()
-    """What is scored once, at the end, with the checkpoint that is used."""
+    """Test data, scored once at the end, with the best checkpoint."""
     held_out: int = 0
-    """Training records that are taken out for validation, at most a tenth of them, instead of `valid`. [at least 0]"""
+    """Number of training records to hold out for validation, at most a tenth of them; instead of `valid`. [at least 0]
+    """
     folder: str | None = None
-    """Folder that relative paths start at. [null: the folder of the recipe file]"""
+    """Folder that relative data paths start at. [null: the folder of the recipe file]"""
     max_len: int = 256
-    """Longest training example, in tokens; longer ones are left out and counted, so that one line cannot exhaust
-    memory. [at least 1] Raise it for documents; memory grows with it.
+    """Maximum length of a training example in tokens. Longer pairs are left out and counted in a warning; longer texts
+    are split, those with a label cut. [at least 1] Raise it for documents; memory grows with it.
     """
     truncate: Literal["none", "source", "both"] = "none"
-    """Which sides of a training pair longer than `max_len` are cut at their end, counted in a warning; a pair that is
-    still too long is left out. source is for summarization, where the end of a document matters least.
+    """Which sides of a training pair are cut to `max_len` tokens; a warning counts them. A pair that is still too long
+    is left out. Use source for summarization, where the end of a document matters least.
     """
     pack: Literal["none", "isolated", "stream"] = "none"
-    """How language modelling fills its rows of `max_len` tokens. none: a row a text. isolated: rows full of texts, each
-    of which attends to itself alone. stream: rows full of running text, which attends to all before it in the row; for
-    books.
+    """How language modelling fills its rows of `max_len` tokens. none: one text per row. isolated: several texts per
+    row, and each attends only to itself. stream: several texts per row, and each token attends to all tokens before it
+    in the row; for books.
     """
     skip_bad: bool = False
-    """Leave broken records out and count them in a warning, instead of refusing the file."""
+    """Leave out broken records and count them in a warning, instead of stopping with an error."""
 
     def __post_init__(self) -> None:
         if self.max_len < 1:
@@ -110,25 +111,25 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """A subword model to train, or the `path` of a trained one."""
+    """A tokenizer to train, or the `path` of a trained one."""
 
     kind: Literal["unigram", "bpe", "wordpiece", "word", "character", "byte"] = "unigram"
-    """How text is cut into tokens. bpe and unigram cut into subwords and lose nothing; wordpiece is BERT's; word keeps
-    whole words (word vectors, ELMo); character and byte need no training.
+    """How text is split into tokens. bpe and unigram are lossless subwords; wordpiece is the subwords of BERT; word
+    keeps whole words (for word vectors and ELMo); character and byte need no training.
     """
     vocab_size: int = 8000
-    """How many pieces the tokenizer learns. [1 to 1,000,000] Some 2,000 for tens of thousands of short sentences, 8,000
-    to 32,000 for more: too many and each is seen too rarely. Where neither it nor a network is written, it fits the
-    amount of data.
+    """Number of tokens in the vocabulary. [1 to 1,000,000] Use about 2,000 for tens of thousands of short sentences,
+    8,000 to 32,000 for more: in a vocabulary that is too large, tokens are too rare to learn. If the recipe sets
+    neither it nor a network, it is chosen by the amount of data.
     """
     shared: bool = True
-    """One vocabulary for source and target. Set it to false for languages of different scripts."""
+    """Use one vocabulary for source and target. Set it to false for languages of different scripts."""
     path: str | None = None
-    """Folder of a trained tokenizer to use instead of training one: a run's, a model's, or one that `atento tokenizer
-    train` made.
+    """Folder of a trained tokenizer to use instead of training one: a run, a model, or the output of `atento tokenizer
+    train`.
     """
     lowercase: bool = False
-    """Learn and read lower-case text alone. What is written is then lower-case too. Accents are kept."""
+    """Convert text to lower case. Outputs are then in lower case too. Accents are kept."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.vocab_size <= MAX_VOCABULARY:
@@ -137,77 +138,76 @@ class TokenizerConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How long, how fast and how safely to train. Batches are counted in real target tokens an update."""
+    """Length of training, batches, optimizer, validation and checkpoints."""
 
     steps: int = 2000
-    """How many times the weights are updated. [at least 1] Raise it while the validation score still rises. Where
-    neither it nor `epochs` is written, it fits the amount of data.
+    """Number of updates of the weights. [at least 1] Raise it while the validation score still improves. If the recipe
+    sets neither it nor `epochs`, it is chosen by the amount of data.
     """
     epochs: float | None = None
-    """How often to go through the training data, instead of `steps`. [above 0; null: `steps` holds]"""
+    """Number of passes over the training data, instead of `steps`. [above 0; null: use `steps`]"""
     batch_tokens: int = 4096
-    """Real target tokens that one update learns from. [at least 1] Larger batches make steadier updates and take
+    """Target tokens of one update, padding not counted. [at least 1] Larger batches give less noisy gradients and take
     proportionally longer; lower it when memory runs out.
     """
     micro_batches: int = 1
-    """Cuts each part of an update (about 2,048 real tokens) into so many again, to save memory; the result is the same.
-    [at least 1] Raise it when memory runs out.
+    """Number of pieces that each part of an update (about 2,048 tokens) is split into. The update is the same, and
+    needs less memory. [at least 1] Raise it when memory runs out.
     """
     learning_rate: float = 1e-3
-    """The highest learning rate, reached after the warm-up. [0 to 10] 1e-3 to 2e-3 suits small networks, 3e-4 and
-    less large ones, 2e-5 to 5e-5 fine-tuning; lower it when the loss rises or becomes NaN.
+    """Peak learning rate, reached at the end of the warm-up. [0 to 10] Use 1e-3 to 2e-3 for small networks, 3e-4 or
+    less for large ones, 2e-5 to 5e-5 for fine-tuning. Lower it when the loss rises or becomes NaN.
     """
     warmup: int = 200
-    """Updates in which the learning rate rises from 0 to `learning_rate`. [0 or more] Raise it when the loss jumps at
-    the start.
+    """Updates in which the learning rate rises linearly from 0 to `learning_rate`. [0 or more] Raise it when
+    the loss jumps at the start.
     """
     schedule: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "inverse-sqrt"
-    """How the learning rate falls after the warm-up: with 1/√step, along half a cosine to 0, in a straight line to 0,
-    or not at all. cosine and linear depend on `steps`: choose inverse-sqrt or constant for a run that may be
-    extended.
+    """How the learning rate decreases after the warm-up: with 1/√step, along half a cosine to 0, linearly to 0, or not
+    at all. cosine and linear depend on `steps`: choose inverse-sqrt or constant for a run that may be extended.
     """
     weight_decay: float = 0.01
-    """Share of each matrix, times the learning rate, that an update takes away; biases and norms are left alone (AdamW,
-    Loshchilov & Hutter 2019). [0 or more] Raise it to 0.1 against overfitting.
+    """Weight decay of matrices; biases and norms are not decayed (AdamW, Loshchilov & Hutter 2019). An update
+    multiplies matrices by 1 - `learning_rate` · `weight_decay`. [0 or more] Raise it to 0.1 against overfitting.
     """
     betas: tuple[float, float] = (0.9, 0.98)
-    """How slowly Adam's running means of the gradient and of its square change (Kingma & Ba 2015). [each 0 to below 1]
-    """
+    """Decay rates of Adam's running means of the gradient and of its square (Kingma & Ba 2015). [each 0 to below 1]"""
     clip: float = 1.0
-    """Longest gradient of an update, in the Euclidean norm; a longer one is scaled down. [0 or more; 0: never] Lower it
+    """Maximum Euclidean norm of the gradient; a larger gradient is scaled down. [0 or more; 0: never] Lower it
     when single batches make the loss jump.
     """
     label_smoothing: float = 0.1
-    """Probability that the target gives to all the other tokens together (Szegedy et al. 2016). [0 to below 1] 0.1
-    helps translation; perplexity is best without.
+    """Probability that the smoothed target distribution spreads evenly over the vocabulary (Szegedy et al. 2016). [0 to
+    below 1] 0.1 helps translation; perplexity is best with 0.
     """
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Type of the products in training. auto takes bfloat16 where the processor multiplies it natively, else float32;
-    weights and optimiser are float32 in any case.
+    """Data type of forward and backward passes in training. auto is bfloat16 where the hardware supports it natively,
+    else float32. Weights and optimizer state are always float32.
     """
     subword_dropout: float = 0.0
-    """Share of merges left out while encoding training texts, so that words are cut in varying ways (BPE dropout,
-    Provilkov et al. 2020; Unigram sampling, Kudo 2018). [0 to below 1] 0.1 helps with little data.
+    """Subword regularization: share of merges dropped while encoding training texts, so that a word has several
+    segmentations (BPE dropout, Provilkov et al. 2020; Unigram sampling, Kudo 2018). [0 to below 1] 0.1 helps with
+    little data.
     """
     validate_every: int = 500
-    """Updates between validations. [at least 1]"""
+    """Number of updates between validations. [at least 1]"""
     checkpoint_every: int = 500
-    """Updates between checkpoints: at most so many are computed again after a power cut. [at least 1]"""
+    """Number of updates between checkpoints; a power cut loses at most this many. [at least 1]"""
     keep: int = 3
-    """How many of the latest checkpoints are kept, beside the best. [at least 1] Each takes three times the size of the
-    weights.
+    """Number of latest checkpoints to keep, in addition to the best one. [at least 1] Each takes three times the size
+    of the weights on disk.
     """
     average: int = 0
-    """How many of the last checkpoints are averaged at the end; as many are kept, and the average is used where it
-    scores better. [0 or more; 0: none] 4 or 5 often gain some tenths of BLEU.
+    """Number of last checkpoints to average at the end; as many are kept. The average is used if it scores better than
+    the best checkpoint. [0 or more; 0: none] 4 or 5 often gain some tenths of BLEU.
     """
     early_stop: int = 0
-    """Stop after so many validations without a better score. [0 or more; 0: never]"""
+    """Number of validations without a better score after which training stops. [0 or more; 0: never]"""
     log_every: int = 50
-    """Updates between lines of the log. [at least 1]"""
+    """Number of updates between lines of the log. [at least 1]"""
     seed: int = 1
-    """Decides the first weights, the order of the data and what dropout drops: the same seed gives the same model on
-    the same kind of machine.
+    """Seed of the initial weights, the order of the data and dropout. The same seed gives the same model on the same
+    kind of machine.
     """
 
     def __post_init__(self) -> None:
@@ -250,30 +250,29 @@ class Recipe:
     """Everything a run needs; only `task` and `data` have no default."""
 
     task: Annotated[str, OneOf(TASKS)]
-    """What is learned. It decides which data, networks and metrics fit."""
+    """The task to train. It decides which data, networks and metrics can be used."""
     data: DataConfig
     """Training, validation and test data."""
     name: str = "run"
-    """Name of the run, and of its folder under `runs/`; if not given, the recipe's file name."""
+    """Name of the run and of its folder under `runs/`; by default, the name of the recipe file."""
     tokenizer: TokenizerConfig = TokenizerConfig()
     """The tokenizer to train, or the path of a trained one."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
-    """The network: a preset, what differs from it, or every part by itself."""
+    """The network: a preset, a preset with changes, or every part by itself."""
     objective: tuple[ObjectiveConfig, ...] = ()
-    """What is learned, if not the task's usual objective: one objective, or a list with shares, which is a mixture."""
+    """The training objective, if not the default of the task: one objective, or a list with shares (a mixture)."""
     init: str | None = None
-    """A trained model to start from: a run folder, a model folder or a hub name. It brings its network and tokenizer.
-    """
+    """A trained model to fine-tune: a run folder, a model folder or a hub name. Its network and tokenizer are used."""
     training: TrainingConfig = TrainingConfig()
-    """How long, how fast and how safely to train."""
+    """Length of training, batches, optimizer, validation and checkpoints."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
-    """How outputs are searched for in validation, and by default when the model is used."""
+    """How outputs are generated in validation, and by default when the model is used."""
     metrics: tuple[str, ...] = ("bleu", "chrf")
-    """Scores of validation and test; the first chooses the best checkpoint. Without one, the validation loss does."""
+    """Metrics of validation and test. The first one, or the loss if there is none, decides which checkpoint is best."""
 
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
-    """The resolved recipe as plain data, for the run folder."""
+    """Return the resolved recipe as plain data."""
     from dataclasses import asdict
 
     return asdict(recipe)

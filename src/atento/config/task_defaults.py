@@ -1,4 +1,4 @@
-"""A recipe with the defaults of its task beneath what was written."""
+"""Fill in the defaults of a recipe's task."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,35 +10,40 @@ from atento.config.yaml12 import Written
 
 
 def with_defaults(tree: Written) -> Written:
-    """The recipe with its task's own defaults beneath what was written, placed at `task NAME`."""
+    """Return the recipe with the defaults of its task for keys that are not written; their place is `task NAME`."""
     task = tree.value["task"].value
-    if not isinstance(task, str):  # whoever reads it says that it must be text
+    if not isinstance(task, str):  # reading it later raises the error
         return tree
     defaults = dict(TASKS[task].defaults)
     network = tree.value.get("network")
     if network is not None and (isinstance(network.value, str) or _named(network)):
-        usual = defaults.pop("network", {})  # a network that was named is taken as it is ...
+        network_defaults = defaults.pop("network", {})  # a named network is used as it is ...
         name = network if isinstance(network.value, str) else network.value.get("preset")
-        made = PRESETS[name.value]() if name and isinstance(name.value, str) and name.value in PRESETS else None
-        if made and not made.heads and made.architecture in TASKS[task].architectures and "heads" in usual:
-            defaults["network"] = {"heads": usual["heads"]}  # ... but for what the task reads off it
+        preset = PRESETS[name.value]() if name and isinstance(name.value, str) and name.value in PRESETS else None
+        if (
+            preset
+            and not preset.heads
+            and preset.architecture in TASKS[task].architectures
+            and "heads" in network_defaults
+        ):
+            defaults["network"] = {"heads": network_defaults["heads"]}  # ... with the heads that the task needs
             if name is network:
                 tree = replace(tree, value=tree.value | {"network": replace(network, value={"preset": network})})
-    return _beneath(tree, defaults, f"task {task}")
+    return _fill(tree, defaults, f"task {task}")
 
 
 def _named(network: Written) -> bool:
     return isinstance(network.value, dict) and not {"preset", "architecture"}.isdisjoint(network.value)
 
 
-def _beneath(node: Written, defaults: Mapping[str, Any], place: str) -> Written:
+def _fill(node: Written, defaults: Mapping[str, Any], place: str) -> Written:
     written = dict(node.value or {})
     for key, value in defaults.items():
         here = written.get(key)
         if here is None:
             written[key] = _written(value, place)
         elif isinstance(value, Mapping) and isinstance(here.value, dict):
-            written[key] = _beneath(here, value, place)
+            written[key] = _fill(here, value, place)
     return replace(node, value=written)
 
 
