@@ -32,10 +32,10 @@ def test_libreoffice_help_gives_tens_of_thousands_of_pairs(tmp_path: Path) -> No
     )
     assert overlap(train, valid) == overlap(train, test) == overlap(valid, test) == 0
     assert 450 <= len(valid) <= 700 and 450 <= len(test) <= 700
-    for text in (train.source, train.target):
+    for text in (train["source"], train["target"]):
         assert not any("\xa0\xa0" in line or line != line.strip() or "</" in line[:2] for line in text)
-    assert sum("ção" in line for line in train.target) > 1000 > sum("ção" in line for line in train.source)
-    lengths = [len(one) / len(other) for one, other in zip(train.source, train.target)]
+    assert sum("ção" in line for line in train["target"]) > 1000 > sum("ção" in line for line in train["source"])
+    lengths = [len(one) / len(other) for one, other in zip(train["source"], train["target"])]
     assert 0.7 < sorted(lengths)[len(lengths) // 2] < 1.1  # sentences answer each other: Portuguese is a little longer
 
 
@@ -46,4 +46,4 @@ def test_catalogues_of_this_machine(tmp_path: Path) -> None:
         pytest.skip(str(error))
     assert sum(fetched.files.values()) > 20
     pairs = read_records(SourceConfig(file="pt-BR.catalogues.tsv", source=0, target=1), SOURCE_AND_TARGET, tmp_path)
-    assert len(set(zip(pairs.source, pairs.target))) == len(pairs)
+    assert len(set(zip(pairs["source"], pairs["target"]))) == len(pairs)

@@ -26,7 +26,7 @@ from atento.networks.layers import FeedForward, Residual
 from atento.networks.recurrent import cells as recurrent
 from atento.networks.recurrent import seq2seq as recurrent_seq2seq
 from atento.networks.recurrent.elmo import LayerMix, ProjectedLSTM
-from atento.networks.stack import decoder
+from atento.networks.stack import masks as stack_masks
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.surgery import position_ablation
 from atento.notes import listing_attention
@@ -131,7 +131,7 @@ def listing_multiplies_twice(patch: Patch) -> None:
 
 def eight_tokens_of_the_past(patch: Patch) -> None:
     right = masks.causal
-    patch.setattr(decoder, "causal", lambda: right() & masks.window(8, 0))
+    patch.setattr(stack_masks, "causal", lambda: right() & masks.window(8, 0))
 
 
 def boxes_in_reverse(patch: Patch) -> None:
@@ -167,7 +167,7 @@ def listing_without_its_mask(patch: Patch) -> None:
 
 
 def language_model_sees_ahead(patch: Patch) -> None:
-    patch.setattr(decoder, "causal", bidirectional)
+    patch.setattr(stack_masks, "causal", bidirectional)
 
 
 def entropy_in_bits(patch: Patch) -> None:
@@ -251,7 +251,8 @@ def past_the_table_the_last_row(patch: Patch) -> None:
 
 def padding_counted_as_tokens(patch: Patch) -> None:
     def places(right: Any, batch: Any) -> Any:
-        return right(replace(batch, source_token_mask=torch.ones_like(batch.source_token_mask)))
+        inputs = {name: value for name, value in batch.inputs.items() if name != "source_token_mask"}
+        return right(replace(batch, inputs=inputs, lengths={}))
 
     wrapped(patch, position_report, "_places", places)
 
@@ -318,7 +319,7 @@ def lstm_keeps_too_much(patch: Patch) -> None:
 
 
 def padding_is_read(patch: Patch) -> None:
-    patch.setattr(recurrent.Together, "of", staticmethod(lambda real: None))
+    patch.setattr(recurrent.PackedRows, "from_mask", staticmethod(lambda real: None))
 
 
 def context_from_the_front(patch: Patch) -> None:
