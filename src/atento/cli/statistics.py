@@ -28,7 +28,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
             progress(f"warning: {warning}")
     if "train" not in parts:
         raise RecipeError("`data.train` names no data")
-    columns = tuple(name for name in parts["train"][0].columns if name != "label")
+    columns = tuple(name for name in parts["train"][0].columns if name in spec.texts)
     tokenizer = _tokenizer(loaded, parts["train"], columns) if tokens else None
     for name, read in parts.items():
         lengths = statistics.lengths(read, columns)

@@ -62,6 +62,11 @@ class TaskSpec:
         return tuple(one.name for one in self.fields)
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """The names of the fields that hold text, from which a tokenizer learns."""
+        return tuple(one.name for one in self.fields if one.kind == "text")
+
+    @property
     def records(self) -> str:
         """What its records are called in messages: "pairs", "texts" or "examples"."""
         return {("source", "target"): "pairs", ("text",): "texts"}.get(self.columns, "examples")

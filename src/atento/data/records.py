@@ -300,9 +300,9 @@ class Split:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def texts(self) -> Iterator[str]:
-        """Every text of every record, in their order; labels are no texts."""
-        read = [column for name, column in self.columns.items() if name != "label"]
+    def texts(self, names: Sequence[str]) -> Iterator[str]:
+        """Every text of every record, in their order, of the columns of those names that it has."""
+        read = [column for name, column in self.columns.items() if name in names]
         return (text for record in zip(*read) for text in record)
 
     def where(self, index: int) -> str:

@@ -175,7 +175,7 @@ def make_tokenizer(setup: Setup) -> None:
         setup.initial.path if setup.initial is not None else setup.branch.path if setup.branch is not None else None
     )
     if source is None or (recipe.tokenizer.path is not None and recipe.init is None):
-        setup.tokenizer = tokenizer_for(recipe, home, setup.data.train.texts(), setup.say)
+        setup.tokenizer = tokenizer_for(recipe, home, setup.data.train.texts(TASKS[recipe.task].texts), setup.say)
     else:
         setup.tokenizer = Tokenizer.load(source)
     for leftover in folder.glob(".tokenizer-*"):  # of a command that was killed
