@@ -95,6 +95,22 @@ def test_data_stats_and_peek(server: ForkServer, here: Path) -> None:
     refused(server.run("data", "fetch", "wikipedia", cwd=here), "unknown text 'wikipedia'")
 
 
+def test_data_peek_shows_the_names_of_classes(server: ForkServer, here: Path) -> None:
+    (here / "reviews.tsv").write_text("text\tlabel\nbom filme\tpositive\nruim\tnegative\n", encoding="utf-8")
+    recipe = (
+        "task: classification\ndata: {train: {file: reviews.tsv, text: text, label: label}}\n"
+        "tokenizer: {kind: word}\nnetwork: {architecture: encoder, d_model: 16, n_heads: 2, n_layers: 1}\n"
+    )
+    (here / "reviews.yaml").write_text(recipe, encoding="utf-8")
+    done = server.run("data", "peek", "reviews.yaml", "--json", cwd=here)
+    examples = {" ".join(one["ids"]["tokens"]): one["labels"] for one in map(json.loads, done.stdout.splitlines())}
+    assert examples == {
+        "<s> bom filme </s>": {"ids": [1], "tokens": ["positive"]},
+        "<s> ruim </s>": {"ids": [0], "tokens": ["negative"]},
+    }
+    assert "labels  negative:0\n" in server.run("data", "peek", "reviews.yaml", cwd=here).stdout
+
+
 def test_config_and_recipes_and_training_from_a_copy(server: ForkServer, here: Path) -> None:
     assert server.run("recipes", "copy", "micro-world-en-pt", "mine.yaml", cwd=here).stdout == "mine.yaml\n"
     small = [

@@ -1,6 +1,7 @@
 """`atento data`: statistics of data, examples as the model reads them, and text to fetch."""
 
 import json
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -62,6 +63,7 @@ def peek(
     """Print the first examples exactly as the model reads them: tokens with their ids."""
     from dataclasses import replace
 
+    from atento.config.heads import HEAD_KINDS
     from atento.config.loading import load_recipe
     from atento.config.tasks import TASKS
     from atento.runs.prepare import network_for, read_data, tokenizer_for, training_batches
@@ -74,16 +76,27 @@ def peek(
     network = network_for(loaded.recipe, tokenizer, data.train)
     once = replace(loaded.recipe, training=replace(loaded.recipe.training, subword_dropout=0.0))
     batches = training_batches(once, network, tokenizer, data.train, progress)
-    for sides in islice((example for part in batches.parts(0) for example in part.batch.examples()), count):
+    classes = {head.name: head.labels for head in network.heads if HEAD_KINDS[head.kind] == "class"}
+    examples = ((part.batch, example) for part in batches.parts(0) for example in part.batch.examples())
+    for batch, example in islice(examples, count):
+        single = next(iter(batch.labels)) if len(batch.labels) == 1 else None
+        heads = {name: single if name == "labels" else name for name in example}
+        named = {
+            name: _class_names(ids, classes[str(heads[name])]) if heads[name] in classes else tokenizer.tokens(ids)
+            for name, ids in example.items()
+        }
         if as_json:
-            shown = {name: {"ids": ids, "tokens": tokenizer.tokens(ids)} for name, ids in sides.items()}
+            shown = {name: {"ids": ids, "tokens": named[name]} for name, ids in example.items()}
             typer.echo(json.dumps(shown, ensure_ascii=False))
             continue
-        for name, ids in sides.items():
-            typer.echo(
-                f"{name:>12}  " + " ".join(f"{token}:{number}" for token, number in zip(tokenizer.tokens(ids), ids))
-            )
+        for name, ids in example.items():
+            typer.echo(f"{name:>12}  " + " ".join(f"{text}:{number}" for text, number in zip(named[name], ids)))
         typer.echo("")
+
+
+def _class_names(numbers: Sequence[int], labels: Sequence[str]) -> list[str]:
+    """The labels of classes; the number itself where a class has no name."""
+    return [labels[number] if number < len(labels) else str(number) for number in numbers]
 
 
 @data_app.command("fetch", epilog="Example:  atento data fetch libreoffice-help --to pt-BR --held-out 1000 --out text")
