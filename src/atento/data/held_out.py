@@ -1,4 +1,4 @@
-"""Records held out of the training data for validation: which ones is a function of the data alone."""
+"""Hold out training records for validation; the choice is a function of the data."""
 
 from collections.abc import Mapping
 
@@ -7,18 +7,19 @@ import numpy as np
 from atento.data.shuffle import permutation
 from atento.errors import DataError, counted
 
-_BLOCK = 25  # records next to each other go together: those of a book follow one another
+_BLOCK = 25  # neighbouring records are held out together, since those of a book are related
 _SEED = 20
 
 
 def held_out(columns: Mapping[str, list[str]], count: int) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Split records into those to train on and those held out, each in their order.
+    """Split records into training and held-out records, each in their order.
 
-    Held out are at most `count` records and at most a tenth of all (but one where there are two), in blocks of up to 25
-    neighbours spread over the whole. No record that is equal to one held out stays in the training data.
+    At most `count` records and at most a tenth of all are held out (at least one), in blocks of up to 25 neighbours at
+    random places. Training records that are equal to a held-out one are dropped.
 
     Args:
         columns: texts by name, of equal length.
+        count: maximum number of records to hold out.
 
     Raises:
         DataError: nothing is left to train on or to hold out.

@@ -1,4 +1,4 @@
-"""Examples as named columns of sequences of ids, and how they change from epoch to epoch."""
+"""Stores of encoded examples: named columns of sequences of ids, fixed or encoded again for each epoch."""
 
 from collections.abc import Callable, Mapping
 from itertools import chain
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Ragged:
-    """Sequences of ids of different lengths in one flat array: compact, and quick to slice into batches."""
+    """Sequences of ids of different lengths in one flat array."""
 
     def __init__(self, rows: list[list[int]]) -> None:
         self.lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
@@ -27,7 +27,17 @@ class Ragged:
     def padded(
         self, rows: NDArray[np.int64], pad_id: int, before: int | None = None, after: int | None = None
     ) -> Tensor:
-        """The rows as one (B,L) int64 tensor, with `before` put in front and `after` behind each, then padding."""
+        """Return rows as one padded tensor.
+
+        Args:
+            rows: (B,) numbers of the rows.
+            pad_id: id of padding, on the right.
+            before: id to put before each row, if any.
+            after: id to put after each row, if any.
+
+        Returns:
+            (B,L) int64.
+        """
         front, back = int(before is not None), int(after is not None)
         lengths = self.lengths[rows]
         out = np.full((len(rows), int(lengths.max(initial=0)) + front + back), pad_id, dtype=np.int64)
@@ -42,14 +52,14 @@ class Ragged:
 
 
 class Store(Protocol):
-    """Examples as named columns of equal count: "ids", "source" and "target", "segments", "label" ..."""
+    """Examples as named columns of equal length: "ids", "source" and "target", "segments", "label" ..."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, column: str) -> Ragged: ...
 
 
 class MemoryStore:
-    """Columns in memory."""
+    """A store of columns in memory."""
 
     def __init__(self, columns: Mapping[str, Ragged]) -> None:
         self.columns = dict(columns)
@@ -62,16 +72,16 @@ class MemoryStore:
 
 
 class EpochStores:
-    """A store whose examples are encoded anew in every epoch (BPE dropout, say); the last epoch's is kept."""
+    """Stores of examples that are encoded again in each epoch, as for BPE dropout; the last one is cached."""
 
     def __init__(self, first: Store, encode: Callable[[int], Store] | None = None) -> None:
         self.first, self.encode = first, encode
-        self._last: tuple[int, Store] | None = None
+        self._cached: tuple[int, Store] | None = None
 
     def at(self, epoch: int) -> Store:
-        """The examples as that epoch has them."""
+        """Return the examples of an epoch."""
         if self.encode is None:
             return self.first
-        if self._last is None or self._last[0] != epoch:
-            self._last = epoch, self.encode(epoch)
-        return self._last[1]
+        if self._cached is None or self._cached[0] != epoch:
+            self._cached = epoch, self.encode(epoch)
+        return self._cached[1]

@@ -72,7 +72,7 @@ class Windows:
         weights = np.where(self.counts > 0, self.counts.astype(np.float64) ** config.exponent, 0.0)
         summed = np.cumsum(weights)
         self._cumulative = summed / summed[-1]  # ends in exactly 1, above every draw
-        self._laid: tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._cached_layout: tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
     @classmethod
     def from_words(
@@ -84,7 +84,7 @@ class Windows:
         batch_size: int = 256,
         min_count: int = 1,
     ) -> "Windows":
-        """The same out of words; ids follow falling count, then the alphabet. Rarer words are taken out of the text.
+        """Build windows from words. Ids are ordered by falling count, then alphabetically; rarer words are removed.
 
         Raises:
             DataError: as the constructor, or no word comes `min_count` times.
@@ -98,29 +98,29 @@ class Windows:
         return cls(rows, len(words), config, seed=seed, batch_size=batch_size, words=words)
 
     def kept(self, epoch: int) -> NDArray[np.bool_]:
-        """Which words of the text are left in that epoch, (words of the text,)."""
+        """Return which words of the text subsampling keeps in an epoch, (words of the text,)."""
         if self.config.subsample == 0:
             return np.ones(len(self.flat), dtype=np.bool_)
         share = self.counts[self.flat] / len(self.flat)
         return _uniform(len(self.flat), self.seed, epoch, _KEPT) < np.sqrt(self.config.subsample / share)
 
     def epoch(self, number: int) -> Iterator[WindowBatch]:
-        """The windows of that epoch, shuffled; words left without a neighbour have none."""
+        """Yield the windows of an epoch in shuffled batches; a word without a neighbour has no window."""
         words, context, order = self._layout(number)
         for batch, start in enumerate(range(0, len(order), self.batch_size)):
             yield self._batch(words, context, order[start : start + self.batch_size], number, batch)
 
     def expected(self) -> float:
-        """How many words of an epoch are left on average, those without a neighbour with them."""
+        """Return the mean number of words that subsampling keeps in an epoch, including those without a neighbour."""
         if self.config.subsample == 0:
             return float(len(self.flat))
         kept = np.sqrt(self.config.subsample * len(self.flat) / np.maximum(self.counts, 1))
         return float((self.counts * np.minimum(kept, 1.0)).sum())
 
     def part(self, epoch: int, index: int, count: int, at_least: int = 0) -> WindowBatch:
-        """Part `index` of an epoch that is cut in `count` equal ones; any part by itself.
+        """Return part `index` of an epoch that is split into `count` equal parts.
 
-        `at_least` so many windows: what a part lacks is taken from the parts behind it.
+        A part with fewer than `at_least` windows also takes the first windows of the parts after it.
         """
         words, context, order = self._layout(epoch)
         first, last = (len(order) * (index + side) // count for side in (0, 1))
@@ -128,16 +128,16 @@ class Windows:
         return self._batch(words, context, order[first:last], epoch, index)
 
     def _layout(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The words of an epoch that have a window, those windows, and their order; the last epoch's are kept."""
-        if self._laid is None or self._laid[0] != number:
+        """Return the words of an epoch that have a window, their windows and their order; the last epoch is cached."""
+        if self._cached_layout is None or self._cached_layout[0] != number:
             words, context = self._windows(self.kept(number))
             if not len(words):
                 words, context = self._windows(np.ones(len(self.flat), dtype=np.bool_))
-            self._laid = number, words, context, permutation(len(words), self.seed, number, _ORDER)
-        return self._laid[1:]
+            self._cached_layout = number, words, context, permutation(len(words), self.seed, number, _ORDER)
+        return self._cached_layout[1:]
 
     def _windows(self, kept: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Those words of the text that have a neighbour, (n,), and their neighbours, (n,2C)."""
+        """Return the kept words that have a neighbour, (n,), and their neighbours, (n,2C)."""
         words = self.flat[kept]
         context = _contexts(words, self.sentence[kept], self.config.window)
         some = (context >= 0).any(axis=1)
@@ -154,18 +154,18 @@ class Windows:
         )
 
     def _negatives(self, context: tuple[int, ...], epoch: int, batch: int) -> Tensor | None:
-        """Words drawn for that batch, whose context has that shape."""
+        """Draw the negatives of a batch; `context` is the shape of its contexts."""
         if self.config.negatives == 0:
             return None
         targets = context if self.config.mode == "skip-gram" else context[:1]
         shape = (*targets, self.config.negatives)
         drawn = _uniform(int(np.prod(shape)), self.seed, epoch, _NEGATIVES, batch)
-        found = np.searchsorted(self._cumulative, drawn, side="right")
-        return torch.from_numpy(found.astype(np.int64).reshape(shape))
+        ids = np.searchsorted(self._cumulative, drawn, side="right")
+        return torch.from_numpy(ids.astype(np.int64).reshape(shape))
 
 
 def _contexts(words: NDArray[np.int64], sentence: NDArray[np.int64], window: int) -> NDArray[np.int64]:
-    """The `window` words on each side of every word, (n,2C), -1 beyond the sentence."""
+    """Return the `window` words on each side of every word, (n,2C), -1 beyond the sentence."""
     out = np.full((len(words), 2 * window), -1, dtype=np.int64)
     for column, offset in enumerate([*range(-window, 0), *range(1, window + 1)]):
         if abs(offset) >= len(words):
@@ -177,5 +177,5 @@ def _contexts(words: NDArray[np.int64], sentence: NDArray[np.int64], window: int
 
 
 def _uniform(count: int, *key: int) -> NDArray[np.float64]:
-    """Numbers in [0, 1) that depend on `key` alone."""
+    """Return pseudo-random numbers in [0, 1) that are a function of `key`."""
     return (hashes(count, *key) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -1,4 +1,4 @@
-"""How good a model is on a split: the loss of its objective and the metrics of its outputs, for validation and test."""
+"""Evaluate a model on a split: the loss of its objective and the metrics of its outputs."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,11 +19,11 @@ from atento.tasks.table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.training.losses import Call, Sums, losses
 
-_TOKENS = 2048  # computed at a time
+_BATCH_TOKENS = 2048
 
 
 def held_out_batches(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, split: Split) -> Batches:
-    """A split that nothing is learned from, as batches of the recipe's objective.
+    """Return a validation or test split as batches of the recipe's objective.
 
     Raises:
         DataError: no example is left, or a label that the training data does not have.
@@ -34,15 +34,15 @@ def held_out_batches(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenize
 
 
 def evaluate(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> dict[str, float]:
-    """The scores of a valid event: `loss` and `nll` (nats a target), `perplexity` where it applies, metrics by name.
+    """Return the scores of a split: `loss` and `nll` (nats per target), `perplexity` for language models, and metrics.
 
-    The same tokens are hidden, and the same places drawn, every time. Of several heads, `loss` and `nll` are the sums
-    of the means, each of which stands behind its name.
+    Random choices of the objective, such as masked tokens, are the same every time. With several heads, `loss` and
+    `nll` are the sum of their means, and `nll_HEAD` is each mean.
     """
     was_training = network.training
     network.eval()
     try:
-        means = mean_losses(network, held_out_batches(recipe, network.config, tokenizer, split).in_order(_TOKENS))
+        means = mean_losses(network, held_out_batches(recipe, network.config, tokenizer, split).in_order(_BATCH_TOKENS))
         nll = sum(means.values())
         scores = {"loss": nll, "nll": nll}
         if len(means) > 1:
@@ -61,7 +61,7 @@ def evaluate(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recip
 
 
 def score_outputs(outputs: Sequence[str], gold: Sequence[str], metrics: Sequence[str]) -> dict[str, Score]:
-    """Outputs against what is right, by each metric.
+    """Score outputs against references with each metric.
 
     Raises:
         UsageError: an unknown metric.
@@ -71,16 +71,16 @@ def score_outputs(outputs: Sequence[str], gold: Sequence[str], metrics: Sequence
 
 @torch.inference_mode()
 def mean_losses(network: Network, batches: Iterable[Batch]) -> dict[str, float]:
-    """The loss a target of each head over all batches, nats, without dropout or smoothing."""
+    """Return the mean loss per target of each head in nats, without dropout or label smoothing."""
     device = next(network.parameters()).device
     sums: dict[str, Sums] = {}
     for batch in batches:
         counts = batch.counts()
         for head, (loss, nll) in losses(network, batch.to(device), Call()).items():
             sums.setdefault(head, Sums()).add(Sums(float(loss), float(nll), counts[head]))
-    return {head: one.nll / max(1, one.targets) for head, one in sums.items()}
+    return {head: head_sums.nll / max(1, head_sums.targets) for head, head_sums in sums.items()}
 
 
 def perplexity_of(mean: float) -> float:
-    """exp of mean nats; of more than 700 that of 700, since exp(710) is no float any more."""
+    """Return exp(mean); `mean` is limited to 700 nats, since exp(710) overflows."""
     return math.exp(min(mean, 700.0))

@@ -1,4 +1,4 @@
-"""How long texts may be: what a model was trained on, and the one counted warning where texts are longer."""
+"""The length of texts that a model was trained on, and the warning about longer texts."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,11 @@ class LongTextWarning(AtentoWarning):
     """Texts are longer than those that the model was trained on.
 
     Attributes:
-        long: how many of them, of `total`. longest: tokens of the longest. trained: tokens that it was trained on.
+        long: number of these texts.
+        total: number of all texts.
+        longest: tokens of the longest text.
+        trained: maximum tokens of a text in training.
+        result: what the model computes from the texts.
     """
 
     def __init__(self, long: int, total: int, longest: int, trained: int, result: str = "outputs") -> None:
@@ -24,15 +28,15 @@ class LongTextWarning(AtentoWarning):
 
 
 def trained_length(config: Mapping[str, Any], network: NetworkConfig) -> int | None:
-    """The most tokens of a text, special ones with it, that a model was trained on; None where nothing says it.
+    """Return the maximum tokens of a text in training, special tokens included; None: unknown.
 
     Args:
         config: its `config.json`. `max_len` is the `data.max_len` of the recipe that it was trained by.
         network: of a released family, or with learned positions, its `max_len` says it otherwise.
     """
-    own = config.get("max_len")
-    if isinstance(own, int) and not isinstance(own, bool) and own > 0:
-        return own
+    max_len = config.get("max_len")
+    if isinstance(max_len, int) and not isinstance(max_len, bool) and max_len > 0:
+        return max_len
     learned = any(scheme.kind == "learned" for scheme in network.schemes)
     return network.max_len if network.family or learned else None
 

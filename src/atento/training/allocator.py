@@ -1,4 +1,4 @@
-"""What a step leaves for the next one: freed memory, and the programs that oneDNN wrote for products."""
+"""Memory settings of training: keep freed memory and compiled oneDNN kernels, and check that the weights fit."""
 
 import ctypes
 import ctypes.util
@@ -13,8 +13,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 def keep_freed_memory() -> bool:
     """Ask glibc to keep up to 4 GiB of freed memory; True if it did.
 
-    A training step allocates and frees the same large blocks again and again. By default glibc gives each back to
-    the system, and every step pays for fresh zeroed pages: about a third of the time of a small model on a CPU.
+    A training step allocates and frees the same large blocks as the step before. By default, glibc returns them to the
+    system, and each step waits for new zeroed pages: about a third of the time of a small model on a CPU.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -26,7 +26,11 @@ def keep_freed_memory() -> bool:
 
 
 def check_memory(n_parameters: int, device: str) -> None:
-    """Raises UsageError: a machine that cannot even hold the weights, their gradients and AdamW's two averages."""
+    """Check that the memory holds weights, gradients and AdamW's two running means.
+
+    Raises:
+        UsageError: the machine has less memory than that.
+    """
     if device != "cpu" or not hasattr(os, "sysconf"):
         return
     has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -39,9 +43,9 @@ def check_memory(n_parameters: int, device: str) -> None:
 
 
 def keep_programs() -> None:
-    """Ask oneDNN to keep 2,048 programs, about a quarter of a MiB each, instead of 1,024.
+    """Let oneDNN cache 2,048 compiled kernels, about a quarter of a MiB each, instead of 1,024.
 
-    It writes one for every shape of a product, and batches have some thousand shapes between them. To be called before
-    the process makes its first product; a choice in the environment wins.
+    It compiles one for each shape of a matrix product, and the batches of a run have more than a thousand shapes. Call
+    this before the first matrix product of the process. A value in the environment takes precedence.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "2048")

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: one JSON object an event, appended whole, cut on resume, never a reason to stop training."""
+"""`metrics.jsonl`: one JSON object per event; a failure to write it never stops training."""
 
 import contextlib
 import errno
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Journal:
-    """The events of one run, for its one writer; a torn last line (power loss) is removed on opening.
+    """Writes the events of a run. An incomplete last line, as a power cut leaves it, is removed on opening.
 
     Raises:
         UsageError: the file cannot be opened for another reason than a full disk.
@@ -43,10 +43,10 @@ class Journal:
         """
         if not isinstance(event.get("event"), str) or type(event.get("step")) is not int:
             raise ValueError(f"an event needs `event` (text) and `step` (a whole number): got {dict(event)!r}")
-        odd: list[str] = []
-        record = _finite(dict(event), "", odd)
-        if odd:
-            record["note"] = "; ".join([*([str(record["note"])] if record.get("note") else []), *odd])
+        notes: list[str] = []
+        record = _finite(dict(event), "", notes)
+        if notes:
+            record["note"] = "; ".join([*([str(record["note"])] if record.get("note") else []), *notes])
         try:
             line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
         except TypeError as error:
@@ -69,15 +69,14 @@ class Journal:
                 self.flush()
 
     def flush(self) -> None:
-        """Bring what was appended to the disk itself. Raises OSError."""
+        """Flush the file to disk. Raises OSError."""
         if self._fd is not None:
             sync(self._fd)
 
     def cut(self, after_step: int) -> int:
-        """Remove the events past a step, on resuming from its checkpoint; the number removed.
+        """Remove the events after a step, and `end` events, when a run resumes; return how many were removed.
 
-        `end` events go too: the run goes on. Lines that are no events are removed with a warning. The file is replaced
-        whole, so that a crash leaves it cut or not cut.
+        Lines that are no events are removed with a warning. The file is replaced atomically.
 
         Raises:
             TrainingError: the file cannot be read or the new one not written; the old one stands.
@@ -101,7 +100,7 @@ class Journal:
         return removed
 
     def events(self) -> list[dict[str, Any]]:
-        """Every event of the file so far; lines that are no events are passed over."""
+        """Return every event of the file; lines that are no events are skipped."""
         try:
             lines = self.path.read_bytes().split(b"\n")
         except OSError:
@@ -129,10 +128,10 @@ class Journal:
             raise UsageError(f"{self.path} cannot be opened: {error.strerror}") from error
         self._fd = fd
         with contextlib.suppress(OSError):
-            _mend(fd)
+            _repair_last_line(fd)
 
     def _write(self, line: bytes) -> None:
-        """The whole line or nothing of it. Raises OSError."""
+        """Write the whole line, or nothing of it. Raises OSError."""
         if self._fd is None:
             self._open()
         if self._fd is None:
@@ -169,7 +168,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Every event of a `metrics.jsonl`, oldest first; a last line still being written is passed over.
+    """Read every event of a `metrics.jsonl`, oldest first; an incomplete last line is skipped.
 
     Raises:
         DataError: the file cannot be read, or a line is no event; names file and line.
@@ -198,8 +197,8 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return event
 
 
-def _mend(fd: int) -> None:
-    """Take a torn last line off; a whole one that only lacks its line end gets it."""
+def _repair_last_line(fd: int) -> None:
+    """Remove an incomplete last line; append a newline to a complete event that lacks it."""
     size = os.fstat(fd).st_size
     tail = b""
     while b"\n" not in tail and len(tail) < size:
@@ -212,13 +211,13 @@ def _mend(fd: int) -> None:
         os.ftruncate(fd, size - len(torn))
 
 
-def _finite(value: Any, where: str, odd: list[str]) -> Any:
-    """The value with null for every number that is not finite; `odd` gets a word on each."""
+def _finite(value: Any, where: str, notes: list[str]) -> Any:
+    """Replace numbers that are not finite by null; append a note on each to `notes`."""
     if isinstance(value, float) and not math.isfinite(value):
-        odd.append(f"{where} was {value}")
+        notes.append(f"{where} was {value}")
         return None
     if isinstance(value, Mapping):
-        return {key: _finite(item, f"{where}.{key}" if where else str(key), odd) for key, item in value.items()}
+        return {key: _finite(item, f"{where}.{key}" if where else str(key), notes) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item, f"{where}.{index}", odd) for index, item in enumerate(value)]
+        return [_finite(item, f"{where}.{index}", notes) for index, item in enumerate(value)]
     return value

@@ -1,4 +1,4 @@
-"""What a person sees of long work: a bar on a terminal, quiet lines in a file."""
+"""Progress of training: a progress bar on a terminal, lines in a log file."""
 
 import contextlib
 import sys
@@ -8,19 +8,19 @@ from typing import IO, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-PACE_AFTER = 10.0  # seconds without a word, after which the first line comes
+PACE_AFTER = 10.0  # seconds after which the pace is reported
 LONG = 7200.0  # seconds of training that are worth a warning
 
 
 class Reporter:
-    """Reports a run on standard error, and line by line in the run's log file."""
+    """Reports a run on standard error and in its log file."""
 
     def __init__(self, total: int, done: int = 0, log: IO[str] | None = None, bar: bool | None = None) -> None:
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
         self.log = log
         self.total, self.started, self.first = total, time.monotonic(), done
         self.progress: Progress | None = None
-        self._warm: tuple[int, float] | None = None  # when the first step was done, which takes longer than the others
+        self._warm: tuple[int, float] | None = None  # first step and its time; it is slower than the others
         self._paced = False
         if self.console.is_terminal if bar is None else bar:
             columns = (
@@ -36,9 +36,9 @@ class Reporter:
             self.task = self.progress.add_task("", total=total, completed=done)
 
     def line(self, text: str) -> None:
-        """A line that stays: on the terminal above the bar, and in the log.
+        """Write a line on the terminal, above the bar, and to the log.
 
-        Whoever read standard error may have gone: that is no reason to stop, and the log goes on.
+        If standard error is closed, training continues, and only the log is written.
         """
         try:
             if self.progress is not None:
@@ -51,7 +51,7 @@ class Reporter:
         self._write(text)
 
     def step(self, step: int) -> None:
-        """One more step done."""
+        """Advance the bar to a step; after 10 seconds, report how long the run will take."""
         if self.progress is not None:
             self.progress.update(self.task, completed=step)
         now = time.monotonic()
@@ -60,7 +60,7 @@ class Reporter:
             self._pace(step, tell=True)
 
     def _pace(self, step: int, tell: bool) -> None:
-        """Once, early: how long the run will take, if nothing else has told it, and a warning where that is long."""
+        """Report once how long the run will take, and warn if that is more than two hours."""
         self._paced = True
         begun, since = self._warm or (step, self.started)
         per_step = (time.monotonic() - (since if step > begun else self.started)) / max(1, step - begun)
@@ -74,7 +74,7 @@ class Reporter:
             )
 
     def event(self, event: dict[str, Any]) -> None:
-        """A train event moves the bar's words, or is a line where there is no bar; a valid event always stays."""
+        """Report an event: a train event beside the bar, or as a line without one; other events as a line."""
         text = describe(event)
         measured = self._warm is not None and int(event["step"]) > self._warm[0]
         if event["event"] == "train" and measured and not self._paced:
@@ -93,19 +93,19 @@ class Reporter:
             try:
                 self.log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
                 self.log.flush()
-            except OSError as error:  # a full disk must not end a run for the sake of its log
+            except OSError as error:  # a full disk must not stop a run
                 print(f"warning: the log cannot be written: {error}", file=sys.stderr)  # noqa: T201
                 self.log = None
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self.progress is not None:
             with contextlib.suppress(OSError, SystemExit):
                 self.progress.stop()
 
 
 def describe(event: dict[str, Any]) -> str:
-    """An event of `metrics.jsonl` as one short line."""
+    """Return an event of `metrics.jsonl` as one line."""
     if event["event"] == "train":
         return (
             f"step {event['step']}: loss {event['loss']:.3f}, nll {event['nll']:.3f}, "
@@ -120,7 +120,7 @@ def describe(event: dict[str, Any]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: "5 h 31 min", "1 min 40 s", "8 s"."""
+    """Format seconds: "5 h 31 min", "1 min 40 s", "8 s"."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
