@@ -158,6 +158,15 @@ def test_the_task_is_trained_scored_loaded_and_used(added: ModuleType, trained: 
     assert trained.test["word-order"] > 60, written  # alphabetical order itself has 20
 
 
+def test_the_objective_is_learned_in_a_mixture_by_another_task(added: ModuleType, tmp_path: Path) -> None:
+    mixture = [{"kind": "token-ordering", "share": 0.5}, {"kind": "span-corruption", "share": 0.5}]
+    recipe = RECIPE | {"task": "span-corruption", "objective": mixture, "training": {"steps": 2, "batch_tokens": 200}}
+    done = atento.train(
+        recipe | {"data": {"train": {"memory": "train"}}}, data=sentences(0, 60), out=tmp_path / "run", device="cpu"
+    )
+    assert done.step == 2
+
+
 def test_records_in_memory_of_any_fields_are_refused_by_the_names_of_these() -> None:
     with pytest.raises(UsageError, match="dicts with the keys 'text', 'pair', 'label': got int"):
         list(records_in(3, ("text", "pair", "label"), "data"))  # type: ignore[arg-type]
