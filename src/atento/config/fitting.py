@@ -1,4 +1,4 @@
-"""Sizes that fit the data, where a recipe names none: width, depth, vocabulary, steps. No torch."""
+"""Choose sizes by the amount of data where a recipe sets none: width, depth, vocabulary, steps. No torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ _OF_SUBWORDS = 3.5
 
 @dataclass(frozen=True)
 class Size:
-    """What fits training text of up to `characters` characters; each task takes what it has."""
+    """Sizes for training text of up to `characters` characters; each task uses those that it has."""
 
     characters: float
     name: str
@@ -66,10 +66,10 @@ SIZES = (
 
 
 def to_fit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
-    """The dotted keys that training fits to the data: those of which nothing was written.
+    """Return the dotted keys that training chooses by the amount of data: those that the recipe leaves open.
 
-    The network is fitted whole or not at all: where any size of it, its arrangement or a preset is named, it is taken
-    as it is. So is everything where training starts from a model (`init`).
+    The sizes of the network are chosen together or not at all: a recipe that sets one of them, its arrangement or a
+    preset sets them all. With `init`, nothing is chosen.
     """
     if recipe.init is not None:
         return []
@@ -95,33 +95,33 @@ def to_fit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
 
 
 def fitted(recipe: Recipe, keys: list[str], characters: int, targets: int) -> tuple[Recipe, str]:
-    """The recipe with these keys chosen by the amount of training text, and a sentence that says what was chosen.
+    """Return the recipe with these keys chosen by the amount of training text, and a sentence about the choice.
 
     Args:
         keys: those of `to_fit`.
         characters: of all the training text. targets: of the side that is learned to be written.
     """
     size = next(one for one in SIZES if characters <= one.characters)
-    said = []
+    chosen = []
     if "network.d_model" in keys:
         recipe = replace(recipe, network=replace(recipe.network, **_network(recipe, size)))
         network = recipe.network
         wide = f"a {size.name} network, {network.d_model} wide"
-        said.append(wide if network.architecture == "cbow" else f"{wide} and {network.n_layers} layers deep")
+        chosen.append(wide if network.architecture == "cbow" else f"{wide} and {network.n_layers} layers deep")
     if "tokenizer.vocab_size" in keys and recipe.tokenizer.kind not in ("character", "byte"):
         pieces = size.words if recipe.tokenizer.kind == "word" else size.pieces
         recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, vocab_size=pieces))
-        said.append(f"a vocabulary of {pieces:,}")
+        chosen.append(f"a vocabulary of {pieces:,}")
     if "training.steps" in keys:
         recipe = replace(recipe, training=replace(recipe.training, steps=_steps(recipe, size, targets)))
-        said.append(f"{recipe.training.steps:,} steps")
+        chosen.append(f"{recipe.training.steps:,} steps")
     names = {"network": "`network`", "tokenizer": "`tokenizer.vocab_size`", "training": "`training.steps`"}
     parts = {key.partition(".")[0] for key in keys}
     named = [name for part, name in names.items() if part in parts]
     last = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else "".join(named)
     return (
         recipe,
-        f"fitted to {characters:,} characters of training text: {', '.join(said)} (write {last} to choose otherwise)",
+        f"fitted to {characters:,} characters of training text: {', '.join(chosen)} (write {last} to choose otherwise)",
     )
 
 

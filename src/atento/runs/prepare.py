@@ -1,4 +1,4 @@
-"""From a recipe to what training needs: records read and checked, a tokenizer, a network's configuration, batches."""
+"""Prepare training: read and check records, make the tokenizer, configure the network, make batches."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Data:
-    """Every split of a recipe; `fingerprint` says exactly which records a run was trained and validated on."""
+    """The splits of a recipe; `fingerprint` identifies the training and validation records."""
 
     train: Split
     valid: Split | None
@@ -39,7 +39,7 @@ class Data:
 def read_sources(
     recipe: Recipe, split: str, folder: Path, memory: Mapping[str, MemoryRecords] | None = None
 ) -> list[Records]:
-    """The records of each source of a split.
+    """Read the records of each source of a split.
 
     Raises:
         DataError, RecipeError: names file, line and rule.
@@ -50,7 +50,7 @@ def read_sources(
 
 
 def read_data(recipe: Recipe, folder: Path, say: Say, memory: Mapping[str, MemoryRecords] | None = None) -> Data:
-    """Read every split, and say what was left out; `memory` has the records of sources that name no file.
+    """Read every split and warn of records that are left out; `memory` has the records given in Python, by name.
 
     Raises:
         DataError, RecipeError: before any long work, naming file, line and rule.
@@ -78,7 +78,7 @@ def read_data(recipe: Recipe, folder: Path, say: Say, memory: Mapping[str, Memor
 
 
 def _held_out(train: Split, count: int, noun: str, say: Say) -> tuple[Split, Split]:
-    """The training records without those held out, and these; says how many."""
+    """Return the training records without the held-out ones, and the held-out ones; report their number."""
     rest, valid = (Split(part, fingerprint(*part.values())) for part in held_out(train.columns, count))
     equal = len(train) - len(rest) - len(valid)
     also = f"; {equal} equal to one of them {'are' if equal > 1 else 'is'} not trained on" if equal else ""
@@ -93,7 +93,7 @@ def _name(source: SourceConfig) -> str:
 
 
 def tokenizer_for(recipe: Recipe, folder: Path, texts: Iterable[str], say: Say) -> Tokenizer:
-    """The recipe's tokenizer: loaded from its `path`, or trained on the training text."""
+    """Return the tokenizer of the recipe: loaded from its `path`, or trained on the training text."""
     config = recipe.tokenizer
     if config.path is not None:
         return Tokenizer.load(folder / config.path)
@@ -106,7 +106,7 @@ def tokenizer_for(recipe: Recipe, folder: Path, texts: Iterable[str], say: Say) 
 
 
 def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkConfig:
-    """The recipe's network with the tokenizer's sizes and ids, and with the heads of its task."""
+    """Return the network of the recipe, with the sizes and ids of the tokenizer and the heads of the task."""
     given = recipe.network.vocab_size
     if given not in (0, tokenizer.vocab_size):
         raise RecipeError(
@@ -177,7 +177,7 @@ def _behind_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tup
 
 
 def training_batches(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, train: Split, say: Say) -> Batches:
-    """The training data as batches of the recipe's objective or objectives.
+    """Return the training data as batches of the objectives of the recipe.
 
     Raises:
         DataError, RecipeError: no example is left, or an objective and the network do not fit.
