@@ -11,9 +11,10 @@ from atento.attention.positions import Learned
 from atento.config.network import NetworkConfig, changed
 from atento.models.configuration import network_config
 from atento.models.read import ModelFiles, check_tokenizer, check_weights, read_model
+from atento.networks.network import Network
 from atento.text.tokenizer import Tokenizer
 
-_HEADS = "heads."
+_HEADS, _POOLER = "heads.", "pooler."
 
 
 def initial_model(init: str, folder: Path) -> ModelFiles:
@@ -61,17 +62,23 @@ def lengthened(initial: ModelFiles, network: nn.Module, recipe: NetworkConfig) -
     return replace(initial, weights=weights)
 
 
-def first_weights(network: nn.Module, initial: ModelFiles, recipe: NetworkConfig) -> None:
-    """Give a new network the weights of the initial model; a head that the model does not have keeps its own.
+def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) -> None:
+    """Give a new network the weights of the initial model.
+
+    A head that the model does not have, a head for other labels and a pooler that the model does not have keep their
+    own weights.
 
     Raises:
         ModelError: a weight is missing or unexpected, or of another shape.
     """
     files = lengthened(initial, network, recipe)
     fresh = network.state_dict()
+    labels = {head.name: head.labels for head in network_config(initial.config, initial.path).heads}
+    other = tuple(f"{_HEADS}{head.name}." for head in network.config.heads if labels.get(head.name) != head.labels)
     weights = {name: value for name, value in files.weights.items() if name in fresh or not name.startswith(_HEADS)}
     for name, value in fresh.items():
-        if name.startswith(_HEADS) and (name not in weights or weights[name].shape != value.shape):
+        output = name.startswith(other) and name.rpartition(".")[0].endswith(".out")
+        if output or (name not in weights and name.startswith((_HEADS, _POOLER))):
             weights[name] = value
     files = replace(files, weights=weights)
     check_weights(network, files)

