@@ -25,7 +25,8 @@ Paths = str | Path | Sequence[str | Path]
 def source_of(data: Paths, task: str) -> SourceConfig:
     """Where labelled data of a task stand: one file with columns, or two parallel files of sources and targets.
 
-    The columns of a table have the names of the task's fields in its first line, or their order.
+    The columns of a table have the names of the task's fields in its first line, or their order. An optional field is
+    read if it is named, or if the table has exactly one column for each field.
     """
     paths = [str(data)] if isinstance(data, str | Path) else [str(path) for path in data]
     names = [field.name for field in TASKS[task].fields if not field.optional]
@@ -43,6 +44,8 @@ def source_of(data: Paths, task: str) -> SourceConfig:
     if kind in (".json", ".jsonl") or set(names) <= set(first):  # keys, or a header line
         names += [field.name for field in TASKS[task].fields if field.optional and field.name in first]
         return SourceConfig(file=paths[0], **{name: name for name in names})  # type: ignore[arg-type]
+    if len(first) == len(TASKS[task].fields):
+        names = [field.name for field in TASKS[task].fields]
     columns: dict[str, Any] = {name: number for number, name in enumerate(names)}
     return SourceConfig(file=paths[0], **columns)
 

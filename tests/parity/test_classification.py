@@ -1,4 +1,4 @@
-"""Fine-tuning a classifier against a plain loop of transformers and torch: the same losses, and the same accuracy (G1)."""
+"""Fine-tuning a classifier beside a plain loop of transformers and torch: the same losses and accuracy (G1)."""
 
 import importlib.util
 import re

@@ -3,7 +3,7 @@
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +23,6 @@ from atento.cli.progress import announce_stdin, show_batches
 
 if TYPE_CHECKING:
     from atento.model import Model
-    from atento.tasks.classification import Label
 
 WINDOW = 1024  # lines worked on at a time
 
@@ -57,31 +56,30 @@ def classify(
     from atento.model import load
 
     check_order(model, file)
+    name = display_name(file)
     bad: list[str] | None = [] if skip_bad else None
     whole = None if file == "-" else read_lines(file, bad=bad)
+    if whole is not None and pairs:
+        whole = list(_checked(whole, name, bad))
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         loaded.classifications([])  # whether it classifies is known before the first line is read
         announce_stdin(file)
-        lines = iter_lines(sys.stdin.buffer, "standard input", bad=bad) if whole is None else iter(whole)
+        lines = iter_lines(sys.stdin.buffer, name, bad=bad) if whole is None else iter(whole)
+        if whole is None and pairs:
+            lines = _checked(lines, name, bad)
         size = 1 if whole is None and sys.stdin.isatty() else WINDOW
         with show_batches("classify"):
-            done = 0
             while window := list(itertools.islice(lines, size)):
-                _show(loaded, window, done, display_name(file), pairs, as_json)
-                done += len(window)
+                _show(loaded, window, pairs, as_json)
     if bad:
         progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
 
 
-def _show(loaded: "Model", lines: Sequence[str], before: int, name: str, pairs: bool, as_json: bool) -> None:
-    """The labels of some lines, of which `before` have been shown."""
-    real = [line for line in lines if line.strip()]
-    if pairs:
-        texts = [_pair(line, f"{name}:{before + number}") for number, line in enumerate(lines, 1) if line.strip()]
-        found: Iterator[list[Label]] = iter(loaded.classifications(texts))
-    else:
-        found = iter(loaded.classifications(real))
+def _show(loaded: "Model", lines: Sequence[str], pairs: bool, as_json: bool) -> None:
+    """The labels of some lines."""
+    texts = [line for line in lines if line.strip()]
+    found = iter(loaded.classifications([_pair(line) for line in texts] if pairs else texts))
     for line in lines:
         labels = next(found) if line.strip() else []
         if as_json:
@@ -94,15 +92,27 @@ def _show(loaded: "Model", lines: Sequence[str], before: int, name: str, pairs: 
     sys.stdout.flush()
 
 
-def _pair(line: str, place: str) -> tuple[str, str]:
-    """The two texts of a line.
+def _checked(lines: Iterable[str], name: str, bad: list[str] | None) -> Iterator[str]:
+    """The lines, each of two texts with a tab between or blank; a bad one becomes a blank one where `bad` is a list.
 
     Raises:
-        DataError: it has not two.
+        DataError: a line has another number of texts.
     """
     from atento.errors import DataError, counted
 
-    texts = line.split("\t")
-    if len(texts) != 2:
-        raise DataError(f"{place}: --pairs takes two texts with a tab between: got {counted(len(texts), 'text')}")
-    return texts[0], texts[1]
+    for number, line in enumerate(lines, 1):
+        texts = line.split("\t")
+        if len(texts) == 2 or not line.strip():
+            yield line
+            continue
+        what = f"{name}:{number}: --pairs takes two texts with a tab between: got {counted(len(texts), 'text')}"
+        if bad is None:
+            raise DataError(what)
+        bad.append(what)
+        yield ""
+
+
+def _pair(line: str) -> tuple[str, str]:
+    """The two texts of a checked line."""
+    first, second = line.split("\t")
+    return first, second

@@ -65,15 +65,13 @@ def peek(
 
     from atento.config.heads import HEAD_KINDS
     from atento.config.loading import load_recipe
-    from atento.config.tasks import TASKS
-    from atento.runs.prepare import network_for, read_data, tokenizer_for, training_batches
+    from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
 
     loaded = load_recipe(recipe, overrides or [])
     for warning in loaded.warnings:
         progress(f"warning: {warning}")
     data = read_data(loaded.recipe, loaded.folder, progress)
-    tokenizer = tokenizer_for(loaded.recipe, loaded.home, data.train.texts(TASKS[loaded.recipe.task].texts), progress)
-    network = network_for(loaded.recipe, tokenizer, data.train)
+    tokenizer, network = tokenizer_and_network(loaded, data.train, progress)
     once = replace(loaded.recipe, training=replace(loaded.recipe.training, subword_dropout=0.0))
     batches = training_batches(once, network, tokenizer, data.train, progress)
     classes = {head.name: head.labels for head in network.heads if HEAD_KINDS[head.kind] == "class"}

@@ -1,5 +1,6 @@
 """The statistics of `atento data stats`, as JSON or as text."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
             record[f"{side}_words"] = lengths[side]["words"]["total"]
             record[f"{side}_longest"] = lengths[side]["words"]["max"]
             record[f"{side}_characters"] = lengths[side]["characters"]["total"]
+        if "label" in read[0].columns:
+            record["labels"] = dict(sorted(Counter(label for part in read for label in part["label"]).items()))
         record |= {"lengths": lengths, "suspicious": wrong}
         record["files"] = statistics.columns_seen(getattr(recipe.data, name), loaded.folder)
         if kind == "pairs":
@@ -51,7 +54,9 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
             for side, counts in sides.items():
                 lengths[side]["tokens"] = {"total": sum(counts), **statistics.percentiles(counts)}
             if "data.max_len" not in spec.unused:
-                over = statistics.over(sides, recipe.data.max_len, spec.special_tokens)
+                if kind == "examples":  # a text and its pair stand in one row
+                    sides = {"text": [sum(counts) for counts in zip(*sides.values())]}
+                over = statistics.over(sides, recipe.data.max_len, spec.special_tokens + ("pair" in columns))
                 record["over_max_len"] = over | {"cut": recipe.data.truncate if kind == "pairs" else "none"}
         found.append(record)
     return found
@@ -80,6 +85,8 @@ def lines_of(record: dict[str, Any]) -> Iterator[str]:
     kind = next(kind for kind in ("pairs", "texts", "examples") if kind in record)
     held = f", {record['held_out']:,} of them held out for validation" if "held_out" in record else ""
     yield f"{record['split']}: {record[kind]:,} {kind}{held}"
+    if "labels" in record:
+        yield "  labels: " + ", ".join(f"{label!r} {count:,}" for label, count in record["labels"].items())
     for file in record["files"]:
         columns = ", ".join(map(repr, file["columns"]))
         used = " and ".join(map(repr, file["used"]))
@@ -117,6 +124,8 @@ def _over_long(record: dict[str, Any], kind: str) -> str:
         return what
     if kind == "texts":
         return f"{what}, which go on in further examples"
+    if kind == "examples":
+        return f"{what}, which lose their end"
     sides = {"none": "are left out of training", "source": "lose the end of a long source", "both": "lose their end"}
     return f"{what}, which {sides[over['cut']]} (data.truncate {over['cut']})"
 

@@ -277,6 +277,11 @@ class NetworkConfig:
         return "last" if self.architecture in _LEFT_TO_RIGHT or head.side == "decoder" else "mean"
 
     @property
+    def position_limit(self) -> int | None:
+        """The most tokens of a text where positions are learned, of which there are so many; None: no limit."""
+        return self.max_len if any(scheme.kind == "learned" for scheme in self.schemes) else None
+
+    @property
     def schemes(self) -> tuple[PositionConfig, ...]:
         """The position schemes that add up; none for kind "none"."""
         given = self.positions if isinstance(self.positions, tuple) else (self.positions,)

@@ -35,6 +35,7 @@ class TaskSpec:
         verb: the method of `atento.Model`, and the command, that use such a model.
         template: the special tokens around its texts, where the tokenizer has none of its own.
         special_tokens: how many of them a text has.
+        targets: what its targets are called in messages.
         reads_words: whether it reads whole words, so that the tokenizer must be of that kind.
         unused: a key of a recipe, or a section of it -> why it has no effect.
         defaults: keys of a recipe whose defaults differ from the usual ones.
@@ -52,6 +53,7 @@ class TaskSpec:
     verb: str | None = None
     template: str | None = None
     special_tokens: int = 1
+    targets: str = "tokens"
     reads_words: bool = False
     unused: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -149,6 +151,7 @@ TASKS: dict[str, TaskSpec] = {
         verb="classify",
         template="bos-eos",
         special_tokens=2,
+        targets="texts",
         unused=_ONE_ROW_A_TEXT | _SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"},
         defaults={
             "training": {"label_smoothing": 0.0, "batch_tokens": 32},  # texts: each is one target

@@ -1,8 +1,9 @@
 """Records given from Python, in memory: checked by the same rules as records read from a file."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from atento.config.tasks import Field
 from atento.data.source_records import text_of
 from atento.errors import DataError, UsageError
 
@@ -14,7 +15,9 @@ _SHAPES = {
     ("text",): "texts, or dicts with the key 'text'",
     ("text", "label"): "pairs (text, label), dicts with the keys 'text' and 'label', or the tuple of two lists (texts, "
     "labels)",
+    ("text", "pair", "label"): "tuples (text, pair, label), dicts with these keys, or the tuple of three lists",
 }
+_SIDES = {"source": "sources", "target": "targets", "text": "texts", "pair": "pairs", "label": "labels"}
 
 
 def by_split(data: MemoryRecords | Mapping[str, MemoryRecords] | None) -> dict[str, MemoryRecords]:
@@ -33,30 +36,46 @@ def by_split(data: MemoryRecords | Mapping[str, MemoryRecords] | None) -> dict[s
     return dict(data)
 
 
-def records_in(given: MemoryRecords, fields: tuple[str, ...], name: str) -> Iterator[Any]:
+def with_optional(given: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryRecords, tuple[Field, ...]]:
+    """The records, and the fields that they have: an optional one if the first record has it."""
+    required = tuple(one for one in fields if not one.optional)
+    if len(required) == len(fields) or isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        return given, required
+    if _columns(given, len(fields)):
+        return given, tuple(fields)
+    records = given if _columns(given, len(required)) or isinstance(given, list) else list(given)
+    first = next(iter(records), None)
+    if isinstance(first, Mapping):
+        return records, tuple(one for one in fields if not one.optional or one.name in first)
+    whole = isinstance(first, tuple | list) and len(first) == len(fields) and not isinstance(records, tuple)
+    return records, tuple(fields) if whole else required
+
+
+def records_in(given: MemoryRecords, fields: tuple[str, ...], name: str, classes: Container[str] = ()) -> Iterator[Any]:
     """Yield each record as (index from 0, a text for each field); a broken record as its error, so that the caller may
     skip it.
 
     Args:
         given: an iterable of pairs (for two fields), of texts (for one) or of mappings with the fields as keys; or a
             tuple of two lists or arrays, the columns.
-        fields: ("source", "target") or ("text",).
+        fields: ("source", "target"), ("text",), ("text", "label") ...
         name: what messages call the data; a record is then `name[index]`.
+        classes: the fields that may hold whole numbers.
 
     Raises:
         UsageError: no such thing. DataError: two columns of unequal length.
     """
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise UsageError(f"{name} must be an iterable of {_shape(fields)}: got {type(given).__name__}")
-    if len(fields) == 2 and _columns(given):
-        first, second = (list(side) for side in given)
-        if len(first) != len(second):
-            sides = f"{len(first)} {fields[0]}s and {len(second)} {fields[1]}s"
-            raise DataError(f"{name} has {sides}; they must be as many")
-        given = zip(first, second)
+    if len(fields) > 1 and _columns(given, len(fields)):
+        sides = [list(side) for side in given]
+        if len({len(side) for side in sides}) > 1:
+            counts = " and ".join(f"{len(side)} {_SIDES[field]}" for side, field in zip(sides, fields))
+            raise DataError(f"{name} has {counts}; they must be as many")
+        given = zip(*sides)
     for index, record in enumerate(given):
         try:
-            yield index, _texts(record, fields)
+            yield index, _texts(record, fields, classes)
         except ValueError as error:
             yield DataError(f"{name}[{index}]: {error}")
 
@@ -80,11 +99,11 @@ def called(name: str) -> str:
     return f"data[{name!r}]"
 
 
-def _columns(given: object) -> bool:
-    """A tuple of two that are lists or arrays, not pairs."""
+def _columns(given: object, count: int) -> bool:
+    """A tuple of that many lists or arrays, not of records."""
     return (
         isinstance(given, tuple)
-        and len(given) == 2
+        and len(given) == count
         and all(isinstance(side, Iterable) and not isinstance(side, str | tuple | Mapping) for side in given)
     )
 
@@ -94,14 +113,16 @@ def _shape(fields: tuple[str, ...]) -> str:
     return _SHAPES.get(fields, f"dicts with the keys {', '.join(map(repr, fields))}")
 
 
-def _texts(record: object, fields: tuple[str, ...]) -> list[str]:
+def _texts(record: object, fields: tuple[str, ...], classes: Container[str]) -> list[str]:
     if isinstance(record, Mapping):
         named = dict(record)
     elif isinstance(record, str) and len(fields) == 1:
         named = {fields[0]: record}
-    elif isinstance(record, tuple | list) and len(record) == len(fields) == 2:
+    elif isinstance(record, tuple | list) and len(record) == len(fields) > 1:
         named = dict(zip(fields, record))
     else:
         size = f" of {len(record)}" if isinstance(record, tuple | list) else ""
         raise ValueError(f"give {_shape(fields)}: got {type(record).__name__}{size}")
-    return [str(text_of(named, field)) for field in fields]  # plain, where an array holds texts of its own kind
+    return [
+        str(text_of(named, field, field in classes)) for field in fields
+    ]  # plain, where an array holds texts of its own kind

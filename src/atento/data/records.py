@@ -10,7 +10,7 @@ from pathlib import Path
 
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import Field
-from atento.data.memory import MemoryRecords, called, held, records_in
+from atento.data.memory import MemoryRecords, called, held, records_in, with_optional
 from atento.data.paragraphs import looks_wrapped, paragraphs
 from atento.data.source_lines import open_binary, scan
 from atento.data.source_records import Column, Row, rows_in
@@ -125,7 +125,8 @@ def read_records(
         elif source.file is None:
             raise RecipeError(f"a data source of {noun_of(given)[0]}s needs `file`, `world` or `memory`")
         elif Path(source.file.removesuffix(".gz")).suffix in FILE_KINDS or given != ("text",):
-            names, found = (source.file,), _table(source, given, folder, files)
+            classes = {getattr(source, one.name) for one in fields if one.kind == "class"}
+            names, found = (source.file,), _table(source, given, classes, folder, files)
         else:
             return _text_file(source, folder, files, skip_bad)
         return collect(found, given, names, source.count, skip_bad)
@@ -139,8 +140,10 @@ def records_in_memory(
     Raises:
         UsageError, DataError: as `records_in`, and where no record is left.
     """
-    required = tuple(one.name for one in fields if not one.optional)
-    return collect(records_in(given, required, name), required, (name,), count, skip_bad)
+    given, present = with_optional(given, fields)
+    names = tuple(one.name for one in present)
+    classes = {one.name for one in present if one.kind == "class"}
+    return collect(records_in(given, names, name, classes), names, (name,), count, skip_bad)
 
 
 def overlap(train: Iterable[Records], valid: Records) -> int:
@@ -184,8 +187,10 @@ def _aligned(
             yield number, [one, other]
 
 
-def _table(source: SourceConfig, fields: tuple[str, ...], folder: Path, files: ExitStack) -> Iterator[Row]:
-    """The columns of one file with columns."""
+def _table(
+    source: SourceConfig, fields: tuple[str, ...], classes: set[Column], folder: Path, files: ExitStack
+) -> Iterator[Row]:
+    """The columns of one file with columns; `classes` are those that may hold whole numbers."""
     name = str(source.file)
     kind = Path(name.removesuffix(".gz")).suffix
     columns: list[Column | None] = [getattr(source, field) for field in fields]
@@ -208,7 +213,7 @@ def _table(source: SourceConfig, fields: tuple[str, ...], folder: Path, files: E
     if numbers and min(numbers) < 0:
         raise RecipeError(f"`file: {name}`: columns are counted from 0: got {shown}")
     stream = files.enter_context(open_binary(_path(folder, name), name))
-    return rows_in(kind, stream, name, [column for column in columns if column is not None])
+    return rows_in(kind, stream, name, [column for column in columns if column is not None], classes)
 
 
 def _text_file(source: SourceConfig, folder: Path, files: ExitStack, skip_bad: bool) -> Records:

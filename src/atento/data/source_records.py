@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import Any, BinaryIO
 
 from atento.data.source_lines import LINE_LIMIT, read_text, scan
@@ -17,13 +18,16 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _INTEGER_DIGITS = 19  # what 64 bits hold
 
 
-def rows_in(kind: str, stream: BinaryIO, name: str, columns: Sequence[Column]) -> Iterator[Row]:
+def rows_in(
+    kind: str, stream: BinaryIO, name: str, columns: Sequence[Column], classes: Container[Column] = ()
+) -> Iterator[Row]:
     """Read some columns of one open file; a broken record is yielded as its error, so that the caller may skip it.
 
     Args:
         kind: ".tsv" (never quoted), ".csv" (RFC 4180), ".jsonl" (an object a line) or ".json" (a list of objects).
         columns: all by number from 0 (no header) or all by name (the first line is a header; for JSON the keys, where
             `translation.en` reaches into an object).
+        classes: those of the columns that hold names of classes, which in JSON may be whole numbers.
 
     Raises:
         DataError: what holds for the whole file; names file, line and rule.
@@ -33,7 +37,7 @@ def rows_in(kind: str, stream: BinaryIO, name: str, columns: Sequence[Column]) -
         separator = "a tab" if kind == ".tsv" else "a comma"
         return _table(rows, name, separator, columns)
     objects = _jsonl_objects(stream, name) if kind == ".jsonl" else _json_objects(stream, name)
-    return _keyed(objects, name, [str(column) for column in columns])
+    return _keyed(objects, name, {str(column): column in classes for column in columns})
 
 
 def columns_of(kind: str, stream: BinaryIO, name: str) -> list[str]:
@@ -157,7 +161,7 @@ def _csv_fields(record: str) -> list[str] | str | None:
 # Objects ----------------------------------------------------------------------------------------------------------
 
 
-def _keyed(objects: Iterator[tuple[int, Any] | DataError], name: str, keys: Sequence[str]) -> Iterator[Row]:
+def _keyed(objects: Iterator[tuple[int, Any] | DataError], name: str, keys: Mapping[str, bool]) -> Iterator[Row]:
     for found in objects:
         if isinstance(found, DataError):
             yield found
@@ -167,13 +171,16 @@ def _keyed(objects: Iterator[tuple[int, Any] | DataError], name: str, keys: Sequ
             yield line, [""] * len(keys)
             continue
         try:
-            yield line, [text_of(value, key) for key in keys]
+            yield line, [text_of(value, key, is_class) for key, is_class in keys.items()]
         except ValueError as error:
             yield DataError(f"{name}:{line}: {error}")
 
 
-def text_of(record: Any, key: str) -> str:
-    """The string under a key, reaching into objects at dots where the whole key is not there."""
+def text_of(record: Any, key: str, is_class: bool = False) -> str:
+    """The string under a key, reaching into objects at dots where the whole key is not there.
+
+    A class may be a whole number.
+    """
     if not isinstance(record, dict):
         raise ValueError(f"each record must be an object, not {_kind(record)}")
     value: Any = record
@@ -182,6 +189,8 @@ def text_of(record: Any, key: str) -> str:
             known = ", ".join(map(repr, record)) or "none"
             raise ValueError(f"key {key!r} does not stand in the record; its keys are {known}")
         value = value[part]
+    if is_class and not isinstance(value, bool) and isinstance(value, Integral):
+        return str(int(value))
     if not isinstance(value, str):
         raise ValueError(f"key {key!r} must hold a string, not {_kind(value)}")
     if "\0" in value:

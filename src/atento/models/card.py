@@ -15,6 +15,7 @@ _EXAMPLES = {
     "translate": "model.translate('Hello.')\n",
     "summarize": "model.summarize('A long text ...')\n",
     "generate": "model.generate('Once')\n",
+    "classify": "print(model.classify('Olá.'))\n",
     "embed": "model.embed(['Olá.'])\n",
 }
 _SEQ2SEQ = (
@@ -29,6 +30,7 @@ _FILL_MASK = (
     "fill = pipeline('fill-mask', model='.')\n"
     "print(fill(f'Once {fill.tokenizer.mask_token} a time.'))\n"
 )
+_CLASSIFICATION = "from transformers import pipeline\n\nprint(pipeline('text-classification', model='.')('Olá.'))\n"
 _SENTENCES = "from sentence_transformers import SentenceTransformer\n\nprint(SentenceTransformer('.').encode('Olá.'))\n"
 
 
@@ -82,4 +84,6 @@ def _stock_example(config: Mapping[str, Any], network: NetworkConfig) -> str:
         return _SEQ2SEQ
     if network.architecture == "decoder":
         return _GENERATION
+    if any(head.kind == "classification" for head in network.heads):
+        return _CLASSIFICATION
     return _FILL_MASK if any(head.kind == "masked-language-model" for head in network.heads) else ""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.config.heads import HeadConfig
+from atento.config.loading import LoadedRecipe
 from atento.config.network import NetworkConfig, changed
 from atento.config.objective import OBJECTIVES
 from atento.config.positions import PositionConfig
@@ -20,6 +21,7 @@ from atento.data.objectives.preparation import Preparation
 from atento.data.records import Records, Split, fingerprint, joined, overlap, read_records
 from atento.data.special_tokens import template_for
 from atento.errors import DataError, RecipeError, UsageError
+from atento.models.initial import fine_tuned, initial_model
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
@@ -185,6 +187,18 @@ def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfi
             present = {head.kind for head in heads}
             heads += [HeadConfig(kind) for kind in spec.heads if kind not in present]  # type: ignore[arg-type]
     return replace(network, heads=tuple(heads))
+
+
+def tokenizer_and_network(loaded: LoadedRecipe, train: Split, say: Say) -> tuple[Tokenizer, NetworkConfig]:
+    """What a new run of that recipe would read its data with: of the initial model, or the recipe's own."""
+    recipe = loaded.recipe
+    if recipe.init is None:
+        tokenizer = tokenizer_for(recipe, loaded.home, train.texts(TASKS[recipe.task].texts), say)
+        return tokenizer, network_for(recipe, tokenizer, train)
+    initial = initial_model(recipe.init, loaded.home)
+    tokenizer = Tokenizer.load(initial.path)
+    network = with_task_heads(fine_tuned(initial, recipe.network, tokenizer), recipe, train)
+    return tokenizer, with_objective_heads(network, recipe)
 
 
 def _behind_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tuple[PositionConfig, ...]:

@@ -332,11 +332,13 @@ def _has_more_steps(run: Run) -> bool:
 def _start(setup: Setup, run: Run) -> None:
     """Report the sizes of the run, and load the checkpoint of another run that it begins at (`--from`)."""
     recipe, identity = setup.recipe, setup.identity
-    examples = counted(len(run.batches), TASKS[recipe.task].records.removesuffix("s"))
+    spec = TASKS[recipe.task]
+    examples = counted(len(run.batches), spec.records.removesuffix("s"))
+    target = spec.targets.removesuffix("s")
     setup.say(
         f"{recipe.name}: {parameter_count(setup.network):,} parameters, {examples}, "
         f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
-        f"{counted(recipe.training.batch_tokens, 'token')}, {counted(run.steps, 'step')}; {identity['device']}, "
+        f"{counted(recipe.training.batch_tokens, target)}, {counted(run.steps, 'step')}; {identity['device']}, "
         f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}; run folder {run.folder}"
     )
     run.journal.cut(0)
@@ -358,7 +360,8 @@ def finish_run(setup: Setup, run: Run) -> RunResult:
         write_whole(setup.folder / "recipe.yaml", dump_recipe(located(setup.loaded)))
         sizes = {"parameters": parameter_count(setup.network), "examples": len(run.batches), "steps": run.steps}
         write_environment(setup.folder, **sizes)
-        run.reporter = Reporter(run.steps, run.progress.step, setup.reporter.log)
+        targets = TASKS[setup.recipe.task].targets
+        run.reporter = Reporter(run.steps, run.progress.step, setup.reporter.log, targets=targets)
         try:
             fit(run)
         finally:

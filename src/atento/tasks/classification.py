@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from atento.config.recipe import Recipe
-from atento.data.objectives.labels import head_of, inputs_of, texts_as_store
+from atento.data.objectives.labels import head_of, inputs_of, label_numbers, texts_as_store
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import AtentoWarning, UsageError, counted
@@ -48,7 +48,9 @@ def classify(
     Raises:
         CapabilityError: the network has no classification head.
     """
-    head = head_of(network.config)
+    head, rows_of_table = head_of(network.config), network.config.position_limit
+    if rows_of_table is not None:
+        longest = rows_of_table if longest is None else min(longest, rows_of_table)
     store, cut = texts_as_store(tokenizer, tokenizer.template(template), texts, pairs, longest)
     if cut:
         warnings.warn(f"{cut} of {counted(len(texts), 'text')} cut to {longest} tokens", AtentoWarning, stacklevel=3)
@@ -92,6 +94,7 @@ def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
     """As `predict`, by a loaded model."""
     for name in sorted(options.keys() - {"seed"}):  # by which the command also draws the intervals of scores
         raise UsageError(f"`{name}` has no effect on labels: a model that classifies writes nothing")
+    label_numbers(split, head_of(model.network.config).labels)  # refuses labels that the model does not have
     texts = split["text"]
     given = list(zip(texts, split["pair"])) if "pair" in split.columns else texts
     return [label.name for label in model.classify(given)]

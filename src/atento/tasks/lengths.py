@@ -37,8 +37,7 @@ def trained_length(config: Mapping[str, Any], network: NetworkConfig) -> int | N
     max_len = config.get("max_len")
     if isinstance(max_len, int) and not isinstance(max_len, bool) and max_len > 0:
         return max_len
-    learned = any(scheme.kind == "learned" for scheme in network.schemes)
-    return network.max_len if network.family or learned else None
+    return network.max_len if network.family else network.position_limit
 
 
 def warn_of_length(lengths: Sequence[int], trained: int | None, result: str = "outputs") -> None:

@@ -15,9 +15,17 @@ LONG = 7200.0  # seconds of training that are worth a warning
 class Reporter:
     """Reports a run on standard error and in its log file."""
 
-    def __init__(self, total: int, done: int = 0, log: IO[str] | None = None, bar: bool | None = None) -> None:
+    def __init__(
+        self,
+        total: int,
+        done: int = 0,
+        log: IO[str] | None = None,
+        bar: bool | None = None,
+        targets: str = "tokens",
+    ) -> None:
+        """`total` and `done` are steps; `targets` is what the targets of a step are called."""
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self.log = log
+        self.log, self.targets = log, targets
         self.total, self.started, self.first = total, time.monotonic(), done
         self.progress: Progress | None = None
         self._warm: tuple[int, float] | None = None  # first step and its time; it is slower than the others
@@ -75,7 +83,7 @@ class Reporter:
 
     def event(self, event: dict[str, Any]) -> None:
         """Report an event: a train event beside the bar, or as a line without one; other events as a line."""
-        text = describe(event)
+        text = describe(event, self.targets)
         measured = self._warm is not None and int(event["step"]) > self._warm[0]
         if event["event"] == "train" and measured and not self._paced:
             self._pace(int(event["step"]), tell=False)
@@ -104,12 +112,12 @@ class Reporter:
                 self.progress.stop()
 
 
-def describe(event: dict[str, Any]) -> str:
-    """Return an event of `metrics.jsonl` as one line."""
+def describe(event: dict[str, Any], targets: str = "tokens") -> str:
+    """Return an event of `metrics.jsonl` as one line; `targets` is what is counted per second."""
     if event["event"] == "train":
         return (
             f"step {event['step']}: loss {event['loss']:.3f}, nll {event['nll']:.3f}, "
-            f"learning rate {event['learning_rate']:.2e}, {event['tokens_per_second']:,.0f} tokens/s"
+            f"learning rate {event['learning_rate']:.2e}, {event['tokens_per_second']:,.0f} {targets}/s"
         )
     scores = [
         f"{name} {value:.2f}"

@@ -38,9 +38,8 @@ class Preparation:
     @property
     def longest(self) -> int:
         """Maximum tokens of an example: `data.max_len`, at most the number of learned positions."""
-        learned = any(scheme.kind == "learned" for scheme in self.network.schemes)
-        longest = self.recipe.data.max_len
-        return min(longest, self.network.max_len) if learned else longest
+        longest, limit = self.recipe.data.max_len, self.network.position_limit
+        return longest if limit is None else min(longest, limit)
 
     def with_budget(self, tokens: int) -> "Preparation":
         """Return a copy with another `batch_tokens`."""

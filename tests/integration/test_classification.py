@@ -1,0 +1,291 @@
+"""Classification through recipe, command and Python: kinds of data, refusals, other architectures, resuming (G1)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import atento
+from atento.data.source_lines import read_lines
+from atento.errors import AtentoWarning, DataError, UsageError
+from atento.runs.train import TrainedRun
+from conftest import ForkServer, refused
+
+pytestmark = pytest.mark.integration
+
+TINY = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 32}
+ENCODER = {"architecture": "encoder", **TINY, "positions": {"kind": "learned"}, "embedding": {"segments": 2}}
+NAMES = ["animal doméstico", "fruta", "país"]
+WORDS = [["gato", "cão", "coelho"], ["maçã", "pera", "uva"], ["Brasil", "Chile", "Peru"]]
+TRAINING = {
+    "steps": 40,
+    "batch_tokens": 16,
+    "learning_rate": 5e-3,
+    "warmup": 5,
+    "precision": "float32",
+    "validate_every": 20,
+    "checkpoint_every": 20,
+}
+
+
+def records() -> list[tuple[str, str]]:
+    """A text for each word and frame; its label is what the word means."""
+    frames = ["eu vejo {}", "aqui há {}", "{} é bom", "digo {} outra vez", "não, {}!"]
+    kinds = zip(NAMES, WORDS)
+    return [(frame.format(word), name) for name, words in kinds for word in words for frame in frames]
+
+
+def recipe(data: dict[str, Any], network: dict[str, Any] = ENCODER, **training: Any) -> dict[str, Any]:
+    return {
+        "task": "classification",
+        "data": data,
+        "tokenizer": {"kind": "word", "vocab_size": 200},
+        "network": network,
+        "training": TRAINING | training,
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same records as a table without and with a header, quoted, and as objects."""
+    here = tmp_path_factory.mktemp("classification")
+    plain = "".join(f"{text}\t{label}\n" for text, label in records())
+    (here / "plain.tsv").write_text(plain, encoding="utf-8")
+    (here / "named.tsv").write_text("label\ttext\n" + "".join(f"{b}\t{a}\n" for a, b in records()), encoding="utf-8")
+    (here / "named.csv").write_text("text,label\n" + "".join(f'"{a}",{b}\n' for a, b in records()), encoding="utf-8")
+    objects = [json.dumps({"text": text, "label": label}) for text, label in records()]
+    (here / "named.jsonl").write_text("\n".join(objects), encoding="utf-8")
+    return here
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> TrainedRun:
+    source = {"file": str(folder / "plain.tsv"), "text": 0, "label": 1}
+    return atento.train(recipe({"train": source, "valid": source}, steps=80), out=folder / "run", threads=1)
+
+
+def last_loss(folder: Path) -> float:
+    events = [json.loads(line) for line in read_lines(folder / "metrics.jsonl")]
+    return float([event for event in events if event["event"] == "train"][-1]["loss"])
+
+
+def test_a_recipe_without_init_learns_labels_with_spaces_and_accents(run: TrainedRun, tmp_path: Path) -> None:
+    assert run.best == 1.0
+    model = atento.load(run.folder)
+    assert model.config["network"]["heads"][0]["labels"] == NAMES
+    assert [head.kind for head in model.network.config.heads] == ["classification"]
+    label = model.classify("aqui há uva")
+    assert label.name == "fruta" and 0.5 < label.probability <= 1
+    every = model.classifications(["eu vejo Chile", ""])
+    assert every[0][0].name == "país" and {one.name for one in every[1]} == set(NAMES)
+    assert sum(one.probability for one in every[1]) == pytest.approx(1)
+    saved = model.save(tmp_path / "saved")
+    assert "print(model.classify('Olá.'))" in (saved / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_form_of_the_data_gives_the_same_run(folder: Path, run: TrainedRun, tmp_path: Path) -> None:
+    wanted = None
+    for form in ({"text": 0, "label": 1, "file": "plain.tsv"}, *({"file": f"named.{kind}"} for kind in ("tsv", "csv"))):
+        source = {"text": "text", "label": "label"} | form | {"file": str(folder / form["file"])}
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        loss = last_loss(atento.train(recipe({"train": source}, steps=2), out=out, threads=1).folder)
+        wanted = wanted or loss
+        assert loss == wanted
+    keyed = recipe({"train": {"file": str(folder / "named.jsonl"), "text": "text", "label": "label"}}, steps=2)
+    assert last_loss(atento.train(keyed, out=tmp_path / "keyed", threads=1).folder) == wanted
+    texts, labels = map(list, zip(*records()))
+    dicts = [{"text": text, "label": label} for text, label in records()]
+    for number, data in enumerate((records(), (texts, labels), dicts, iter(records()))):
+        made = recipe({}, steps=2)
+        assert last_loss(atento.train(made, data=data, out=tmp_path / f"m{number}", threads=1).folder) == wanted
+
+
+def test_numbers_are_labels_too(tmp_path: Path) -> None:
+    given = [{"text": text, "label": NAMES.index(label)} for text, label in records()]
+    (tmp_path / "numbers.jsonl").write_text("\n".join(map(json.dumps, given)), encoding="utf-8")
+    source = {"file": str(tmp_path / "numbers.jsonl"), "text": "text", "label": "label"}
+    for number, run in enumerate(
+        (
+            atento.train(recipe({"train": source}, steps=1), out=tmp_path / "file", threads=1),
+            atento.train(recipe({}, steps=1), data=given, out=tmp_path / "memory", threads=1),
+        )
+    ):
+        model = atento.load(run.folder)
+        assert model.network.config.heads[0].labels == ("0", "1", "2"), number
+        assert set(atento.evaluate(model, source["file"])) == set(atento.evaluate(model, given)) == {"accuracy"}
+
+
+def test_evaluation_reads_a_header_and_refuses_labels_that_the_model_lacks(
+    folder: Path, run: TrainedRun, tmp_path: Path
+) -> None:
+    model = atento.load(run.folder)
+    for name in ("plain.tsv", "named.tsv", "named.csv", "named.jsonl"):
+        score = atento.evaluate(model, folder / name)["accuracy"]
+        assert score.value == 1.0 and score.interval() == (1.0, 1.0)
+    (tmp_path / "other.tsv").write_text("uva\tfruta\nrei\tpessoa\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"other\.tsv:2: unknown label 'pessoa'"):
+        atento.evaluate(model, tmp_path / "other.tsv")
+
+
+SIDE = {"a": "low", "b": "low", "c": "high", "d": "high"}
+PAIRS = [(one, other, f"{SIDE[one]} {SIDE[other]}") for one in SIDE for other in SIDE] * 3
+
+
+def test_pairs_of_texts(tmp_path: Path, server: ForkServer) -> None:
+    (tmp_path / "pairs.tsv").write_text("".join("\t".join(record) + "\n" for record in PAIRS), encoding="utf-8")
+    columns = {"text": 0, "pair": 1, "label": 2}
+    file = recipe({"train": {"file": str(tmp_path / "pairs.tsv"), **columns}}, steps=150, learning_rate=3e-3)
+    (tmp_path / "pairs.yaml").write_text(json.dumps(file), encoding="utf-8")
+    run = atento.train(tmp_path / "pairs.yaml", out=tmp_path / "run", threads=1)
+    memory = atento.train(recipe({}, steps=150, learning_rate=3e-3), data=PAIRS, out=tmp_path / "memory", threads=1)
+    model = atento.load(run.folder)
+    assert torch.equal(next(model.network.parameters()), next(atento.load(memory.folder).network.parameters()))
+    assert atento.evaluate(model, tmp_path / "pairs.tsv")["accuracy"].value == 1.0
+    assert atento.evaluate(model, PAIRS)["accuracy"].value == 1.0
+    assert model.classify(("a", "a")).name == "low low"
+    assert [label.name for label in model.classify([("a", "c"), ("d", "b")])] == ["low high", "high low"]
+    with pytest.raises(UsageError, match="a pair is a tuple of two texts"):
+        model.classify([("a", "b", "c")])  # type: ignore[list-item]
+    classify = ["classify", "run", "--pairs"]
+    done = server.run(*classify, cwd=tmp_path, stdin="a\tc\n\nc\tc\n")
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["low high", "", "high high"]
+    refused(server.run(*classify, cwd=tmp_path, stdin="a\tb\na\n"), "standard input:2: --pairs takes two texts")
+    done = server.run(*classify, "--skip-bad", cwd=tmp_path, stdin="a\na\tb\n")
+    assert done.stdout.startswith("\nlow low\t") and "1 bad line left empty, first: standard input:1" in done.stderr
+    peek = server.run("data", "peek", "pairs.yaml", "--count", "1", cwd=tmp_path).stdout
+    assert any(f"labels  {name}:{number}" in peek for number, name in enumerate(sorted({one for *_, one in PAIRS})))
+
+
+def test_commands(run: TrainedRun, folder: Path, server: ForkServer) -> None:
+    done = server.run("classify", "run", cwd=folder, stdin="aqui há uva\n\neu vejo Peru\n")
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["fruta", "", "país"] and done.status == 0
+    done = server.run("classify", "run", "--json", cwd=folder, stdin="aqui há uva\n\n")
+    first, empty = map(json.loads, done.stdout.splitlines())
+    assert first["text"] == "aqui há uva" and first["labels"][0]["name"] == "fruta" and len(first["labels"]) == 3
+    assert empty == {"text": "", "labels": []}
+    done = server.run("evaluate", "run", "plain.tsv", cwd=folder)
+    assert done.stdout.startswith("accuracy 1.00 [1.00, 1.00]")
+    data = {"train": {"file": "plain.tsv", "text": 0, "label": 1}}
+    (folder / "tune.yaml").write_text(json.dumps(recipe(data) | {"init": "run"}), encoding="utf-8")
+    done = server.run("data", "stats", "tune.yaml", cwd=folder)
+    assert "train: 45 examples" in done.stdout and "labels: 'animal doméstico' 15, 'fruta' 15, 'país' 15" in done.stdout
+    done = server.run("data", "peek", "tune.yaml", "--count", "2", "--json", cwd=folder)
+    example = json.loads(done.stdout.splitlines()[0])
+    assert example["labels"]["tokens"][0] == NAMES[example["labels"]["ids"][0]]
+    tokenizer = atento.load(run.folder).tokenizer
+    assert tokenizer is not None and example["ids"]["tokens"] == tokenizer.tokens(example["ids"]["ids"])
+    assert server.run("config", "check", "tune.yaml", cwd=folder).status == 0
+    shown = server.run("runs", "show", "run", cwd=folder)
+    assert shown.status == 0 and "accuracy" in shown.stdout
+
+
+def test_what_is_refused_before_training(folder: Path, tmp_path: Path) -> None:
+    train = {"file": str(folder / "plain.tsv"), "text": 0, "label": 1}
+    (tmp_path / "valid.tsv").write_text("uva\tfruta\nrei\tfrutas\n", encoding="utf-8")
+    valid = {"file": str(tmp_path / "valid.tsv"), "text": 0, "label": 1}
+    with pytest.raises(DataError, match=r"data\.valid: .*valid\.tsv:2: unknown label 'frutas'; did you mean 'fruta'"):
+        atento.train(recipe({"train": train, "valid": valid}), out=tmp_path / "run", threads=1)
+    one = [(text, "fruta") for text, _ in records()]
+    with pytest.raises(DataError, match="the training data has one label alone, 'fruta'"):
+        atento.train(recipe({}), data=one, out=tmp_path / "one", threads=1)
+    for given, said in (
+        ([("uva",)], r"data\['train'\]\[0\]: give pairs \(text, label\)"),
+        ([("uva", "a", "b"), ("uva", "a")], r"data\['train'\]\[1\]: give tuples \(text, pair, label\)"),
+        ([("uva", True)], "must hold a string, not true or false"),
+        ((["uva"], ["a", "b"]), "has 1 texts and 2 labels; they must be as many"),
+    ):
+        with pytest.raises(DataError, match=said):
+            atento.train(recipe({}), data=given, out=tmp_path / "bad", threads=1)
+
+
+def test_long_texts_are_cut_with_one_warning_that_counts(run: TrainedRun, folder: Path, tmp_path: Path) -> None:
+    """No longer than the recipe says, nor than there are positions."""
+    model = atento.load(run.folder)
+    long = "aqui há uva " * 30
+    with pytest.warns(AtentoWarning, match="1 of 2 texts cut to 32 tokens"):
+        assert model.classify([long, "uva"])[0].name == "fruta"
+    given = [*records(), (long, "fruta")]
+    atento.train(recipe({"max_len": 8}, steps=1), data=given, out=tmp_path / "run", threads=1)
+    log = (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
+    assert log.count("warning: 1 of 46 examples cut to 8 tokens") == 1 and "about 16 texts" in log
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights(folder: Path, run: TrainedRun, tmp_path: Path) -> None:
+    """Fine-tuned from a run, with dropout; the second half after another process's first."""
+    network = {key: value for key, value in ENCODER.items() if key != "dropout"}
+    source = {"file": str(folder / "plain.tsv"), "text": 0, "label": 1}
+    given = recipe({"train": source}, network, steps=8, checkpoint_every=4, schedule="constant")
+    given["init"] = str(run.folder)
+    whole = atento.train(given, out=tmp_path / "whole", threads=1)
+    atento.train(given, {"training.steps": 4}, out=tmp_path / "half", threads=1)
+    again = atento.train(given, out=tmp_path / "half", threads=1)
+    weights = [atento.load(one.folder).network.state_dict() for one in (whole, again)]
+    assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
+
+
+def test_fine_tuning_keeps_the_head_of_the_same_labels_and_lays_a_new_one_for_others(
+    run: TrainedRun, tmp_path: Path
+) -> None:
+    still = {"steps": 1, "learning_rate": 0.0}
+    before = atento.load(run.folder).network.state_dict()
+    renamed = [(text, f"{label}!") for text, label in records()]
+    fewer = [(text, label) for text, label in records() if label != "fruta"]
+    for name, data, labels, kept in (
+        ("same", records(), NAMES, True),
+        ("fewer", fewer, NAMES, True),
+        ("renamed", renamed, [f"{label}!" for label in NAMES], False),
+    ):
+        given = recipe({}, ENCODER, **still) | {"init": str(run.folder)}
+        model = atento.load(atento.train(given, data=data, out=tmp_path / name, threads=1).folder)
+        assert list(model.network.config.heads[0].labels) == labels
+        after = model.network.state_dict()
+        assert torch.equal(after["heads.classification.out.weight"], before["heads.classification.out.weight"]) == kept
+        others = [key for key in before if not key.startswith("heads.")]
+        assert all(torch.equal(after[key], before[key]) for key in others)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"architecture": "encoder", **TINY},
+        {"architecture": "decoder", **TINY},
+        {"architecture": "encoder-decoder", **TINY},
+        {"preset": "gpt2", **TINY},
+        {"preset": "t5-small", **TINY, "attention": {"d_head": 16}},
+        {"architecture": "recurrent-seq2seq", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}},
+        {"architecture": "recurrent-lm", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}},
+    ],
+    ids=lambda network: network.get("preset", network.get("architecture")),
+)
+def test_every_architecture_learns_labels(network: dict[str, Any], tmp_path: Path) -> None:
+    """The encoder's first token or pooler, the decoder's last token, the encoder half, a recurrent encoder."""
+    given = recipe({}, network, steps=100, validate_every=100)
+    run = atento.train(given, data={"train": records(), "valid": records()}, out=tmp_path / "run", threads=1)
+    assert run.best == 1.0
+    model = atento.load(run.folder)
+    texts, labels = map(list, zip(*records()))
+    assert [label.name for label in model.classify(texts)] == labels
+    assert [label.name for label in model.classify(texts[3:4])] == labels[3:4]  # padding changes nothing
+
+
+@pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base"])
+def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+    given = recipe({}, {"preset": preset, **TINY}, steps=20) | {"tokenizer": {"kind": "bpe", "vocab_size": 330}}
+    run = atento.train(given, data=records(), out=tmp_path / "run", threads=1)
+    model = atento.load(run.folder)
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert network.config.id2label == dict(enumerate(NAMES))
+    texts = [text for text, _ in records()][::7]
+    with torch.no_grad():
+        theirs = network(**tokenizer(texts, padding=True, return_tensors="pt")).logits.softmax(dim=-1)
+    back = atento.load(folder)
+    for one in (model, back):
+        for row, labels in zip(theirs.tolist(), one.classifications(texts)):
+            assert {label.name: label.probability for label in labels} == pytest.approx(dict(zip(NAMES, row)), abs=1e-5)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "pipeline('text-classification', model='.')" in card
