@@ -84,6 +84,6 @@ def _stock_example(config: Mapping[str, Any], network: NetworkConfig) -> str:
         return _SEQ2SEQ
     if network.architecture == "decoder":
         return _GENERATION
-    if any(head.kind == "classification" for head in network.heads):
+    if verb_of(config.get("task")) == "classify":
         return _CLASSIFICATION
     return _FILL_MASK if any(head.kind == "masked-language-model" for head in network.heads) else ""
