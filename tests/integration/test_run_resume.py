@@ -316,7 +316,7 @@ def test_r7_a_validation_that_a_signal_prevented_is_made_up(
 
 @pytest.mark.parametrize(
     ("function", "number"),
-    [("validated", signal.SIGUSR1), ("save_checkpoint", signal.SIGINT), ("retain", signal.SIGTERM)],
+    [("validate", signal.SIGUSR1), ("save_checkpoint", signal.SIGINT), ("retain", signal.SIGTERM)],
 )
 def test_r7_a_signal_while_it_validates_or_saves(
     server: ForkServer, place: Path, whole: dict[str, Path], function: str, number: signal.Signals
