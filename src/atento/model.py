@@ -227,6 +227,10 @@ class Model:
     def classifications(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[Label]]:
         """As `classify`, with all labels of each text, the most probable first."""
         first, second = texts_and_pairs(texts)
+        pairs = self.config.get("pairs")
+        if first and pairs is not None and pairs != (second is not None):
+            given, learned = ("single texts", "pairs of texts") if pairs else ("pairs of texts", "single texts")
+            raise UsageError(f"this model was trained on {learned}: got {given}")
         template, longest = self.config.get("template"), self.trained_length
         return classify(self.network, tokenizer_of(self), first, second, template=template, longest=longest)
 

@@ -61,8 +61,7 @@ def test_e3_span_corruption_trains_a_t5_that_restores_its_training_text(tmp_path
 
 
 def test_e4_next_sentences_are_learned_jointly_with_masked_tokens(tmp_path: Path) -> None:
-    heads = [{"kind": "masked-language-model"}, {"kind": "next-sentence"}]
-    network = TINY | {"architecture": "encoder", "embedding": {"segments": 2}, "pooler": True, "heads": heads}
+    network = TINY | {"architecture": "encoder", "embedding": {"segments": 2}, "pooler": True}  # heads are added
     given = recipe("masked-language-modeling", network=network, objective="next-sentence")
     given["data"] = documents(tmp_path)
     run = atento.train(given, out=tmp_path / "run", threads=1)
@@ -98,7 +97,6 @@ def test_a_mixture_on_one_encoder_is_trained_and_resumed_bit_for_bit(tmp_path: P
         ({"kind": "causal", "share": 0}, "`share` must be finite and above 0"),
         ("sequence-to-sequence", "needs records of source and target"),
         ("span-corruption", "needs network.architecture encoder-decoder"),
-        ("next-sentence", "needs a masked-language-model head in network.heads"),
     ],
 )
 def test_an_objective_that_cannot_be_is_refused_with_its_place(objective: Any, message: str) -> None:
@@ -123,3 +121,10 @@ def test_an_initial_model_gets_the_heads_that_an_objective_needs(tmp_path: Path)
     assert all(torch.equal(second.state_dict()[name], value) for name, value in before.items())
     with pytest.raises(atento.AtentoError, match="objective span-corruption needs encoder-decoder"):
         atento.train(then | {"objective": "span-corruption"}, out=tmp_path / "c")
+
+
+def test_heads_that_were_written_must_have_all_that_an_objective_needs() -> None:
+    network = TINY | {"architecture": "encoder", "heads": [{"kind": "regression"}]}
+    given = recipe("masked-language-modeling", network=network, objective="next-sentence")
+    with pytest.raises(RecipeError, match=r"needs a masked-language-model and a next-sentence head in network.heads"):
+        load_recipe(given)

@@ -31,8 +31,10 @@ def test_the_recipe_of_an_older_run_is_read_by_the_keys_of_today(tmp_path: Path)
         "training": {**TINY["training"], "accumulate": 3},
     }  # type: ignore[dict-item]
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(older), encoding="utf-8")
-    with pytest.raises(atento.AtentoError, match=r"accumulate|is now"):
+    with pytest.raises(atento.AtentoError, match="is now network"):
         load_recipe(tmp_path / "recipe.yaml")  # a user's own recipe is told the new name
+    with pytest.raises(atento.AtentoError, match=r"training.accumulate is now training.micro_batches"):
+        load_recipe(TINY, ["training.accumulate=2"])
     (tmp_path / "run.json").write_text("{}", encoding="utf-8")
     recipe = load_recipe(tmp_path).recipe
     assert recipe.network.attention.dropout == 0.2 and not recipe.network.output.tied

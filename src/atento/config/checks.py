@@ -109,11 +109,12 @@ def _check_architecture(recipe: Recipe, reading: Reading) -> None:
                 f"{where}: objective {one.kind} needs network.architecture {' or '.join(known.architectures)}, which "
                 f"{known.why}: got {architecture!r}"
             )
-        for head in known.heads if architecture == "encoder" else ():
-            if all(given.kind != head for given in recipe.network.heads):
-                place = reading.origins.get("network.heads") or reading.places.get("network", "network")
-                needs = f"task {recipe.task}" if one.kind == spec.objective else f"objective {one.kind}"
-                raise RecipeError(f"{place}: {needs} needs a {head} head in network.heads")
+        place = reading.origins.get("network.heads") or reading.places.get("network.heads", "task ")
+        given = {head.kind for head in recipe.network.heads}
+        missing = [kind for kind in known.heads if kind not in given] if architecture == "encoder" else []
+        if missing and not place.startswith(("task ", "preset ")):  # where none were written, they are added
+            needs = f"task {recipe.task}" if one.kind == spec.objective else f"objective {one.kind}"
+            raise RecipeError(f"{place}: {needs} needs a {' and a '.join(missing)} head in network.heads")
 
 
 def _check_metrics(recipe: Recipe, reading: Reading) -> None:

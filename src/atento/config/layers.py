@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from atento.config import schema
-from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
 from atento.config.renamed import migrated, renamed
 from atento.config.yaml12 import MAX_BYTES, Written, read_yaml
@@ -311,7 +310,7 @@ def _type_at(key: str, place: str) -> Any:
         known = [*schema.keys_of(cls), *schema.EXTRA_KEYS.get(cls, ())] if cls else []
         if cls is not None and head not in known:
             where = f" in {path}" if path else ""
-            moved = renamed(head) if cls is NetworkConfig else None
+            moved = renamed(path, head)
             raise RecipeError(f"{place}: {moved or f'unknown key {head!r}{where}{nearest(head, known)}'}")
         part = schema.below(hint, head)
         if part is None and head not in schema.EXTRA_KEYS.get(cls, ()):

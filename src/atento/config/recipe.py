@@ -123,7 +123,7 @@ class TokenizerConfig:
     neither it nor a network, it is chosen by the amount of data.
     """
     shared: bool = True
-    """Use one vocabulary for source and target. Set it to false for languages of different scripts."""
+    """One vocabulary for source and target. false, one for each language, is not built yet."""
     path: str | None = None
     """Folder of a trained tokenizer to use instead of training one: a run, a model, or the output of `atento tokenizer
     train`.
@@ -132,6 +132,8 @@ class TokenizerConfig:
     """Convert text to lower case. Outputs are then in lower case too. Accents are kept."""
 
     def __post_init__(self) -> None:
+        if not self.shared:
+            raise RecipeError("`tokenizer.shared` false (one vocabulary a language) is not built yet; use true")
         if not 1 <= self.vocab_size <= MAX_VOCABULARY:
             raise RecipeError(f"`tokenizer.vocab_size` must lie in 1 to {MAX_VOCABULARY:,}: got {self.vocab_size}")
 

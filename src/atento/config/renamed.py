@@ -36,9 +36,14 @@ RENAMED: dict[str, tuple[str, ...]] = {
 """A key of `network` in version 1 of `config.json` -> those that have its meaning."""
 
 
-def renamed(key: str) -> str | None:
-    """The sentence about a key of `network` that has another name now; None for any other key."""
-    if key not in RENAMED:
+_TRAINING = {"accumulate": "micro_batches"}
+
+
+def renamed(section: str, key: str) -> str | None:
+    """The sentence about a key of a section that has another name now; None for any other key."""
+    if section == "training" and key in _TRAINING:
+        return f"training.{key} is now training.{_TRAINING[key]}"
+    if section != "network" or key not in RENAMED:
         return None
     new = [f"network.{name}" for name in RENAMED[key]]
     return f"network.{key} is now {' and '.join(new)}"
@@ -68,7 +73,6 @@ def migrated(recipe: Written) -> Written:
         }
         sections["network"] = replace(network, value=parts)
     if training is not None and isinstance(training.value, dict) and "accumulate" in training.value:
-        renamed_keys = {"accumulate": "micro_batches"}
-        keys = {renamed_keys.get(key, key): value for key, value in training.value.items()}
+        keys = {_TRAINING.get(key, key): value for key, value in training.value.items()}
         sections["training"] = replace(training, value=keys)
     return replace(recipe, value=sections)

@@ -173,7 +173,7 @@ class Reading:
             if key not in known and key not in extra:
                 where = f" in {path}" if path else ""
                 tail = nearest(key, [*known, *extra])
-                moved = renamed(key) if cls is NetworkConfig else None
+                moved = renamed(path, key)
                 if moved is not None:
                     raise RecipeError(f"{child.key_place or child.place}: {moved}")
                 raise RecipeError(f"{child.key_place or child.place}: unknown key {key!r}{where}{tail}")

@@ -69,6 +69,10 @@ def read_data(recipe: Recipe, folder: Path, say: Say, memory: Mapping[str, Memor
     train = splits["train"]
     if train is None:
         raise RecipeError("`data.train` names no data")
+    for name, split in splits.items():
+        if split is not None and split.columns.keys() != train.columns.keys():
+            fields = [" and ".join(f"`{column}`" for column in one.columns) for one in (split, train)]
+            raise DataError(f"`data.{name}` has {fields[0]}, and `data.train` has {fields[1]}")
     for part, source in zip(read["valid"], config.valid):
         also = overlap(read["train"], part)
         if also:
@@ -100,8 +104,6 @@ def tokenizer_for(recipe: Recipe, folder: Path, texts: Iterable[str], say: Say) 
     config = recipe.tokenizer
     if config.path is not None:
         return Tokenizer.load(folder / config.path)
-    if not config.shared:
-        raise UsageError("`tokenizer.shared: false` (one vocabulary a language) is not built yet; use true")
     count = max(OBJECTIVES[one.kind].sentinels for one in objectives_of(recipe.task, recipe.objective))
     tokenizer = train_tokenizer(config, texts, extra_specials=sentinels(count))
     say(f"tokenizer: {config.kind}, {tokenizer.vocab_size} pieces")
@@ -129,7 +131,7 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkCo
         positions=_behind_padding(recipe.network, tokenizer.pad_id),
         tokenizer_fingerprint=tokenizer.fingerprint,
     )
-    return with_task_heads(network, recipe, train)
+    return with_objective_heads(with_task_heads(network, recipe, train), recipe)
 
 
 def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> NetworkConfig:
@@ -170,7 +172,7 @@ def _read_by(network: NetworkConfig) -> dict[str, Any]:
 
 
 def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfig:
-    """The network of an initial model with the heads that the objectives of the recipe need, where it lacks them.
+    """The network with the heads that the objectives of the recipe need, where it lacks them.
 
     Raises:
         UsageError: an objective that such a network cannot learn.

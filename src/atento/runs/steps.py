@@ -261,12 +261,19 @@ def open_run(setup: Setup) -> Run:
         batches=setup.batches,
         validate=None if valid is None else lambda: evaluate(network, tokenizer, valid, recipe),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
-        model_config=model_config(recipe, network_to_dict(setup.config), template_for(recipe.task, tokenizer)),
+        model_config=model_config(recipe, network_to_dict(setup.config), template_for(recipe.task, tokenizer))
+        | _reads_pairs(setup),
         model_files=tokenizer.files() | terms(initial),
         identity={**setup.identity, "tokenizer": tokenizer.fingerprint},
         journal=setup.files.enter_context(Journal(setup.folder / "metrics.jsonl")),
         reporter=setup.reporter,
     )
+
+
+def _reads_pairs(setup: Setup) -> dict[str, bool]:
+    """Whether the model reads pairs of texts, for `config.json`; nothing where its task has no second text."""
+    optional = [field.name for field in TASKS[setup.recipe.task].fields if field.optional]
+    return {"pairs": "pair" in setup.data.train.columns} if "pair" in optional else {}
 
 
 def model_config(recipe: Recipe, network: dict[str, Any], template: str | None = None) -> dict[str, Any]:
