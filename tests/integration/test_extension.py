@@ -168,8 +168,8 @@ def test_the_objective_is_learned_in_a_mixture_by_another_task(added: ModuleType
 
 
 def test_records_in_memory_of_any_fields_are_refused_by_the_names_of_these() -> None:
-    with pytest.raises(UsageError, match="dicts with the keys 'text', 'pair', 'label': got int"):
-        list(records_in(3, ("text", "pair", "label"), "data"))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="dicts with the keys 'one', 'two', 'three': got int"):
+        list(records_in(3, ("one", "two", "three"), "data"))  # type: ignore[arg-type]
     assert list(records_in([{"a": "x", "b": "y", "c": "z"}], ("a", "b", "c"), "data")) == [(0, ["x", "y", "z"])]
 
 

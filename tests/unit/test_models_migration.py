@@ -93,8 +93,8 @@ def test_a_recipe_with_an_old_key_is_told_the_new_one(tmp_path: Path) -> None:
     recipe.write_text("task: translation\ndata: {train: {world: train, count: 9}}\nnetwork: {attention_dropout: 0.1}\n")
     with pytest.raises(RecipeError, match=r"my\.yaml:3:11: network\.attention_dropout is now network\.attention\.dro"):
         load_recipe(recipe)
-    assert renamed("bias") == "network.bias is now network.attention.bias and network.feed_forward.bias"
-    assert renamed("d_model") is None
+    assert renamed("network", "bias") == "network.bias is now network.attention.bias and network.feed_forward.bias"
+    assert renamed("network", "d_model") is None
     assert nested({"bias": False, "d_model": 4, "ids": {"pad": 1}}) == {
         "attention": {"bias": False},
         "feed_forward": {"bias": False},
