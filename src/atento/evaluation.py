@@ -79,12 +79,12 @@ def evaluate(
     threads: int | None = None,
     **decoding: Unpack[DecodingOptions],
 ) -> dict[str, Score]:
-    """Write an output for each source and score it against its target; each `Score` has value, settings and interval.
+    """Score the outputs of a model on labelled data; each `Score` has value, settings and interval.
 
     Args:
         model: a model, or what `load` takes.
-        data: a file with two columns or two parallel files, by their paths; or records in memory: pairs (source,
-            target), dicts with these keys, or the tuple (sources, references) of two lists.
+        data: a file with columns, or two parallel files of sources and targets, by their paths; or records in memory:
+            tuples (source, target), (text, label) or (text, pair, label), dicts with these keys, or a tuple of lists.
         task: the model's own if not given (a text-to-text model's: translation).
         metrics: their names, as a list or with commas between them; the usual ones of the task if not given.
         skip_bad: leave out broken records.

@@ -85,6 +85,19 @@ def test_a_recipe_without_init_learns_labels_with_spaces_and_accents(run: Traine
     assert "print(model.classify('Olá.'))" in (saved / "README.md").read_text(encoding="utf-8")
 
 
+def test_a_model_of_single_texts_refuses_pairs(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="this model was trained on single texts: got pairs of texts"):
+        atento.load(run.folder).classify([("um", "dois")])
+    refused(server.run("classify", str(run.folder), "--pairs", cwd=tmp_path, stdin="a\tb\n"), "trained on single texts")
+
+
+def test_splits_must_have_the_same_fields(tmp_path: Path) -> None:
+    data = {"train": [("uva", "pera", "fruta"), ("gato", "cão", "animal")], "valid": [("uva", "fruta")]}
+    sources = {name: {"memory": name} for name in data}
+    with pytest.raises(DataError, match=r"`data.valid` has `text` and `label`, and `data.train` has `text` and `pair`"):
+        atento.train(recipe(sources), data=data, out=tmp_path / "run")
+
+
 def test_every_form_of_the_data_gives_the_same_run(folder: Path, run: TrainedRun, tmp_path: Path) -> None:
     wanted = None
     for form in ({"text": 0, "label": 1, "file": "plain.tsv"}, *({"file": f"named.{kind}"} for kind in ("tsv", "csv"))):
@@ -146,6 +159,8 @@ def test_pairs_of_texts(tmp_path: Path, server: ForkServer) -> None:
     assert atento.evaluate(model, PAIRS)["accuracy"].value == 1.0
     assert model.classify(("a", "a")).name == "low low"
     assert [label.name for label in model.classify([("a", "c"), ("d", "b")])] == ["low high", "high low"]
+    with pytest.raises(UsageError, match="this model was trained on pairs of texts: got single texts"):
+        model.classify(["um", "dois"])
     with pytest.raises(UsageError, match="a pair is a tuple of two texts"):
         model.classify([("a", "b", "c")])  # type: ignore[list-item]
     classify = ["classify", "run", "--pairs"]

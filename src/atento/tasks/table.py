@@ -25,18 +25,18 @@ class Verb:
     gold: Callable[[Split], Sequence[str]]
 
 
-def _translate(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
-    outputs: list[str] = model.translate(split["source"], **options)
-    return outputs
+def _written(verb: str) -> Callable[[Any, Split, Mapping[str, Any]], list[str]]:
+    """The outputs of the method of that name for the sources of a split."""
 
+    def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
+        outputs: list[str] = getattr(model, verb)(split["source"], **options)
+        return outputs
 
-def _summarize(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
-    outputs: list[str] = model.summarize(split["source"], **options)
-    return outputs
+    return call
 
 
 VERBS: dict[str, Verb] = {
-    "translate": Verb(translation.predict, _translate, translation.gold),
-    "summarize": Verb(translation.predict, _summarize, translation.gold),
+    "translate": Verb(translation.predict, _written("translate"), translation.gold),
+    "summarize": Verb(translation.predict, _written("summarize"), translation.gold),
     "classify": Verb(classification.predict, classification.call, classification.gold),
 }
