@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.decoding import DecodingConfig, DecodingOptions
-from atento.config.embedding import EmbeddingOptions
 from atento.config.network import network_to_dict
 from atento.config.renamed import VERSION
 from atento.config.tasks import task_with
@@ -31,8 +30,7 @@ from atento.networks.steps.choose import NetworkStepFunction, step_function
 from atento.networks.steps.fast import why_not_fast
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
-from atento.tasks.classification import Label, classify, texts_and_pairs
-from atento.tasks.embedding import cosine, embed
+from atento.tasks.classification import classifications, classify
 from atento.tasks.lengths import trained_length
 from atento.tasks.model_outputs import (
     score_outputs,
@@ -42,10 +40,9 @@ from atento.tasks.model_outputs import (
     write_outputs,
     writing_task,
 )
-from atento.tasks.options import embedding_for
+from atento.tasks.model_vectors import embed, similarity
 from atento.tasks.scoring import TokenScores
 from atento.tasks.verbs import check_texts, continues, listed, strings, translates, writes
-from atento.tasks.word_embedding import embed_words
 from atento.tasks.writing import WrittenText
 from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
@@ -207,32 +204,11 @@ class Model:
         """
         return strings(self.generations(prompt, n_best=n_best, **options), n_best)
 
-    @overload
-    def classify(self, text: str | tuple[str, str]) -> Label: ...  # type: ignore[overload-overlap]
-    @overload
-    def classify(self, text: Sequence[str] | Sequence[tuple[str, str]]) -> list[Label]: ...
-
-    def classify(self, text: str | tuple[str, str] | Sequence[str] | Sequence[tuple[str, str]]) -> Any:
-        """The most probable label of a text or texts, or, for a model of pairs, of a tuple of two texts or a list of
-        such tuples (docs/notes.md#g1).
-
-        Raises:
-            CapabilityError: the model has no classification head.
-        """
-        single = isinstance(text, str | tuple)
-        texts: Any = [text] if single else text
-        labels = [found[0] for found in self.classifications(texts)]
-        return labels[0] if single else labels
-
-    def classifications(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[Label]]:
-        """As `classify`, with all labels of each text, the most probable first."""
-        first, second = texts_and_pairs(texts)
-        pairs = self.config.get("pairs")
-        if first and pairs is not None and pairs != (second is not None):
-            given, learned = ("single texts", "pairs of texts") if pairs else ("pairs of texts", "single texts")
-            raise UsageError(f"this model was trained on {learned}: got {given}")
-        template, longest = self.config.get("template"), self.trained_length
-        return classify(self.network, tokenizer_of(self), first, second, template=template, longest=longest)
+    # Verbs that are functions of (model, ...) in the file of their task.
+    classify = classify
+    classifications = classifications
+    embed = embed
+    similarity = similarity
 
     def translations(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
@@ -309,30 +285,6 @@ class Model:
             raise UsageError("give a source and a target, or a list of each")
         scores = score_outputs(self, listed(source), listed(target))
         return scores[0] if isinstance(source, str) else scores
-
-    def embed(
-        self, text: str | Sequence[str], *, batch_tokens: int = 4096, **options: Unpack[EmbeddingOptions]
-    ) -> NDArray[np.float32]:
-        """Texts as vectors (N,D), float32; one text as (D,) (docs/notes.md#g8).
-
-        Args:
-            text: a text or texts.
-            batch_tokens: tokens computed at a time, padding included.
-            options: layer (0 first, -1 last), pooling (mean, first, last, max), normalize, max_len. Where not given:
-                those of a sentence-transformers folder, else the mean over the last layer.
-        """
-        texts = listed(text)
-        config = embedding_for(self.config.get("embedding", {}), str(self.path), options)
-        if self.words is not None:
-            vectors = embed_words(self.words, texts, config, batch_tokens)
-        else:
-            shared: dict[str, Any] = {"template": self.config.get("template"), "trained": self.trained_length}
-            vectors = embed(self.network, tokenizer_of(self), texts, config, batch_tokens, **shared)
-        return vectors[0] if isinstance(text, str) else vectors
-
-    def similarity(self, first: str, second: str, **options: Unpack[EmbeddingOptions]) -> float:
-        """The cosine of two texts' vectors, -1 to 1; options as in `embed`. A text without tokens gives 0."""
-        return cosine(*self.embed([first, second], **options))
 
     def attend(self, text: str, target: str | None = None) -> AttentionRecord:
         """The attention weights of a text: encoder self-attention, masked decoder self-attention, cross-attention.

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -14,6 +14,7 @@ from atento.data.special_tokens import template_for
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.networks.network import Network
 from atento.tasks.grouping import by_length
+from atento.tasks.model_outputs import LoadedModel, tokenizer_of
 from atento.tasks.verbs import listed
 from atento.text.tokenizer import Tokenizer
 
@@ -29,7 +30,7 @@ class Label:
 
 
 @torch.inference_mode()
-def classify(
+def classify_texts(
     network: Network,
     tokenizer: Tokenizer,
     texts: Sequence[str],
@@ -66,6 +67,37 @@ def classify(
     return found
 
 
+@overload
+def classify(model: LoadedModel, text: str | tuple[str, str]) -> Label: ...  # type: ignore[overload-overlap]
+@overload
+def classify(model: LoadedModel, text: Sequence[str] | Sequence[tuple[str, str]]) -> list[Label]: ...
+
+
+def classify(model: LoadedModel, text: str | tuple[str, str] | Sequence[str] | Sequence[tuple[str, str]]) -> Any:
+    """The most probable label of a text or texts, or, for a model of pairs, of a tuple of two texts or a list of such
+    tuples (docs/notes.md#g1).
+
+    Raises:
+        CapabilityError: the model has no classification head. UsageError: texts for a model of pairs, or pairs for a
+            model of texts.
+    """
+    single = isinstance(text, str | tuple)
+    texts: Any = [text] if single else text
+    best = [labels[0] for labels in classifications(model, texts)]
+    return best[0] if single else best
+
+
+def classifications(model: LoadedModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[Label]]:
+    """As `classify`, with all labels of each text, the most probable first."""
+    first, second = texts_and_pairs(texts)
+    pairs = model.config.get("pairs")
+    if first and pairs is not None and pairs != (second is not None):
+        given, learned = ("single texts", "pairs of texts") if pairs else ("pairs of texts", "single texts")
+        raise UsageError(f"this model was trained on {learned}: got {given}")
+    template, longest = model.config.get("template"), model.trained_length
+    return classify_texts(model.network, tokenizer_of(model), first, second, template=template, longest=longest)
+
+
 def texts_and_pairs(given: object) -> tuple[list[str], list[str] | None]:
     """Texts; or, of tuples of two texts, the first ones and the second ones.
 
@@ -86,7 +118,7 @@ def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
     template = template_for(recipe.task, tokenizer)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)  # training has said how many are cut
-        found = classify(network, tokenizer, split["text"], pairs, template=template, longest=recipe.data.max_len)
+        found = classify_texts(network, tokenizer, split["text"], pairs, template=template, longest=recipe.data.max_len)
     return [labels[0].name for labels in found]
 
 

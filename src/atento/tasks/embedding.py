@@ -40,7 +40,7 @@ def cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
     return float(a @ b) / norms if norms else 0.0
 
 
-def embed(
+def embed_texts(
     network: Network,
     tokenizer: Tokenizer,
     texts: Sequence[str],
