@@ -29,8 +29,9 @@ def main() -> None:
     import atento.evaluation
     import atento.model
     import atento.runs.train
-    import atento.world  # noqa: F401
+    import atento.world
 
+    atento.cli.main.application()  # imports the module of every command
     assert torch.get_num_threads() == 1 and safetensors and sacrebleu
     answer({"ready": True})
     for line in sys.stdin:

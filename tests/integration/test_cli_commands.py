@@ -14,7 +14,7 @@ import torch
 import typer
 
 import atento
-from atento.cli.main import app
+from atento.cli.main import application
 from conftest import ENVIRONMENT, ForkServer, refused
 
 pytestmark = pytest.mark.integration
@@ -29,7 +29,7 @@ def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
         yield from commands(command, (*words, name))
 
 
-COMMANDS = sorted(commands(typer.main.get_command(app)))
+COMMANDS = sorted(commands(typer.main.get_command(application())))
 GROUPS = {("tokenizer",), ("recipes",), ("config",), ("data",)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from atento.cli.main import app
+from atento.cli.main import application
 from conftest import ForkServer, lines_of
 
 pytestmark = pytest.mark.integration
@@ -25,7 +25,7 @@ def commands(group: Any, words: str = "") -> Iterator[tuple[str, Any]]:
         yield from commands(command, f"{words} {name}".strip())
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(typer.main.get_command(application())))
 # what takes minutes, the network, or a model that is not at hand: read by its parser alone
 READ_ONLY = {"train", "demo", "bench", "data fetch", "summarize", "generate", "classify"}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from atento.cli.main import app
+from atento.cli.main import application
 from conftest import ForkServer
 
 pytestmark = pytest.mark.integration
@@ -26,7 +26,7 @@ def commands(group: Any, words: str = "") -> dict[str, Any]:
 def test_every_command_has_it() -> None:
     lacking = {
         name
-        for name, command in commands(typer.main.get_command(app)).items()
+        for name, command in commands(typer.main.get_command(application())).items()
         if not any("--json" in param.opts for param in command.params)
     }
     assert lacking == WITHOUT

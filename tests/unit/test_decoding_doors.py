@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from atento.cli.main import app
+from atento.cli.main import application
 from atento.config.decoding import DecodingConfig
 from atento.config.effects import unused_options
 from atento.config.loading import load_recipe
@@ -130,7 +130,9 @@ def flags_of(options: dict[str, Any]) -> list[str]:
 def by_flags(folder: Path, options: dict[str, Any]) -> Outputs:
     flags = flags_of({"max_new_tokens": MOST, **options})
     done = CliRunner().invoke(
-        app, ["translate", str(folder), "--json", "--device", "cpu", *flags], input="\n".join(TEXTS) + "\n"
+        application("translate"),
+        ["translate", str(folder), "--json", "--device", "cpu", *flags],
+        input="\n".join(TEXTS) + "\n",
     )
     assert done.exit_code == 0, (done.output, done.stderr)
     rows = [json.loads(line)["translations"] for line in done.stdout.splitlines()]
@@ -214,7 +216,7 @@ def test_an_option_without_effect_says_so_through_all_three_doors(
     with pytest.raises(UsageError) as refused:
         model.translate("a", **options)
     assert str(refused.value).startswith(f"`{name}` has no effect: {why}")
-    done = CliRunner().invoke(app, ["translate", str(folder), *flags_of(options)], input="a\n")
+    done = CliRunner().invoke(application("translate"), ["translate", str(folder), *flags_of(options)], input="a\n")
     assert done.exit_code == 2 or isinstance(done.exception, UsageError)
     message = f"{done.stderr}{done.exception}"
     flag = f"--{name.replace('_', '-')}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from atento.cli.main import app
+from atento.cli.main import application
 from atento.config.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def test_modules_that_a_page_names_exist() -> None:
 
 
 def test_every_command_and_preset_is_on_its_page() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
     rows = re.findall(r"^\| (`.+?) \|", (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8"), flags=re.M)
     assert set(commands) <= set(re.findall(r"`(\w+)`", " ".join(rows)))
     networks = (ROOT / "docs" / "networks.md").read_text(encoding="utf-8")

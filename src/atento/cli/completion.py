@@ -81,6 +81,13 @@ def runs_words(ctx: typer.Context, incomplete: str) -> Offers:
     return runs(incomplete) if ctx.params.get("words") else ["show", "compare", "plot", "positions"]
 
 
+def scored_tasks(incomplete: str) -> Offers:
+    """Tasks whose outputs metrics score."""
+    from atento.config.tasks import scored
+
+    return [task for task in scored() if task.startswith(incomplete)]
+
+
 def metrics(incomplete: str) -> Offers:
     """Metrics, also after a comma."""
     from atento.metrics import METRICS

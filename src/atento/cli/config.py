@@ -19,6 +19,12 @@ config_app = typer.Typer(
     no_args_is_help=True, help="Check recipes, show them with all defaults, or explain their keys."
 )
 
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.add_typer(config_app, name="config")
+
+
 RecipeArgument = Annotated[
     str,
     typer.Argument(

@@ -13,6 +13,13 @@ from atento.cli.options import AsJson, progress
 from atento.cli.outputs import output_folder
 
 data_app = typer.Typer(no_args_is_help=True, help="Inspect data before training, or fetch sentence pairs.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.add_typer(data_app, name="data")
+
+
 RecipeArgument = Annotated[
     str,
     typer.Argument(

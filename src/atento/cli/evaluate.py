@@ -10,7 +10,6 @@ from atento.cli import completion
 from atento.cli.decoding import with_decoding
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.progress import show_batches
-from atento.config.tasks import scored
 
 if TYPE_CHECKING:
     from atento.metrics import Score
@@ -39,8 +38,8 @@ def evaluate(
     task: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(scored())}; the model's own if not given.",
-            autocompletion=completion.words(*scored()),
+            help="The task whose metrics are computed, such as translation; the model's own if not given.",
+            autocompletion=completion.scored_tasks,
         ),
     ] = None,
     metrics: Annotated[

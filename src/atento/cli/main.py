@@ -6,63 +6,60 @@ import os
 import signal
 import sys
 import traceback
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import atento
-from atento.cli import (
-    attend,
-    average,
-    bench,
-    classify,
-    config,
-    convert,
-    data,
-    demo,
-    doctor,
-    embed,
-    notes,
-    recipes,
-    runs,
-    score,
-    tokenizer,
-    train,
-    writing,
-)
-from atento.cli import evaluate as evaluation
 from atento.cli.messages import CommandLineError, sentence
 from atento.errors import AtentoError
 
-app = typer.Typer(
-    name="atento",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Train attention models on your own text, decode with them, measure them and inspect them.",
-    epilog="Example:  atento demo",
-)
-for module in (
-    train,
-    writing,
-    classify,
-    embed,
-    evaluation,
-    score,
-    attend,
-    average,
-    convert,
-    runs,
-    notes,
-    doctor,
-    bench,
-    demo,
-):
-    module.register(app)
-app.add_typer(tokenizer.tokenizer_app, name="tokenizer")
-app.add_typer(recipes.recipes_app, name="recipes")
-app.add_typer(config.config_app, name="config")
-app.add_typer(data.data_app, name="data")
+# Each command and the module in `atento.cli` that registers it, in the order of `atento --help`.
+COMMANDS = {
+    "train": "train",
+    "translate": "writing",
+    "summarize": "writing",
+    "generate": "writing",
+    "classify": "classify",
+    "embed": "embed",
+    "similarity": "embed",
+    "evaluate": "evaluate",
+    "score": "score",
+    "attend": "attend",
+    "average": "average",
+    "convert": "convert",
+    "runs": "runs",
+    "notes": "notes",
+    "doctor": "doctor",
+    "bench": "bench",
+    "demo": "demo",
+    "tokenizer": "tokenizer",
+    "recipes": "recipes",
+    "config": "config",
+    "data": "data",
+}
+
+
+def application(command: str | None = None) -> typer.Typer:
+    """The application with the module of one command, which starts faster, or with all of them.
+
+    Args:
+        command: its name; None, or a name that does not exist: all, for the help, the completion and the message.
+    """
+    app = typer.Typer(
+        name="atento",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="Train attention models on your own text, decode with them, measure them and inspect them.",
+        epilog="Example:  atento demo",
+    )
+    app.callback()(options)
+    modules = [COMMANDS[command]] if command in COMMANDS else dict.fromkeys(COMMANDS.values())
+    for module in modules:
+        import_module(f"atento.cli.{module}").register(app)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -71,7 +68,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -97,7 +93,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
-        status = app(prog_name="atento", standalone_mode=False)
+        status = application(_command())(prog_name="atento", standalone_mode=False)
         sys.stdout.flush()
         if status:  # from `typer.Exit`; commands return None
             sys.exit(status)
@@ -130,6 +126,12 @@ def main() -> None:
         if debug:
             raise
         _fail(f"{type(error).__name__}: {error} (a bug in Atento; --debug shows the traceback)")
+
+
+def _command() -> str | None:
+    """The command of this call: the first argument; None for an option of `atento` itself, or while completing."""
+    completing = "_ATENTO_COMPLETE" in os.environ
+    return None if completing or len(sys.argv) < 2 else sys.argv[1]
 
 
 def _fail(text: str) -> None:

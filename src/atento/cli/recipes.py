@@ -13,6 +13,12 @@ from atento.errors import UsageError
 
 recipes_app = typer.Typer(no_args_is_help=True, help="List, show and copy the shipped recipes.")
 
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.add_typer(recipes_app, name="recipes")
+
+
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A name from: atento recipes list", autocompletion=shipped_recipes)
 ]

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 tokenizer_app = typer.Typer(no_args_is_help=True, help="Train and use tokenizers.")
 
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.add_typer(tokenizer_app, name="tokenizer")
+
+
 Folder = Annotated[
     str,
     typer.Argument(

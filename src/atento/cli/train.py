@@ -9,7 +9,6 @@ import typer
 
 from atento.cli import completion
 from atento.cli.options import AsJson, Device, Threads, TrainingPrecision, TrainingSeed
-from atento.config.tasks import verb_of
 
 
 def register(app: typer.Typer) -> None:
@@ -49,6 +48,7 @@ def train(
     Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint after the step under way; the exit status is then 75, and the same
     command goes on.
     """
+    from atento.config.tasks import verb_of
     from atento.runs.train import train as run
 
     done = run(

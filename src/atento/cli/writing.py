@@ -14,7 +14,6 @@ from atento.cli.decoding import with_decoding
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.outputs import output_file
 from atento.cli.progress import Progress, announce_stdin, show_batches
-from atento.config.tasks import task_with
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -118,6 +117,8 @@ class _Request:
     @property
     def task(self) -> str:
         """The task that the command asks for."""
+        from atento.config.tasks import task_with
+
         return task_with(self.command)
 
 
