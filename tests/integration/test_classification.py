@@ -209,7 +209,7 @@ def test_what_is_refused_before_training(folder: Path, tmp_path: Path) -> None:
         ([("uva",)], r"data\['train'\]\[0\]: give pairs \(text, label\)"),
         ([("uva", "a", "b"), ("uva", "a")], r"data\['train'\]\[1\]: give tuples \(text, pair, label\)"),
         ([("uva", True)], "must hold a string, not true or false"),
-        ((["uva"], ["a", "b"]), "has 1 texts and 2 labels; they must be as many"),
+        ((["uva"], ["a", "b"]), "has 1 texts and 2 labels; the numbers must be equal"),
     ):
         with pytest.raises(DataError, match=said):
             atento.train(recipe({}), data=given, out=tmp_path / "bad", threads=1)

@@ -102,18 +102,18 @@ def test_c15_frequent_words_are_thinned_out_before_windows_are_drawn() -> None:
     sentences = [[0, 0, 0, 1, 0, 0, 0, 2] for _ in range(2000)]
     config = replace(PLAIN, subsample=0.03, window=1)
     windows = Windows(sentences, 3, config, seed=3)
-    kept = windows.kept(0)
+    kept = windows.subsampled(0)
     for word, share in ((0, 0.75), (1, 0.125), (2, 0.125)):
         here = kept[windows.flat == word]
         probability = math.sqrt(0.03 / share)
         assert abs(here.mean() - probability) < 5 * math.sqrt(probability * (1 - probability) / len(here))
-    assert (windows.kept(1) != kept).any()
+    assert (windows.subsampled(1) != kept).any()
     found = pairs(list(windows.epoch(0)))
     left = [[word for word, k in zip(sentence, kept[8 * n :]) if k] for n, sentence in enumerate(sentences)]
     assert found == pairs(list(Windows(left, 3, replace(config, subsample=0.0), seed=3).epoch(0)))
     assert (1, (-1, 2)) in found  # over the zeros between them that are gone
     rare = Windows(sentences, 3, replace(config, subsample=0.8), seed=3)
-    assert rare.kept(0).all()
+    assert rare.subsampled(0).all()
 
 
 @pytest.mark.parametrize(("mode", "exponent"), [("cbow", 0.75), ("skip-gram", 0.75), ("cbow", 0.0)])
@@ -302,7 +302,7 @@ def test_wrong_inputs_are_named() -> None:
         train_vectors(Windows([[0, 1]], 6, PLAIN, seed=1), CONFIG, 1, epochs=0)
     with pytest.raises(DataError, match=r"sentence 1: ids must lie in \[0, 6\): got 6"):
         Windows([[0, 1], [2, 6]], 6, PLAIN, seed=1)
-    with pytest.raises(DataError, match=r"no word comes 3 times: the text has 2 different words"):
+    with pytest.raises(DataError, match=r"no word appears 3 times: the text has 2 different words"):
         Windows.from_words([["a", "b", "a"]], PLAIN, seed=1, min_count=3)
 
 
@@ -311,7 +311,7 @@ def test_r1_no_epoch_and_no_update_is_empty_however_little_text_subsampling_leav
     windows = Windows([[0, 1, 2], [3, 4, 5]], 6, config, seed=1)
     assert windows.expected() == pytest.approx(6 * math.sqrt(1e-3 * 6))
     for epoch in range(50):
-        kept = windows.kept(epoch)
+        kept = windows.subsampled(epoch)
         found = pairs(list(windows.epoch(epoch)))
         assert found
         if kept[:3].sum() < 2 and kept[3:].sum() < 2:  # no window would be left: every word is kept

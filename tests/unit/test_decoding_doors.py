@@ -304,7 +304,7 @@ def test_the_exact_search_finds_what_no_beam_beats(model: Model) -> None:
     wide = model.translations(TEXTS, beam=1000, until="sure", **options)
     assert [row[0].text for row in found] == [row[0].text for row in wide]
     assert [row[0].hypothesis.score for row in found] == pytest.approx([row[0].hypothesis.score for row in wide])
-    with pytest.warns(AtentoWarning, match="the exact search was given up for 3 of 3 texts after `exact_limit` 1"):
+    with pytest.warns(AtentoWarning, match="the exact search stopped early for 3 of 3 texts after `exact_limit` 1"):
         assert len(model.translate(TEXTS, exact=True, exact_limit=1, max_new_tokens=3)) == 3
 
 

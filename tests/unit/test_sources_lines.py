@@ -62,9 +62,9 @@ def test_line_count_equals_the_byte_reference(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        ("olá\n".encode("utf-16"), "in.txt:1: not UTF-8: the file begins with the mark of UTF-16LE"),
-        ("olá\n".encode("utf-32"), "the mark of UTF-32LE"),
-        (b"\xfe\xff" + "olá\n".encode("utf-16-be"), "the mark of UTF-16BE"),
+        ("olá\n".encode("utf-16"), "in.txt:1: not UTF-8: the file begins with the byte order mark of UTF-16LE"),
+        ("olá\n".encode("utf-32"), "the byte order mark of UTF-32LE"),
+        (b"\xfe\xff" + "olá\n".encode("utf-16-be"), "the byte order mark of UTF-16BE"),
         ("hello you\n".encode("utf-16-le"), "in.txt:1: a NUL character at byte 1 of the file; it looks like UTF-16LE"),
         ("olá, você\n".encode("utf-16-be"), "looks like UTF-16BE"),
         ("olá, você\n".encode("utf-16-le"), "it looks like UTF-16LE (`iconv -f UTF-16LE -t UTF-8` converts it)"),

@@ -224,7 +224,7 @@ def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:
     assert said_ == [
         "warning: data.tsv: 1 pair with an empty side left out",
         "warning: data.tsv: 1 bad record left out, first data.tsv:2: 1 column separated by a tab, and column 1 "
-        "(counted from 0) is asked for",
+        "(counted from 0) is requested",
     ]
     keyed, numbered = (source_of(name, "translation") for name in ("x.json.gz", "x.tsv.gz"))
     assert (keyed.source, keyed.target) == ("source", "target") and (numbered.source, numbered.target) == (0, 1)

@@ -31,7 +31,7 @@ def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for() -> None:
     assert token_limit(5, 1, DecodingConfig(min_new_tokens=100), endless, is_prompt=False) == 100
     assert token_limit(5, 1, DecodingConfig(max_new_tokens=7, min_new_tokens=3), endless, is_prompt=False) == 7
     assert token_limit(5, 0, DecodingConfig(max_new_tokens=50), LEARNED, is_prompt=True) == 12 - 4
-    with pytest.raises(UsageError, match="a prompt of 13 tokens fills all 12 places that the network has"):
+    with pytest.raises(UsageError, match="a prompt of 13 tokens fills all 12 positions of the network"):
         token_limit(13, 0, DecodingConfig(), LEARNED, is_prompt=True)
 
 
@@ -55,7 +55,7 @@ def test_outputs_that_end_for_want_of_places_are_counted() -> None:
         return "\n".join(str(one.message) for one in caught)
 
     assert written(max_new_tokens=7) == ""
-    said = "the network has places for 12 tokens: 1 of 2 outputs end after 7 or more, not 9"
+    said = "the network has positions for 12 tokens: 1 of 2 outputs end after 7 or more, not 9"
     assert said in written(max_new_tokens=9) and said in written(min_new_tokens=9)
 
 

@@ -57,10 +57,10 @@ class Batch:
 
     def examples(self) -> Iterator[dict[str, list[int]]]:
         """Yield each example by itself, without padding and labels of -1, to be printed."""
-        shown = [name for name in self.inputs if name == "ids" or name.endswith("_ids")]
-        real = {name: self.real(name) for name in shown}
-        for row in range(len(self.inputs[shown[0]])):
-            example = {name: self.inputs[name][row][real[name][row]].tolist() for name in shown}
+        id_names = [name for name in self.inputs if name == "ids" or name.endswith("_ids")]
+        real = {name: self.real(name) for name in id_names}
+        for row in range(len(self.inputs[id_names[0]])):
+            example = {name: self.inputs[name][row][real[name][row]].tolist() for name in id_names}
             for head, labels in self.labels.items():
                 flat = labels[row].reshape(-1)
                 example["labels" if len(self.labels) == 1 else head] = flat[flat >= 0].tolist()
@@ -139,13 +139,13 @@ def plan(
         parts_per_update: about how many parts an update has.
         key: seed and epoch.
     """
-    order = permutation(len(source_lengths), *key, 1)
+    shuffled_rows = permutation(len(source_lengths), *key, 1)
     total = int(target_lengths.sum())
     count = updates * parts_per_update
     parts: list[NDArray[np.int64]] = []
     tokens_before = 0  # target tokens in the windows before
-    for start in range(0, len(order), _SORT_WINDOW):
-        window = order[start : start + _SORT_WINDOW]
+    for start in range(0, len(shuffled_rows), _SORT_WINDOW):
+        window = shuffled_rows[start : start + _SORT_WINDOW]
         # Sort by target length, in classes of 2 tokens. Within a class the source length rises, in the next it falls
         # ("snake order"): neighbours across the border of two classes then have similar sources too.
         length_class = target_lengths[window] // 2
@@ -158,7 +158,8 @@ def plan(
         cuts = np.searchsorted(ends, boundaries[(boundaries > tokens_before) & (boundaries < ends[-1])])
         parts.extend(part for part in np.split(window, round_cuts(cuts + 1)) if len(part))
         tokens_before = int(ends[-1])
-    while len(parts) < min(updates, len(order)):  # with very few examples: split parts, so that no update is empty
+    # with very few examples: split parts, so that no update is empty
+    while len(parts) < min(updates, len(shuffled_rows)):
         longest = max(range(len(parts)), key=lambda i: len(parts[i]))
         parts[longest : longest + 1] = np.array_split(parts[longest], 2)
     shuffled = [parts[i] for i in permutation(len(parts), *key, 2)]  # an update mixes parts of all lengths

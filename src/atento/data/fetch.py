@@ -35,9 +35,9 @@ class Fetched:
     left_out: dict[str, int]
 
     def __str__(self) -> str:
-        said = ", ".join(f"{path} {count:,} pairs" for path, count in self.files.items())
+        files = ", ".join(f"{path} {count:,} pairs" for path, count in self.files.items())
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.left_out.items()))
-        return f"{self.language}: {said}" + (f" (left out: {reasons})" if reasons else "")
+        return f"{self.language}: {files}" + (f" (left out: {reasons})" if reasons else "")
 
 
 def fetch_libreoffice(
@@ -50,10 +50,10 @@ def fetch_libreoffice(
 
     Args:
         languages: such as "pt-BR", "es", "fr", "de": every language that has a `libreoffice-help-*` package.
-        out: the folder to write to; made where it is missing.
-        held_out: so many pairs each go to `LANG.valid.tsv` and `LANG.test.tsv` instead, whole pages at a time; no
-            English sentence of theirs stays in `LANG.tsv`.
-        help_folder: pages that are already here (/usr/lib/libreoffice/help or /usr/share/libreoffice/help, with
+        out: the folder to write to; created if it does not exist.
+        held_out: pairs that go to each of `LANG.valid.tsv` and `LANG.test.tsv` instead, whole pages at a time; their
+            English sentences are removed from `LANG.tsv`.
+        help_folder: installed pages (/usr/lib/libreoffice/help or /usr/share/libreoffice/help, with
             en-US/text and LANG/text below), read instead of downloading.
 
     Raises:
@@ -80,9 +80,9 @@ def fetch_catalogues(language: str, out: Path, root: Path = CATALOGUES, *, held_
     Each program's messages are under that program's own licence.
 
     Args:
-        language: such as "pt-BR"; its catalogues stand in `root`/pt_BR/LC_MESSAGES.
-        out: the folder to write to; made where it is missing.
-        root: where the catalogues of all languages stand.
+        language: such as "pt-BR"; its catalogues are in `root`/pt_BR/LC_MESSAGES.
+        out: the folder to write to; created if it does not exist.
+        root: the folder of the catalogues of all languages.
         held_out: as for `fetch_libreoffice`, message by message.
 
     Raises:
@@ -93,12 +93,12 @@ def fetch_catalogues(language: str, out: Path, root: Path = CATALOGUES, *, held_
     _check_held_out(held_out)
     folder = catalogue_folder(name, root)
     left_out: Counter[str] = Counter()
-    found = ((one, one, other) for one, other in catalogue_pairs(folder, left_out))
-    return _write(name, f"{name}.catalogues", found, left_out, out, held_out)
+    triples = ((message, message, translation) for message, translation in catalogue_pairs(folder, left_out))
+    return _write(name, f"{name}.catalogues", triples, left_out, out, held_out)
 
 
 def catalogue_folder(language: str, root: Path = CATALOGUES) -> Path:
-    """Where the catalogues of a language stand on this machine; raises as `fetch_catalogues`."""
+    """Return the folder of a language's catalogues on this machine; raises as `fetch_catalogues`."""
     name = _language(language)
     folder = root / name.replace("-", "_") / "LC_MESSAGES"
     if not any(folder.glob("*.mo")):
@@ -139,15 +139,15 @@ def _download(codes: Iterable[str], scratch: Path) -> Path:
             scratch,
             f"dpkg-deb could not unpack {package.name}",
         )
-    for place in ("usr/share/libreoffice/help", "usr/lib/libreoffice/help"):
-        if (scratch / "help" / place).is_dir():
-            return scratch / "help" / place
+    for folder in ("usr/share/libreoffice/help", "usr/lib/libreoffice/help"):
+        if (scratch / "help" / folder).is_dir():
+            return scratch / "help" / folder
     raise DataError(f"the packages {', '.join(packages)} hold no help folder")
 
 
 def _run(command: list[str], folder: Path, failure: str) -> None:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             cwd=folder,
             env={**os.environ, "LC_ALL": "C"},
@@ -158,11 +158,11 @@ def _run(command: list[str], folder: Path, failure: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise AtentoError(f"{failure}: no end after {_SECONDS} seconds") from None
-    if done.returncode:
-        said = done.stderr.decode("utf-8", errors="replace").strip().splitlines()
-        errors = [line.removeprefix("E: ") for line in said if line.startswith("E: ")] or said[-1:]
+    if process.returncode:
+        output = process.stderr.decode("utf-8", errors="replace").strip().splitlines()
+        errors = [line.removeprefix("E: ") for line in output if line.startswith("E: ")] or output[-1:]
         hint = "; `apt-get update` (as root) renews the package lists" if command[0] == "apt-get" else ""
-        raise AtentoError(f"{failure}: {'; '.join(errors) or f'exit status {done.returncode}'}{hint}")
+        raise AtentoError(f"{failure}: {'; '.join(errors) or f'exit status {process.returncode}'}{hint}")
 
 
 def _one_help(root: Path, language: str, out: Path, held_out: int) -> Fetched:
@@ -180,19 +180,19 @@ def _one_help(root: Path, language: str, out: Path, held_out: int) -> Fetched:
 def _write(
     language: str,
     stem: str,
-    found: Iterable[tuple[str, str, str]],
+    triples: Iterable[tuple[str, str, str]],
     left_out: Counter[str],
     out: Path,
     held_out: int,
 ) -> Fetched:
     """Clean (group, English, other) triples, split them by group, and write the files."""
     pairs: dict[tuple[str, str], str] = {}  # the first group that has the pair
-    for group, one, other in found:
-        reason = _reason(one, other)
-        if reason is None and (one, other) in pairs:
+    for group, source, translation in triples:
+        reason = _reason(source, translation)
+        if reason is None and (source, translation) in pairs:
             reason = "repeated"
         if reason is None:
-            pairs[one, other] = group
+            pairs[source, translation] = group
         else:
             left_out[reason] += 1
     if not pairs:
@@ -200,20 +200,20 @@ def _write(
     files = {}
     for ending, rows in _split(pairs, held_out, left_out).items():
         path = out / f"{stem}{ending}.tsv"
-        _replace(path, "".join(f"{one}\t{other}\n" for one, other in rows))
+        _replace(path, "".join(f"{source}\t{translation}\n" for source, translation in rows))
         files[path] = len(rows)
     return Fetched(language, files, dict(left_out))
 
 
-def _reason(one: str, other: str) -> str | None:
-    """Why a pair is no example of translation, or None."""
-    if not one or not other:
+def _reason(source: str, translation: str) -> str | None:
+    """Return why a pair is no example of translation, or None."""
+    if not source or not translation:
         return "empty"
-    if not any(letter.isalpha() for letter in _PLACEHOLDER.sub("", one)):
+    if not any(letter.isalpha() for letter in _PLACEHOLDER.sub("", source)):
         return "without words"
-    if one == other:
+    if source == translation:
         return "untranslated"
-    return "with a character no line may hold" if "\0" in one + other else None
+    return "with a character that lines must not contain" if "\0" in source + translation else None
 
 
 def _split(
@@ -225,23 +225,23 @@ def _split(
     if held_out * 4 > len(pairs):
         raise UsageError(f"`held_out` twice must leave at least half of the {len(pairs)} pairs: got {held_out}")
     sizes = Counter(pairs.values())
-    place: dict[str, str] = {}
+    ending_of: dict[str, str] = {}
     counts: Counter[str] = Counter()
     for group in sorted(sizes, key=lambda name: sha256(name.encode("utf-8")).digest()):
-        ending = next((one for one in (".test", ".valid") if counts[one] < held_out), "")
+        ending = next((source for source in (".test", ".valid") if counts[source] < held_out), "")
         if ending:
-            place[group] = ending
+            ending_of[group] = ending
             counts[ending] += sizes[group]
-    owner: dict[str, str] = {}  # the English sentences that are held out, and where
+    reserved: dict[str, str] = {}  # the English sentences that are held out, and where
     for ending in (".test", ".valid"):
-        for (one, _), group in pairs.items():
-            if place.get(group) == ending:
-                owner.setdefault(one, ending)
+        for (source, _), group in pairs.items():
+            if ending_of.get(group) == ending:
+                reserved.setdefault(source, ending)
     files: dict[str, list[tuple[str, str]]] = {"": [], ".valid": [], ".test": []}
-    for (one, other), group in pairs.items():
-        ending = place.get(group, "")
-        if owner.get(one, "") == ending:
-            files[ending].append((one, other))
+    for (source, translation), group in pairs.items():
+        ending = ending_of.get(group, "")
+        if reserved.get(source, "") == ending:
+            files[ending].append((source, translation))
         else:
             left_out["also in a held-out file"] += 1
     return files

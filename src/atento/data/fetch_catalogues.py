@@ -35,30 +35,30 @@ def catalogue_pairs(folder: Path, left_out: Counter[str]) -> Iterator[tuple[str,
             if not isinstance(key, str):
                 left_out["plurals"] += 1
                 continue
-            message = key.rpartition("\x04")[2]  # what stands before is the context
+            message = key.rpartition("\x04")[2]  # the text before it is the context
             if not message:
                 continue  # the header
             if message.split("\n")[0] in _CREDITS:
                 left_out["credits"] += 1
                 continue
-            one, other = (" ".join(text.split()) for text in (message, translation))
-            for mark in _ACCELERATORS:
-                one, other = without_accelerator(one, other, mark)
-            yield one, other
+            source, target = (" ".join(text.split()) for text in (message, translation))
+            for accelerator in _ACCELERATORS:
+                source, target = without_accelerator(source, target, accelerator)
+            yield source, target
 
 
-def without_accelerator(source: str, target: str, mark: str) -> tuple[str, str]:
+def without_accelerator(source: str, target: str, accelerator: str) -> tuple[str, str]:
     """Remove a menu key's mark where both sides have exactly one: "_Open", "&Abrir", "Abrir (_O)".
 
-    A word with the mark inside that stands unchanged in both ("LC_ALL", "AT&T") is a name, and keeps it.
+    A word with the mark inside that is the same in both ("LC_ALL", "AT&T") is a name and is unchanged.
     """
-    double = mark * 2
-    sides = [text.replace(double, "\0") for text in (source, target)]  # a doubled mark is the mark itself
-    words = [[word for word in text.split() if mark in word] for text in sides]
-    if all(len(found) == 1 and found[0].count(mark) == 1 for found in words):
-        one, other = words[0][0], words[1][0]
-        if one != other or one.startswith(mark):
-            pattern = re.compile(rf"\s*\({re.escape(mark)}\w\)|{re.escape(mark)}(?=\w)")
+    doubled = accelerator * 2
+    sides = [text.replace(doubled, "\0") for text in (source, target)]  # a doubled mark is the mark itself
+    words = [[word for word in text.split() if accelerator in word] for text in sides]
+    if all(len(marked_words) == 1 and marked_words[0].count(accelerator) == 1 for marked_words in words):
+        source_word, target_word = words[0][0], words[1][0]
+        if source_word != target_word or source_word.startswith(accelerator):
+            pattern = re.compile(rf"\s*\({re.escape(accelerator)}\w\)|{re.escape(accelerator)}(?=\w)")
             sides = [pattern.sub("", text) for text in sides]
-    keep = mark if mark == "&" else double  # "__" is no escape but a name such as __init__
+    keep = accelerator if accelerator == "&" else doubled  # "__" is no escape but a name such as __init__
     return sides[0].replace("\0", keep), sides[1].replace("\0", keep)

@@ -28,7 +28,7 @@ class _Reader(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.found: list[Paragraph] = []
+        self.paragraphs: list[Paragraph] = []
         self._id = self._kind = ""
         self._text: list[str] = []
         self._spans: list[bool] = []  # of each open span: is it for one system only?
@@ -59,7 +59,7 @@ class _Reader(HTMLParser):
 
     def _end(self) -> None:
         if self._id:
-            self.found.append(Paragraph(self._id, self._kind, " ".join("".join(self._text).split())))
+            self.paragraphs.append(Paragraph(self._id, self._kind, " ".join("".join(self._text).split())))
         self._id, self._text, self._spans = "", [], []
 
 
@@ -68,10 +68,10 @@ def paragraphs(page: str) -> list[Paragraph]:
     reader = _Reader()
     reader.feed(page)
     reader.close()
-    return reader.found
+    return reader.paragraphs
 
 
-def page_pairs(english: Path, other: Path, left_out: Counter[str]) -> Iterator[tuple[str, str, str]]:
+def page_pairs(english: Path, foreign: Path, left_out: Counter[str]) -> Iterator[tuple[str, str, str]]:
     """Pair the paragraphs of two trees of pages.
 
     A pair needs the same page, the same id, and that id as often in both (the n-th then answers the n-th).
@@ -91,16 +91,16 @@ def page_pairs(english: Path, other: Path, left_out: Counter[str]) -> Iterator[t
         raise DataError(f"{english}: holds no help pages (.html)")
     for name in names:
         ours = _by_id(english / name)
-        theirs = _by_id(other / name) if (other / name).is_file() else {}
+        theirs = _by_id(foreign / name) if (foreign / name).is_file() else {}
         for key, texts in ours.items():
             if len(theirs.get(key, [])) != len(texts):
                 left_out["without a partner"] += len(texts)
                 continue
-            for one, two in zip(texts, theirs[key]):
-                if "code" in one.kind:
+            for paragraph, translation in zip(texts, theirs[key]):
+                if "code" in paragraph.kind:
                     left_out["program code"] += 1
                 else:
-                    yield name, one.text, two.text
+                    yield name, paragraph.text, translation.text
 
 
 def _by_id(path: Path) -> dict[str, list[Paragraph]]:

@@ -25,13 +25,13 @@ def held_out(columns: Mapping[str, list[str]], count: int) -> tuple[dict[str, li
         DataError: nothing is left to train on or to hold out.
     """
     records = list(zip(*columns.values()))
-    wanted = min(count, max(1, len(records) // 10))
-    block = max(1, min(_BLOCK, wanted // 4))
+    size = min(count, max(1, len(records) // 10))
+    block = max(1, min(_BLOCK, size // 4))
     chosen: list[int] = []
     for number in permutation(-(-len(records) // block), _SEED).tolist():
         first = number * block
-        chosen += range(first, min(first + block, len(records), first + wanted - len(chosen)))
-        if len(chosen) == wanted:
+        chosen += range(first, min(first + block, len(records), first + size - len(chosen)))
+        if len(chosen) == size:
             break
     valid = [records[row] for row in np.sort(chosen).tolist()]
     equal = set(valid)

@@ -1,4 +1,4 @@
-"""Records given from Python, in memory: checked by the same rules as records read from a file."""
+"""Records passed from Python, in memory: checked by the same rules as records read from a file."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ _SIDES = {"source": "sources", "target": "targets", "text": "texts", "pair": "pa
 
 
 def by_split(data: MemoryRecords | Mapping[str, MemoryRecords] | None) -> dict[str, MemoryRecords]:
-    """The records of each split that `atento.train` was given as `data`; records alone are those to train on.
+    """Return the records of each split in the argument `data` of `atento.train`; records alone are training records.
 
     Raises:
         UsageError: a split that does not exist.
@@ -36,80 +36,80 @@ def by_split(data: MemoryRecords | Mapping[str, MemoryRecords] | None) -> dict[s
     return dict(data)
 
 
-def with_optional(given: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryRecords, tuple[Field, ...]]:
-    """The records, and the fields that they have: an optional one if the first record has it."""
-    required = tuple(one for one in fields if not one.optional)
-    if len(required) == len(fields) or isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        return given, required
-    if _columns(given, len(fields)):
-        return given, tuple(fields)
-    records = given if _columns(given, len(required)) or isinstance(given, list) else list(given)
+def with_optional(data: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryRecords, tuple[Field, ...]]:
+    """Return the records and the fields that they have: an optional field if the first record has it."""
+    required = tuple(field for field in fields if not field.optional)
+    if len(required) == len(fields) or isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
+        return data, required
+    if _columns(data, len(fields)):
+        return data, tuple(fields)
+    records = data if _columns(data, len(required)) or isinstance(data, list) else list(data)
     first = next(iter(records), None)
     if isinstance(first, Mapping):
-        return records, tuple(one for one in fields if not one.optional or one.name in first)
-    whole = isinstance(first, tuple | list) and len(first) == len(fields) and not isinstance(records, tuple)
-    return records, tuple(fields) if whole else required
+        return records, tuple(field for field in fields if not field.optional or field.name in first)
+    has_all_fields = isinstance(first, tuple | list) and len(first) == len(fields) and not isinstance(records, tuple)
+    return records, tuple(fields) if has_all_fields else required
 
 
-def records_in(given: MemoryRecords, fields: tuple[str, ...], name: str, classes: Container[str] = ()) -> Iterator[Any]:
+def records_in(data: MemoryRecords, fields: tuple[str, ...], name: str, classes: Container[str] = ()) -> Iterator[Any]:
     """Yield each record as (index from 0, a text for each field); a broken record as its error, so that the caller may
     skip it.
 
     Args:
-        given: an iterable of pairs (for two fields), of texts (for one) or of mappings with the fields as keys; or a
+        data: an iterable of pairs (for two fields), of texts (for one) or of mappings with the fields as keys; or a
             tuple of two lists or arrays, the columns.
         fields: ("source", "target"), ("text",), ("text", "label") ...
-        name: what messages call the data; a record is then `name[index]`.
+        name: name of the data in messages; a record is `name[index]`.
         classes: the fields that may hold whole numbers.
 
     Raises:
-        UsageError: no such thing. DataError: two columns of unequal length.
+        UsageError: `data` has another type. DataError: the columns have different lengths.
     """
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise UsageError(f"{name} must be an iterable of {_shape(fields)}: got {type(given).__name__}")
-    if len(fields) > 1 and _columns(given, len(fields)):
-        sides = [list(side) for side in given]
+    if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
+        raise UsageError(f"{name} must be an iterable of {_shape(fields)}: got {type(data).__name__}")
+    if len(fields) > 1 and _columns(data, len(fields)):
+        sides = [list(side) for side in data]
         if len({len(side) for side in sides}) > 1:
             counts = " and ".join(f"{len(side)} {_SIDES[field]}" for side, field in zip(sides, fields))
-            raise DataError(f"{name} has {counts}; they must be as many")
-        given = zip(*sides)
-    for index, record in enumerate(given):
+            raise DataError(f"{name} has {counts}; the numbers must be equal")
+        data = zip(*sides)
+    for index, record in enumerate(data):
         try:
             yield index, _texts(record, fields, classes)
         except ValueError as error:
             yield DataError(f"{name}[{index}]: {error}")
 
 
-def held(name: str, memory: Mapping[str, MemoryRecords] | None) -> MemoryRecords:
-    """The records that a source with `memory: name` stands for.
+def memory_records(name: str, memory: Mapping[str, MemoryRecords] | None) -> MemoryRecords:
+    """Return the records for a source with `memory: name`.
 
     Raises:
-        UsageError: they were not given.
+        UsageError: they were not passed.
     """
     if memory is None or name not in memory:
         raise UsageError(
-            f"this recipe reads {called(name)} from memory, not from a file, so it must be given again in Python: "
+            f"this recipe reads {argument_name(name)} from memory, not from a file, so pass it again: "
             f"atento.train(..., data={{{name!r}: ...}})"
         )
     return memory[name]
 
 
-def called(name: str) -> str:
-    """What messages call records in memory: the argument of `atento.train` that they came in."""
+def argument_name(name: str) -> str:
+    """Return the name of records in memory for messages: the argument of `atento.train` that holds them."""
     return f"data[{name!r}]"
 
 
-def _columns(given: object, count: int) -> bool:
-    """A tuple of that many lists or arrays, not of records."""
+def _columns(data: object, count: int) -> bool:
+    """Whether `data` is a tuple of `count` lists or arrays, not of records."""
     return (
-        isinstance(given, tuple)
-        and len(given) == count
-        and all(isinstance(side, Iterable) and not isinstance(side, str | tuple | Mapping) for side in given)
+        isinstance(data, tuple)
+        and len(data) == count
+        and all(isinstance(side, Iterable) and not isinstance(side, str | tuple | Mapping) for side in data)
     )
 
 
 def _shape(fields: tuple[str, ...]) -> str:
-    """The forms of records with those fields, for messages."""
+    """Return the accepted forms of records with these fields, for messages."""
     return _SHAPES.get(fields, f"dicts with the keys {', '.join(map(repr, fields))}")
 
 
@@ -125,4 +125,4 @@ def _texts(record: object, fields: tuple[str, ...], classes: Container[str]) -> 
         raise ValueError(f"give {_shape(fields)}: got {type(record).__name__}{size}")
     return [
         str(text_of(named, field, field in classes)) for field in fields
-    ]  # plain, where an array holds texts of its own kind
+    ]  # str(): an array may hold texts of another type

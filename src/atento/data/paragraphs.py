@@ -84,5 +84,5 @@ def _ending(line: str, following: str, words: Counter[str]) -> str:
     if broken is None or first is None:
         return f"{line} "
     left, right = broken[1].lower(), first[0].lower()
-    whole = first[0].islower() and words[left + right] > words[f"{left}-{right}"]
-    return line[:-1] if whole else line
+    is_one_word = first[0].islower() and words[left + right] > words[f"{left}-{right}"]
+    return line[:-1] if is_one_word else line

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import Field
-from atento.data.memory import MemoryRecords, called, held, records_in, with_optional
+from atento.data.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
 from atento.data.paragraphs import looks_wrapped, paragraphs
 from atento.data.source_lines import open_binary, scan
 from atento.data.source_records import Column, Row, rows_in
@@ -26,7 +26,7 @@ _NOUNS = {("source", "target"): ("pair", "sentence pair"), ("text",): ("text", "
 
 @dataclass(frozen=True)
 class Origins:
-    """Where each record stands: the names of its files and its line, from 1, the same in each."""
+    """The position of each record: the names of its files and its line, from 1, the same in each file."""
 
     names: tuple[str, ...]
     lines: "array[int]"
@@ -42,10 +42,10 @@ class Records:
 
     Attributes:
         columns: the texts of each field by its name.
-        origins: where each record stands.
+        origins: the position of each record.
         skipped: the messages of the broken records that were left out.
         empty: how many records were left out because a field was blank.
-        fingerprint: SHA-256 of the records in their order, so that a resumed run can tell.
+        fingerprint: SHA-256 of the records in their order, so that a resumed run can detect changes.
         wrapped: the texts are lines of a file that seems to break them inside sentences.
     """
 
@@ -71,23 +71,26 @@ class Records:
         return self.origins.where(index)
 
     def warnings(self) -> list[str]:
-        """What was left out, counted, a sentence each; blank lines of a text file only separate texts."""
-        name, said = " / ".join(self.origins.names), []
+        """Return a sentence for each kind of record that was left out, with its count.
+
+        Blank lines of a text file are not counted: they only separate texts.
+        """
+        name, sentences = " / ".join(self.origins.names), []
         noun = noun_of(tuple(self.columns))[0]
         if self.empty and len(self.columns) > 1:
-            said.append(f"{name}: {counted(self.empty, noun)} with an empty side left out")
+            sentences.append(f"{name}: {counted(self.empty, noun)} with an empty side left out")
         if self.skipped:
-            said.append(f"{name}: {counted(len(self.skipped), 'bad record')} left out, first {self.skipped[0]}")
+            sentences.append(f"{name}: {counted(len(self.skipped), 'bad record')} left out, first {self.skipped[0]}")
         if self.wrapped:
-            said.append(
+            sentences.append(
                 f"{name}: its lines seem to be broken inside sentences, and each is a text of its own; "
                 f"`paragraphs: true` beside `file` joins them"
             )
-        return said
+        return sentences
 
 
 def noun_of(columns: tuple[str, ...]) -> tuple[str, str]:
-    """What messages call one record of these columns, in short and in full."""
+    """Return the noun for a record with these columns in messages, short and full."""
     return _NOUNS.get(columns, ("example", "example"))
 
 
@@ -102,57 +105,57 @@ def read_records(
     """Read one source of a recipe: parallel files, a file with columns, a text file, the micro-world, or memory.
 
     Args:
-        source: what to read. With `count`, reading stops once so many records are kept.
+        source: what to read. With `count`, reading stops after that many good records.
         fields: the fields of a record; an optional one is read where the source names its column.
         folder: what relative paths are relative to.
         skip_bad: leave out and list broken records instead of refusing the file. Files of unequal length, a header
-            without the column and a file in another encoding from its first byte are refused all the same.
+            without the column and a file in another encoding from its first byte are always errors.
         memory: the records that sources with `memory` name.
 
     Raises:
         RecipeError: the source itself makes no sense.
         DataError: names file, line and rule; also where no record is left.
     """
-    given = tuple(one.name for one in fields if not one.optional or getattr(source, one.name) is not None)
+    columns = tuple(field.name for field in fields if not field.optional or getattr(source, field.name) is not None)
     if source.world is not None:
-        return _world(source, given)
+        return _world(source, columns)
     if source.memory is not None:
-        records = held(source.memory, memory)
-        return records_in_memory(records, fields, called(source.memory), source.count, skip_bad=skip_bad)
+        records = memory_records(source.memory, memory)
+        return records_in_memory(records, fields, argument_name(source.memory), source.count, skip_bad=skip_bad)
     with ExitStack() as files:
-        if source.file is None and given == ("source", "target"):
-            names, found = _two_files(source.source, source.target, folder, files)
+        if source.file is None and columns == ("source", "target"):
+            names, rows = _two_files(source.source, source.target, folder, files)
         elif source.file is None:
-            raise RecipeError(f"a data source of {noun_of(given)[0]}s needs `file`, `world` or `memory`")
-        elif Path(source.file.removesuffix(".gz")).suffix in FILE_KINDS or given != ("text",):
-            classes = {getattr(source, one.name) for one in fields if one.kind == "class"}
-            names, found = (source.file,), _table(source, given, classes, folder, files)
+            raise RecipeError(f"a data source of {noun_of(columns)[0]}s needs `file`, `world` or `memory`")
+        elif Path(source.file.removesuffix(".gz")).suffix in FILE_KINDS or columns != ("text",):
+            classes = {getattr(source, field.name) for field in fields if field.kind == "class"}
+            names, rows = (source.file,), _table(source, columns, classes, folder, files)
         else:
             return _text_file(source, folder, files, skip_bad)
-        return collect(found, given, names, source.count, skip_bad)
+        return collect(rows, columns, names, source.count, skip_bad)
 
 
 def records_in_memory(
-    given: MemoryRecords, fields: Sequence[Field], name: str, count: int | None = None, *, skip_bad: bool = False
+    records: MemoryRecords, fields: Sequence[Field], name: str, count: int | None = None, *, skip_bad: bool = False
 ) -> Records:
-    """Records given from Python, under the rules of files; `name` is what messages call them.
+    """Check records passed from Python by the rules for files; messages call them `name`.
 
     Raises:
         UsageError, DataError: as `records_in`, and where no record is left.
     """
-    given, present = with_optional(given, fields)
-    names = tuple(one.name for one in present)
-    classes = {one.name for one in present if one.kind == "class"}
-    return collect(records_in(given, names, name, classes), names, (name,), count, skip_bad)
+    records, present = with_optional(records, fields)
+    names = tuple(field.name for field in present)
+    classes = {field.name for field in present if field.kind == "class"}
+    return collect(records_in(records, names, name, classes), names, (name,), count, skip_bad)
 
 
 def overlap(train: Iterable[Records], valid: Records) -> int:
-    """How many validation records also stand in the training data, all fields equal."""
-    wanted = set(valid)
-    seen: set[tuple[str, ...]] = set()
+    """Count the validation records that are also in the training data, with all fields equal."""
+    validation_records = set(valid)
+    repeated: set[tuple[str, ...]] = set()
     for records in train:
-        seen |= wanted.intersection(records)
-    return sum(record in seen for record in valid) if seen else 0
+        repeated |= validation_records.intersection(records)
+    return sum(record in repeated for record in valid) if repeated else 0
 
 
 def _two_files(
@@ -163,28 +166,31 @@ def _two_files(
             "a data source needs `source` and `target` (two parallel files), or `file` with two columns, or `world`: "
             f"got source {source!r} and target {target!r}"
         )
-    one, other = (files.enter_context(open_binary(_path(folder, name), name)) for name in (source, target))
-    return (source, target), _aligned(scan(one, source), scan(other, target), source, target)
+    source_file, target_file = (
+        files.enter_context(open_binary(_path(folder, name), name)) for name in (source, target)
+    )
+    return (source, target), _aligned(scan(source_file, source), scan(target_file, target), source, target)
 
 
 def _aligned(
-    ours: Iterator[str | DataError], theirs: Iterator[str | DataError], source: str, target: str
+    source_lines: Iterator[str | DataError], target_lines: Iterator[str | DataError], source: str, target: str
 ) -> Iterator[Row]:
-    """Line N answers line N; files of unequal length are refused once both have been counted."""
-    for number, (one, other) in enumerate(zip_longest(ours, theirs), start=1):
-        if one is None or other is None:
-            longer = number + sum(1 for _ in (theirs if one is None else ours))
-            counts = (number - 1, longer) if one is None else (longer, number - 1)
+    """Pair line N of one file with line N of the other; unequal lengths are an error once both have been counted."""
+    for number, (source_line, target_line) in enumerate(zip_longest(source_lines, target_lines), start=1):
+        if source_line is None or target_line is None:
+            longer = target_lines if source_line is None else source_lines
+            total = number + sum(1 for _ in longer)
+            counts = (number - 1, total) if source_line is None else (total, number - 1)
             raise DataError(
                 f"{source} has {counts[0]} lines and {target} has {counts[1]}, and line N of one must answer line N of "
-                f"the other: {target if one is None else source}:{number} has no partner"
+                f"the other: {target if source_line is None else source}:{number} has no partner"
             )
-        if isinstance(one, DataError):
-            yield one
-        elif isinstance(other, DataError):
-            yield other
+        if isinstance(source_line, DataError):
+            yield source_line
+        elif isinstance(target_line, DataError):
+            yield target_line
         else:
-            yield number, [one, other]
+            yield number, [source_line, target_line]
 
 
 def _table(
@@ -194,36 +200,36 @@ def _table(
     name = str(source.file)
     kind = Path(name.removesuffix(".gz")).suffix
     columns: list[Column | None] = [getattr(source, field) for field in fields]
-    named = " and ".join(f"`{field}`" for field in fields)
-    shown = " and ".join(map(repr, columns))
+    quoted_fields = " and ".join(f"`{field}`" for field in fields)
+    values = " and ".join(map(repr, columns))
     if kind not in FILE_KINDS:
         known = ", ".join(FILE_KINDS)
         raise RecipeError(f"`file: {name}` must end in one of {known} (or that and .gz) to have columns")
     if any(column is None for column in columns):
-        what = "the column" if len(columns) == 1 else "the columns"
-        raise RecipeError(f"`file: {name}` needs {named}, {what}: got {shown}")
+        noun = "the column" if len(columns) == 1 else "the columns"
+        raise RecipeError(f"`file: {name}` needs {quoted_fields}, {noun}: got {values}")
     numbers = [column for column in columns if isinstance(column, int)]
     if numbers and len(numbers) < len(columns):
         raise RecipeError(
             f"`file: {name}`: {'both' if len(columns) == 2 else 'all'} columns must be numbers (no header) or "
-            f"{'both' if len(columns) == 2 else 'all'} names: got {shown}"
+            f"{'both' if len(columns) == 2 else 'all'} names: got {values}"
         )
     if numbers and kind in (".jsonl", ".json"):
-        raise RecipeError(f"`file: {name}` has no column numbers; {named} must be keys: got {shown}")
+        raise RecipeError(f"`file: {name}` has no column numbers; {quoted_fields} must be keys: got {values}")
     if numbers and min(numbers) < 0:
-        raise RecipeError(f"`file: {name}`: columns are counted from 0: got {shown}")
+        raise RecipeError(f"`file: {name}`: columns are counted from 0: got {values}")
     stream = files.enter_context(open_binary(_path(folder, name), name))
     return rows_in(kind, stream, name, [column for column in columns if column is not None], classes)
 
 
 def _text_file(source: SourceConfig, folder: Path, files: ExitStack, skip_bad: bool) -> Records:
-    """A text a line, or a paragraph."""
+    """Read a file with one text per line, or per paragraph."""
     name = str(source.file)
     stream = files.enter_context(open_binary(_path(folder, name), name))
     lines = enumerate(scan(stream, name), start=1)
-    texts = (line if isinstance(line, DataError) else (number, line) for number, line in lines)
-    found = paragraphs(texts) if source.paragraphs else texts
-    rows = (one if isinstance(one, DataError) else (one[0], [one[1]]) for one in found)
+    numbered = (line if isinstance(line, DataError) else (number, line) for number, line in lines)
+    texts = paragraphs(numbered) if source.paragraphs else numbered
+    rows = (item if isinstance(item, DataError) else (item[0], [item[1]]) for item in texts)
     records = collect(rows, ("text",), (name,), source.count, skip_bad)
     return replace(records, wrapped=not source.paragraphs and looks_wrapped(records["text"], records.origins.lines))
 
@@ -233,7 +239,7 @@ def _path(folder: Path, name: str) -> Path:
 
 
 def _world(source: SourceConfig, fields: tuple[str, ...]) -> Records:
-    from atento.world import write  # late: the files' readers should not load the grammar
+    from atento.world import write  # late: reading files does not need the grammar
 
     split = str(source.world)
     pairs = write(split, source.count or _WORLD_COUNTS.get(split, _WORLD_COUNT), source.seed)
@@ -246,9 +252,9 @@ def _world(source: SourceConfig, fields: tuple[str, ...]) -> Records:
 
 
 def collect(
-    found: Iterable[Row], fields: tuple[str, ...], names: tuple[str, ...], count: int | None, skip_bad: bool
+    rows: Iterable[Row], fields: tuple[str, ...], names: tuple[str, ...], count: int | None, skip_bad: bool
 ) -> Records:
-    """Rows (line, a text for each field) as records, up to `count`; one with a blank field is left out.
+    """Collect rows (line, one text per field) into records, up to `count`; rows with a blank field are left out.
 
     Raises:
         DataError: a broken record, unless `skip_bad`; no record is left.
@@ -257,13 +263,13 @@ def collect(
     lines = array("L")
     skipped: list[str] = []
     empty = 0
-    for item in found:
-        if isinstance(item, DataError):
+    for row in rows:
+        if isinstance(row, DataError):
             if not skip_bad:
-                raise item
-            skipped.append(str(item))
+                raise row
+            skipped.append(str(row))
             continue
-        line, texts = item
+        line, texts = row
         if not all(text and not text.isspace() for text in texts):
             empty += 1
             continue
@@ -273,8 +279,10 @@ def collect(
         if len(lines) == count:
             break
     if not lines:
-        left = f" ({empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''})" if empty or skipped else ""
-        raise DataError(f"{' / '.join(names)}: holds no {noun_of(fields)[1]}{left}")
+        counts = (
+            f" ({empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''})" if empty or skipped else ""
+        )
+        raise DataError(f"{' / '.join(names)}: holds no {noun_of(fields)[1]}{counts}")
     return Records(columns, Origins(names, lines), skipped, empty, fingerprint(*columns.values()))
 
 
@@ -306,12 +314,12 @@ class Split:
         return len(next(iter(self.columns.values())))
 
     def texts(self, names: Sequence[str]) -> Iterator[str]:
-        """Every text of every record, in their order, of the columns of those names that it has."""
+        """Yield the texts of the named columns that the split has, record by record."""
         read = [column for name, column in self.columns.items() if name in names]
         return (text for record in zip(*read) for text in record)
 
     def where(self, index: int) -> str:
-        """File and line of a record, for messages; its number where that is not known."""
+        """Return file and line of a record, or its number if they are unknown, for messages."""
         for part in self.parts:
             if index < len(part):
                 return part.where(index)
@@ -320,7 +328,7 @@ class Split:
 
 
 def joined(parts: Sequence[Records]) -> Split | None:
-    """The records of several sources one behind the other; None of none.
+    """Concatenate the records of several sources; return None if there are none.
 
     Raises:
         DataError: one has a field that another lacks.
@@ -328,11 +336,12 @@ def joined(parts: Sequence[Records]) -> Split | None:
     if not parts:
         return None
     for part in parts[1:]:
-        for one, other in ((parts[0], part), (part, parts[0])):
-            for name in one.columns:
-                if name not in other.columns:
+        for having, lacking in ((parts[0], part), (part, parts[0])):
+            for name in having.columns:
+                if name not in lacking.columns:
                     raise DataError(
-                        f"{' / '.join(other.origins.names)} has no `{name}`, and {' / '.join(one.origins.names)} has"
+                        f"{' / '.join(lacking.origins.names)} has no `{name}`, and "
+                        f"{' / '.join(having.origins.names)} has"
                     )
     columns = {name: [text for part in parts for text in part[name]] for name in parts[0].columns}
     return Split(columns, sha256("\n".join(part.fingerprint for part in parts).encode()).hexdigest(), tuple(parts))

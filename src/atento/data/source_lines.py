@@ -15,7 +15,7 @@ from atento.limits import limited
 LINE_LIMIT = 16 * 1024 * 1024  # bytes; one broken file must not fill the memory
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
-_OTHER_MARKS = (  # UTF-32 first: its little-endian mark begins with UTF-16's
+_OTHER_BOMS = (  # UTF-32 first: its little-endian byte order mark begins with UTF-16's
     (b"\xff\xfe\x00\x00", "UTF-32LE"),
     (b"\x00\x00\xfe\xff", "UTF-32BE"),
     (b"\xff\xfe", "UTF-16LE"),
@@ -30,11 +30,11 @@ def scan(stream: BinaryIO, name: str) -> Iterator[str | DataError]:
     and the rest must be UTF-8 without NUL, at most `LINE_LIMIT` bytes a line.
 
     Args:
-        stream: a binary stream; read with `readline`, so a line is handed on before the next one arrives.
-        name: what the errors call it.
+        stream: a binary stream; read with `readline`, so that a line is yielded before the next one arrives.
+        name: name of the stream in errors.
 
     Raises:
-        DataError: what holds for the whole file: it is UTF-16, UTF-32 or gzip, or cannot be read to its end.
+        DataError: an error of the whole file: it is UTF-16, UTF-32 or gzip, or cannot be read to its end.
     """
     number = offset = 0
     while raw := _read(stream, name):
@@ -45,11 +45,11 @@ def scan(stream: BinaryIO, name: str) -> Iterator[str | DataError]:
             if raw.startswith(_BOM):
                 raw, start = raw[3:], 3
                 if not raw:
-                    return  # a mark and nothing else is an empty file
+                    return  # a byte order mark alone is an empty file
         if raw.endswith(b"\n"):
             raw = raw[:-1]
         elif len(raw) >= LINE_LIMIT + 2:
-            yield _too_long(name, number)  # told before the rest of the line, which may be endless, is passed over
+            yield _too_long(name, number)  # before the remaining line is skipped, which may be endless
             while more := _read(stream, name):
                 offset += len(more)
                 if more.endswith(b"\n"):
@@ -69,7 +69,7 @@ def scan(stream: BinaryIO, name: str) -> Iterator[str | DataError]:
 
 
 def iter_lines(stream: BinaryIO, name: str, *, bad: list[str] | None = None) -> Iterator[str]:
-    """Yield each line of a binary stream as it arrives (the rules of `scan`); empty lines are kept.
+    """Yield each line of a binary stream as it arrives (the rules of `scan`), empty lines included.
 
     Args:
         bad: None raises at the first bad line. A list takes the messages instead, and the bad line becomes an empty
@@ -109,12 +109,12 @@ def open_binary(path: Path, name: str) -> Iterator[BinaryIO]:
 
     Raises:
         DataError: missing, a directory, a pipe or a device, not readable, or named `.gz` without being gzip. While
-            it is read: gzip data that grow out of all proportion, or more than memory holds.
+            it is read: gzip data that unpack to far more than their size, or to more than the memory.
     """
     if not name:
         raise DataError("a file name must not be empty: got ''; `-` reads standard input")
     try:
-        mode = path.stat().st_mode  # looked at before it is opened: opening a pipe would wait for ever
+        mode = path.stat().st_mode  # checked before opening: opening a pipe would block forever
     except FileNotFoundError:
         raise DataError(f"{name}: no such file (looked for {path.absolute()})") from None
     except (OSError, ValueError) as error:
@@ -137,7 +137,7 @@ def open_binary(path: Path, name: str) -> Iterator[BinaryIO]:
 
 
 def display_name(path: str | Path) -> str:
-    """What messages call an input: `standard input` for `-`, any other by its path."""
+    """Return the name of an input for messages: `standard input` for `-`, else its path."""
     return "standard input" if str(path) == "-" else str(path)
 
 
@@ -167,9 +167,9 @@ def read_text(stream: BinaryIO, name: str) -> str:
 
 
 def unreadable(name: str, error: Exception) -> DataError:
-    """The error for bytes that stop coming: a gzip file cut short or damaged, or a failing disk."""
+    """Return the error for a stream that cannot be read to its end: damaged gzip data, a failing disk."""
     if isinstance(error, EOFError):
-        return DataError(f"{name}: the gzip data is cut short; the file is not whole")
+        return DataError(f"{name}: the gzip data is cut short; the file is incomplete")
     if isinstance(error, (gzip.BadGzipFile, zlib.error)):
         return DataError(f"{name}: the gzip data is damaged: {error}")
     return DataError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}")
@@ -185,9 +185,11 @@ def _read(stream: BinaryIO, name: str) -> bytes:
 def _refuse_other_formats(raw: bytes, name: str) -> None:
     if raw.startswith(_GZIP):
         raise DataError(f"{name}: is gzip-compressed; name it .gz, or unpack it first")
-    for mark, encoding in _OTHER_MARKS:
-        if raw.startswith(mark):
-            raise DataError(f"{name}:1: not UTF-8: the file begins with the mark of {encoding}{_convert(encoding)}")
+    for bom, encoding in _OTHER_BOMS:
+        if raw.startswith(bom):
+            raise DataError(
+                f"{name}:1: not UTF-8: the file begins with the byte order mark of {encoding}{_convert(encoding)}"
+            )
 
 
 def _too_long(name: str, number: int) -> DataError:
@@ -216,7 +218,7 @@ def _convert(encoding: str) -> str:
 
 
 def _wide(raw: bytes) -> str | None:
-    """UTF-16 without its mark, told by the NULs that plain letters leave at every other byte."""
+    """Guess UTF-16 without a byte order mark, by the NULs that ASCII letters leave at every other byte."""
     if raw.count(0) * 4 < len(raw):
         return None
     return "UTF-16LE" if raw[1::2].count(0) >= raw[0::2].count(0) else "UTF-16BE"

@@ -10,7 +10,7 @@ from atento.data.source_lines import LINE_LIMIT, read_text, scan
 from atento.errors import DataError
 
 Column = int | str
-Row = tuple[int, list[str]] | DataError  # line and texts; or what is wrong with the record
+Row = tuple[int, list[str]] | DataError  # line and texts; or the error of a broken record
 
 _QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"')
 _PLAIN = re.compile(r'[^",]*')
@@ -30,7 +30,7 @@ def rows_in(
         classes: those of the columns that hold names of classes, which in JSON may be whole numbers.
 
     Raises:
-        DataError: what holds for the whole file; names file, line and rule.
+        DataError: an error of the whole file; names file, line and rule.
     """
     if kind in (".tsv", ".csv"):
         rows = _tsv_rows(stream, name) if kind == ".tsv" else _csv_rows(stream, name)
@@ -41,23 +41,23 @@ def rows_in(
 
 
 def columns_of(kind: str, stream: BinaryIO, name: str) -> list[str]:
-    """The fields of a table's first line, or the keys of the first object; none where it cannot be read.
+    """Return the fields of a table's first line, or the keys of the first object; none if it cannot be read.
 
     Raises:
-        DataError: what holds for the whole file.
+        DataError: an error of the whole file.
     """
     if kind in (".tsv", ".csv"):
         row = next(_tsv_rows(stream, name) if kind == ".tsv" else _csv_rows(stream, name), None)
         return [] if row is None or isinstance(row, DataError) else row[1]
-    found = next(_jsonl_objects(stream, name) if kind == ".jsonl" else _json_objects(stream, name), None)
-    return [] if found is None or isinstance(found, DataError) else list(found[1] or ())
+    record = next(_jsonl_objects(stream, name) if kind == ".jsonl" else _json_objects(stream, name), None)
+    return [] if record is None or isinstance(record, DataError) else list(record[1] or ())
 
 
 # Tables -----------------------------------------------------------------------------------------------------------
 
 
 def _table(rows: Iterator[Row], name: str, separator: str, columns: Sequence[Column]) -> Iterator[Row]:
-    """Choose columns of each row; every row must have as many columns as the first."""
+    """Select columns of each row; every row must have as many columns as the first."""
     width = first = 0
     numbers = [column for column in columns if isinstance(column, int)]
     if len(numbers) < len(columns):
@@ -73,7 +73,7 @@ def _table(rows: Iterator[Row], name: str, separator: str, columns: Sequence[Col
             yield line, [""] * len(numbers)  # a blank line: counted with the empty records
         elif len(fields) <= last:
             count = f"{len(fields)} column{'s' if len(fields) > 1 else ''} separated by {separator}"
-            yield DataError(f"{name}:{line}: {count}, and column {last} (counted from 0) is asked for")
+            yield DataError(f"{name}:{line}: {count}, and column {last} (counted from 0) is requested")
         elif width and len(fields) != width:
             yield DataError(f"{name}:{line}: {len(fields)} columns, and line {first} has {width}")
         else:
@@ -83,7 +83,7 @@ def _table(rows: Iterator[Row], name: str, separator: str, columns: Sequence[Col
 
 
 def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[list[int], int]:
-    """The numbers of the columns of those names, and how many columns there are."""
+    """Return the numbers of the named columns, and the number of columns."""
     row = next(rows, None)
     if row is None:
         raise DataError(
@@ -94,7 +94,7 @@ def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[lis
     names = row[1]
     for column in columns:
         if names.count(column) != 1:
-            problem = "stands twice" if column in names else "does not stand"
+            problem = "appears twice" if column in names else "is not"
             known = ", ".join(map(repr, names))
             raise DataError(f"{name}:1: column {column!r} {problem} in the header; the columns are {known}")
     return [names.index(column) for column in columns], len(names)
@@ -106,51 +106,51 @@ def _tsv_rows(stream: BinaryIO, name: str) -> Iterator[Row]:
 
 
 def _csv_rows(stream: BinaryIO, name: str) -> Iterator[Row]:
-    """RFC 4180: a quoted field may hold commas, line ends (kept as newlines) and doubled quotes."""
-    held: list[str] = []
+    """RFC 4180: a quoted field may hold commas, line ends (returned as newlines) and doubled quotes."""
+    pending: list[str] = []
     begin, size, number = 0, 0, 0
     for number, line in enumerate(scan(stream, name), start=1):
         if isinstance(line, DataError):
-            held = []
+            pending = []
             yield line
             continue
-        if not held:
+        if not pending:
             begin, size = number, 0
             fields = _csv_fields(line)
             if fields is not None:
                 yield (number, fields) if isinstance(fields, list) else DataError(f"{name}:{number}: {fields}")
                 continue
-            held.append(line)
+            pending.append(line)
             continue
-        held.append(line)
+        pending.append(line)
         size += len(line)
         if size > LINE_LIMIT:
             yield DataError(f"{name}:{begin}: the quote opened here is not closed within {LINE_LIMIT // 2**20} MiB")
-            held = []
+            pending = []
         elif line.count('"') % 2:  # the open quote is closed here, and no other is left open
-            fields = _csv_fields("\n".join(held))
-            held = []
+            fields = _csv_fields("\n".join(pending))
+            pending = []
             yield (begin, fields) if isinstance(fields, list) else DataError(f"{name}:{begin}: {fields}")
-    if held:
+    if pending:
         yield DataError(f"{name}:{begin}: the quote opened here is never closed (the file ends at line {number})")
 
 
 def _csv_fields(record: str) -> list[str] | str | None:
-    """The fields of one record; None where a quote is still open at its end; a sentence where it breaks the rules."""
+    """Return the fields of a record; None if a quote is open at its end; a message if it breaks the rules."""
     if '"' not in record:
         return record.split(",")
     fields, at = [], 0
     while True:
         if record.startswith('"', at):
-            found = _QUOTED.match(record, at)
-            if found is None:
+            field = _QUOTED.match(record, at)
+            if field is None:
                 return None
-            fields.append(found[1].replace('""', '"'))
+            fields.append(field[1].replace('""', '"'))
         else:
-            found = _PLAIN.match(record, at)
-            assert found is not None  # it matches the empty string
-            fields.append(found[0])
-        at = found.end()
+            field = _PLAIN.match(record, at)
+            assert field is not None  # it matches the empty string
+            fields.append(field[0])
+        at = field.end()
         if at == len(record):
             return fields
         if record[at] != ",":
@@ -162,11 +162,11 @@ def _csv_fields(record: str) -> list[str] | str | None:
 
 
 def _keyed(objects: Iterator[tuple[int, Any] | DataError], name: str, keys: Mapping[str, bool]) -> Iterator[Row]:
-    for found in objects:
-        if isinstance(found, DataError):
-            yield found
+    for record in objects:
+        if isinstance(record, DataError):
+            yield record
             continue
-        line, value = found
+        line, value = record
         if value is None:
             yield line, [""] * len(keys)
             continue
@@ -177,7 +177,7 @@ def _keyed(objects: Iterator[tuple[int, Any] | DataError], name: str, keys: Mapp
 
 
 def text_of(record: Any, key: str, is_class: bool = False) -> str:
-    """The string under a key, reaching into objects at dots where the whole key is not there.
+    """Return the string of a key; if the record lacks the key, its dots separate the keys of nested objects.
 
     A class may be a whole number.
     """
@@ -187,7 +187,7 @@ def text_of(record: Any, key: str, is_class: bool = False) -> str:
     for part in [key] if key in record else key.split("."):
         if not isinstance(value, dict) or part not in value:
             known = ", ".join(map(repr, record)) or "none"
-            raise ValueError(f"key {key!r} does not stand in the record; its keys are {known}")
+            raise ValueError(f"key {key!r} is not in the record; its keys are {known}")
         value = value[part]
     if is_class and not isinstance(value, bool) and isinstance(value, Integral):
         return str(int(value))
@@ -221,7 +221,7 @@ def _jsonl_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | Da
 
 
 def _json_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | DataError]:
-    """A list of objects, taken one at a time; broken JSON cannot be skipped, for nobody knows where it ends."""
+    """A list of objects, read one at a time; broken JSON cannot be skipped, because its end is unknown."""
     text = read_text(stream, name)
     at, line, counted = _skip(text, 0), 1, 0
 
@@ -255,13 +255,13 @@ def _json_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | Dat
 
 
 def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    assert found is not None  # it matches the empty string
-    return found.end()
+    space = _SPACE.match(text, at)
+    assert space is not None  # it matches the empty string
+    return space.end()
 
 
 def _decode(text: str, at: int) -> tuple[Any, int]:
-    """One JSON value at that place and where it ends; every way to fail comes out as a ValueError in plain words."""
+    """Decode the JSON value at `at`; return it and its end. Every failure is a ValueError with a message."""
     try:
         return _DECODER.raw_decode(text, at)
     except RecursionError:
@@ -277,7 +277,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {twice!r} stands twice in one object")
+        raise ValueError(f"key {twice!r} appears twice in one object")
     return record
 
 

@@ -17,7 +17,7 @@ from atento.data.shuffle import hashes, permutation
 from atento.data.store import Ragged
 from atento.errors import DataError
 
-_KEPT, _ORDER, _NEGATIVES = 1, 2, 3  # what a hash is for
+_SUBSAMPLED, _ORDER, _NEGATIVES = 1, 2, 3  # what a hash is for
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class WindowBatch:
 class Windows:
     """Text as ids and, for each epoch, its windows in batches.
 
-    Words of more than a share t of the text are kept with probability √(t/f), and windows reach over those that are
-    not (Mikolov et al. 2013b, 2.3, for `subsample`); negatives follow count ** exponent (2.2). A window never leaves
-    its sentence, and always has its whole width (the published program draws a width for each word). An epoch in which
+    A word with a share f of the text above t is kept with probability √(t/f); windows skip the words that are not
+    (Mikolov et al. 2013b, 2.3, for `subsample`); negatives follow count ** exponent (2.2). A window never leaves
+    its sentence, and always has its full width (the published program draws a width for each word). An epoch in which
     no window would be left keeps every word.
     """
 
@@ -53,7 +53,7 @@ class Windows:
         batch_size: int = 256,
         words: Sequence[str] = (),
     ) -> None:
-        """`sentences` are ids below `vocab_size`; `words` their strings, if anyone asks.
+        """`sentences` are ids below `vocab_size`; `words` their strings.
 
         Raises:
             DataError: an id out of range, or no sentence with two words.
@@ -87,61 +87,61 @@ class Windows:
         """Build windows from words. Ids are ordered by falling count, then alphabetically; rarer words are removed.
 
         Raises:
-            DataError: as the constructor, or no word comes `min_count` times.
+            DataError: as the constructor, or no word appears `min_count` times.
         """
         counts = Counter(word for sentence in sentences for word in sentence)
         words = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
         if not words:
-            raise DataError(f"no word comes {min_count} times: the text has {len(counts)} different words")
+            raise DataError(f"no word appears {min_count} times: the text has {len(counts)} different words")
         ids = {word: number for number, word in enumerate(words)}
         rows = [[ids[word] for word in sentence if word in ids] for sentence in sentences]
         return cls(rows, len(words), config, seed=seed, batch_size=batch_size, words=words)
 
-    def kept(self, epoch: int) -> NDArray[np.bool_]:
+    def subsampled(self, epoch: int) -> NDArray[np.bool_]:
         """Return which words of the text subsampling keeps in an epoch, (words of the text,)."""
         if self.config.subsample == 0:
             return np.ones(len(self.flat), dtype=np.bool_)
         share = self.counts[self.flat] / len(self.flat)
-        return _uniform(len(self.flat), self.seed, epoch, _KEPT) < np.sqrt(self.config.subsample / share)
+        return _uniform(len(self.flat), self.seed, epoch, _SUBSAMPLED) < np.sqrt(self.config.subsample / share)
 
     def epoch(self, number: int) -> Iterator[WindowBatch]:
         """Yield the windows of an epoch in shuffled batches; a word without a neighbour has no window."""
-        words, context, order = self._layout(number)
-        for batch, start in enumerate(range(0, len(order), self.batch_size)):
-            yield self._batch(words, context, order[start : start + self.batch_size], number, batch)
+        words, context, shuffled = self._layout(number)
+        for batch, start in enumerate(range(0, len(shuffled), self.batch_size)):
+            yield self._batch(words, context, shuffled[start : start + self.batch_size], number, batch)
 
     def expected(self) -> float:
         """Return the mean number of words that subsampling keeps in an epoch, including those without a neighbour."""
         if self.config.subsample == 0:
             return float(len(self.flat))
-        kept = np.sqrt(self.config.subsample * len(self.flat) / np.maximum(self.counts, 1))
-        return float((self.counts * np.minimum(kept, 1.0)).sum())
+        probabilities = np.sqrt(self.config.subsample * len(self.flat) / np.maximum(self.counts, 1))
+        return float((self.counts * np.minimum(probabilities, 1.0)).sum())
 
     def part(self, epoch: int, index: int, count: int, at_least: int = 0) -> WindowBatch:
         """Return part `index` of an epoch that is split into `count` equal parts.
 
         A part with fewer than `at_least` windows also takes the first windows of the parts after it.
         """
-        words, context, order = self._layout(epoch)
-        first, last = (len(order) * (index + side) // count for side in (0, 1))
+        words, context, shuffled = self._layout(epoch)
+        first, last = (len(shuffled) * (index + side) // count for side in (0, 1))
         last = max(last, first + at_least)
-        return self._batch(words, context, order[first:last], epoch, index)
+        return self._batch(words, context, shuffled[first:last], epoch, index)
 
     def _layout(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the words of an epoch that have a window, their windows and their order; the last epoch is cached."""
         if self._cached_layout is None or self._cached_layout[0] != number:
-            words, context = self._windows(self.kept(number))
+            words, context = self._windows(self.subsampled(number))
             if not len(words):
                 words, context = self._windows(np.ones(len(self.flat), dtype=np.bool_))
             self._cached_layout = number, words, context, permutation(len(words), self.seed, number, _ORDER)
         return self._cached_layout[1:]
 
-    def _windows(self, kept: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _windows(self, keep: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the kept words that have a neighbour, (n,), and their neighbours, (n,2C)."""
-        words = self.flat[kept]
-        context = _contexts(words, self.sentence[kept], self.config.window)
-        some = (context >= 0).any(axis=1)
-        return words[some], context[some]
+        words = self.flat[keep]
+        context = _contexts(words, self.sentence[keep], self.config.window)
+        has_neighbour = (context >= 0).any(axis=1)
+        return words[has_neighbour], context[has_neighbour]
 
     def _batch(
         self, words: NDArray[np.int64], context: NDArray[np.int64], rows: NDArray[np.int64], epoch: int, batch: int
@@ -170,9 +170,9 @@ def _contexts(words: NDArray[np.int64], sentence: NDArray[np.int64], window: int
     for column, offset in enumerate([*range(-window, 0), *range(1, window + 1)]):
         if abs(offset) >= len(words):
             continue
-        here = slice(max(0, -offset), len(words) - max(0, offset))
-        there = slice(max(0, offset), len(words) + min(0, offset))
-        out[here, column] = np.where(sentence[here] == sentence[there], words[there], -1)
+        centre = slice(max(0, -offset), len(words) - max(0, offset))
+        neighbour = slice(max(0, offset), len(words) + min(0, offset))
+        out[centre, column] = np.where(sentence[centre] == sentence[neighbour], words[neighbour], -1)
     return out
 
 

@@ -17,7 +17,7 @@ def accuracy(predictions: Sequence[str], references: Sequence[str]) -> Score:
         UsageError: unequal lengths, nothing to score, or labels that are no strings.
     """
     streams = reference_streams(predictions, references)
-    rows = [[float(given in right), 1.0] for given, *right in zip(predictions, *streams)]
+    rows = [[float(label in right), 1.0] for label, *right in zip(predictions, *streams)]
     total = [sum(column) for column in zip(*rows)]
     return Score("accuracy", _share(total), {"right": total[0], "examples": total[1]}, "", rows, _share)
 

@@ -58,20 +58,20 @@ def count_ngrams(tokens: Tokens, max_order: int) -> list[NGrams]:
     texts = max(1, len(lengths))
     owner = np.repeat(np.arange(len(lengths)), lengths)
     left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(codes))  # tokens to the end of the text
-    place, gram = np.arange(len(codes)), codes
+    position, gram = np.arange(len(codes)), codes
     bound = alphabet = int(codes.max(initial=-1)) + 1  # all numbers are below
-    found = []
+    ngrams = []
     for order in range(1, max_order + 1):
         if order > 1:
-            longer = left[place] >= order
-            place, gram = place[longer], gram[longer]
+            longer = left[position] >= order
+            position, gram = position[longer], gram[longer]
             if bound * alphabet * texts >= _LARGEST:
                 different, gram = np.unique(gram, return_inverse=True)
                 bound = len(different)
-            gram = gram * alphabet + codes[place + order - 1]
+            gram = gram * alphabet + codes[position + order - 1]
             bound *= alphabet
-        found.append(_entries(owner[place], gram, len(lengths)))
-    return found
+        ngrams.append(_entries(owner[position], gram, len(lengths)))
+    return ngrams
 
 
 def _entries(text: Ints, gram: Ints, texts: int) -> NGrams:
@@ -101,7 +101,7 @@ def clipped_matches(ngrams: NGrams, rows: Ints, columns: Ints) -> Floats:
     """
     texts = len(ngrams.total)
     same_sides = len(rows) == len(columns) and bool((rows == columns).all())
-    found = np.zeros((len(rows), len(columns)))
+    matches = np.zeros((len(rows), len(columns)))
     for text, feature, features in _shared_features(ngrams):
         step = max(1, _BLOCK // texts)
         for begin in range(0, features, step):
@@ -109,13 +109,13 @@ def clipped_matches(ngrams: NGrams, rows: Ints, columns: Ints) -> Floats:
             low, high = np.searchsorted(feature, [begin, begin + size])
             has = np.zeros((size, texts), dtype=np.float32)  # whole numbers up to 2 ** 24 are exact
             has[feature[low:high] - begin, text[low:high]] = 1
-            one = _picked(has, rows)
-            found += one.T @ (one if same_sides else _picked(has, columns))
-    place = np.full(texts, -1)
-    place[columns] = np.arange(len(columns))
-    itself = place[rows] >= 0
-    found[np.flatnonzero(itself), place[rows][itself]] = ngrams.total[rows][itself]
-    return found
+            row_features = _picked(has, rows)
+            matches += row_features.T @ (row_features if same_sides else _picked(has, columns))
+    column_of = np.full(texts, -1)
+    column_of[columns] = np.arange(len(columns))
+    itself = column_of[rows] >= 0
+    matches[np.flatnonzero(itself), column_of[rows][itself]] = ngrams.total[rows][itself]
+    return matches
 
 
 def _picked(matrix: NDArray[np.float32], columns: Ints) -> NDArray[np.float32]:
@@ -132,8 +132,8 @@ def _shared_features(ngrams: NGrams) -> Iterator[tuple[Ints, Ints, int]]:
         having = np.bincount(gram, minlength=ngrams.kinds)
         shared = having >= 2
         number = np.cumsum(shared) - 1
-        kept = shared[gram]
-        yield text[kept], number[gram[kept]], int(shared.sum())
+        is_shared = shared[gram]
+        yield text[is_shared], number[gram[is_shared]], int(shared.sum())
         k += 1
         more = count >= k
         text, gram, count = text[more], gram[more], count[more]
@@ -150,8 +150,8 @@ def clipped_matches_with_mean(ngrams: NGrams, weights: Floats, left_out: Floats)
     Returns:
         The matches (U), and the number of n-grams of the mean (U), both 0 if no weight is left.
     """
-    rest = weights.sum() - left_out
-    share = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
+    remaining = weights.sum() - left_out
+    share = np.divide(1.0, remaining, out=np.zeros_like(remaining), where=remaining > 0)
     mass = np.bincount(ngrams.gram, weights=weights[ngrams.text] * ngrams.count, minlength=ngrams.kinds)
     mean = (mass[ngrams.gram] - left_out[ngrams.text] * ngrams.count) * share[ngrams.text]
     common = np.minimum(ngrams.count, np.maximum(mean, 0.0))
@@ -175,29 +175,30 @@ def common_subsequences(rows: Sequence[Sequence[str]], columns: Sequence[Sequenc
     longest = int(lengths.max(initial=0))
     kinds = int(tokens.codes.max(initial=-1)) + 1
     across = np.full((longest, len(columns)), kinds, dtype=np.int64)  # the number `kinds` stands for no word
-    for place, codes in enumerate(theirs):
-        across[: len(codes), place] = codes
-    found = np.zeros((len(rows), len(columns)))
+    for column, codes in enumerate(theirs):
+        across[: len(codes), column] = codes
+    result = np.zeros((len(rows), len(columns)))
     step = max(1, 65_536 // max(1, len(columns)))  # pairs that fit into the cache
     for begin in range(0, len(rows), step):
-        found[begin : begin + step] = _subsequences(coded[begin : min(begin + step, len(rows))], across, kinds)
-    return found
+        result[begin : begin + step] = _subsequences(coded[begin : min(begin + step, len(rows))], across, kinds)
+    return result
 
 
 def _subsequences(ours: Sequence[Ints], across: Ints, kinds: int) -> Floats:
     """Codes of the rows, and codes of the columns by position (L,M) -> lengths (N,M)."""
     pieces = max((len(codes) + 62) // 63 for codes in ours)
-    where = np.zeros((pieces, kinds + 1, len(ours)), dtype=np.uint64)  # the positions of each word in a row, as bits
+    # the positions of each word in a row, as bits
+    word_positions = np.zeros((pieces, kinds + 1, len(ours)), dtype=np.uint64)
     for row, codes in enumerate(ours):
-        for place, code in enumerate(codes.tolist()):
-            where[place // 63, code, row] |= np.uint64(1 << place % 63)
+        for position, code in enumerate(codes.tolist()):
+            word_positions[position // 63, code, row] |= np.uint64(1 << position % 63)
     full = np.uint64((1 << 63) - 1)
     state = np.full((pieces, across.shape[1], len(ours)), full, dtype=np.uint64)
     for codes in across:  # one position of all columns
         carry = np.zeros(state.shape[1:], dtype=np.uint64)
         for piece in range(pieces):
             now = state[piece]
-            matched = now & where[piece][codes]
+            matched = now & word_positions[piece][codes]
             total = now + matched + carry
             carry = total >> np.uint64(63)
             state[piece] = (total | (now & ~matched)) & full

@@ -50,8 +50,8 @@ def rouge(
     streams = reference_streams(predictions, references)
     rows = []
     for prediction, *answers in zip(predictions, *streams):
-        found = [rouge_of_pair(prediction, answer, split) for answer in answers]
-        best = [max((one[kind] for one in found), key=lambda sides: sides[2]) for kind in KINDS]
+        scores = [rouge_of_pair(prediction, answer, split) for answer in answers]
+        best = [max((measures[kind] for measures in scores), key=lambda sides: sides[2]) for kind in KINDS]
         rows.append([*(number for sides in best for number in sides), 1.0])
     total = [sum(column) for column in zip(*rows)]
     parts = {name: 100 * part / len(rows) for name, part in zip(PARTS, total)}
@@ -62,13 +62,13 @@ def rouge(
 def rouge_of_pair(prediction: str, reference: str, split: Split) -> dict[str, tuple[float, float, float]]:
     """The four measures of a text: precision, recall and F in 0-1, 0 if one of the texts has no words."""
     ours, theirs = split(prediction), split(reference)
-    found = {f"rouge{order}": _by_ngrams(ours, theirs, order) for order in (1, 2)}
-    found["rougeL"] = sides_of(subsequence_length(ours, theirs), len(ours), len(theirs))
+    measures = {f"rouge{order}": _by_ngrams(ours, theirs, order) for order in (1, 2)}
+    measures["rougeL"] = sides_of(subsequence_length(ours, theirs), len(ours), len(theirs))
     our_sentences = [split(line) for line in prediction.split("\n") if line]
     their_sentences = [split(line) for line in reference.split("\n") if line]
     common = _union_of_subsequences(our_sentences, their_sentences)
-    found["rougeLsum"] = sides_of(common, sum(map(len, our_sentences)), sum(map(len, their_sentences)))
-    return found
+    measures["rougeLsum"] = sides_of(common, sum(map(len, our_sentences)), sum(map(len, their_sentences)))
+    return measures
 
 
 def sides_of(common: float, ours: int, theirs: int) -> tuple[float, float, float]:
@@ -173,14 +173,14 @@ def subsequence_rows(ours: Sequence[str], theirs: Sequence[str]) -> list[int]:
 
     Paper: Hyyrö 2004, Bit-parallel LCS-length computation revisited.
     """
-    where: dict[str, int] = {}
-    for place, word in enumerate(theirs):
-        where[word] = where.get(word, 0) | 1 << place
+    word_positions: dict[str, int] = {}
+    for position, word in enumerate(theirs):
+        word_positions[word] = word_positions.get(word, 0) | 1 << position
     full = (1 << len(theirs)) - 1
     rows = [full]
     for word in ours:
         now = rows[-1]
-        matched = now & where.get(word, 0)
+        matched = now & word_positions.get(word, 0)
         rows.append(((now + matched) | (now - matched)) & full)
     return rows
 
@@ -201,15 +201,21 @@ def _union_of_subsequences(predicted: Sequence[Sequence[str]], reference: Sequen
     spare = Counter(word for sentence in predicted for word in sentence)
     common = 0
     for sentence in reference:
-        places = sorted({place for other in predicted for place in _places(sentence, other)})
-        for place in places:
-            if spare[sentence[place]] > 0:
-                spare[sentence[place]] -= 1
+        positions = sorted(
+            {
+                position
+                for predicted_sentence in predicted
+                for position in _matched_positions(sentence, predicted_sentence)
+            }
+        )
+        for position in positions:
+            if spare[sentence[position]] > 0:
+                spare[sentence[position]] -= 1
                 common += 1
     return common
 
 
-def _places(reference: Sequence[str], predicted: Sequence[str]) -> list[int]:
+def _matched_positions(reference: Sequence[str], predicted: Sequence[str]) -> list[int]:
     """The words of a reference sentence on one longest common subsequence.
 
     It is read from the end, with a step back in the reference if this loses nothing. The union depends on this choice,
@@ -220,13 +226,13 @@ def _places(reference: Sequence[str], predicted: Sequence[str]) -> list[int]:
     def length(i: int, j: int) -> int:
         return j - (rows[i] & ((1 << j) - 1)).bit_count()
 
-    i, j, places = len(reference), len(predicted), []
+    i, j, positions = len(reference), len(predicted), []
     while i > 0 and j > 0:
         if reference[i - 1] == predicted[j - 1]:
-            places.append(i - 1)
+            positions.append(i - 1)
             i, j = i - 1, j - 1
         elif length(i, j - 1) > length(i - 1, j):
             j -= 1
         else:
             i -= 1
-    return places
+    return positions

@@ -52,7 +52,7 @@ class Score:
 
         if not 0 < level < 1:
             raise UsageError(f"`level` must lie between 0 and 1: got {level}")
-        values = np.concatenate([np.array(one) for (one,) in resampled([self], samples, seed)])
+        values = np.concatenate([np.array(scores) for (scores,) in resampled([self], samples, seed)])
         low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
         return float(low), float(high)
 

@@ -64,7 +64,7 @@ def paired_test(
     scorer = metric_named(metric) if isinstance(metric, str) else metric
     first, second = scorer(a, references), scorer(b, references)
     blocks = list(resampled([first, second], samples, seed))
-    ours, theirs = (np.concatenate([np.array(block[which]) for block in blocks]) for which in (0, 1))
+    ours, theirs = (np.concatenate([np.array(block[side]) for block in blocks]) for side in (0, 1))
     strays = np.abs(ours - theirs)
     strays -= strays.mean()
     difference = first.value - second.value

@@ -41,8 +41,10 @@ def bleu(
 
     Paper: Papineni et al. 2002, BLEU; Post 2018, A call for clarity in reporting BLEU scores.
     """
-    one = _value_of(_bleu(tokenize, lowercase, smooth, max_order, effective_order=True))
-    return _scored("BLEU", _bleu(tokenize, lowercase, smooth, max_order), predictions, references, _bleu_parts, one)
+    sentence_bleu = _value_of(_bleu(tokenize, lowercase, smooth, max_order, effective_order=True))
+    return _scored(
+        "BLEU", _bleu(tokenize, lowercase, smooth, max_order), predictions, references, _bleu_parts, sentence_bleu
+    )
 
 
 def chrf(
@@ -174,16 +176,16 @@ def _value_of(metric: Any) -> Callable[[list[float]], float]:
 
 
 def _bleu_parts(metric: Any, total: list[float]) -> dict[str, float]:
-    found = metric._compute_score_from_stats(list(total))
-    precisions = {f"p{order}": float(value) for order, value in enumerate(found.precisions, start=1)}
-    return precisions | {"bp": float(found.bp), "length": float(total[0]), "reference_length": float(total[1])}
+    score = metric._compute_score_from_stats(list(total))
+    precisions = {f"p{order}": float(value) for order, value in enumerate(score.precisions, start=1)}
+    return precisions | {"bp": float(score.bp), "length": float(total[0]), "reference_length": float(total[1])}
 
 
 def _chrf_parts(metric: Any, total: list[float]) -> dict[str, float]:
     """Mean precision and recall over the orders that both sides have, from which the F-score is computed."""
     orders = [total[at : at + 3] for at in range(0, len(total), 3)]
-    seen = [(match / ours, match / theirs) for ours, theirs, match in orders if ours and theirs]
-    precision, recall = (100 * sum(side) / len(seen) for side in zip(*seen)) if seen else (0.0, 0.0)
+    shares = [(match / ours, match / theirs) for ours, theirs, match in orders if ours and theirs]
+    precision, recall = (100 * sum(side) / len(shares) for side in zip(*shares)) if shares else (0.0, 0.0)
     return {"precision": precision, "recall": recall}
 
 
@@ -208,9 +210,10 @@ def reference_streams(predictions: Sequence[str], references: References) -> lis
     streams = [list(stream) for stream in references]
     for number, stream in enumerate(streams, start=1):
         if len(stream) != len(predictions):
-            which = f"reference set {number} has" if len(streams) > 1 else "the references have"
+            subject = f"reference set {number} has" if len(streams) > 1 else "the references have"
             raise UsageError(
-                f"each prediction needs its reference: got {len(predictions)} predictions, and {which} {len(stream)}; "
+                f"each prediction needs its reference: got {len(predictions)} predictions, "
+                f"and {subject} {len(stream)}; "
                 "give lists of the same length, in the same order"
             )
     for text in chain(predictions, *streams):

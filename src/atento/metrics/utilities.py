@@ -85,15 +85,15 @@ class NGramUtility:
         """
         number = len(candidates)
         if candidates == evidence:
-            texts, mass, own = candidates, weights, left_out
+            texts, mass, own_weight = candidates, weights, left_out
         else:
             texts = [*candidates, *evidence]
             mass = np.concatenate([np.zeros(number), weights])
-            own = np.concatenate([left_out, np.zeros(len(evidence))])
+            own_weight = np.concatenate([left_out, np.zeros(len(evidence))])
         orders = count_ngrams(self.tokens(texts), self.max_order)
-        pairs = [clipped_matches_with_mean(ngrams, mass, own) for ngrams in orders]
-        matches = np.stack([one[:number] for one, _ in pairs])
-        theirs = np.stack([one[:number] for _, one in pairs])
+        pairs = [clipped_matches_with_mean(ngrams, mass, own_weight) for ngrams in orders]
+        matches = np.stack([counts[:number] for counts, _ in pairs])
+        theirs = np.stack([counts[:number] for _, counts in pairs])
         ours = np.stack([ngrams.total[:number] for ngrams in orders]).astype(np.float64)
         return self.score(matches, ours, theirs)
 
@@ -111,7 +111,7 @@ class SubsequenceUtility:
         ours, row = np.unique(rows, return_inverse=True)
         theirs, column = np.unique(columns, return_inverse=True)
         common = common_subsequences([lists[i] for i in ours], [lists[i] for i in theirs])
-        lengths = np.array([len(one) for one in lists], dtype=np.float64)
+        lengths = np.array([len(text_words) for text_words in lists], dtype=np.float64)
         return _f_score(common[None], lengths[None, ours, None], lengths[None, None, theirs])[row][:, column]
 
 
@@ -132,22 +132,22 @@ class EmbeddingUtility:
         texts, rows, columns = _different(candidates, evidence)
         vectors = self._vectors(texts)
         ours = vectors[rows]
-        rest = weights.sum() - left_out
+        remaining = weights.sum() - left_out
         cosine = ours @ (weights @ vectors[columns]) - left_out * (ours * ours).sum(axis=1)
-        mean = np.divide(cosine, rest, out=np.zeros_like(rest), where=rest > 0)
-        return np.where(rest > 0, (1 + np.clip(mean, -1, 1)) / 2, 0.0)
+        mean = np.divide(cosine, remaining, out=np.zeros_like(remaining), where=remaining > 0)
+        return np.where(remaining > 0, (1 + np.clip(mean, -1, 1)) / 2, 0.0)
 
     def _vectors(self, texts: list[str]) -> Floats:
         """The vectors (U,D), normalised to length 1; zero vectors are unchanged."""
-        found = np.asarray(self.embed(texts), dtype=np.float64)
-        if found.ndim != 2 or len(found) != len(texts):
+        vectors = np.asarray(self.embed(texts), dtype=np.float64)
+        if vectors.ndim != 2 or len(vectors) != len(texts):
             raise UsageError(
-                f"`embed` must give a vector for each text: got shape {found.shape} for {len(texts)} texts"
+                f"`embed` must give a vector for each text: got shape {vectors.shape} for {len(texts)} texts"
             )
-        if not np.isfinite(found).all():
+        if not np.isfinite(vectors).all():
             raise UsageError("`embed` must give finite numbers: got NaN or infinity")
-        length = np.linalg.norm(found, axis=1, keepdims=True)
-        unit: Floats = np.divide(found, length, out=np.zeros_like(found), where=length > 0)
+        length = np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: Floats = np.divide(vectors, length, out=np.zeros_like(vectors), where=length > 0)
         return unit
 
 
@@ -256,10 +256,10 @@ def _token_f1(matches: Floats, ours: Floats, theirs: Floats) -> Floats:
 
 def _different(candidates: list[str], evidence: list[str]) -> tuple[list[str], Ints, Ints]:
     """The distinct texts, and the index of each candidate (N) and of each piece of evidence (M) among them."""
-    place: dict[str, int] = {}
-    rows = [place.setdefault(text, len(place)) for text in candidates]
-    columns = [place.setdefault(text, len(place)) for text in evidence]
-    return list(place), np.array(rows, dtype=np.int64), np.array(columns, dtype=np.int64)
+    index: dict[str, int] = {}
+    rows = [index.setdefault(text, len(index)) for text in candidates]
+    columns = [index.setdefault(text, len(index)) for text in evidence]
+    return list(index), np.array(rows, dtype=np.int64), np.array(columns, dtype=np.int64)
 
 
 # By name -------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from atento.config.recipe import Recipe, SourceConfig
 from atento.config.tasks import TASKS, objectives_of
 from atento.data.batches import Batches
 from atento.data.held_out import held_out
-from atento.data.memory import MemoryRecords, called
+from atento.data.memory import MemoryRecords, argument_name
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records import Records, Split, fingerprint, joined, overlap, read_records
@@ -95,7 +95,7 @@ def _held_out(train: Split, count: int, noun: str, say: Say) -> tuple[Split, Spl
 
 def _name(source: SourceConfig) -> str:
     if source.memory is not None:
-        return called(source.memory)
+        return argument_name(source.memory)
     return f"the micro-world's {source.world}" if source.world else str(source.file or source.source)
 
 

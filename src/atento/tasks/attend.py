@@ -47,28 +47,29 @@ def attention_record(
         target = translate(text)
     config = network.config
     device = next(network.parameters()).device
-    writing = tokenizer.target  # of another vocabulary in Marian's models, else the same
-    target_ids = writing.encode(target)
+    output_tokenizer = tokenizer.target  # of another vocabulary in Marian's models, else the same
+    target_ids = output_tokenizer.encode(target)
     source_ids, _ = special_tokens_of(config, tokenizer).apply(tokenizer.encode(text))
     source = torch.tensor([source_ids], device=device)
     shifted = torch.tensor([[config.start_id, *target_ids]], device=device)
-    with observe(network) as seen:
+    with observe(network) as recorded:
         network(source, shifted, project=False)
     kinds = {
-        kind: [seen[kind, layer][0].cpu().numpy() for layer in range(depth)] for kind, depth in seen.n_layers.items()
+        kind: [recorded[kind, layer][0].cpu().numpy() for layer in range(depth)]
+        for kind, depth in recorded.n_layers.items()
     }
-    written = [*target_ids, config.eos_id]
+    output_ids = [*target_ids, config.eos_id]
     special = set(tokenizer.specials.ids.values())
     return AttentionRecord(
-        tokens=writing.tokens(shifted[0].tolist()),
-        words=[-1, *_words(writing, target_ids)],
+        tokens=output_tokenizer.tokens(shifted[0].tolist()),
+        words=[-1, *_words(output_tokenizer, target_ids)],
         special=[True] + [False] * len(target_ids),
-        output_tokens=writing.tokens(written),
-        output_words=[*_words(writing, target_ids), -1],
+        output_tokens=output_tokenizer.tokens(output_ids),
+        output_words=[*_words(output_tokenizer, target_ids), -1],
         output_special=[False] * len(target_ids) + [True],
         source_tokens=tokenizer.tokens(source_ids),
         source_words=_words(tokenizer, source_ids),
-        source_special=[one in special for one in source_ids],
+        source_special=[token in special for token in source_ids],
         kinds=kinds,
         masks={"encoder": "bidirectional", "decoder": "causal", "cross": "bidirectional over the source"},
         title=f"{text} → {target}",
@@ -81,15 +82,15 @@ def _one_text(
 ) -> AttentionRecord:
     """Self-attention over one text, with the special tokens that training, `generate` and `embed` put around it."""
     ids, _ = special_tokens_of(network.config, tokenizer, template).apply(tokenizer.encode(text))
-    with observe(network) as seen:
+    with observe(network) as recorded:
         network(torch.tensor([ids], device=next(network.parameters()).device), project=False)
     kind = "encoder" if isinstance(network, Encoder) else "decoder"
     special = set(tokenizer.specials.ids.values())
     return AttentionRecord(
         tokens=tokenizer.tokens(ids),
         words=_words(tokenizer, ids),
-        special=[one in special for one in ids],
-        kinds={kind: [seen[kind, layer][0].cpu().numpy() for layer in range(seen.n_layers[kind])]},
+        special=[token in special for token in ids],
+        kinds={kind: [recorded[kind, layer][0].cpu().numpy() for layer in range(recorded.n_layers[kind])]},
         masks={kind: "bidirectional" if kind == "encoder" else "causal"},
         title=text,
         model=model_name,

@@ -56,15 +56,15 @@ def classify_texts(
     if cut:
         warnings.warn(f"{cut} of {counted(len(texts), 'text')} cut to {longest} tokens", AtentoWarning, stacklevel=3)
     device = next(network.parameters()).device
-    found: list[list[Label]] = [[] for _ in texts]
+    results: list[list[Label]] = [[] for _ in texts]
     for rows in by_length(store["ids"].lengths.tolist(), _TOKENS):
         inputs = {name: value.to(device) for name, value in inputs_of(store, rows, network.config, head).items()}
         token_mask = inputs.get("token_mask", inputs.get("source_token_mask"))
         logits = network.read(head.name, network(**inputs, project=False), token_mask)
         for row, probabilities in zip(rows, torch.softmax(logits.double(), dim=-1).tolist()):
             labels = [Label(name, share) for name, share in zip(head.labels, probabilities)]
-            found[row] = sorted(labels, key=lambda label: -label.probability)
-    return found
+            results[row] = sorted(labels, key=lambda label: -label.probability)
+    return results
 
 
 @overload
@@ -92,24 +92,24 @@ def classifications(model: LoadedModel, texts: Sequence[str] | Sequence[tuple[st
     first, second = texts_and_pairs(texts)
     pairs = model.config.get("pairs")
     if first and pairs is not None and pairs != (second is not None):
-        given, learned = ("single texts", "pairs of texts") if pairs else ("pairs of texts", "single texts")
-        raise UsageError(f"this model was trained on {learned}: got {given}")
+        got, expected = ("single texts", "pairs of texts") if pairs else ("pairs of texts", "single texts")
+        raise UsageError(f"this model was trained on {expected}: got {got}")
     template, longest = model.config.get("template"), model.trained_length
     return classify_texts(model.network, tokenizer_of(model), first, second, template=template, longest=longest)
 
 
-def texts_and_pairs(given: object) -> tuple[list[str], list[str] | None]:
+def texts_and_pairs(value: object) -> tuple[list[str], list[str] | None]:
     """Texts; or, of tuples of two texts, the first ones and the second ones.
 
     Raises:
         UsageError: something else. DataError: a text with a NUL character.
     """
-    if isinstance(given, Sequence) and given and all(isinstance(one, tuple | list) for one in given):
-        if any(len(one) != 2 for one in given):
+    if isinstance(value, Sequence) and value and all(isinstance(pair, tuple | list) for pair in value):
+        if any(len(pair) != 2 for pair in value):
             raise UsageError("a pair is a tuple of two texts: got one of another length")
-        first, second = ([one[side] for one in given] for side in (0, 1))
+        first, second = ([pair[side] for pair in value] for side in (0, 1))
         return listed(first), listed(second)
-    return listed(given), None
+    return listed(value), None
 
 
 def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[str]:
@@ -118,8 +118,10 @@ def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
     template = template_for(recipe.task, tokenizer)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)  # training has said how many are cut
-        found = classify_texts(network, tokenizer, split["text"], pairs, template=template, longest=recipe.data.max_len)
-    return [labels[0].name for labels in found]
+        results = classify_texts(
+            network, tokenizer, split["text"], pairs, template=template, longest=recipe.data.max_len
+        )
+    return [labels[0].name for labels in results]
 
 
 def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
@@ -128,8 +130,8 @@ def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
         raise UsageError(f"`{name}` has no effect on labels: a model that classifies writes nothing")
     label_numbers(split, head_of(model.network.config).labels)  # refuses labels that the model does not have
     texts = split["text"]
-    given = list(zip(texts, split["pair"])) if "pair" in split.columns else texts
-    return [label.name for label in model.classify(given)]
+    inputs = list(zip(texts, split["pair"])) if "pair" in split.columns else texts
+    return [label.name for label in model.classify(inputs)]
 
 
 def gold(split: Split) -> list[str]:

@@ -29,8 +29,8 @@ def held_out_batches(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenize
         DataError: no example is left, or a label that the training data does not have.
     """
     template = template_for(recipe.task, tokenizer)
-    given = Preparation(recipe, network, tokenizer, split, template, held_out=True)
-    return batches_for(given, objectives_of(recipe.task, recipe.objective))
+    preparation = Preparation(recipe, network, tokenizer, split, template, held_out=True)
+    return batches_for(preparation, objectives_of(recipe.task, recipe.objective))
 
 
 def evaluate(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> dict[str, float]:
@@ -53,8 +53,8 @@ def evaluate(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recip
         if recipe.metrics and spec.verb in VERBS:
             verb = VERBS[spec.verb]
             outputs = verb.predict(network, tokenizer, split, recipe)
-            found = score_outputs(outputs, verb.gold(split), recipe.metrics)
-            scores |= {name: score.value for name, score in found.items()}
+            task_scores = score_outputs(outputs, verb.gold(split), recipe.metrics)
+            scores |= {name: score.value for name, score in task_scores.items()}
         return scores
     finally:
         network.train(was_training)

@@ -26,12 +26,12 @@ def by_length(lengths: Sequence[int], budget: int, *, extra: int = 0) -> Iterato
 
     `extra` tokens are added to every row; rows of length 0 are in no batch.
     """
-    order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: (-lengths[row], row))
+    sorted_rows = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: (-lengths[row], row))
     report, done, total = _report.get(), 0, sum(lengths)
     start = 0
-    while start < len(order):
-        size = max(1, budget // (lengths[order[start]] + extra))
-        batch = order[start : start + size]
+    while start < len(sorted_rows):
+        size = max(1, budget // (lengths[sorted_rows[start]] + extra))
+        batch = sorted_rows[start : start + size]
         _report.set(None)
         try:
             yield batch

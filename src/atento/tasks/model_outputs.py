@@ -154,16 +154,16 @@ def score_outputs(model: LoadedModel, sources: Sequence[str], targets: Sequence[
 
 def _network_for(model: LoadedModel, task: str) -> EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM:
     """The model's network. Raises CapabilityError: the model does not do the task."""
-    network, own = model.network, str(model.config.get("task"))
+    network, trained_task = model.network, str(model.config.get("task"))
     kind = type(network).__name__
     if task == task_with("generate"):
         if isinstance(network, Decoder | RecurrentLM):
             return network
-        raise CapabilityError(f"this network ({kind}) does not go on from a text: it does {own}")
-    if own not in (task, TEXT_TO_TEXT):  # a prefix of the text names the task of a text-to-text model
-        raise CapabilityError(f"this model does {own}, not {task}")
+        raise CapabilityError(f"this network ({kind}) cannot continue a text: it does {trained_task}")
+    if trained_task not in (task, TEXT_TO_TEXT):  # a prefix of the text names the task of a text-to-text model
+        raise CapabilityError(f"this model does {trained_task}, not {task}")
     if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq):
-        raise CapabilityError(f"this network ({kind}) reads no source to write from")
+        raise CapabilityError(f"this network ({kind}) has no source")
     return network
 
 

@@ -51,15 +51,15 @@ def one_output(usual: DecodingConfig) -> DecodingConfig:
     return replace(usual, beam=1, n_best=1, groups=1, exact=False)
 
 
-def embedding_for(given: Mapping[str, Any], place: str, options: EmbeddingOptions) -> EmbeddingConfig:
-    """The embedding of a model's configuration (`given`, which stands at `place`), changed by the options of a call.
+def embedding_for(saved: Mapping[str, Any], position: str, options: EmbeddingOptions) -> EmbeddingConfig:
+    """The embedding of a model's configuration (`saved`, at `position` in messages), changed by the options of a call.
 
     Raises:
         UsageError: an option that does not exist. RecipeError: a value of the wrong type.
     """
     _check_names(options, [*EmbeddingOptions.__annotations__], "embedding")
-    usual = Reading().fit(as_written(given, place), EmbeddingConfig, "embedding")
-    config: EmbeddingConfig = Reading().fit(as_written(options, "options"), EmbeddingConfig, "embedding", usual)
+    default = Reading().fit(as_written(saved, position), EmbeddingConfig, "embedding")
+    config: EmbeddingConfig = Reading().fit(as_written(options, "options"), EmbeddingConfig, "embedding", default)
     return config
 
 
@@ -91,8 +91,8 @@ def _named_strategy(changes: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def _check_names(options: Mapping[str, Any], known: list[str], what: str, also: str = "") -> None:
+def _check_names(options: Mapping[str, Any], known: list[str], kind: str, also: str = "") -> None:
     for name in options:
         if name not in known:
             near = nearest(name, [*known, also] if also and name != also else known)
-            raise UsageError(f"unknown {what} option {name!r}{near}")
+            raise UsageError(f"unknown {kind} option {name!r}{near}")

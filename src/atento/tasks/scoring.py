@@ -43,7 +43,7 @@ def score_texts(
 ) -> list[TokenScores]:
     """The scores of each target, given its source (or its prompt, with the special tokens of `template`).
 
-    `step_function` is the one to use instead of the network's plain one. Sources and targets longer than `trained`
+    `step_function` replaces the network's plain step function. Sources and targets longer than `trained`
     tokens, of a language model both together, are counted in one warning.
     """
     if isinstance(network, Decoder | RecurrentLM):
@@ -59,15 +59,15 @@ def score_texts(
     warn_of_length(read, trained, "scores")
     device, pad_id = next(network.parameters()).device, network.config.pad_id
     results: list[TokenScores] = [TokenScores([], [], 0.0)] * len(inputs)
-    rows_of, lengths = Ragged(inputs), [len(one) + len(other) for one, other in zip(inputs, outputs)]
+    rows_of, lengths = Ragged(inputs), [len(source) + len(output) for source, output in zip(inputs, outputs)]
     for rows in by_length(lengths, _BATCH_TOKENS):
         ids = rows_of.padded(np.array(rows), pad_id)
         real = torch.arange(ids.shape[1]) < torch.tensor([len(inputs[row]) for row in rows])[:, None]
-        wanted = [outputs[row] for row in rows]
-        found = forced_scores(
-            network if step_function is None else step_function, ids.to(device), wanted, token_mask=real.to(device)
+        requested = [outputs[row] for row in rows]
+        all_scores = forced_scores(
+            network if step_function is None else step_function, ids.to(device), requested, token_mask=real.to(device)
         )
-        for row, scores in zip(rows, found):
+        for row, scores in zip(rows, all_scores):
             tokens = writer.tokens([*outputs[row], network.config.eos_id])
             results[row] = TokenScores(tokens, scores, sum(scores))
     return results

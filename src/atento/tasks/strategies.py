@@ -136,7 +136,7 @@ def constraints_of(config: DecodingConfig, tokenizer: Tokenizer) -> Constraints:
         prefix += _ids(config.prefix, tokenizer, "prefix")
     for name, must in (("prefix", [prefix]), ("required_words", required)):
         for ids in must:
-            inside = [one for one in banned if _contains(ids, one)]
+            inside = [banned_ids for banned_ids in banned if _contains(ids, banned_ids)]
             if inside:
                 text = tokenizer.decode(inside[0], skip_special=False)
                 raise UsageError(f"`{name}` must not contain what is banned: got {text!r} in {tokenizer.decode(ids)!r}")
@@ -164,11 +164,11 @@ def _ids(text: str, tokenizer: Tokenizer, option: str) -> Ids:
 
 def _token(name: str, tokenizer: Tokenizer, option: str) -> int:
     """The id of a token. Raises UsageError where the vocabulary has none of that name."""
-    found = tokenizer.token_id(name)
-    if found is None:
+    token = tokenizer.token_id(name)
+    if token is None:
         near = nearest(name, list(tokenizer.specials.ids)).partition(" Known:")[0].rstrip(".")
         raise UsageError(f"`{option}`: the model's vocabulary has no token {name!r}{near}")
-    return found
+    return token
 
 
 def _contains(ids: Sequence[int], part: Sequence[int]) -> bool:

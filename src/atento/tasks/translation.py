@@ -41,11 +41,11 @@ def translate(
 ) -> list[list[WrittenText]]:
     """The n best translations of each text, best first; a blank text has one empty translation.
 
-    `step_function` is the one to use instead of the network's plain one; the others as in `write_all`.
+    `step_function` replaces the network's plain step function; the other arguments are those of `write_all`.
     """
     special_tokens = special_tokens_of(network.config, tokenizer)
     inputs = [special_tokens.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
-    found = write_all(
+    results = write_all(
         network if step_function is None else step_function,
         network.config,
         inputs,
@@ -60,7 +60,7 @@ def translate(
         trace=trace,
     )
     blank = [WrittenText("", Hypothesis([], 0.0, 0.0, []))]
-    return [outputs or blank for outputs in found]
+    return [outputs or blank for outputs in results]
 
 
 def stream_translation(

@@ -92,9 +92,9 @@ def per_text(method: Callable[Concatenate[Any, Any, P], Sequence[R]]) -> PerText
     def call(model: Any, *args: Any, **options: Any) -> Any:
         if not args and name not in options:
             raise TypeError(f"{method.__name__}() missing 1 required positional argument: {name!r}")
-        given, *rest = args or (options.pop(name),)
-        results = method(model, listed(given), *rest, **options)
-        return results[0] if isinstance(given, str) else results
+        value, *arguments = args or (options.pop(name),)
+        results = method(model, listed(value), *arguments, **options)
+        return results[0] if isinstance(value, str) else results
 
     return cast(PerText[P, R], call)
 
@@ -116,18 +116,18 @@ def continues(method: Callable[..., Any]) -> Continues:
 
 def strings(outputs: Sequence[Sequence[WrittenText]], n_best: int | None) -> list[Any]:
     """The best text of each output, or, with `n_best`, all texts of each."""
-    return [[one.text for one in texts] if n_best is not None else texts[0].text for texts in outputs]
+    return [[output.text for output in texts] if n_best is not None else texts[0].text for texts in outputs]
 
 
-def listed(given: object) -> list[str]:
+def listed(value: object) -> list[str]:
     """A text or texts as a list.
 
     Raises:
         UsageError: something else than texts. DataError: a text with a NUL character.
     """
-    if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
-        raise UsageError(f"give a text or a list of texts: got {type(given).__name__}")
-    texts = [given] if isinstance(given, str) else list(given)
+    if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping):
+        raise UsageError(f"give a text or a list of texts: got {type(value).__name__}")
+    texts = [value] if isinstance(value, str) else list(value)
     check_texts(texts)
     return texts
 

@@ -87,21 +87,21 @@ def write_all(
         raise UsageError(f"a trace is of one text: got {len(inputs)}")
     lengths = [len(ids) for ids in inputs]
     warn_of_length(lengths, trained)
-    _warn_of_places(lengths, decoding, config, is_prompt=is_prompt)
+    _warn_of_positions(lengths, decoding, config, is_prompt=is_prompt)
     writer = _Writer(network, config, inputs, decoding, text, device, n_special, is_prompt, constraints, first, trace)
     strategy = strategy_of(decoding, text, utility)
     beam = strategy if isinstance(strategy, Beam) and decoding.n_best > 1 else None
-    if beam is not None:  # ask for all that it finds, because several may be the same text in other pieces
+    if beam is not None:  # request all hypotheses: several may be the same text in other tokens
         strategy = beam = replace(beam, n_best=beam.width)
     results: list[list[WrittenText]] = [[] for _ in inputs]
     for rows in by_length(lengths, decoding.batch_tokens // decoding.rows):
-        for row, found in zip(rows, writer.write(rows, strategy)):
-            results[row] = found if beam is None else _distinct(found, decoding.n_best)
+        for row, outputs in zip(rows, writer.write(rows, strategy)):
+            results[row] = outputs if beam is None else _distinct(outputs, decoding.n_best)
     if beam is not None:
         _fill_up(results, writer, beam)
-    if writer.given_up:
+    if writer.stopped_early:
         warnings.warn(
-            f"the exact search was given up for {len(writer.given_up)} of {counted(len(inputs), 'text')} after "
+            f"the exact search stopped early for {len(writer.stopped_early)} of {counted(len(inputs), 'text')} after "
             f"`exact_limit` {decoding.exact_limit:,}: their outputs may not be the best",
             AtentoWarning,
             stacklevel=2,
@@ -124,21 +124,21 @@ class _Writer:
     constraints: Constraints
     first: int
     trace: Trace | None
-    given_up: list[int] = field(default_factory=list)  # inputs whose exact search reached its limit
+    stopped_early: list[int] = field(default_factory=list)  # inputs whose exact search reached its limit
 
     def write(self, rows: list[int], strategy: Strategy) -> list[list[WrittenText]]:
-        """The outputs for the inputs of those numbers, decoded as one batch."""
+        """Decode the inputs of these numbers as one batch."""
         decoding, inputs = self.decoding, [list(self.inputs[row]) for row in rows]
         stop = StopStrings(self.text, decoding.stop) if decoding.stop else None
         lengths = torch.tensor([len(ids) for ids in inputs])
         ids = torch.full((len(rows), int(lengths.max())), self.config.pad_id)
-        for index, one in enumerate(inputs):
-            ids[index, : len(one)] = torch.tensor(one)
+        for index, input_ids in enumerate(inputs):
+            ids[index, : len(input_ids)] = torch.tensor(input_ids)
         real = torch.arange(ids.shape[1]) < lengths[:, None]
         needed = self.constraints.length
         limits = [
-            token_limit(len(one), self.n_special, decoding, self.config, is_prompt=self.is_prompt, needed=needed)
-            for one in inputs
+            token_limit(len(input_ids), self.n_special, decoding, self.config, is_prompt=self.is_prompt, needed=needed)
+            for input_ids in inputs
         ]
         required = self.constraints.required
         shared: dict[str, Any] = {
@@ -149,7 +149,7 @@ class _Writer:
             "rules": rules_of(decoding, self.constraints, eos_id=self.config.eos_id, max_new_tokens=limits),
             "trace": self.trace,
         }
-        found = generate(
+        results = generate(
             self.network,
             ids.to(self.device),
             strategy,
@@ -159,28 +159,28 @@ class _Writer:
             **shared,
         )
         if decoding.exact:
-            found = self._exact(ids.to(self.device), rows, found, shared)
-        return [[self._written_text(one, stop) for one in hypotheses] for hypotheses in found]
+            results = self._exact(ids.to(self.device), rows, results, shared)
+        return [[self._written_text(hypothesis, stop) for hypothesis in hypotheses] for hypotheses in results]
 
     def _exact(
-        self, ids: Tensor, rows: list[int], found: list[list[Hypothesis]], shared: dict[str, Any]
+        self, ids: Tensor, rows: list[int], beam_results: list[list[Hypothesis]], shared: dict[str, Any]
     ) -> list[list[Hypothesis]]:
-        """The best output of each row; that of the beam where the search is given up, or where no output can end."""
+        """The best output of each row; the beam's if the search stops early or no output can end."""
         decoding = self.decoding
-        # a rule that changes scores ranks outputs by other numbers than those that hypotheses have
+        # a rule that changes scores ranks outputs by other numbers than the scores of hypotheses
         comparable = decoding.repetition_penalty == 1.0
         searched = exact_search(
             self.network,
             ids,
             length_penalty=decoding.length_penalty,
             limit=decoding.exact_limit,
-            known=[one[0] for one in found] if comparable else None,
+            known=[result[0] for result in beam_results] if comparable else None,
             **shared,
         )
-        self.given_up.extend(row for row, one in zip(rows, searched) if not one.optimal)
+        self.stopped_early.extend(row for row, result in zip(rows, searched) if not result.optimal)
         return [
-            [one.best] if one.best is not None and (one.optimal or comparable) else beam
-            for one, beam in zip(searched, found)
+            [result.best] if result.best is not None and (result.optimal or comparable) else beam
+            for result, beam in zip(searched, beam_results)
         ]
 
     def _written_text(self, hypothesis: Hypothesis, stop: StopStrings | None) -> WrittenText:
@@ -188,11 +188,11 @@ class _Writer:
         return WrittenText(text if stop is None else stop.cut(text), hypothesis)
 
 
-def _distinct(found: Iterable[WrittenText], count: int) -> list[WrittenText]:
+def _distinct(outputs: Iterable[WrittenText], count: int) -> list[WrittenText]:
     """The first `count` different texts."""
     first: dict[str, WrittenText] = {}
-    for one in found:
-        first.setdefault(one.text, one)
+    for output in outputs:
+        first.setdefault(output.text, output)
     return list(first.values())[:count]
 
 
@@ -204,7 +204,7 @@ def _fill_up(results: list[list[WrittenText]], writer: _Writer, strategy: Beam) 
     decoding = writer.decoding
     for _ in range(DOUBLINGS):
         strategy = replace(strategy, width=2 * strategy.width, n_best=2 * strategy.width)
-        short = [len(ids) if len(one) < decoding.n_best else 0 for ids, one in zip(writer.inputs, results)]
+        short = [len(ids) if len(outputs) < decoding.n_best else 0 for ids, outputs in zip(writer.inputs, results)]
         for rows in by_length(short, decoding.batch_tokens // strategy.width):
             for row, more in zip(rows, writer.write(rows, strategy)):
                 results[row] = _distinct([*results[row], *more], decoding.n_best)
@@ -263,8 +263,8 @@ def token_limit(
 ) -> int:
     """The most new tokens for an input of that length; a network with learned positions has room for so many.
 
-    Where no limit is given: 2 x source + 16, or after a prompt 128, however long that is; and `needed` more, the tokens
-    that every output must contain.
+    Default: 2 x source + 16, or 128 after a prompt of any length; plus `needed`, the tokens that every output must
+    contain.
 
     Raises:
         UsageError: no position after the prompt, or fewer tokens than `needed`.
@@ -273,7 +273,7 @@ def token_limit(
     limit = usual if decoding.max_new_tokens is None else decoding.max_new_tokens
     room = _room(length, config, is_prompt=is_prompt)
     if room is not None and room < 1:
-        raise UsageError(f"a prompt of {length} tokens fills all {config.max_len} places that the network has")
+        raise UsageError(f"a prompt of {length} tokens fills all {config.max_len} positions of the network")
     limit = limit if room is None else min(limit, room)
     if limit < needed:
         raise UsageError(f"`prefix` and `required_words` take {needed} tokens: an output may have {limit}")
@@ -287,7 +287,7 @@ def _room(length: int, config: NetworkConfig, *, is_prompt: bool) -> int | None:
     return config.max_len - (length - 1 if is_prompt else 0)  # the first step reads the prompt's last token
 
 
-def _warn_of_places(
+def _warn_of_positions(
     lengths: Sequence[int], decoding: DecodingConfig, config: NetworkConfig, *, is_prompt: bool
 ) -> None:
     """Warn where more tokens are requested than the network has positions for."""
@@ -296,7 +296,7 @@ def _warn_of_places(
     short = [room for room in rooms if room is not None and room < requested]
     if short and min(short) > 0:  # otherwise `token_limit` raises
         warnings.warn(
-            f"the network has places for {config.max_len} tokens: {len(short)} of {len(rooms)} outputs end after "
+            f"the network has positions for {config.max_len} tokens: {len(short)} of {len(rooms)} outputs end after "
             f"{min(short)} or more, not {requested}",
             AtentoWarning,
             stacklevel=3,

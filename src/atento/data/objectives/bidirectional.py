@@ -49,10 +49,10 @@ class Bidirectional:
         if self.max_characters is not None:
             chosen = [self.sentences[row] for row in rows.tolist()]
             ids = torch.from_numpy(character_batch(chosen, max_characters=self.max_characters)[0])
-        return laid_out(ids, words, torch.from_numpy(store["words"].lengths[rows]))
+        return word_batch(ids, words, torch.from_numpy(store["words"].lengths[rows]))
 
 
-def laid_out(ids: Tensor, words: Tensor, lengths: Tensor) -> Batch:
+def word_batch(ids: Tensor, words: Tensor, lengths: Tensor) -> Batch:
     """Return a batch of inputs (B,L,C) or (B,L), whose labels are both neighbours of each of the words (B,L)."""
     real = torch.arange(words.shape[1]) < lengths.unsqueeze(1)
     labels = torch.full((*words.shape, 2), -1)
@@ -70,13 +70,13 @@ def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
         DataError: no text has a word.
     """
     tokenizer, recipe = preparation.tokenizer, preparation.recipe
-    whole = words_of(tokenizer, preparation.split["text"])
+    texts = words_of(tokenizer, preparation.split["text"])
     room = recipe.data.max_len
-    sentences = [piece for words in whole for piece in _cut(words, room)]
+    sentences = [piece for words in texts for piece in _cut(words, room)]
     if not sentences:
         raise DataError("no text is left: all are blank")
-    if len(sentences) > len(whole):
-        preparation.say(f"{len(whole)} texts in {len(sentences)} examples: some are longer than {room} words")
+    if len(sentences) > len(texts):
+        preparation.say(f"{len(texts)} texts in {len(sentences)} examples: some are longer than {room} words")
     rows = [[tokenizer.bos_id, *word_ids(tokenizer, words), tokenizer.eos_id] for words in sentences]
     elmo = preparation.network.elmo
     characters = None if elmo is None or elmo.characters is None else elmo.characters.max_characters
@@ -93,8 +93,8 @@ def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
 def words_of(tokenizer: Tokenizer, texts: list[str]) -> list[list[str]]:
     """Return the words of each text, normalized by the tokenizer; texts without a word are left out."""
     normal = (tokenizer.normalize(text) for text in texts)
-    found = ([text[start:end] for start, end in word_spans(text)] for text in normal)
-    return [words for words in found if words]
+    word_lists = ([text[start:end] for start, end in word_spans(text)] for text in normal)
+    return [words for words in word_lists if words]
 
 
 def word_ids(tokenizer: Tokenizer, words: list[str]) -> list[int]:

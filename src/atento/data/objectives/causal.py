@@ -99,9 +99,9 @@ class PackedCausal:
         return Batch(inputs, {HEAD: labels}, causal_mask() & documents(document_ids), lengths=lengths)
 
 
-def _shifted(whole: Tensor, pad_id: int) -> tuple[Tensor, Tensor, Tensor]:
+def _shifted(sequences: Tensor, pad_id: int) -> tuple[Tensor, Tensor, Tensor]:
     """Shift sequences (B,L), padded with -1; return ids (B,L-1), labels (B,L-1) and which ids are real (B,L-1)."""
-    ids, labels = whole[:, :-1].clone(), whole[:, 1:].clone()
+    ids, labels = sequences[:, :-1].clone(), sequences[:, 1:].clone()
     real = labels >= 0
     ids[~real] = pad_id
     return ids, labels, real
@@ -112,7 +112,7 @@ def _lengths(store: Store, rows: Rows) -> dict[str, Tensor]:
 
 
 def causal(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches for causal language modelling; each text stands between BOS and EOS.
+    """Return batches for causal language modelling; each text begins with BOS and ends with EOS.
 
     A text longer than `data.max_len` tokens is split into several examples. With `data.pack`, texts are concatenated
     and cut into full rows.

@@ -57,10 +57,10 @@ def head_of(network: NetworkConfig) -> HeadConfig:
     Raises:
         CapabilityError: the network has none.
     """
-    found = next((head for head in network.heads if head.kind == KIND), None)
-    if found is None:
+    classification_head = next((head for head in network.heads if head.kind == KIND), None)
+    if classification_head is None:
         raise CapabilityError(f"this model has no {KIND} head, so it gives no labels")
-    return found
+    return classification_head
 
 
 def inputs_of(store: Store, rows: Rows | list[int], network: NetworkConfig, head: HeadConfig) -> dict[str, Tensor]:

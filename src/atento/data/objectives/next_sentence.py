@@ -87,14 +87,14 @@ class NextSentence:
 
     def _second(self, store: Store, first: int, row: int, draw: Draw) -> tuple[int, int]:
         """Return the number of the second sentence, and 0 if it is the next one, else 1."""
-        coin, choice = hashes(2, draw.seed, draw.epoch, row, _PAIR_KEY)
+        coin, number = hashes(2, draw.seed, draw.epoch, row, _PAIR_KEY)
         if coin & np.uint64(1):
             return first + 1, 0
         documents = store["document"].flat
         # choose among the sentences outside [begin, end), the document of the first sentence
         begin, end = np.searchsorted(documents, [documents[first], documents[first] + 1])
-        other = int(choice % np.uint64(len(documents) - (end - begin)))
-        return other if other < begin else other + int(end - begin), 1
+        index = int(number % np.uint64(len(documents) - (end - begin)))
+        return index if index < begin else index + int(end - begin), 1
 
 
 def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:

@@ -36,8 +36,8 @@ class Prefix:
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; prefixes have 1 to n - 1 tokens with equal probability."""
-        whole = store["ids"].padded(rows, -1)
-        ids, labels = whole[:, :-1].clone(), whole[:, 1:].clone()
+        sequences = store["ids"].padded(rows, -1)
+        ids, labels = sequences[:, :-1].clone(), sequences[:, 1:].clone()
         ids[labels < 0] = self.pad_id
         lengths = store["ids"].lengths[rows]
         sizes = [

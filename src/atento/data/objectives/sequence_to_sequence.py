@@ -69,14 +69,14 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     if preparation.held_out:
         return PlannedBatches(_store(source, target), objective, **settings)
     source, target = _cut(source, target, recipe, preparation.say)
-    kept = _fitting(source, target, recipe.data.max_len, preparation.say)
+    rows = _fitting(source, target, recipe.data.max_len, preparation.say)
 
     def encode(epoch: int) -> Store:
         encoded = []
         for side, texts in enumerate((sources, targets)):
             seed = recipe.training.seed + 1_000_003 * (2 * epoch + side)
             sampling: dict[str, Any] = {"dropout": recipe.training.subword_dropout, "seed": seed}
-            chosen = [texts[row] for row in kept]
+            chosen = [texts[row] for row in rows]
             encoded.append(
                 tokenizer.target.encode_batch(chosen, **sampling)
                 if side
@@ -84,7 +84,7 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
             )
         return _store(*_cut(encoded[0], encoded[1], recipe))
 
-    first = _store([source[row] for row in kept], [target[row] for row in kept])
+    first = _store([source[row] for row in rows], [target[row] for row in rows])
     stores = EpochStores(first, encode if recipe.training.subword_dropout else None)
     return PlannedBatches(stores, objective, weight=config.weight, **settings)
 
@@ -109,15 +109,15 @@ def _store(source: list[list[int]], target: list[list[int]]) -> MemoryStore:
 
 def _fitting(source: list[list[int]], target: list[list[int]], longest: int, say: Say) -> list[int]:
     """Return the numbers of the pairs that are not blank and not too long; warn of those that are left out."""
-    kept = [row for row, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
-    blank = sum(not s or not t for s, t in zip(source, target))
-    long = len(source) - len(kept) - blank
-    for count, why in ((blank, "a side has no tokens"), (long, f"longer than {counted(longest, 'token')}")):
+    rows = [row for row, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
+    n_blank = sum(not s or not t for s, t in zip(source, target))
+    n_long = len(source) - len(rows) - n_blank
+    for count, why in ((n_blank, "a side has no tokens"), (n_long, f"longer than {counted(longest, 'token')}")):
         if count:
             say(f"warning: {count} of {len(source)} training pairs left out: {why}")
-    if not kept:
+    if not rows:
         raise DataError(f"no training pair is left: all are longer than `data.max_len` {longest} tokens, or blank")
-    return kept
+    return rows
 
 
 def _cut(

@@ -84,8 +84,8 @@ class SpanCorruption:
 
 def random_partition(total: int, count: int, draw: Draw, row: int, key: int) -> list[int]:
     """Draw `count` numbers of at least 1 with the sum `total`; all such lists have equal probability."""
-    order = np.argsort(hashes(total - 1, draw.seed, draw.epoch, row, key), kind="stable")[: count - 1]
-    cuts = [0, *np.sort(order + 1).tolist(), total]
+    positions = np.argsort(hashes(total - 1, draw.seed, draw.epoch, row, key), kind="stable")[: count - 1]
+    cuts = [0, *np.sort(positions + 1).tolist(), total]
     return [end - start for start, end in pairwise(cuts)]
 
 
@@ -128,8 +128,8 @@ def sentinel_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
     Raises:
         TokenizerError: it has fewer than two.
     """
-    found = (tokenizer.specials.get(text) for text in sentinels(SENTINELS))
-    ids = tuple(token for token in found if token is not None)
+    known_ids = (tokenizer.specials.get(text) for text in sentinels(SENTINELS))
+    ids = tuple(token for token in known_ids if token is not None)
     if len(ids) < 2:
         raise TokenizerError(
             f"span corruption needs a tokenizer with sentinels, <extra_id_0>, <extra_id_1> ...: got {len(ids)} of them"

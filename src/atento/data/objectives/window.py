@@ -17,7 +17,7 @@ from atento.errors import DataError
 HEAD = "window"
 
 
-def laid_out(windows: WindowBatch) -> Batch:
+def window_batch(windows: WindowBatch) -> Batch:
     """Return windows as a batch; the negatives, if any, are extras of the loss."""
     extras = {} if windows.negatives is None else {"negatives": windows.negatives}
     if windows.skip_gram:
@@ -46,9 +46,9 @@ class WindowBatches:
             part = self.windows.part(epoch, index * micro_batches + slot, self.updates_per_epoch * micro_batches)
             if len(part.centre):
                 empty = False
-                yield Part(laid_out(part), weights)
+                yield Part(window_batch(part), weights)
         if empty:
-            yield Part(laid_out(self.windows.part(epoch, index, self.updates_per_epoch, at_least=1)), weights)
+            yield Part(window_batch(self.windows.part(epoch, index, self.updates_per_epoch, at_least=1)), weights)
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield the windows of epoch 0 in the batches of training; `budget` is ignored."""

@@ -14,10 +14,10 @@ from atento.config.elmo import CBOWConfig, ELMoConfig
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.data.batches import Batch, Draw
-from atento.data.objectives.bidirectional import laid_out as words_laid_out
+from atento.data.objectives.bidirectional import word_batch
 from atento.data.objectives.causal import Causal, PackedCausal, packed
 from atento.data.objectives.masked import Masked, Masking
-from atento.data.objectives.window import laid_out
+from atento.data.objectives.window import window_batch
 from atento.data.store import MemoryStore, Ragged
 from atento.data.windows import Windows
 from atento.decoding.mask_predict import mask_predict
@@ -222,10 +222,10 @@ def cycles(rows: int, length: int) -> Tensor:
     return WORD + (torch.randint(6, (rows, 1)) + torch.arange(length)) % 6
 
 
-def word_batch(words: Tensor, lengths: Tensor) -> Batch:
+def cut_batch(words: Tensor, lengths: Tensor) -> Batch:
     """Those texts cut to their lengths."""
     real = torch.arange(words.shape[1]) < lengths[:, None]
-    return words_laid_out(words * real, words * real, lengths)
+    return word_batch(words * real, words * real, lengths)
 
 
 @torch.no_grad()
@@ -245,7 +245,7 @@ def both_neighbours() -> Finding:
     """E9: ELMo guesses the next word and the one before, CBOW a word from its window; losses fall as they learn, and
     there is a perplexity each way."""
     network = tiny_elmo()
-    batch = word_batch(some_ids(3, 6), torch.tensor([6, 4, 2]))
+    batch = cut_batch(some_ids(3, 6), torch.tensor([6, 4, 2]))
     loss = network.loss(batch.inputs["ids"], batch.extras["words"], token_mask=batch.inputs["token_mask"])
     forward, backward = bidirectional_by_hand(network, batch)
     whole, _ = losses(network, batch, Call())["bidirectional"]
@@ -253,7 +253,7 @@ def both_neighbours() -> Finding:
     adam, lengths = Adam(network.parameters(), 3e-2), torch.tensor([8] * 8)
     before = network.loss(*[cycles(8, 8)] * 2).perplexities
     for _ in range(40):
-        total, _ = losses(network, word_batch(cycles(8, 8), lengths), Call())["bidirectional"]
+        total, _ = losses(network, cut_batch(cycles(8, 8), lengths), Call())["bidirectional"]
         torch.autograd.backward(total / (8 * 7 * 2))
         adam.step()
     after = network.loss(*[cycles(8, 8)] * 2).perplexities
@@ -293,7 +293,7 @@ def window_losses() -> tuple[float, float]:
     adam, means = Adam(network.parameters(), 3e-2), []
     for epoch in range(12):
         total, count = 0.0, 0
-        for batch in map(laid_out, windows.epoch(epoch)):
+        for batch in map(window_batch, windows.epoch(epoch)):
             loss, _ = losses(network, batch, Call())["window"]
             torch.autograd.backward(loss / batch.targets)
             adam.step()
