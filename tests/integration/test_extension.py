@@ -22,7 +22,7 @@ import atento
 from atento.config import objective
 from atento.config.explaining import field_texts
 from atento.config.presets import PRESETS, preset
-from atento.config.tasks import TASKS
+from atento.config.tasks import TASKS, Field
 from atento.data import objectives
 from atento.data.batches import Draw
 from atento.data.memory import records_in
@@ -169,8 +169,9 @@ def test_the_objective_is_learned_in_a_mixture_by_another_task(added: ModuleType
 
 def test_records_in_memory_of_any_fields_are_refused_by_the_names_of_these() -> None:
     with pytest.raises(UsageError, match="dicts with the keys 'one', 'two', 'three': got int"):
-        list(records_in(3, ("one", "two", "three"), "data"))  # type: ignore[arg-type]
-    assert list(records_in([{"a": "x", "b": "y", "c": "z"}], ("a", "b", "c"), "data")) == [(0, ["x", "y", "z"])]
+        list(records_in(3, [Field(name) for name in ("one", "two", "three")], "data"))  # type: ignore[arg-type]
+    abc = [Field(name) for name in "abc"]
+    assert list(records_in([{"a": "x", "b": "y", "c": "z"}], abc, "data")) == [(0, ["x", "y", "z"])]
 
 
 def test_wrong_recipes_of_the_task_are_refused_by_its_row(added: ModuleType) -> None:

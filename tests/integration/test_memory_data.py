@@ -12,6 +12,7 @@ import yaml
 import atento
 from atento.config.loading import load_recipe
 from atento.data.memory import records_in
+from atento.data.records import SOURCE_AND_TARGET, TEXT
 from atento.errors import DataError, RecipeError, UsageError
 from atento.metrics import bleu, chrf
 from atento.world import write
@@ -113,7 +114,7 @@ def test_memory_replaces_the_data_of_a_shipped_recipe(capsys: pytest.CaptureFixt
 
 
 def test_what_is_wrong_with_records_is_told_with_their_place() -> None:
-    two, one = ("source", "target"), ("text",)
+    two, one = SOURCE_AND_TARGET, TEXT
     made = list(records_in((np.array(["a", "b"]), np.array(["c", "d"])), two, "data"))
     assert made == [(0, ["a", "c"]), (1, ["b", "d"])] and {type(text) for _, texts in made for text in texts} == {str}
     wrong = {

@@ -64,6 +64,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
 
 def _tokenizer(loaded: "LoadedRecipe", read: list[Any], columns: tuple[str, ...]) -> "Tokenizer":
     """The tokenizer that training would use: of the initial model, an existing one, or one trained now."""
+    from atento.data.values import as_text
     from atento.models.find import find_model
     from atento.runs.prepare import tokenizer_for
     from atento.text import Tokenizer
@@ -71,13 +72,15 @@ def _tokenizer(loaded: "LoadedRecipe", read: list[Any], columns: tuple[str, ...]
     init = loaded.recipe.init
     if init is not None:
         return Tokenizer.load(find_model(loaded.home / init if (loaded.home / init).exists() else init))
-    texts = (text for part in read for record in zip(*(part[name] for name in columns)) for text in record)
+    texts = (as_text(value) for part in read for record in zip(*(part[name] for name in columns)) for value in record)
     return tokenizer_for(loaded.recipe, loaded.home, texts, progress)
 
 
 def _token_counts(tokenizer: "Tokenizer", read: list[Any], side: str) -> list[int]:
+    from atento.data.values import as_text
+
     side_of = tokenizer.target if side == "target" else tokenizer
-    return [len(ids) for part in read for ids in side_of.encode_batch(part[side])]
+    return [len(ids) for part in read for ids in side_of.encode_batch([as_text(value) for value in part[side]])]
 
 
 def lines_of(record: dict[str, Any]) -> Iterator[str]:

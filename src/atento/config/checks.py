@@ -146,7 +146,7 @@ def _problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     for key in COLUMNS:
         if key not in spec.columns and getattr(source, key) is not None and spec.records == "examples":
             return key, f"has a `{key}`, and this task reads {', '.join(spec.columns)}: {_forms(task)}"
-        if key in ("pair", "label") and key not in spec.columns and getattr(source, key) is not None:
+        if key not in ("source", "target", "text", *spec.columns) and getattr(source, key) is not None:
             return key, f"has a `{key}`, and this task reads {spec.records}: {_forms(task)}"
     if spec.records == "pairs":
         return _source_problem(source)

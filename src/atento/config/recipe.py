@@ -11,7 +11,8 @@ from atento.config.tasks import TASKS
 from atento.errors import RecipeError
 
 Column = int | str
-COLUMNS = ("source", "target", "text", "pair", "label")  # the fields of records that a source may have columns for
+# The fields of records that a source may have columns for.
+COLUMNS = ("source", "target", "text", "pair", "label", "score", "tokens", "tags", "question", "context", "answers")
 LARGEST_RATE = 10  # maximum learning rate; training usually fails above 0.1
 MAX_VOCABULARY = 1_000_000  # as `atento.text.training` has it, which knows no recipes
 
@@ -41,7 +42,28 @@ class SourceConfig:
     pair: Column | None = None
     """Column of `file` that holds the second text of each record, for tasks that compare two texts."""
     label: Column | None = None
-    """Column of `file` that holds the label of each record, for classification."""
+    """Column of `file` that holds the label of each record, for classification. Several labels of one text are a list
+    in JSON; in a table they stand in one cell with `separator` between them.
+    """
+    score: Column | None = None
+    """Column of `file` that holds the number of each record, for regression; a finite number with a decimal point."""
+    tokens: Column | None = None
+    """Column of `file` that holds the words of each sentence, for tagging: a list of strings in JSON; in a table one
+    cell with spaces between the words.
+    """
+    tags: Column | None = None
+    """Column of `file` that holds the tags of each sentence, as many as words and written like them."""
+    question: Column | None = None
+    """Column of `file` that holds the questions, for question answering."""
+    context: Column | None = None
+    """Column of `file` that holds the text that answers each question."""
+    answers: Column | None = None
+    """Column of `file` that holds the answers of each question as JSON: {"text": [...], "answer_start": [...]} with the
+    number of characters of the context before each answer, or a list of such objects; empty lists for a question
+    without an answer.
+    """
+    separator: str = "|"
+    """Separator between several labels in a cell of a table."""
     world: Literal["train", "valid", "combinations", "structures"] | None = None
     """Use a split of the embedded micro-world instead of a file. `combinations` has combinations of words, and
     `structures` has sentence structures, that `train` does not contain.
@@ -62,6 +84,8 @@ class SourceConfig:
     def __post_init__(self) -> None:
         if self.count is not None and self.count < 1:
             raise RecipeError(f"`count` must be at least 1: got {self.count}")
+        if not self.separator:
+            raise RecipeError("`separator` must not be empty: got ''")
 
 
 @dataclass(frozen=True)

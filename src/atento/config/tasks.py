@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from atento.config.network import NetworkConfig
 
 
+Kind = Literal["text", "class", "number", "classes", "words", "tags", "spans"]  # `atento.data.values` has their values
+
+
 @dataclass(frozen=True)
 class Field:
     """A field of a task's records: the key of a recipe's source that names its column, and what it holds."""
 
     name: str
-    kind: Literal["text", "class"] = "text"
+    kind: Kind = "text"
     optional: bool = False
 
 
@@ -65,8 +68,8 @@ class TaskSpec:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The names of the fields that hold text, from which a tokenizer learns."""
-        return tuple(one.name for one in self.fields if one.kind == "text")
+        """The names of the fields that hold text or words, from which a tokenizer learns."""
+        return tuple(field.name for field in self.fields if field.kind in ("text", "words"))
 
     @property
     def records(self) -> str:

@@ -1,6 +1,7 @@
 """Hold out training records for validation; the choice is a function of the data."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +12,14 @@ _BLOCK = 25  # neighbouring records are held out together, since those of a book
 _SEED = 20
 
 
-def held_out(columns: Mapping[str, list[str]], count: int) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+def held_out(columns: Mapping[str, list[Any]], count: int) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     """Split records into training and held-out records, each in their order.
 
     At most `count` records and at most a tenth of all are held out (at least one), in blocks of up to 25 neighbours at
     random places. Training records that are equal to a held-out one are dropped.
 
     Args:
-        columns: texts by name, of equal length.
+        columns: values by name, of equal length.
         count: maximum number of records to hold out.
 
     Raises:

@@ -1,14 +1,14 @@
 """Records passed from Python, in memory: checked by the same rules as records read from a file."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from atento.config.tasks import Field
-from atento.data.source_records import text_of
+from atento.data.values import Converter
 from atento.errors import DataError, UsageError
 
 SPLITS = ("train", "valid", "test")
-MemoryRecords = Iterable[Any]  # pairs, mappings or texts; or a tuple of two lists, the sources and the targets
+MemoryRecords = Iterable[Any]  # tuples, mappings or texts; or the columns: a tuple of lists, or a mapping to lists
 _SHAPES = {
     ("source", "target"): "pairs (source, target), dicts with the keys 'source' and 'target', or the tuple of two "
     "lists (sources, targets)",
@@ -39,7 +39,9 @@ def by_split(data: MemoryRecords | Mapping[str, MemoryRecords] | None) -> dict[s
 def with_optional(data: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryRecords, tuple[Field, ...]]:
     """Return the records and the fields that they have: an optional field if the first record has it."""
     required = tuple(field for field in fields if not field.optional)
-    if len(required) == len(fields) or isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
+    if isinstance(data, Mapping):
+        return data, tuple(field for field in fields if not field.optional or field.name in data)
+    if len(required) == len(fields) or isinstance(data, str | bytes) or not isinstance(data, Iterable):
         return data, required
     if _columns(data, len(fields)):
         return data, tuple(fields)
@@ -51,31 +53,33 @@ def with_optional(data: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryR
     return records, tuple(fields) if has_all_fields else required
 
 
-def records_in(data: MemoryRecords, fields: tuple[str, ...], name: str, classes: Container[str] = ()) -> Iterator[Any]:
-    """Yield each record as (index from 0, a text for each field); a broken record as its error, so that the caller may
+def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Iterator[Any]:
+    """Yield each record as (index from 0, a value for each field); a broken record as its error, so that the caller may
     skip it.
 
     Args:
-        data: an iterable of pairs (for two fields), of texts (for one) or of mappings with the fields as keys; or a
-            tuple of two lists or arrays, the columns.
-        fields: ("source", "target"), ("text",), ("text", "label") ...
+        data: an iterable of tuples, of texts (for one field) or of mappings with the fields as keys; or the columns
+            as a tuple of lists or arrays, in the order of the fields, or as a mapping from their names.
+        fields: the fields of a record.
         name: name of the data in messages; a record is `name[index]`.
-        classes: the fields that may hold whole numbers.
 
     Raises:
         UsageError: `data` has another type. DataError: the columns have different lengths.
     """
+    names, converter = tuple(field.name for field in fields), Converter(fields)
+    if isinstance(data, Mapping) and _columns(tuple(data.get(column) for column in names), len(names)):
+        data = tuple(data[column] for column in names)
     if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
-        raise UsageError(f"{name} must be an iterable of {_shape(fields)}: got {type(data).__name__}")
+        raise UsageError(f"{name} must be an iterable of {_shape(names)}: got {type(data).__name__}")
     if len(fields) > 1 and _columns(data, len(fields)):
         sides = [list(side) for side in data]
         if len({len(side) for side in sides}) > 1:
-            counts = " and ".join(f"{len(side)} {_SIDES[field]}" for side, field in zip(sides, fields))
+            counts = " and ".join(f"{len(side)} {_SIDES.get(column, column)}" for side, column in zip(sides, names))
             raise DataError(f"{name} has {counts}; the numbers must be equal")
         data = zip(*sides)
     for index, record in enumerate(data):
         try:
-            yield index, _texts(record, fields, classes)
+            yield index, converter.objects(_named(record, names), names)
         except ValueError as error:
             yield DataError(f"{name}[{index}]: {error}")
 
@@ -113,16 +117,13 @@ def _shape(fields: tuple[str, ...]) -> str:
     return _SHAPES.get(fields, f"dicts with the keys {', '.join(map(repr, fields))}")
 
 
-def _texts(record: object, fields: tuple[str, ...], classes: Container[str]) -> list[str]:
+def _named(record: object, names: tuple[str, ...]) -> Mapping[str, Any]:
+    """The values of a record by the names of their fields."""
     if isinstance(record, Mapping):
-        named = dict(record)
-    elif isinstance(record, str) and len(fields) == 1:
-        named = {fields[0]: record}
-    elif isinstance(record, tuple | list) and len(record) == len(fields) > 1:
-        named = dict(zip(fields, record))
-    else:
-        size = f" of {len(record)}" if isinstance(record, tuple | list) else ""
-        raise ValueError(f"give {_shape(fields)}: got {type(record).__name__}{size}")
-    return [
-        str(text_of(named, field, field in classes)) for field in fields
-    ]  # str(): an array may hold texts of another type
+        return record
+    if isinstance(record, str) and len(names) == 1:
+        return {names[0]: record}
+    if isinstance(record, tuple | list) and len(record) == len(names) > 1:
+        return dict(zip(names, record))
+    size = f" of {len(record)}" if isinstance(record, tuple | list) else ""
+    raise ValueError(f"give {_shape(names)}: got {type(record).__name__}{size}")

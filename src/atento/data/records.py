@@ -1,4 +1,7 @@
-"""One reader for all tasks: files, the embedded micro-world, or records in memory, to columns by name."""
+"""One reader for all tasks: files, the embedded micro-world, or records in memory, to columns by name.
+
+A column is a list of values of one kind (`atento.data.values`).
+"""
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,6 +10,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import Field
@@ -14,6 +18,7 @@ from atento.data.memory import MemoryRecords, argument_name, memory_records, rec
 from atento.data.paragraphs import looks_wrapped, paragraphs
 from atento.data.source_lines import open_binary, scan
 from atento.data.source_records import Column, Row, rows_in
+from atento.data.values import Converter, as_text, canonical, characters_of
 from atento.errors import DataError, RecipeError, counted
 
 FILE_KINDS = (".tsv", ".csv", ".jsonl", ".json")
@@ -41,7 +46,7 @@ class Records:
     """The records of one source, in the order of their files, as columns of equal length.
 
     Attributes:
-        columns: the texts of each field by its name.
+        columns: the values of each field by its name.
         origins: the position of each record.
         skipped: the messages of the broken records that were left out.
         empty: how many records were left out because a field was blank.
@@ -49,7 +54,7 @@ class Records:
         wrapped: the texts are lines of a file that seems to break them inside sentences.
     """
 
-    columns: Mapping[str, list[str]]
+    columns: Mapping[str, list[Any]]
     origins: Origins
     skipped: list[str]
     empty: int
@@ -59,10 +64,10 @@ class Records:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def __getitem__(self, column: str) -> list[str]:
+    def __getitem__(self, column: str) -> list[Any]:
         return self.columns[column]
 
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """The records, each a tuple of its fields."""
         return iter(zip(*self.columns.values()))
 
@@ -116,7 +121,8 @@ def read_records(
         RecipeError: the source itself makes no sense.
         DataError: names file, line and rule; also where no record is left.
     """
-    columns = tuple(field.name for field in fields if not field.optional or getattr(source, field.name) is not None)
+    present = tuple(field for field in fields if not field.optional or getattr(source, field.name) is not None)
+    columns = tuple(field.name for field in present)
     if source.world is not None:
         return _world(source, columns)
     if source.memory is not None:
@@ -128,11 +134,10 @@ def read_records(
         elif source.file is None:
             raise RecipeError(f"a data source of {noun_of(columns)[0]}s needs `file`, `world` or `memory`")
         elif Path(source.file.removesuffix(".gz")).suffix in FILE_KINDS or columns != ("text",):
-            classes = {getattr(source, field.name) for field in fields if field.kind == "class"}
-            names, rows = (source.file,), _table(source, columns, classes, folder, files)
+            names, rows = (source.file,), _table(source, present, folder, files)
         else:
             return _text_file(source, folder, files, skip_bad)
-        return collect(rows, columns, names, source.count, skip_bad)
+        return collect(rows, present, names, source.count, skip_bad)
 
 
 def records_in_memory(
@@ -144,15 +149,13 @@ def records_in_memory(
         UsageError, DataError: as `records_in`, and where no record is left.
     """
     records, present = with_optional(records, fields)
-    names = tuple(field.name for field in present)
-    classes = {field.name for field in present if field.kind == "class"}
-    return collect(records_in(records, names, name, classes), names, (name,), count, skip_bad)
+    return collect(records_in(records, present, name), present, (name,), count, skip_bad)
 
 
 def overlap(train: Iterable[Records], valid: Records) -> int:
     """Count the validation records that are also in the training data, with all fields equal."""
     validation_records = set(valid)
-    repeated: set[tuple[str, ...]] = set()
+    repeated: set[tuple[Any, ...]] = set()
     for records in train:
         repeated |= validation_records.intersection(records)
     return sum(record in repeated for record in valid) if repeated else 0
@@ -193,14 +196,12 @@ def _aligned(
             yield number, [source_line, target_line]
 
 
-def _table(
-    source: SourceConfig, fields: tuple[str, ...], classes: set[Column], folder: Path, files: ExitStack
-) -> Iterator[Row]:
-    """The columns of one file with columns; `classes` are those that may hold whole numbers."""
+def _table(source: SourceConfig, fields: Sequence[Field], folder: Path, files: ExitStack) -> Iterator[Row]:
+    """The columns of one file with columns."""
     name = str(source.file)
     kind = Path(name.removesuffix(".gz")).suffix
-    columns: list[Column | None] = [getattr(source, field) for field in fields]
-    quoted_fields = " and ".join(f"`{field}`" for field in fields)
+    columns: list[Column | None] = [getattr(source, field.name) for field in fields]
+    quoted_fields = " and ".join(f"`{field.name}`" for field in fields)
     values = " and ".join(map(repr, columns))
     if kind not in FILE_KINDS:
         known = ", ".join(FILE_KINDS)
@@ -219,7 +220,8 @@ def _table(
     if numbers and min(numbers) < 0:
         raise RecipeError(f"`file: {name}`: columns are counted from 0: got {values}")
     stream = files.enter_context(open_binary(_path(folder, name), name))
-    return rows_in(kind, stream, name, [column for column in columns if column is not None], classes)
+    converter = Converter(fields, source.separator)
+    return rows_in(kind, stream, name, [column for column in columns if column is not None], converter)
 
 
 def _text_file(source: SourceConfig, folder: Path, files: ExitStack, skip_bad: bool) -> Records:
@@ -230,7 +232,7 @@ def _text_file(source: SourceConfig, folder: Path, files: ExitStack, skip_bad: b
     numbered = (line if isinstance(line, DataError) else (number, line) for number, line in lines)
     texts = paragraphs(numbered) if source.paragraphs else numbered
     rows = (item if isinstance(item, DataError) else (item[0], [item[1]]) for item in texts)
-    records = collect(rows, ("text",), (name,), source.count, skip_bad)
+    records = collect(rows, TEXT, (name,), source.count, skip_bad)
     return replace(records, wrapped=not source.paragraphs and looks_wrapped(records["text"], records.origins.lines))
 
 
@@ -245,21 +247,23 @@ def _world(source: SourceConfig, fields: tuple[str, ...]) -> Records:
     pairs = write(split, source.count or _WORLD_COUNTS.get(split, _WORLD_COUNT), source.seed)
     if fields == ("text",):
         language = "source" if source.text == "en" else "target"
-        rows = ((number, [getattr(pair, language)]) for number, pair in enumerate(pairs, start=1))
-    else:
-        rows = ((number, [pair.source, pair.target]) for number, pair in enumerate(pairs, start=1))
-    return collect(rows, fields, (f"world {split}",), None, False)
+        texts = ((number, [getattr(pair, language)]) for number, pair in enumerate(pairs, start=1))
+        return collect(texts, TEXT, (f"world {split}",), None, False)
+    rows = ((number, [pair.source, pair.target]) for number, pair in enumerate(pairs, start=1))
+    return collect(rows, SOURCE_AND_TARGET, (f"world {split}",), None, False)
 
 
 def collect(
-    rows: Iterable[Row], fields: tuple[str, ...], names: tuple[str, ...], count: int | None, skip_bad: bool
+    rows: Iterable[Row], fields: Sequence[Field], names: tuple[str, ...], count: int | None, skip_bad: bool
 ) -> Records:
-    """Collect rows (line, one text per field) into records, up to `count`; rows with a blank field are left out.
+    """Collect rows (line, one value per field) into records, up to `count`; rows with a blank text, class or words are
+    left out.
 
     Raises:
         DataError: a broken record, unless `skip_bad`; no record is left.
     """
-    columns: dict[str, list[str]] = {field: [] for field in fields}
+    columns: dict[str, list[Any]] = {field.name: [] for field in fields}
+    converter = Converter(fields)
     lines = array("L")
     skipped: list[str] = []
     empty = 0
@@ -269,12 +273,12 @@ def collect(
                 raise row
             skipped.append(str(row))
             continue
-        line, texts = row
-        if not all(text and not text.isspace() for text in texts):
+        line, values = row
+        if converter.blank(values):
             empty += 1
             continue
-        for column, text in zip(columns.values(), texts, strict=True):
-            column.append(text)
+        for column, value in zip(columns.values(), values, strict=True):
+            column.append(value)
         lines.append(line)
         if len(lines) == count:
             break
@@ -282,15 +286,18 @@ def collect(
         counts = (
             f" ({empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''})" if empty or skipped else ""
         )
-        raise DataError(f"{' / '.join(names)}: holds no {noun_of(fields)[1]}{counts}")
+        raise DataError(f"{' / '.join(names)}: holds no {noun_of(tuple(columns))[1]}{counts}")
     return Records(columns, Origins(names, lines), skipped, empty, fingerprint(*columns.values()))
 
 
-def fingerprint(*columns: list[str]) -> str:
-    """SHA-256 of the records, each field ended by the NUL that no text may hold; hashed in pieces to stay small."""
+def fingerprint(*columns: list[Any]) -> str:
+    """SHA-256 of the records, each value ended by the NUL that no text may hold; hashed in pieces to stay small."""
     digest = sha256()
     for begin in range(0, len(columns[0]), 4096):
-        texts = chain.from_iterable(zip(*(column[begin : begin + 4096] for column in columns)))
+        pieces = [column[begin : begin + 4096] for column in columns]
+        texts = chain.from_iterable(
+            zip(*(piece if isinstance(piece[0], str) else map(canonical, piece) for piece in pieces))
+        )
         digest.update("".join(f"{text}\0" for text in texts).encode("utf-8"))
     return digest.hexdigest()
 
@@ -303,20 +310,24 @@ class Split:
         parts: the records of each source; none where records were held out of others.
     """
 
-    columns: Mapping[str, list[str]]
+    columns: Mapping[str, list[Any]]
     fingerprint: str
     parts: tuple[Records, ...] = ()
 
-    def __getitem__(self, column: str) -> list[str]:
+    def __getitem__(self, column: str) -> list[Any]:
         return self.columns[column]
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def texts(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the texts of the named columns that the split has, record by record."""
+        """Yield the texts of the named columns that the split has, record by record; the words of a sentence as one."""
         read = [column for name, column in self.columns.items() if name in names]
-        return (text for record in zip(*read) for text in record)
+        return (as_text(value) for record in zip(*read) for value in record)
+
+    def characters(self) -> dict[str, int]:
+        """The number of characters of each column: of strings and words; of numbers and answers, none."""
+        return {name: sum(map(characters_of, column)) for name, column in self.columns.items()}
 
     def where(self, index: int) -> str:
         """Return file and line of a record, or its number if they are unknown, for messages."""
@@ -343,5 +354,5 @@ def joined(parts: Sequence[Records]) -> Split | None:
                         f"{' / '.join(lacking.origins.names)} has no `{name}`, and "
                         f"{' / '.join(having.origins.names)} has"
                     )
-    columns = {name: [text for part in parts for text in part[name]] for name in parts[0].columns}
+    columns = {name: [value for part in parts for value in part[name]] for name in parts[0].columns}
     return Split(columns, sha256("\n".join(part.fingerprint for part in parts).encode()).hexdigest(), tuple(parts))

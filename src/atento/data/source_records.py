@@ -2,15 +2,15 @@
 
 import json
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
-from numbers import Integral
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from atento.data.source_lines import LINE_LIMIT, read_text, scan
+from atento.data.values import Converter, kind_of
 from atento.errors import DataError
 
 Column = int | str
-Row = tuple[int, list[str]] | DataError  # line and texts; or the error of a broken record
+Row = tuple[int, list[Any]] | DataError  # line and values; or the error of a broken record
 
 _QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"')
 _PLAIN = re.compile(r'[^",]*')
@@ -18,16 +18,14 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _INTEGER_DIGITS = 19  # what 64 bits hold
 
 
-def rows_in(
-    kind: str, stream: BinaryIO, name: str, columns: Sequence[Column], classes: Container[Column] = ()
-) -> Iterator[Row]:
+def rows_in(kind: str, stream: BinaryIO, name: str, columns: Sequence[Column], converter: Converter) -> Iterator[Row]:
     """Read some columns of one open file; a broken record is yielded as its error, so that the caller may skip it.
 
     Args:
         kind: ".tsv" (never quoted), ".csv" (RFC 4180), ".jsonl" (an object a line) or ".json" (a list of objects).
         columns: all by number from 0 (no header) or all by name (the first line is a header; for JSON the keys, where
             `translation.en` reaches into an object).
-        classes: those of the columns that hold names of classes, which in JSON may be whole numbers.
+        converter: converts the values of these columns, in their order.
 
     Raises:
         DataError: an error of the whole file; names file, line and rule.
@@ -35,9 +33,10 @@ def rows_in(
     if kind in (".tsv", ".csv"):
         rows = _tsv_rows(stream, name) if kind == ".tsv" else _csv_rows(stream, name)
         separator = "a tab" if kind == ".tsv" else "a comma"
-        return _table(rows, name, separator, columns)
+        cells = _table(rows, name, separator, columns)
+        return cells if converter.plain else _converted(cells, name, converter)
     objects = _jsonl_objects(stream, name) if kind == ".jsonl" else _json_objects(stream, name)
-    return _keyed(objects, name, {str(column): column in classes for column in columns})
+    return _keyed(objects, name, [str(column) for column in columns], converter)
 
 
 def columns_of(kind: str, stream: BinaryIO, name: str) -> list[str]:
@@ -80,6 +79,19 @@ def _table(rows: Iterator[Row], name: str, separator: str, columns: Sequence[Col
             if not width:
                 width, first = len(fields), line
             yield line, [fields[number] for number in numbers]
+
+
+def _converted(rows: Iterator[Row], name: str, converter: Converter) -> Iterator[Row]:
+    """Rows of cells as rows of values."""
+    for row in rows:
+        if isinstance(row, DataError):
+            yield row
+            continue
+        line, cells = row
+        try:
+            yield line, converter.cells(cells)
+        except ValueError as error:
+            yield DataError(f"{name}:{line}: {error}")
 
 
 def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[list[int], int]:
@@ -161,43 +173,21 @@ def _csv_fields(record: str) -> list[str] | str | None:
 # Objects ----------------------------------------------------------------------------------------------------------
 
 
-def _keyed(objects: Iterator[tuple[int, Any] | DataError], name: str, keys: Mapping[str, bool]) -> Iterator[Row]:
-    for record in objects:
-        if isinstance(record, DataError):
-            yield record
+def _keyed(
+    objects: Iterator[tuple[int, Any] | DataError], name: str, keys: Sequence[str], converter: Converter
+) -> Iterator[Row]:
+    for item in objects:
+        if isinstance(item, DataError):
+            yield item
             continue
-        line, value = record
-        if value is None:
+        line, record = item
+        if record is None:
             yield line, [""] * len(keys)
             continue
         try:
-            yield line, [text_of(value, key, is_class) for key, is_class in keys.items()]
+            yield line, converter.objects(record, keys)
         except ValueError as error:
             yield DataError(f"{name}:{line}: {error}")
-
-
-def text_of(record: Any, key: str, is_class: bool = False) -> str:
-    """Return the string of a key; if the record lacks the key, its dots separate the keys of nested objects.
-
-    A class may be a whole number.
-    """
-    if not isinstance(record, dict):
-        raise ValueError(f"each record must be an object, not {_kind(record)}")
-    value: Any = record
-    for part in [key] if key in record else key.split("."):
-        if not isinstance(value, dict) or part not in value:
-            known = ", ".join(map(repr, record)) or "none"
-            raise ValueError(f"key {key!r} is not in the record; its keys are {known}")
-        value = value[part]
-    if is_class and not isinstance(value, bool) and isinstance(value, Integral):
-        return str(int(value))
-    if not isinstance(value, str):
-        raise ValueError(f"key {key!r} must hold a string, not {_kind(value)}")
-    if "\0" in value:
-        raise ValueError(f"key {key!r} holds a NUL character")
-    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ValueError(f"key {key!r} holds half of a surrogate pair, which is no character")
-    return value
 
 
 def _jsonl_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | DataError]:
@@ -212,7 +202,7 @@ def _jsonl_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | Da
                 if (end := _skip(line, end)) != len(line):
                     raise ValueError(f"more text after the record, at character {end + 1}")
                 if not isinstance(value, dict):
-                    raise ValueError(f"each record must be an object, not {_kind(value)}")
+                    raise ValueError(f"each record must be an object, not {kind_of(value)}")
                 yield number, value
             except json.JSONDecodeError as error:
                 yield DataError(f"{name}:{number}: {_not_json(error)}")
@@ -240,7 +230,7 @@ def _json_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | Dat
         except ValueError as error:
             raise wrong(error) from None
         if not isinstance(value, dict):
-            raise wrong(f"each record must be an object, not {_kind(value)}")
+            raise wrong(f"each record must be an object, not {kind_of(value)}")
         yield line, value
         at = _skip(text, at)
         if text.startswith(",", at):
@@ -301,10 +291,3 @@ def _constant(word: str) -> Any:
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique, parse_int=_integer, parse_float=_number, parse_constant=_constant
 )
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true or false"
-    kinds = {dict: "an object", list: "a list", str: "a string", int: "a number", float: "a number"}
-    return kinds.get(type(value), "null")

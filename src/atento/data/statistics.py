@@ -1,7 +1,6 @@
 """What is in the data: lengths and their percentiles, length ratios, records that look wrong, the columns of a file."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from atento.config.recipe import COLUMNS, SourceConfig
 from atento.data.records import FILE_KINDS, Records
 from atento.data.source_lines import open_binary
 from atento.data.source_records import columns_of
+from atento.data.values import as_text
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _SHOWN = 3  # places of suspicious records that are named
@@ -32,7 +32,7 @@ def lengths(parts: Sequence[Records], columns: Sequence[str]) -> dict[str, dict[
     """Words and characters per text of each column: totals, percentiles, and the position of the longest text."""
     result: dict[str, dict[str, Any]] = {}
     for name in columns:
-        texts = list(chain.from_iterable(part[name] for part in parts))
+        texts = [as_text(value) for part in parts for value in part[name]]
         words = [len(text.split()) for text in texts]
         characters = [len(text) for text in texts]
         result[name] = {

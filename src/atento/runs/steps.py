@@ -128,7 +128,7 @@ def choose_sizes(setup: Setup) -> None:
     keys = [key for key, origin in setup.loaded.origins.items() if origin == FITTED]
     if not keys:
         return
-    lengths = {name: sum(map(len, texts)) for name, texts in setup.data.train.columns.items()}
+    lengths = setup.data.train.characters()
     targets = lengths.get("target", lengths.get("text", 0))
     recipe, sentence = fitted(setup.recipe, keys, sum(lengths.values()), targets)
     if not has_begun(setup.folder):

@@ -1,0 +1,229 @@
+"""Records of every kind of field, from tables, JSON and memory: values, empty records, bad ones, fingerprints."""
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atento.config.recipe import SourceConfig
+from atento.config.tasks import Field
+from atento.data.held_out import held_out
+from atento.data.records import Records, joined, overlap, read_records, records_in_memory
+from atento.data.values import Span
+from atento.errors import DataError, RecipeError, UsageError
+
+TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
+ANSWERING = (Field("question"), Field("context"), Field("answers", "spans"))
+REGRESSION = (Field("text"), Field("pair", optional=True), Field("score", "number"))
+SEVERAL = (Field("text"), Field("label", "classes"))
+CONTEXT = "Ana mora em São Paulo 😀 desde 1999."
+
+
+def in_file(folder: Path, name: str, content: str, fields: Sequence[Field], **columns: Any) -> Records:
+    """Records of a file, its columns named like the fields unless said."""
+    (folder / name).write_text(content, encoding="utf-8")
+    skip_bad = columns.pop("skip_bad", False)
+    named = {field.name: field.name for field in fields if not field.optional} | columns
+    return read_records(SourceConfig(file=name, **named), fields, folder, skip_bad=skip_bad)
+
+
+def lines(*records: Any) -> str:
+    return "".join(f"{json.dumps(record)}\n" for record in records)
+
+
+def test_every_kind_reads_the_same_from_tables_json_and_memory(tmp_path: Path) -> None:
+    span = {"text": ["São Paulo"], "answer_start": [12]}
+    cases: list[tuple[Sequence[Field], list[str], dict[str, Any], tuple[Any, ...]]] = [
+        (
+            TAGGING,
+            ["Ana  mora aqui", "B-PER O O"],
+            {"tokens": ["Ana", "mora", "aqui"], "tags": ["B-PER", "O", "O"]},
+            (),
+        ),
+        (REGRESSION, ["a b", "4.25"], {"text": "a b", "score": 4.25}, ("a b", 4.25)),
+        (SEVERAL, ["a b", "x|y"], {"text": "a b", "label": ["x", "y"]}, ("a b", ("x", "y"))),
+        (
+            ANSWERING,
+            ["Onde?", CONTEXT, json.dumps(span)],
+            {"question": "Onde?", "context": CONTEXT, "answers": span},
+            ("Onde?", CONTEXT, (Span("São Paulo", 12),)),
+        ),
+    ]
+    for fields, cells, record, expected in cases:
+        expected = expected or (("Ana", "mora", "aqui"), ("B-PER", "O", "O"))
+        names = [field.name for field in fields if not field.optional]
+        table = in_file(tmp_path, "a.tsv", "\t".join(names) + "\n" + "\t".join(cells) + "\n", fields)
+        quoted = ",".join('"' + cell.replace('"', '""') + '"' for cell in cells)
+        comma = in_file(tmp_path, "a.csv", ",".join(names) + "\n" + quoted + "\n", fields)
+        keyed = in_file(tmp_path, "a.jsonl", lines(record), fields)
+        listed = in_file(tmp_path, "a.json", json.dumps([record]), fields)
+        in_memory: list[Any] = [[record], [tuple(record.values())], tuple([value] for value in record.values())]
+        in_memory.append({name: [value] for name, value in record.items()})
+        memory = [records_in_memory(records, fields, "data") for records in in_memory]
+        for records in (table, comma, keyed, listed, *memory):
+            assert list(records) == [expected]
+            assert records.fingerprint == table.fingerprint
+            assert hash(next(iter(records))) == hash(expected)
+        assert table.where(0) == "a.tsv:2" and keyed.where(0) == "a.jsonl:1"
+
+
+def test_numbers_and_words_of_arrays_are_plain() -> None:
+    scored = records_in_memory((np.array(["a", "b"]), np.array([1.5, 2.0], dtype=np.float32)), REGRESSION, "data")
+    assert scored["score"] == [1.5, 2.0] and {type(score) for score in scored["score"]} == {float}
+    tagged = records_in_memory([(np.array(["a", "b"]), [3, 4])], TAGGING, "data")
+    assert list(tagged) == [(("a", "b"), ("3", "4"))] and {type(word) for word in tagged["tokens"][0]} == {str}
+
+
+def test_the_fingerprint_of_strings_is_the_hash_of_their_bytes_and_another_value_has_another() -> None:
+    pairs = records_in_memory([("a", "b"), ("ç", "d")], (Field("source"), Field("target")), "data")
+    assert pairs.fingerprint == sha256("a\0b\0ç\0d\0".encode()).hexdigest()
+    several = [[("a", ["x", "y"])], [("a", ["x|y"])], [("a", ["xy"])], [("a", [])], [("a", ["y", "x"])]]
+    assert len({records_in_memory(records, SEVERAL, "data").fingerprint for records in several}) == 5
+    scores = [[("a", 1.0)], [("a", 1.5)], [("a", -1.0)]]
+    assert len({records_in_memory(records, REGRESSION, "data").fingerprint for records in scores}) == 3
+
+
+def test_records_that_say_nothing_are_left_out_and_counted(tmp_path: Path) -> None:
+    tagged = in_file(tmp_path, "a.jsonl", lines({"tokens": [], "tags": []}, {"tokens": ["a"], "tags": ["O"]}), TAGGING)
+    assert len(tagged) == 1 and tagged.empty == 1
+    table = in_file(tmp_path, "b.tsv", "a b\tO O\n \tO\n\t\n\nc\tO\n", TAGGING, tokens=0, tags=1)
+    assert list(table) == [(("a", "b"), ("O", "O")), (("c",), ("O",))] and table.empty == 3
+    assert table.where(1) == "b.tsv:5"
+    unlabelled = in_file(tmp_path, "c.tsv", "a\tx\nb\t\n", SEVERAL, text=0, label=1)
+    assert unlabelled["label"] == [("x",), ()] and not unlabelled.empty  # no label is an answer too
+    asked = in_file(
+        tmp_path,
+        "d.jsonl",
+        lines({"question": "Quem?", "context": CONTEXT, "answers": []}, {}),
+        ANSWERING,
+        skip_bad=True,
+    )
+    assert asked["answers"] == [()] and len(asked.skipped) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "record", "says"),
+    [
+        (TAGGING, {"tokens": ["a", "b"], "tags": ["O"]}, "2 words and 1 tag; each word has one"),
+        (TAGGING, {"tokens": ["a"], "tags": []}, "1 word and 0 tags; each word has one"),
+        (TAGGING, {"tokens": "a b", "tags": ["O"]}, "key 'tokens' must hold a list of strings, not a string"),
+        (TAGGING, {"tokens": ["a", None], "tags": ["O", "O"]}, "key 'tokens', item 2, must hold a string, not null"),
+        (TAGGING, {"tokens": ["a", ""], "tags": ["O", "O"]}, "key 'tokens', item 2, is empty"),
+        (TAGGING, {"tokens": ["a", "\0"], "tags": ["O", "O"]}, "key 'tokens', item 2, holds a NUL character"),
+        (REGRESSION, {"text": "a", "score": None}, "key 'score' must hold a number, not null"),
+        (REGRESSION, {"text": "a", "score": "3"}, "key 'score' must hold a number, not a string"),
+        (REGRESSION, {"text": "a", "score": True}, "key 'score' must hold a number, not true or false"),
+        (REGRESSION, {"text": "a"}, "key 'score' is not in the record; its keys are 'text'"),
+        (SEVERAL, {"text": "a", "label": "x"}, "key 'label' must hold a list of strings, not a string"),
+        (SEVERAL, {"text": "a", "label": ["x", "x"]}, "key 'label' has the label 'x' twice"),
+        (
+            (Field("text"), Field("label", "class")),
+            {"text": "a", "label": ["x", "y"]},
+            "key 'label' must hold a string, not a list; several labels of one text need a task that takes them",
+        ),
+        (
+            ANSWERING,
+            {"question": "?", "context": CONTEXT, "answers": {"text": ["Paulo"], "answer_start": [15]}},
+            "answer 'Paulo' does not stand at character 15 of its context, which has ' Paul' there",
+        ),
+        (
+            ANSWERING,
+            {"question": "?", "context": CONTEXT, "answers": [{"text": "", "answer_start": 0}]},
+            "an answer is empty; a question without an answer has an empty list of answers",
+        ),
+        (
+            ANSWERING,
+            {"question": "?", "context": CONTEXT, "answers": [{"text": "Ana", "answer_start": -36}]},
+            "answer 'Ana' does not stand at character -36 of its context, which has '' there",
+        ),
+        (
+            ANSWERING,
+            {"question": "?", "context": CONTEXT, "answers": {"text": ["Ana"], "answer_start": []}},
+            "key 'answers' has 1 texts and 0 values of `answer_start`",
+        ),
+        (
+            ANSWERING,
+            {"question": "?", "context": CONTEXT, "answers": ["Ana"]},
+            "key 'answers' must hold answers with `text` and `answer_start`: got a string",
+        ),
+        (
+            ANSWERING,
+            {"question": "?", "context": CONTEXT, "answers": [{"text": "Ana", "answer_start": "0"}]},
+            "key 'answers': the start of an answer must be a whole number, not a string",
+        ),
+    ],
+)
+def test_a_bad_record_of_json_is_one_sentence_with_its_line(
+    tmp_path: Path, fields: Sequence[Field], record: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(DataError) as error:
+        in_file(tmp_path, "a.jsonl", lines(record), fields)
+    assert str(error.value) == f"a.jsonl:1: {says}"
+    if len(record) == len([field for field in fields if not field.optional]):
+        with pytest.raises(DataError) as error:
+            records_in_memory([record], fields, "data")
+        assert str(error.value) == f"data[0]: {says}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "row", "says"),
+    [
+        (REGRESSION, "a\tx", "`score` must hold a number: got 'x'"),
+        (REGRESSION, "a\t", "`score` must hold a number: got ''"),
+        (REGRESSION, "a\t3,5", "`score` must hold a number: got '3,5'"),
+        (REGRESSION, "a\t1_0", "`score` must hold a number: got '1_0'"),
+        (REGRESSION, "a\tnan", "`score` must hold a finite number: got nan"),
+        (REGRESSION, "a\t-inf", "`score` must hold a finite number: got -inf"),
+        (REGRESSION, "a\t1e999", "`score` must hold a finite number: got inf"),
+        (TAGGING, "a b\tO", "2 words and 1 tag; each word has one"),
+        (SEVERAL, "a\tx||y", "`label` has an empty label between its separators"),
+        (SEVERAL, "a\tx|x", "`label` has the label 'x' twice"),
+    ],
+)
+def test_a_bad_row_of_a_table_is_one_sentence_with_its_line_or_left_out(
+    tmp_path: Path, fields: Sequence[Field], row: str, says: str
+) -> None:
+    columns: dict[str, Any] = {field.name: number for number, field in enumerate(f for f in fields if not f.optional)}
+    good = {REGRESSION: "a\t1\n", TAGGING: "a\tO\n", SEVERAL: "a\tx\n"}[tuple(fields)]
+    with pytest.raises(DataError) as error:
+        in_file(tmp_path, "a.tsv", f"{good}{row}\n", fields, **columns)
+    assert str(error.value) == f"a.tsv:2: {says}"
+    records = in_file(tmp_path, "a.tsv", f"{good}{row}\n{good}", fields, skip_bad=True, **columns)
+    assert len(records) == 2 and records.skipped == [f"a.tsv:2: {says}"] and records.where(1) == "a.tsv:3"
+
+
+def test_numbers_that_are_not_finite_are_refused_in_memory() -> None:
+    for score in (float("nan"), float("inf")):
+        with pytest.raises(DataError, match=r"data\[1\]: key 'score' must hold a finite number: got "):
+            records_in_memory([("a", 1), ("b", score)], REGRESSION, "data")
+
+
+def test_the_separator_of_labels_is_the_sources(tmp_path: Path) -> None:
+    records = in_file(tmp_path, "a.tsv", "a\tx, y\nb\tx|y\n", SEVERAL, text=0, label=1, separator=",")
+    assert records["label"] == [("x", "y"), ("x|y",)]
+    with pytest.raises(RecipeError, match="`separator` must not be empty"):
+        SourceConfig(separator="")
+
+
+def test_splits_of_values_are_joined_held_out_and_compared() -> None:
+    many = [(f"a{number}", [f"x{number % 3}", "y"]) for number in range(100)]
+    train, valid = records_in_memory(many, SEVERAL, "train"), records_in_memory(many[:7], SEVERAL, "valid")
+    assert overlap([train], valid) == 7
+    split = joined([train, valid])
+    assert split is not None and len(split) == 107 and split["label"][100] == ("x0", "y")
+    rest, chosen = held_out(train.columns, 10)
+    assert len(chosen["label"]) == 10 and len(rest["label"]) == 90
+    assert split.characters() == {"text": sum(len(f"a{n}") for n in (*range(100), *range(7))), "label": 107 * 3}
+    tagged = joined([records_in_memory([(["Ana", "mora"], ["B", "O"])], TAGGING, "train")])
+    assert tagged is not None and list(tagged.texts(("tokens",))) == ["Ana mora"]
+
+
+def test_columns_of_unequal_length_and_other_shapes_are_refused() -> None:
+    with pytest.raises(DataError, match="data has 2 tokens and 1 tags; the numbers must be equal"):
+        records_in_memory(([["a"], ["b"]], [["O"]]), TAGGING, "data")
+    with pytest.raises(UsageError, match="data must be an iterable of dicts with the keys 'tokens', 'tags': got int"):
+        records_in_memory(3, TAGGING, "data")  # type: ignore[arg-type]
