@@ -80,7 +80,7 @@ def test_what_is_refused(files: Path) -> None:
         run("bleu", "out.pt", "short.pt")
     with pytest.raises(UsageError, match=r"line N of out\.pt must answer line N of short\.pt"):
         run("bleu", "out.pt", "ref.pt", "--against", "short.pt")
-    with pytest.raises(UsageError, match=r"unknown metric 'blue'.* Known: accuracy, bleu, chrf"):
+    with pytest.raises(UsageError, match=r"unknown metric 'blue'.* Known: accuracy, bleu, calibration-error"):
         run("blue", "missing.pt", "missing.pt")
     with pytest.raises(DataError, match=r"missing\.pt: no such file"):
         run("bleu", "missing.pt", "ref.pt")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from atento.config.objective import ObjectiveConfig
+from atento.metrics.outputs import Outputs
 
 if TYPE_CHECKING:
     from atento.config.network import NetworkConfig
@@ -49,7 +50,7 @@ class TaskSpec:
     why: str
     objective: str
     heads: tuple[str, ...] = ()
-    outputs: Literal["texts", "classes"] | None = None
+    outputs: Outputs | None = None
     metrics: tuple[str, ...] = ()
     evaluated: tuple[str, ...] = ()
     perplexity: bool = False

@@ -1,14 +1,22 @@
-"""Metrics of text: each returns a `Score` with parts, settings and a bootstrap interval. Does not need torch.
+"""Metrics: each returns a `Score` with parts, settings and a bootstrap interval. Does not need torch.
 
-`atento.metrics.utilities` has the same measures as matrices, for all pairs of two lists of texts.
+`atento.metrics.utilities` has measures of text as matrices, for all pairs of two lists of texts.
 """
 
-from atento.metrics.classes import accuracy
+from atento.metrics.answers import squad
+from atento.metrics.calibration import calibration_error
+from atento.metrics.class_sets import multilabel_f1, subset_accuracy
+from atento.metrics.classes import accuracy, f1, matthews, report
+from atento.metrics.correlation import pearson, spearman
+from atento.metrics.label_counts import report_table
 from atento.metrics.overlap import f1_bleu_rouge, token_f1
+from atento.metrics.perplexity import perplexity
+from atento.metrics.retrieval import retrieval, retrieval_of_vectors
 from atento.metrics.rouge import rouge
 from atento.metrics.score import Score
 from atento.metrics.significance import PairedTest, paired_test
 from atento.metrics.table import METRICS, metric_named
+from atento.metrics.tags import entity_f1, tag_accuracy
 from atento.metrics.text import bleu, chrf, exact_match, ter
 
 __all__ = [
@@ -17,12 +25,27 @@ __all__ = [
     "Score",
     "accuracy",
     "bleu",
+    "calibration_error",
     "chrf",
+    "entity_f1",
     "exact_match",
+    "f1",
     "f1_bleu_rouge",
+    "matthews",
     "metric_named",
+    "multilabel_f1",
     "paired_test",
+    "pearson",
+    "perplexity",
+    "report",
+    "report_table",
+    "retrieval",
+    "retrieval_of_vectors",
     "rouge",
+    "spearman",
+    "squad",
+    "subset_accuracy",
+    "tag_accuracy",
     "ter",
     "token_f1",
 ]

@@ -16,12 +16,15 @@ class Score:
 
     Attributes:
         name: the name in papers, such as "BLEU".
-        value: the score; for text in 0-100.
+        value: the score: of text in 0-100, of labels in 0-1, a correlation in -1 to 1.
         parts: the values that it is computed from, by name.
         settings: all settings that change the value, in one line (sacrebleu's signature if there is one).
         segments: the statistics of each segment, one row each; the score is a function of their sum.
         combine: that function, from the summed row to the value.
         single: the function for the row of a single segment, if it differs.
+        values_of: for a score that is no function of the summed rows, such as a rank correlation: the scores of samples
+            that have segment n as often as a matrix of counts (S,N) says.
+        digits: number of digits after the point in a printed score.
     """
 
     name: str
@@ -31,6 +34,8 @@ class Score:
     segments: Sequence[Sequence[float]] = field(repr=False, compare=False)
     combine: Callable[[list[float]], float] = field(repr=False, compare=False)
     single: Callable[[list[float]], float] | None = field(default=None, repr=False, compare=False)
+    values_of: Callable[[Any], list[float]] | None = field(default=None, repr=False, compare=False)
+    digits: int = field(default=2, repr=False, compare=False)
 
     def interval(self, level: float = 0.95, samples: int = 1000, seed: int = 1) -> tuple[float, float]:
         """The bootstrap percentile interval, from segments that are resampled with replacement.
@@ -62,7 +67,7 @@ class Score:
         return [alone(list(row)) for row in self.segments]
 
     def __str__(self) -> str:
-        return f"{self.name} {self.value:.2f} {self.settings}"
+        return f"{self.name} {self.value:.{self.digits}f} {self.settings}".rstrip()
 
     def __repr__(self) -> str:
         return f"Score({self.name} {_number(self.value)}, {len(self.segments):,} segments)"
@@ -103,4 +108,11 @@ def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tupl
         drawn = generator.choice(number, size=(size, number), replace=True)
         drawn += np.arange(size)[:, None] * number  # a range of numbers for each sample, so that one count serves all
         counts = np.bincount(drawn.ravel(), minlength=size * number).reshape(size, number).astype(np.float64)
-        yield tuple([score.combine(total) for total in (counts @ row).tolist()] for score, row in zip(scores, rows))
+        yield tuple(_values(score, row, counts) for score, row in zip(scores, rows))
+
+
+def _values(score: Score, rows: Any, counts: Any) -> list[float]:
+    """The values of samples that have segment n as often as counts (S,N) say; rows (N,width)."""
+    if score.values_of is not None:
+        return score.values_of(counts)
+    return [score.combine(total) for total in (counts @ rows).tolist()]

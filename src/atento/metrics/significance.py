@@ -22,7 +22,7 @@ class PairedTest:
 
     def __str__(self) -> str:
         return (
-            f"difference {self.difference:+.2f}, p = {self.p_value:.4f} "
+            f"difference {self.difference:+.{self.first.digits}f}, p = {self.p_value:.4f} "
             f"(paired bootstrap, {self.samples} samples, seed {self.seed})"
         )
 

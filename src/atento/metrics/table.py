@@ -5,10 +5,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from atento.errors import UsageError, nearest
-from atento.metrics.classes import accuracy
+from atento.metrics.answers import squad
+from atento.metrics.calibration import calibration_error
+from atento.metrics.class_sets import multilabel_f1, subset_accuracy
+from atento.metrics.classes import accuracy, f1, matthews, report
+from atento.metrics.correlation import pearson, spearman
+from atento.metrics.outputs import Outputs
 from atento.metrics.overlap import f1_bleu_rouge, token_f1
 from atento.metrics.rouge import rouge
 from atento.metrics.score import Score
+from atento.metrics.tags import entity_f1, tag_accuracy
 from atento.metrics.text import bleu, chrf, exact_match, ter
 
 
@@ -17,7 +23,7 @@ class Metric:
     """A metric: its function of (predictions, references), what it scores, and which way is better."""
 
     score: Callable[..., Score]
-    outputs: Literal["texts", "classes"] = "texts"
+    outputs: Outputs = "texts"
     better: Literal["higher", "lower"] = "higher"
 
 
@@ -30,6 +36,17 @@ METRICS: dict[str, Metric] = {
     "f1-bleu-rouge": Metric(f1_bleu_rouge),
     "exact-match": Metric(exact_match),
     "accuracy": Metric(accuracy, "classes"),
+    "f1": Metric(f1, "classes"),
+    "matthews": Metric(matthews, "classes"),
+    "report": Metric(report, "classes"),
+    "calibration-error": Metric(calibration_error, "probabilities", better="lower"),
+    "subset-accuracy": Metric(subset_accuracy, "class sets"),
+    "multilabel-f1": Metric(multilabel_f1, "class sets"),
+    "entity-f1": Metric(entity_f1, "tags"),
+    "tag-accuracy": Metric(tag_accuracy, "tags"),
+    "squad": Metric(squad, "answers"),
+    "pearson": Metric(pearson, "numbers"),
+    "spearman": Metric(spearman, "numbers"),
 }
 
 

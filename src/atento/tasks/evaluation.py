@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 
@@ -60,8 +61,8 @@ def evaluate(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recip
         network.train(was_training)
 
 
-def score_outputs(outputs: Sequence[str], gold: Sequence[str], metrics: Sequence[str]) -> dict[str, Score]:
-    """Score outputs against references with each metric.
+def score_outputs(outputs: Sequence[Any], gold: Sequence[Any], metrics: Sequence[str]) -> dict[str, Score]:
+    """Score outputs against references with each metric; they are what the metrics' `outputs` say.
 
     Raises:
         UsageError: an unknown metric.

@@ -20,9 +20,9 @@ class Verb:
         gold: the right outputs.
     """
 
-    predict: Callable[[Any, Tokenizer, Split, Recipe], Sequence[str]]
-    call: Callable[[Any, Split, Mapping[str, Any]], Sequence[str]]
-    gold: Callable[[Split], Sequence[str]]
+    predict: Callable[[Any, Tokenizer, Split, Recipe], Sequence[Any]]
+    call: Callable[[Any, Split, Mapping[str, Any]], Sequence[Any]]
+    gold: Callable[[Split], Sequence[Any]]
 
 
 def _written(verb: str) -> Callable[[Any, Split, Mapping[str, Any]], list[str]]:

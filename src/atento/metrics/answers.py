@@ -1,0 +1,115 @@
+"""Scores of answers to questions about a text: exact match and F1 of SQuAD."""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+from atento.errors import UsageError
+from atento.metrics.label_counts import precision_recall_f1, summed
+from atento.metrics.score import Score
+
+ARTICLES = {"en": ("a", "an", "the"), "pt": ("o", "a", "os", "as", "um", "uma", "uns", "umas")}
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+Answers = Sequence[str] | Sequence[Sequence[str]]
+
+
+def squad(predictions: Sequence[str], references: Answers, *, language: str = "en", version: str = "2.0") -> Score:
+    """F1 and exact match of SQuAD, 0-100: the words that an answer has in common with the nearest right one.
+
+    Case, the punctuation of ASCII, the articles of the language and white space do not count.
+
+    Args:
+        predictions: the answers; "" says that the text has none.
+        references: for each question a right answer, or the tuple of all right answers; "" or () where the text has
+            none. Or a list of lists: reference sets, as for other metrics of text.
+        language: "en" or "pt", whose articles are left out; of other languages nothing is left out.
+        version: "2.0" or "1.1", whose official scripts differ: 2.0 has questions without an answer, and two answers
+            that nothing is left of agree, where 1.1 gives them F1 0.
+
+    Returns:
+        A Score whose value is F1, with the parts `exact_match` and `f1`. If some questions have no answer, also
+        `exact_match_answerable`, `f1_answerable` and `exact_match_unanswerable`, which are means over those.
+
+    Raises:
+        UsageError: unequal lengths, nothing to score, or an option is not valid.
+
+    Paper: Rajpurkar et al. 2016, SQuAD; Rajpurkar et al. 2018, Know what you don't know.
+    """
+    if version not in ("1.1", "2.0"):
+        raise UsageError(f"`version` must be 1.1 or 2.0: got {version!r}")
+    if not re.fullmatch(r"[a-z]{2,3}", language):
+        raise UsageError(f"`language` must be a code such as en: got {language!r}")
+    articles = ARTICLES.get(language, ())
+    rows = []
+    for number, (prediction, answers) in enumerate(zip(predictions, _answers(predictions, references)), 1):
+        given = normalized(prediction, articles)
+        right = [normalized(answer, articles) for answer in answers]
+        if version == "2.0":
+            right = [answer for answer in right if answer] or [""]
+        elif not any(answers):
+            raise UsageError(f"question {number} has no answer: version 1.1 has no such questions, 2.0 has")
+        exact = float(given in right)
+        overlap = max(_f1(given, answer, version) for answer in right)
+        answerable = float(any(right))
+        rows.append([exact, overlap, 1.0, exact * answerable, overlap * answerable, answerable])
+    total = summed(rows)
+    parts = {"exact_match": 100 * total[0] / total[2], "f1": 100 * total[1] / total[2]}
+    unanswerable = total[2] - total[5]
+    if unanswerable and version == "2.0":
+        if total[5]:
+            parts |= {"exact_match_answerable": 100 * total[3] / total[5], "f1_answerable": 100 * total[4] / total[5]}
+        parts["exact_match_unanswerable"] = 100 * (total[0] - total[3]) / unanswerable
+    settings = f"version:{version}|articles:{language if articles else 'none'}|case:lc"
+    return Score("SQuAD F1", _mean_f1(total), parts, settings, rows, _mean_f1)
+
+
+def normalized(text: str, articles: Sequence[str]) -> str:
+    """The words of an answer that count: in lower case, without punctuation and articles, with single spaces."""
+    text = text.lower().translate(_PUNCTUATION)
+    if articles:
+        text = re.sub(rf"\b(?:{'|'.join(articles)})\b", " ", text)
+    return " ".join(text.split())
+
+
+def _f1(prediction: str, answer: str, version: str) -> float:
+    ours, theirs = prediction.split(), answer.split()
+    if version == "2.0" and not (ours and theirs):
+        return float(ours == theirs)
+    return precision_recall_f1((Counter(ours) & Counter(theirs)).total(), len(ours), len(theirs))[2]
+
+
+def _mean_f1(total: list[float]) -> float:
+    return 100 * total[1] / total[2]
+
+
+def _answers(predictions: Sequence[str], references: Answers) -> list[tuple[str, ...]]:
+    """The right answers of each question.
+
+    Raises:
+        UsageError: unequal lengths, nothing to score, or something other than strings.
+    """
+    if isinstance(predictions, str) or isinstance(references, str):
+        raise UsageError("predictions and references must be lists of strings: got one string")
+    if not len(predictions):
+        raise UsageError("there is nothing to score: got 0 predictions")
+    if len(references) and isinstance(references[0], list):  # reference sets
+        for stream in references:
+            if len(stream) != len(predictions):
+                raise UsageError(
+                    f"each prediction needs its reference: got {len(predictions)} predictions, and a reference set of "
+                    f"{len(stream)}; the right answers of one question are a tuple"
+                )
+        answers = [tuple(several) for several in zip(*references)]
+    else:
+        answers = [(answer,) if isinstance(answer, str) else tuple(answer) for answer in references]
+    if len(answers) != len(predictions):
+        raise UsageError(
+            f"each prediction needs its reference: got {len(predictions)} predictions and {len(answers)} references"
+        )
+    for texts in (predictions, *answers):
+        for text in texts:
+            if not isinstance(text, str):
+                raise UsageError(f"predictions and references must be strings: got {text!r}")
+    return answers

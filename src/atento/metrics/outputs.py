@@ -1,0 +1,10 @@
+"""The kinds of outputs that metrics score."""
+
+from typing import Literal
+
+# What predictions and references are, one item an example:
+#   texts: a string; references may be several sets     classes: a label            class sets: a list of labels
+#   tags: a list of tags, one a word                    numbers: a float
+#   answers: a string; references are the tuple of acceptable strings, empty where the text has no answer
+#   probabilities: a label and its probability; references are labels
+Outputs = Literal["texts", "classes", "class sets", "tags", "answers", "numbers", "probabilities"]

@@ -1,0 +1,86 @@
+"""Scores of tagged sentences: entity F1, and accuracy by word."""
+
+from collections.abc import Sequence
+
+from atento.errors import UsageError
+from atento.metrics.label_counts import averaged, count_rows, f1_of, label_parts, summed
+from atento.metrics.score import Score
+from atento.metrics.tag_schemes import Span, entities
+
+Sentences = Sequence[Sequence[str]]
+
+
+def entity_f1(
+    predictions: Sentences, references: Sentences, *, scheme: str | None = None, average: str = "micro"
+) -> Score:
+    """F1 of entities, 0 to 1: an entity is right if its words and its type are; equal to `seqeval`.
+
+    Args:
+        predictions: the tags of each sentence, such as ["B-PER", "I-PER", "O"].
+        references: the right tags.
+        scheme: None reads any of IOB1, IOB2, BIOES and BILOU, and illegal sequences as the script conlleval does.
+            "IOB1", "IOB2", "BIOES" or "BILOU" is strict: what is illegal in that scheme is no entity.
+        average: over the types of entities: "micro", "macro" or "weighted".
+
+    Returns:
+        A Score whose parts are precision, recall, F1 and support of each type, and their averages, named as in
+        `report`; `report_table` prints them.
+
+    Raises:
+        UsageError: unequal lengths, nothing to score, a tag of another form, or an option is not valid.
+    """
+    _check(predictions, references)
+    ours, theirs = ([set(entities(tags, scheme)) for tags in side] for side in (predictions, references))
+    kinds = sorted({span[0] for side in (ours, theirs) for spans in side for span in spans})
+    matches = ((_kinds(a & b), _kinds(a), _kinds(b)) for a, b in zip(ours, theirs))
+    rows = count_rows(matches, kinds)
+    value, total = f1_of(average, kinds, None), summed(rows)
+    precision, recall, _ = averaged(total, average)
+    parts = {"precision": precision, "recall": recall} | label_parts(total, kinds, sides=True)
+    settings = f"average:{average}|scheme:{scheme or 'any'}|mode:{'strict' if scheme else 'conlleval'}"
+    return Score("entity F1", value(total), parts, settings, rows, value, digits=4)
+
+
+def tag_accuracy(predictions: Sentences, references: Sentences) -> Score:
+    """The share of words with the right tag, 0 to 1.
+
+    Args:
+        predictions: the tags of each sentence.
+        references: the right tags.
+
+    Raises:
+        UsageError: unequal lengths, or nothing to score.
+    """
+    _check(predictions, references)
+    rows = [
+        [float(sum(tag == right for tag, right in zip(*pair))), float(len(pair[0]))]
+        for pair in zip(predictions, references)
+    ]
+    total = summed(rows)
+    if not total[1]:
+        raise UsageError("there is nothing to score: the sentences have 0 words")
+    parts = {"right": total[0], "words": total[1]}
+    return Score("tag accuracy", _share(total), parts, "", rows, _share, digits=4)
+
+
+def _kinds(spans: set[Span]) -> list[str]:
+    return [kind for kind, _, _ in spans]
+
+
+def _share(total: list[float]) -> float:
+    return total[0] / total[1] if total[1] else 0.0
+
+
+def _check(predictions: Sentences, references: Sentences) -> None:
+    if not len(predictions):
+        raise UsageError("there is nothing to score: got 0 sentences")
+    if len(predictions) != len(references):
+        raise UsageError(
+            f"each sentence needs its reference: got {len(predictions)} predictions and {len(references)} references"
+        )
+    for number, (tags, right) in enumerate(zip(predictions, references), 1):
+        for side in (tags, right):
+            if isinstance(side, str) or not all(isinstance(tag, str) for tag in side):
+                raise UsageError(f"a sentence is a list of tags, which are strings: got {side!r:.60}")
+        if len(tags) != len(right):
+            raise UsageError(f"sentence {number}: each word needs its tag: got {len(tags)} tags for {len(right)}")
