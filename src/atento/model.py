@@ -31,6 +31,7 @@ from atento.networks.steps.fast import why_not_fast
 from atento.precision import resolve_device
 from atento.tasks.attend import attention_record
 from atento.tasks.classification import classifications, classify
+from atento.tasks.filling import fill
 from atento.tasks.lengths import trained_length
 from atento.tasks.model_outputs import (
     score_outputs,
@@ -209,6 +210,7 @@ class Model:
     classifications = classifications
     embed = embed
     similarity = similarity
+    fill = fill
 
     def translations(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]

@@ -1,13 +1,13 @@
 """`atento classify`: a label for each line, with its probability."""
 
-import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atento.cli.lines import input_lines, windows
 from atento.cli.options import (
     AsJson,
     Device,
@@ -23,8 +23,6 @@ from atento.cli.progress import announce_stdin, show_batches
 
 if TYPE_CHECKING:
     from atento.model import Model
-
-WINDOW = 1024  # lines worked on at a time
 
 
 def register(app: typer.Typer) -> None:
@@ -51,26 +49,18 @@ def classify(
 
     With --json, print the probability of every label.
     """
-    from atento.data.source_lines import display_name, iter_lines, read_lines
     from atento.errors import counted
     from atento.model import load
 
     check_order(model, file)
-    name = display_name(file)
     bad: list[str] | None = [] if skip_bad else None
-    whole = None if file == "-" else read_lines(file, bad=bad)
-    if whole is not None and pairs:
-        whole = list(_checked(whole, name, bad))
+    lines = input_lines(file, bad, _two_texts if pairs else None)
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         loaded.classifications([])  # whether it classifies is known before the first line is read
         announce_stdin(file)
-        lines = iter_lines(sys.stdin.buffer, name, bad=bad) if whole is None else iter(whole)
-        if whole is None and pairs:
-            lines = _checked(lines, name, bad)
-        size = 1 if whole is None and sys.stdin.isatty() else WINDOW
         with show_batches("classify"):
-            while window := list(itertools.islice(lines, size)):
+            for window in windows(lines, from_stdin=file == "-"):
                 _show(loaded, window, pairs, as_json)
     if bad:
         progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
@@ -92,24 +82,13 @@ def _show(loaded: "Model", lines: Sequence[str], pairs: bool, as_json: bool) -> 
     sys.stdout.flush()
 
 
-def _checked(lines: Iterable[str], name: str, bad: list[str] | None) -> Iterator[str]:
-    """The lines, each of two texts with a tab between or blank; a bad one becomes a blank one where `bad` is a list.
-
-    Raises:
-        DataError: a line has another number of texts.
-    """
+def _two_texts(line: str, position: str) -> None:
+    """Raises DataError: the line has another number of texts than two."""
     from atento.errors import DataError, counted
 
-    for number, line in enumerate(lines, 1):
-        texts = line.split("\t")
-        if len(texts) == 2 or not line.strip():
-            yield line
-            continue
-        what = f"{name}:{number}: --pairs takes two texts with a tab between: got {counted(len(texts), 'text')}"
-        if bad is None:
-            raise DataError(what)
-        bad.append(what)
-        yield ""
+    texts = line.split("\t")
+    if len(texts) != 2:
+        raise DataError(f"{position}: --pairs takes two texts with a tab between: got {counted(len(texts), 'text')}")
 
 
 def _pair(line: str) -> tuple[str, str]:

@@ -21,6 +21,7 @@ COMMANDS = {
     "translate": "writing",
     "summarize": "writing",
     "generate": "writing",
+    "fill": "fill",
     "classify": "classify",
     "embed": "embed",
     "similarity": "embed",

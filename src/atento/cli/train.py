@@ -77,5 +77,6 @@ _NEXT: dict[str | None, tuple[str, ...]] = {  # by the verb of the task
     "summarize": ("summarize {run} FILE", "evaluate {run} FILE.tsv"),
     "generate": ("generate {run} FILE --top-p 0.9", "generate {run} FILE --beam 4"),
     "classify": ("classify {run} FILE", "evaluate {run} FILE.tsv"),
+    "fill": ("fill {run} FILE", "embed {run} FILE", "similarity {run} PAIRS.tsv"),
     "embed": ("embed {run} FILE", "similarity {run} PAIRS.tsv"),
 }

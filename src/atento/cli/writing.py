@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli.decoding import with_decoding
+from atento.cli.lines import input_lines, one_line, windows
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.outputs import output_file
 from atento.cli.progress import Progress, announce_stdin, show_batches
@@ -32,7 +33,6 @@ TracePage = Annotated[
     ),
 ]
 TRACED = 16  # lines that --trace takes: each page has some hundred kilobytes
-WINDOW = 1024  # lines of standard input processed together, so that memory is bounded
 
 
 def register(app: typer.Typer) -> None:
@@ -134,7 +134,7 @@ def _run(request: _Request, file: str, skip_bad: bool, device: str, precision: s
     check_order(request.model, file)
     _check_trace(request)
     bad: list[str] | None = [] if skip_bad else None
-    lines = _lines(file, bad)
+    lines = input_lines(file, bad)
     with running(request.options["seed"], threads):
         loaded = load(request.model, device=device, precision=precision)
         announce_stdin(file)
@@ -161,7 +161,7 @@ def _stream(loaded: "Model", lines: Iterable[str], request: _Request) -> None:
         for n, part in enumerate(_parts(line, request)):
             sys.stdout.write(" " if n else "")
             for piece in loaded.stream(part, task=request.task, row=next(number), **request.options):
-                sys.stdout.write(_line(piece))
+                sys.stdout.write(one_line(piece))
                 sys.stdout.flush()
         sys.stdout.write("\n")
         sys.stdout.flush()
@@ -175,56 +175,16 @@ def _parts(line: str, request: _Request) -> list[str]:
     return split_sentences(line) if request.split_sentences else [line]
 
 
-def _lines(file: str, bad: list[str] | None) -> Iterator[str]:
-    """The lines of a file, read and checked first; those of standard input as they arrive."""
-    from atento.data.source_lines import read_lines
-
-    return _standard_input(bad) if file == "-" else iter(read_lines(file, bad=bad))
-
-
-def _standard_input(bad: list[str] | None) -> Iterator[str]:
-    """The lines of standard input as they arrive.
-
-    Raises:
-        DataError: the first line is invalid, so that no work has begun.
-        AtentoError: a later line is invalid.
-    """
-    from atento.data.source_lines import iter_lines
-    from atento.errors import AtentoError, DataError
-
-    begun = False
-    try:
-        for line in iter_lines(sys.stdin.buffer, "standard input", bad=bad):
-            yield line
-            begun = True
-    except DataError as error:
-        if begun:
-            raise AtentoError(str(error)) from None
-        raise
-
-
 def _write_windows(loaded: "Model", lines: Iterator[str], request: _Request) -> None:
     """Write the outputs of an input of unknown length, window by window, up to the first invalid line."""
-    from atento.errors import AtentoError, counted
+    from atento.errors import counted
 
-    done, pieces, end, progress = 0, 0, False, Progress(request.command, bar=False)
-    size = 1 if sys.stdin.isatty() else WINDOW  # at a terminal each line is answered at once
-    while not end:
-        window: list[str] = []
-        failure: AtentoError | None = None
-        try:
-            for line in itertools.islice(lines, size):
-                window.append(line)  # written even if a later line is invalid
-        except AtentoError as error:
-            failure = error
-        end = len(window) < size
-        if window or not (done or failure):  # also once for an empty input, to check the options
-            outputs = _outputs(loaded, window, request, pieces)
-            _show(outputs, request)
-            done, pieces = done + len(window), pieces + sum(len(found) for _, found in outputs)
-            progress.count(counted(done, "line"))
-        if failure is not None:
-            raise failure
+    done, pieces, progress = 0, 0, Progress(request.command, bar=False)
+    for window in windows(lines, from_stdin=True):
+        outputs = _outputs(loaded, window, request, pieces)
+        _show(outputs, request)
+        done, pieces = done + len(window), pieces + sum(len(texts) for _, texts in outputs)
+        progress.count(counted(done, "line"))
 
 
 def _check_trace(request: _Request) -> None:
@@ -290,12 +250,7 @@ def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Re
             ]
             sys.stdout.write(json.dumps({"source": line, request.name: hypotheses}, ensure_ascii=False) + "\n")
         elif "n_best" in request.options:
-            sys.stdout.write("\t".join(_line(one.text).replace("\t", " ") for one in found[0]) + "\n")
+            sys.stdout.write("\t".join(one_line(one.text).replace("\t", " ") for one in found[0]) + "\n")
         else:
-            sys.stdout.write(_line(" ".join(part[0].text for part in found)) + "\n")
+            sys.stdout.write(one_line(" ".join(part[0].text for part in found)) + "\n")
     sys.stdout.flush()
-
-
-def _line(text: str) -> str:
-    """The text on one line: a byte-level model may write a newline, and output line N belongs to input line N."""
-    return text.replace("\n", " ").replace("\r", " ")

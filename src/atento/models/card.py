@@ -16,6 +16,7 @@ _EXAMPLES = {
     "summarize": "model.summarize('A long text ...')\n",
     "generate": "model.generate('Once')\n",
     "classify": "print(model.classify('Olá.'))\n",
+    "fill": "mask = model.tokenizer.specials.roles['mask']\nprint(model.fill(f'Olá {mask}.'))\n",
     "embed": "model.embed(['Olá.'])\n",
 }
 _SEQ2SEQ = (
@@ -71,7 +72,10 @@ def _about(config: Mapping[str, Any], network: NetworkConfig) -> str:
 def _usage(config: Mapping[str, Any], network: NetworkConfig, layout: str) -> str:
     """Code that uses the model: with Atento and, in the Hugging Face layout, with the libraries that read it."""
     verb = verb_of(config.get("task")) or ""
-    blocks = [f"import atento\n\nmodel = atento.load('.')\n{_EXAMPLES.get(verb, '')}"]
+    example = _EXAMPLES.get(verb, "")
+    if verb == "fill" and network.architecture == "encoder-decoder":
+        example = "print(model.fill('Olá <extra_id_0>.'))\n"
+    blocks = [f"import atento\n\nmodel = atento.load('.')\n{example}"]
     if layout == "huggingface":
         blocks.append(_stock_example(config, network))
     return "\n".join(f"```python\n{block}```\n" for block in blocks if block)

@@ -11,7 +11,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers
 
 from atento.errors import TokenizerError, nearest
 from atento.text.normalization import library_normalizer
-from atento.text.specials import SpecialTokens
+from atento.text.specials import SpecialTokens, is_sentinel
 
 SPACE = "▁"  # U+2581, a space in pieces
 BYTES = tuple(f"<0x{i:02X}>" for i in range(256))
@@ -160,18 +160,18 @@ def library_backend(definition: str, specials: SpecialTokens) -> tokenizers.Toke
 
 
 def mask_backend(definition: Mapping[str, Any], specials: SpecialTokens) -> tokenizers.Tokenizer:
-    """The same tokenizer, except that the string of the mask token in a text becomes the mask.
+    """The same tokenizer, except that the strings of its mask and of its sentinels in a text become those tokens.
 
     Args:
         definition: the parsed `tokenizer.json`.
-        specials: its special tokens, with a mask.
+        specials: its special tokens.
     """
-    text, number = specials.roles["mask"], specials.id("mask")
+    hidden = {text for text in specials.ids if text == specials.roles.get("mask") or is_sentinel(text)}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    added = definition.get("added_tokens") or []
-    stated = next((token for token in added if token["content"] == text), {"id": number, "content": text, **plain})
-    others = [token for token in added if token["content"] != text]
-    tokens = sorted([*others, {**stated, "special": False}], key=lambda token: int(token["id"]))
+    added = {token["content"]: token for token in definition.get("added_tokens") or []}
+    for text in hidden:
+        added[text] = {**added.get(text, {"id": specials.ids[text], "content": text, **plain}), "special": False}
+    tokens = sorted(added.values(), key=lambda token: int(token["id"]))
     return library_backend(json.dumps({**definition, "added_tokens": tokens}), specials)
 
 

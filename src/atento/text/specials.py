@@ -1,5 +1,6 @@
 """Special tokens: their roles, strings and ids, which come first in every vocabulary that Atento trains."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -67,3 +68,8 @@ def standard_specials(extra: Iterable[str] = ()) -> SpecialTokens:
 def sentinels(n: int) -> tuple[str, ...]:
     """The strings of `n` sentinels, from `<extra_id_0>` on (Raffel et al. 2020; docs/notes.md#d5, #e3)."""
     return tuple(f"<extra_id_{i}>" for i in range(n))
+
+
+def is_sentinel(text: str) -> bool:
+    """Whether a string is that of a sentinel."""
+    return re.fullmatch(r"<extra_id_\d+>", text) is not None

@@ -15,7 +15,7 @@ from atento.text.loading import read_tokenizer
 from atento.text.normalization import is_blank, normalize_with_spans, require_unicode
 from atento.text.pipelines import SPACE, build, front, kind_named, library_backend, mask_backend, spellings
 from atento.text.sampling import Sampler, parsed
-from atento.text.specials import SpecialTokens, standard_specials
+from atento.text.specials import SpecialTokens, is_sentinel, standard_specials
 from atento.text.templates import Template, template_named
 from atento.text.tokenizer_parts import Backend, Parts
 from atento.text.words import Words, align_words, spelled_words
@@ -29,7 +29,8 @@ class Tokenizer:
     Text is normalised first (`atento.text.normalization`; released models have their own rules). `decode` returns
     exactly the normalised text for unigram, bpe and byte, and for character if no character is unknown. Word and
     wordpiece vocabularies do not encode spaces, so `decode` adds them by rule. User text never becomes a special id,
-    except `unk` if the kind has no other way to encode it (error 12 of the notes), and the mask in `encode_with_mask`.
+    except `unk` if the kind has no other way to encode it (error 12 of the notes), and mask and sentinels in
+    `encode_with_mask`.
     """
 
     def __init__(
@@ -257,12 +258,14 @@ class Tokenizer:
         return Sampler(self._library, self._data, self.kind)
 
     def encode_with_mask(self, text: str) -> list[int]:
-        """The ids of a text in which the string of the mask token becomes the mask; no other string becomes special.
+        """The ids of a text in which the strings of the mask and of the sentinels of T5 (`<extra_id_0>`) become these
+        tokens; no other string becomes special.
 
         Raises:
-            TokenizerError: the tokenizer has no mask, or the text is not valid Unicode.
+            TokenizerError: the tokenizer has neither mask nor sentinels, or the text is not valid Unicode.
         """
-        self.specials.id("mask")
+        if not any(map(is_sentinel, self.specials.ids)):
+            self.specials.id("mask")
         require_unicode(text)
         return list(self._mask_backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 

@@ -1,0 +1,89 @@
+"""`atento fill`: the masks of each line filled."""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atento.cli.lines import input_lines, one_line, windows
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
+from atento.cli.progress import announce_stdin, show_batches
+
+if TYPE_CHECKING:
+    from atento.model import Model
+    from atento.tasks.filling import Candidate
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("fill", epilog="Example:  echo 'O gato está <mask> no tapete.' | atento fill MODEL")(fill)
+
+
+def fill(
+    model: ModelArgument,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="One text a line, with the mask of the model, or <extra_id_0> for T5; - is standard input.",
+        ),
+    ] = "-",
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, metavar="N", help="Print the N best tokens with probabilities, not the text."),
+    ] = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=1000, metavar="N", help="Fill all masks at once and refine them in N passes (mask-predict)."
+        ),
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
+    ] = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print each line with its masks filled; an empty line stays empty.
+
+    With --json, print the tokens, the probability and the text of each candidate.
+    """
+    from atento.errors import UsageError, counted
+    from atento.model import load
+
+    check_order(model, file)
+    if iterations is not None and top is not None:
+        raise UsageError("--iterations gives one candidate: it excludes --top")
+    bad: list[str] | None = [] if skip_bad else None
+    lines = input_lines(file, bad)
+    with running(seed, threads):
+        loaded = load(model, device=device, precision=precision)
+        loaded.fill([])  # whether it fills masks is known before the first line is read
+        announce_stdin(file)
+        with show_batches("fill"):
+            for window in windows(lines, from_stdin=file == "-"):
+                _show(loaded, window, top, iterations, as_json)
+    if bad:
+        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+
+
+def _show(loaded: "Model", lines: list[str], top: int | None, iterations: int | None, as_json: bool) -> None:
+    """The candidates of some lines."""
+    shown = top or (5 if as_json else 1)
+    filled = iter(loaded.fill([line for line in lines if line.strip()], top=shown, iterations=iterations))
+    for line in lines:
+        candidates: list[Candidate] = next(filled) if line.strip() else []
+        if as_json:
+            values = [asdict(candidate) for candidate in candidates]
+            sys.stdout.write(json.dumps({"text": line, "candidates": values}, ensure_ascii=False) + "\n")
+        elif top is None:
+            sys.stdout.write("".join(one_line(candidate.text) for candidate in candidates[:1]) + "\n")
+        else:
+            pairs = (f"{one_line(candidate.token)} {candidate.probability:.4f}" for candidate in candidates)
+            sys.stdout.write("\t".join(pairs) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,88 @@
+"""The input of commands that answer line N of the input with line N of the output."""
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+WINDOW = 1024  # lines processed together, so that memory is bounded
+
+Check = Callable[[str, str], None]  # (line, file:line) -> raises DataError for a line that the command cannot read
+
+
+def input_lines(file: str, bad: list[str] | None, check: Check | None = None) -> Iterator[str]:
+    """The lines of a file, which is read and checked first; those of standard input as they arrive.
+
+    Args:
+        file: its name; "-" is standard input.
+        bad: receives the messages of bad lines, which become empty lines; None: a bad line is an error.
+        check: raises DataError for a line; it gets no blank line.
+
+    Raises:
+        DataError: a line is bad, before any work. AtentoError: a later line of standard input is bad.
+    """
+    from atento.data.source_lines import display_name, iter_lines, read_lines
+
+    name = display_name(file)
+    if file != "-":
+        return iter(list(_checked(read_lines(file, bad=bad), name, bad, check)))
+    return _during_work(_checked(iter_lines(sys.stdin.buffer, name, bad=bad), name, bad, check))
+
+
+def windows(lines: Iterator[str], *, from_stdin: bool) -> Iterator[list[str]]:
+    """The lines in lists of up to `WINDOW`; at a terminal, one by one. An empty input gives one empty list.
+
+    The lines before a bad one are given first, and then its error is raised.
+    """
+    from atento.errors import AtentoError
+
+    size = 1 if from_stdin and sys.stdin.isatty() else WINDOW
+    begun = end = False
+    while not end:
+        window: list[str] = []
+        failure: AtentoError | None = None
+        try:
+            for line in itertools.islice(lines, size):
+                window.append(line)
+        except AtentoError as error:
+            failure = error
+        end = len(window) < size
+        if window or not (begun or failure):
+            begun = True
+            yield window
+        if failure is not None:
+            raise failure
+
+
+def one_line(text: str) -> str:
+    """The text on one line: a byte-level model may write a newline, and output line N belongs to input line N."""
+    return text.replace("\n", " ").replace("\r", " ")
+
+
+def _checked(lines: Iterable[str], name: str, bad: list[str] | None, check: Check | None) -> Iterator[str]:
+    from atento.errors import DataError
+
+    for number, line in enumerate(lines, 1):
+        if check is not None and line.strip():
+            try:
+                check(line, f"{name}:{number}")
+            except DataError as error:
+                if bad is None:
+                    raise
+                bad.append(str(error))
+                line = ""
+        yield line
+
+
+def _during_work(lines: Iterator[str]) -> Iterator[str]:
+    """The lines; a bad line after the first is a failure of the work that has begun, which changes the exit status."""
+    from atento.errors import AtentoError, DataError
+
+    begun = False
+    try:
+        for line in lines:
+            yield line
+            begun = True
+    except DataError as error:
+        if begun:
+            raise AtentoError(str(error)) from None
+        raise

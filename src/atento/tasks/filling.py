@@ -1,0 +1,216 @@
+"""Filling masks: the most probable tokens for the masks of a text, or the spans for the sentinels of T5."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from atento.config.tasks import TASKS
+from atento.data.objectives.span_corruption import restored, sentinel_ids
+from atento.data.special_tokens import special_tokens_of
+from atento.decoding.mask_predict import mask_predict
+from atento.errors import AtentoWarning, CapabilityError, UsageError
+from atento.networks import EncoderDecoder, Network
+from atento.tasks.grouping import by_length
+from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.verbs import listed
+from atento.tasks.writing import write_all
+from atento.text.lengths import pad_batch
+from atento.text.tokenizer import Tokenizer
+
+_TOKENS = 4096  # computed at a time
+_NARROWEST = 4  # width of the beam that fills the sentinels of a T5
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to fill the masks of a text.
+
+    Attributes:
+        token: the tokens for the masks; those of several masks are separated by spaces.
+        probability: of these tokens given the text: the product over the masks, each given the masks filled before it.
+        text: the filled text, as the tokenizer decodes it.
+    """
+
+    token: str
+    probability: float
+    text: str
+
+
+@overload
+def fill(model: LoadedModel, text: str, *, top: int = 5, iterations: int | None = None) -> list[Candidate]: ...  # type: ignore[overload-overlap]
+@overload
+def fill(
+    model: LoadedModel, text: Sequence[str], *, top: int = 5, iterations: int | None = None
+) -> list[list[Candidate]]: ...
+
+
+def fill(model: LoadedModel, text: str | Sequence[str], *, top: int = 5, iterations: int | None = None) -> Any:
+    """The most probable ways to fill the masks of a text, best first (docs/notes.md#g2).
+
+    A masked model fills several masks from left to right: each is predicted given those before it, and the `top` best
+    combinations are kept. A T5 writes the span of each sentinel by beam search. Special tokens are never candidates.
+
+    Args:
+        model: a masked model, or an encoder-decoder trained on span corruption.
+        text: a text or texts with the model's mask token (`model.tokenizer.specials.roles["mask"]`), or with sentinels:
+            `<extra_id_0>`, `<extra_id_1>` ...
+        top: number of candidates for each text.
+        iterations: fill all masks at once and then refine the least probable ones, in that many forward passes
+            (mask-predict, Ghazvininejad et al. 2019), which gives one candidate; for masked models.
+
+    Raises:
+        CapabilityError: the model predicts no masked tokens. UsageError: a text has no mask or is too long, or an
+            option is out of range.
+    """
+    texts = listed(text)
+    if top < 1 or (iterations is not None and iterations < 1):
+        raise UsageError(f"`top` and `iterations` must be at least 1: got {top} and {iterations}")
+    network, tokenizer = model.network, tokenizer_of(model)
+    if isinstance(network, EncoderDecoder) and tokenizer.specials.get("<extra_id_0>") is not None:
+        if iterations is not None:
+            raise UsageError("`iterations` is for masked models; an encoder-decoder fills its sentinels by beam search")
+        candidates = _fill_spans(model, network, texts, top)
+    elif network.config.architecture == "encoder" and "vocabulary" in network.heads:
+        candidates = _fill_masks(model, texts, top, iterations)
+    else:
+        verb = TASKS[str(model.config.get("task"))].verb if model.config.get("task") in TASKS else None
+        use = f"; this one can {verb}" if verb is not None and verb != "fill" else ""
+        raise CapabilityError(f"filling masks takes a masked model or a T5{use}")
+    return candidates[0] if isinstance(text, str) else candidates
+
+
+def _fill_masks(model: LoadedModel, texts: Sequence[str], top: int, iterations: int | None) -> list[list[Candidate]]:
+    """Candidates by a masked model."""
+    network, tokenizer = model.network, tokenizer_of(model)
+    template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
+    rows = [template.apply(tokenizer.encode_with_mask(text))[0] for text in texts]
+    mask, limit = tokenizer.mask_id, network.config.position_limit
+    for number, row in enumerate(rows):
+        if mask not in row:
+            raise UsageError(f"text {number} has no {tokenizer.specials.roles['mask']} to fill: {texts[number][:60]!r}")
+        if limit is not None and len(row) > limit:
+            raise UsageError(f"text {number} has {len(row)} tokens, and the model reads at most {limit}")
+    masked = [[at for at, token in enumerate(row) if token == mask] for row in rows]
+    if iterations is None:
+        filled = _fill_in_order(network, tokenizer, rows, masked, top)
+    else:
+        filled = _fill_repeatedly(network, tokenizer, rows, iterations)
+    return [
+        [_candidate(tokenizer, ids, [ids[at] for at in positions], log_prob) for ids, log_prob in combinations]
+        for combinations, positions in zip(filled, masked)
+    ]
+
+
+Combination = tuple[list[int], float]  # ids of a text with some masks filled, and their summed log-probability
+
+
+def _fill_in_order(
+    network: Network, tokenizer: Tokenizer, rows: list[list[int]], masked: list[list[int]], top: int
+) -> list[list[Combination]]:
+    """The best combinations for each text: a beam search over its masks from left to right."""
+    combinations: list[list[Combination]] = [[(row, 0.0)] for row in rows]
+    for number in range(max(map(len, masked), default=0)):
+        open_rows = [
+            (text, ids, log_prob)
+            for text, beam in enumerate(combinations)
+            if number < len(masked[text])
+            for ids, log_prob in beam
+        ]
+        extended: dict[int, list[Combination]] = {text: [] for text, _, _ in open_rows}
+        for batch in by_length([len(ids) for _, ids, _ in open_rows], _TOKENS):
+            positions = [masked[open_rows[row][0]][number] for row in batch]
+            log_probs = _log_probs(network, tokenizer, [open_rows[row][1] for row in batch], positions)
+            best = log_probs.topk(min(top, log_probs.shape[1]), dim=-1)
+            for row, at, values, tokens in zip(batch, positions, best.values.tolist(), best.indices.tolist()):
+                text, ids, log_prob = open_rows[row]
+                extended[text] += [
+                    ([*ids[:at], token, *ids[at + 1 :]], log_prob + value)
+                    for value, token in zip(values, tokens)
+                    if value > float("-inf")
+                ]
+        for text, beam in extended.items():
+            combinations[text] = sorted(beam, key=lambda combination: -combination[1])[:top]
+    return combinations
+
+
+def _fill_repeatedly(
+    network: Network, tokenizer: Tokenizer, rows: list[list[int]], iterations: int
+) -> list[list[Combination]]:
+    """One combination for each text, by mask-predict."""
+    device = next(network.parameters()).device
+    special = torch.tensor(sorted(tokenizer.specials.ids.values()), device=device)
+    combinations: list[list[Combination]] = [[] for _ in rows]
+    for batch in by_length([len(row) for row in rows], _TOKENS):
+        padded, real = pad_batch([rows[row] for row in batch], network.config.pad_id)
+        token_mask = torch.from_numpy(real).to(device)
+
+        def predict(ids: Tensor, token_mask: Tensor = token_mask) -> Tensor:
+            logits = network.project(network(ids=ids, token_mask=token_mask, project=False).hidden)
+            return logits.float().index_fill(-1, special, float("-inf"))
+
+        filled = mask_predict(predict, torch.from_numpy(padded).to(device), tokenizer.mask_id, iterations=iterations)
+        for row, ids, log_probs in zip(batch, filled.ids.tolist(), filled.log_probs.double().sum(dim=1).tolist()):
+            combinations[row].append((ids[: len(rows[row])], log_probs))
+    return combinations
+
+
+@torch.inference_mode()
+def _log_probs(network: Network, tokenizer: Tokenizer, rows: list[list[int]], positions: list[int]) -> Tensor:
+    """Log-probabilities (B,V) of the token at one position of each row; -inf for special tokens."""
+    device = next(network.parameters()).device
+    padded, real = pad_batch(rows, network.config.pad_id)
+    output = network(
+        ids=torch.from_numpy(padded).to(device), token_mask=torch.from_numpy(real).to(device), project=False
+    )
+    logits = network.project(output.hidden[torch.arange(len(rows)), positions])
+    log_probs = torch.log_softmax(logits.double(), dim=-1)
+    special = torch.tensor(sorted(tokenizer.specials.ids.values()), device=device)
+    return log_probs.index_fill(-1, special, float("-inf"))
+
+
+def _fill_spans(model: LoadedModel, network: EncoderDecoder, texts: Sequence[str], top: int) -> list[list[Candidate]]:
+    """Candidates by an encoder-decoder that writes each sentinel and its span."""
+    tokenizer = tokenizer_of(model)
+    sentinels = sentinel_ids(tokenizer)
+    template = special_tokens_of(network.config, tokenizer)
+    sources = [tokenizer.encode_with_mask(text) for text in texts]
+    for number, source in enumerate(sources):
+        if not set(sentinels) & set(source):
+            raise UsageError(f"text {number} has no <extra_id_0> to fill: {texts[number][:60]!r}")
+    decoding = replace(model.decoding, beam=max(top, _NARROWEST), n_best=top)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AtentoWarning)  # fewer than `top` different spans are no defect
+        outputs = write_all(
+            model.step_function(),
+            network.config,
+            [template.apply(source)[0] for source in sources],
+            decoding,
+            lambda ids: " ".join(map(str, ids)),  # sentinels too: outputs that differ in them differ
+            device=next(network.parameters()).device,
+            n_special=template.added(False),
+            trained=model.trained_length,
+        )
+    candidates = []
+    for source, written in zip(sources, outputs):
+        masks = [token for token in source if token in set(sentinels)]
+        candidates.append(
+            [
+                _candidate(
+                    tokenizer,
+                    restored(source, output.hypothesis.ids, sentinels),
+                    restored(masks, output.hypothesis.ids, sentinels),
+                    output.hypothesis.log_prob,
+                )
+                for output in written
+            ]
+        )
+    return candidates
+
+
+def _candidate(tokenizer: Tokenizer, ids: Sequence[int], tokens: Sequence[int], log_prob: float) -> Candidate:
+    pieces = [tokenizer.decode([token]).strip() or tokenizer.tokens([token])[0] for token in tokens]
+    return Candidate(" ".join(pieces), float(torch.tensor(log_prob, dtype=torch.float64).exp()), tokenizer.decode(ids))

@@ -1,0 +1,157 @@
+"""Filling masks (G2): against transformers' pipeline, an exhaustive search, and T5's own generation; the command."""
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+import atento
+from atento.errors import CapabilityError, UsageError
+from atento.model import Model
+from atento.networks import Decoder, Encoder, EncoderDecoder, presets
+from atento.text import Tokenizer
+from atento.text.specials import sentinels
+
+WORDS = ["o", "gato", "está", "no", "tapete", "dorme", "##ndo", "casa", "."]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A masked BERT of random weights in the Hugging Face layout."""
+    folder = tmp_path_factory.mktemp("bert")
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    tokenizer = transformers.BertTokenizerFast(
+        vocab={word: number for number, word in enumerate(vocabulary)}, strip_accents=False
+    )
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=16,
+        initializer_range=0.5,
+    )
+    torch.manual_seed(3)
+    transformers.BertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_g2_one_mask_is_filled_as_by_transformers(bert: Path) -> None:
+    """Tokens and probabilities are equal; special tokens, which the pipeline also lists, are left out."""
+    text = "O gato está no [MASK]."
+    stock = transformers.pipeline("fill-mask", model=str(bert))(text, top_k=len(WORDS) + 5)
+    expected = [(entry["token_str"], entry["score"]) for entry in stock if not entry["token_str"].startswith("[")]
+    candidates = atento.load(bert).fill(text, top=len(WORDS))
+    assert [candidate.token for candidate in candidates] == [token for token, _ in expected]
+    assert [candidate.probability for candidate in candidates] == pytest.approx([p for _, p in expected], rel=1e-4)
+    best = candidates[[candidate.token for candidate in candidates].index("tapete")]
+    assert best.text == "o gato está no tapete."
+
+
+def test_g2_several_masks_are_filled_as_by_an_exhaustive_search(bert: Path) -> None:
+    """Every pair of tokens by the chain rule: p(first) p(second | first)."""
+    model = atento.load(bert, precision="float64")
+    assert isinstance(model.network, Encoder) and model.tokenizer is not None
+    candidates = model.fill("o [MASK] [MASK] .", top=len(WORDS) ** 2)
+    first = len(model.tokenizer.specials.ids)
+    ids = model.tokenizer.with_specials(model.tokenizer.encode_with_mask("o [MASK] [MASK] ."))[0]
+    scores = {}
+    for one, two in itertools.product(range(len(WORDS)), repeat=2):
+        row = list(ids)
+        total = 0.0
+        for position, token in ((2, one + first), (3, two + first)):
+            with torch.no_grad():
+                logits = model.network(torch.tensor([row])).logits
+            assert logits is not None
+            total += float(logits[0, position].log_softmax(-1)[token])
+            row[position] = token
+        scores[row[2], row[3]] = total
+    order = sorted(scores, key=lambda pair: -scores[pair])
+    expected = [float(torch.tensor(scores[pair], dtype=torch.float64).exp()) for pair in order]
+    assert [candidate.probability for candidate in candidates] == pytest.approx(expected, rel=1e-9)
+    assert candidates[0].token == " ".join(model.tokenizer.decode([token]).strip() for token in order[0])
+    (once,) = model.fill("o [MASK] [MASK] .", iterations=1)
+    assert "[MASK]" not in once.text
+
+
+def test_g2_a_text_does_not_depend_on_the_others(bert: Path) -> None:
+    model = atento.load(bert)
+    texts = ["o [MASK] .", "o gato está no [MASK] [MASK] .", "[MASK]"]
+    for alone, together in zip([model.fill(text, top=3) for text in texts], model.fill(texts, top=3)):
+        assert [candidate.text for candidate in alone] == [candidate.text for candidate in together]
+        assert [candidate.probability for candidate in alone] == pytest.approx(
+            [candidate.probability for candidate in together], rel=1e-5
+        )
+
+
+def test_g2_a_t5_writes_the_span_of_each_sentinel() -> None:
+    """The candidates are the outputs of a beam over the ids; their texts are restored by hand."""
+    tokenizer = Tokenizer.from_vocabulary("word", ["o", "gato", "está", "no", "tapete"], extra_specials=sentinels(4))
+    torch.manual_seed(1)
+    special = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
+    config = presets.t5_small(
+        vocab_size=tokenizer.vocab_size, d_model=16, d_ff=24, n_heads=2, n_layers=1, n_decoder_layers=1,
+        attention={"d_head": 8}, ids=special | {"start": tokenizer.pad_id},
+    )  # fmt: skip
+    network = EncoderDecoder(config).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(4)
+    model = Model(network, tokenizer, {"task": "span-corruption", "name": "tiny"}, None)
+    candidates = model.fill("o <extra_id_0> está no <extra_id_1>", top=3)
+    assert len(candidates) == 3 and len({candidate.text for candidate in candidates}) >= 1
+    from atento.decoding import Beam, generate
+
+    source = torch.tensor([[*tokenizer.encode_with_mask("o <extra_id_0> está no <extra_id_1>"), tokenizer.eos_id]])
+    (best, *_) = generate(network, source, Beam(width=4, n_best=3), max_new_tokens=2 * source.shape[1] + 16)[0]
+    assert candidates[0].probability == pytest.approx(float(torch.tensor(best.log_prob).exp()), rel=1e-4)
+    spans: dict[int, list[int]] = {}
+    current: list[int] = []
+    for token in best.ids:
+        if token in tokenizer.specials.ids.values() and tokenizer.tokens([token])[0].startswith("<extra_id_"):
+            current = spans.setdefault(token, [])
+        else:
+            current.append(token)
+    filled = [part for token in source[0, :-1].tolist() for part in spans.get(token, [] if 5 <= token < 9 else [token])]
+    assert candidates[0].text == tokenizer.decode(filled)
+
+
+def test_g2_what_cannot_be_filled_is_refused(bert: Path) -> None:
+    model = atento.load(bert)
+    with pytest.raises(UsageError, match=r"text 1 has no \[MASK\] to fill: 'o gato'"):
+        model.fill(["o [MASK]", "o gato"])
+    with pytest.raises(UsageError, match="text 0 has 22 tokens, and the model reads at most 16"):
+        model.fill("[MASK]" + " gato" * 19)
+    with pytest.raises(UsageError, match="must be at least 1: got 0"):
+        model.fill("[MASK]", top=0)
+    assert "[CLS]" not in [candidate.token for candidate in model.fill("[MASK] [CLS]", top=9)]
+    decoder = Decoder(presets.gpt2(vocab_size=300, d_model=8, d_ff=8, n_heads=2, n_layers=1))
+    with pytest.raises(CapabilityError, match="filling masks takes a masked model or a T5; this one can generate"):
+        Model(decoder, Tokenizer.from_vocabulary("byte", []), {"task": "language-modeling"}, None).fill("<mask>")
+
+
+def test_g2_the_command_answers_line_by_line(bert: Path) -> None:
+    def run(*flags: str) -> list[str]:
+        command = [sys.executable, "-c", "from atento.cli.start import main; main()", "fill", str(bert), "-", *flags]
+        done = subprocess.run(command, input="o [MASK] .\n\nno [MASK]\n", text=True, capture_output=True, check=True)
+        return done.stdout.splitlines()
+
+    model = atento.load(bert)
+    first, last = model.fill(["o [MASK] .", "no [MASK]"], top=2)
+    assert run() == [first[0].text, "", last[0].text]
+    tokens = [part.rsplit(" ", 1)[0] for part in run("--top", "2")[0].split("\t")]
+    assert tokens == [candidate.token for candidate in first]
+    records = [json.loads(line) for line in run("--json")]
+    assert records[1] == {"text": "", "candidates": []} and len(records[0]["candidates"]) == 5
+    assert records[2]["candidates"][0] == {
+        "token": last[0].token,
+        "probability": pytest.approx(last[0].probability),
+        "text": last[0].text,
+    }
