@@ -166,7 +166,9 @@ def test_pairs_of_texts(tmp_path: Path, server: ForkServer) -> None:
     classify = ["classify", "run", "--pairs"]
     done = server.run(*classify, cwd=tmp_path, stdin="a\tc\n\nc\tc\n")
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["low high", "", "high high"]
-    refused(server.run(*classify, cwd=tmp_path, stdin="a\tb\na\n"), "standard input:2: --pairs takes two texts")
+    failed = server.run(*classify, cwd=tmp_path, stdin="a\tb\na\n")  # the lines before the bad one are answered
+    assert failed.status == 1 and failed.stdout.count("\n") == 1
+    assert "standard input:2: --pairs takes two texts" in failed.stderr
     done = server.run(*classify, "--skip-bad", cwd=tmp_path, stdin="a\na\tb\n")
     assert done.stdout.startswith("\nlow low\t") and "1 bad line left empty, first: standard input:1" in done.stderr
     peek = server.run("data", "peek", "pairs.yaml", "--count", "1", cwd=tmp_path).stdout
