@@ -50,12 +50,15 @@ def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
 def test_unequal_parallel_files(server: ForkServer, here: Path) -> None:
     (here / "a.en").write_text("one\ntwo\nthree\n", encoding="utf-8")
     (here / "a.pt").write_text("um\ndois\n", encoding="utf-8")
-    said = "a.en has 3 lines and a.pt has 2, and line N of one must answer line N of the other: a.en:3 has no partner"
+    rule = "line N of one must correspond to line N of the other"
+    said = f"a.en has 3 lines and a.pt has 2, and {rule}: a.en:3 has no partner"
     parallel = ["~data.train", "data.train.source=a.en", "data.train.target=a.pt"]
     refused(server.run("train", "tiny.yaml", *parallel, cwd=here), said)
     refused(server.run("data", "stats", "tiny.yaml", *parallel, "data.skip_bad=true", cwd=here), said)
     refused(server.run("evaluate", "run", "a.en", "a.pt", cwd=here), said)
-    refused(server.run("score", "bleu", "a.en", "a.pt", cwd=here), "must answer line N of a.pt: got 3 and 2 lines")
+    refused(
+        server.run("score", "bleu", "a.en", "a.pt", cwd=here), "must correspond to line N of a.pt: got 3 and 2 lines"
+    )
 
 
 def test_data_stats_and_peek(server: ForkServer, here: Path) -> None:
@@ -339,7 +342,11 @@ def test_tokenizer_commands_take_a_model(server: ForkServer, here: Path) -> None
     [
         (["tokenizer", "decode", "run/tokenizer"], "um\n", "standard input:1: a line must be ids"),
         (["tokenizer", "encode", "run/tokenizer"], b"ok\n\xff\n", "standard input:2: not UTF-8"),
-        (["score", "bleu", "-", "valid.tsv"], "um\n", "line N of standard input must answer line N of valid.tsv"),
+        (
+            ["score", "bleu", "-", "valid.tsv"],
+            "um\n",
+            "line N of standard input must correspond to line N of valid.tsv",
+        ),
         (["config", "check", "-"], "task: translation\ntask: cbow\n", "standard input:2:1: "),
         (["config", "check", "-"], b"task: \xff\n", "standard input:1: not UTF-8 at byte 6"),
         (["config", "check", "-"], b"#" * (2 << 20), "standard input: a recipe may hold at most"),

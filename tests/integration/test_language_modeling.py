@@ -170,12 +170,12 @@ def test_e2_e3_a_masked_language_model_learns_and_embeds(server: ForkServer, tmp
     ("task", "overrides", "told"),
     [
         ("language-modeling", ["network.architecture=encoder"], "needs network.architecture decoder or recurrent-lm"),
-        ("language-modeling", ["metrics=[bleu]"], "writes nothing that metrics could score"),
+        ("language-modeling", ["metrics=[bleu]"], "has no outputs that metrics score"),
         ("language-modeling", ["data.train={file: train.txt, source: 0}"], "has a `source`, and this task reads texts"),
         ("language-modeling", ["data.train={file: train.tsv}"], "is one file with columns, so `text` is missing"),
         ("language-modeling", ["data.train={world: train, text: fr}"], "`text` must be pt or en"),
         ("masked-language-modeling", ["network.heads=[]"], "needs a masked-language-model head"),
-        ("translation", [], "has a `text`|says no data|is one file with columns"),
+        ("translation", [], "has a `text`|names no data|is one file with columns"),
     ],
 )
 def test_what_cannot_be_right_is_told_before_work(

@@ -30,7 +30,7 @@ COMMANDS = {
     "data is missing": ("config", "check", "nodata.yaml"),
     "has no effect": ("config", "check", "micro-world-en-pt", "training.epochs=1", "training.steps=2"),
     "no such file": ("train", "absent.yaml"),
-    "must answer line N": ("train", "uneven.yaml"),
+    "must correspond to line N": ("train", "uneven.yaml"),
     "not UTF-8": ("train", "latin.yaml"),
     "1 column separated": ("train", "broken.yaml"),
     "not a run;": (*WORLD, "--out", "other"),

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from atento.cli.config import config_app
 from atento.config.explaining import KeyHelp, explain, field_texts, reference, section_classes, sections
 from atento.config.loading import recipe_schema
-from atento.config.schema import Reading, as_written, keys_of
+from atento.config.schema import Reader, as_node, keys_of
 from atento.errors import RecipeError
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"
@@ -77,7 +77,7 @@ def test_a_range_that_is_told_is_held(cls: type, one: KeyHelp, value: Any) -> No
     if name == "n_segments":
         given["architecture"] = "encoder"
     with pytest.raises(RecipeError):
-        Reading().fit(as_written(given, "test"), cls, "section")
+        Reader().fit(as_node(given, "test"), cls, "section")
 
 
 def test_a_key_and_a_section_on_the_command_line() -> None:

@@ -166,14 +166,14 @@ def test_any_text_on_the_command_line_is_taken_or_refused(overrides: list[str]) 
 def test_a_damaged_recipe_is_taken_or_refused(data: st.DataObject) -> None:
     """One cut, one repetition or one foreign character anywhere in a right recipe."""
     from atento.config.layers import RecipeFile, read_files, shipped_text
-    from atento.config.schema import Reading
+    from atento.config.schema import Reader
 
     text = shipped_text(SHIPPED)
     at, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, 30))
     new = data.draw(st.sampled_from(["", text[at : at + length] * 2, "\t", ":", "- ", "{", "*a", "\x00", "é", "!!x "]))
     try:
         tree, _ = read_files(RecipeFile("my.yaml", text[:at] + new + text[at + length :], None, Path(), "my"))
-        Reading().build(Recipe, tree, "")
+        Reader().build(Recipe, tree, "")
     except RecipeError as error:
         assert str(error).startswith("my.yaml:")
 

@@ -102,7 +102,7 @@ def test_in_the_file(lines: str, start: str) -> None:
 
 
 SOURCES = [
-    ("{}", "data.train.0 says no data: say `source` and `target` paths, or `file`"),
+    ("{}", "data.train.0 names no data: give `source` and `target` paths, or `file`"),
     ("5", "data.train.0 must be a mapping: got 5"),
     ("{source: a}", "data.train.0 is two parallel files, so `target` is missing"),
     ("{file: a, target: 0}", "data.train.0 is one file with columns, so `source` is missing"),
@@ -110,15 +110,15 @@ SOURCES = [
     ("{source: 0, target: b}", "data.train.0 is two parallel files, so `source` must be a path: got 0 (a column needs `file`)"),
     ("{file: a, source: -1, target: 1}", "data.train.0 must count its columns from 0: `source` is -1"),
     ("{file: a, source: 1, target: 1}", "data.train.0 must have two columns: `source` and `target` are both 1"),
-    ("{file: a, source: 0, target: pt}", "data.train.0 must give both columns by number (no header) or both by name (a header): got 0 and 'pt'"),
+    ("{file: a, source: 0, target: pt}", "data.train.0 must name both columns by number (no header) or both by name (a header): got 0 and 'pt'"),
     ("{file: '', source: 0, target: 1}", "data.train.0 must name a path: `file` is ''"),
     ("{source: '', target: b}", "data.train.0 must name a path or a column: `source` is ''"),
-    ("{world: train, file: a}", "data.train.0 is a split of the micro-world, so `file` may not stand beside `world`: got 'a'"),
-    ("{world: train, target: 1}", "data.train.0 is a split of the micro-world, so `target` may not stand beside `world`: got 1"),
+    ("{world: train, file: a}", "data.train.0 is a split of the micro-world, so `file` cannot be combined with `world`: got 'a'"),
+    ("{world: train, target: 1}", "data.train.0 is a split of the micro-world, so `target` cannot be combined with `world`: got 1"),
     ("{world: train, count: 0}", "`count` must be at least 1: got 0"),
     ("{world: trai}", "data.train.0.world must be one of train, valid, combinations, structures or null: got 'trai'; did you mean 'train'?"),
     ("[{world: train}, {source: true, target: b}]", "data.train.1.source must be an integer or text or null: got true"),
-    ("[]", "data.train is missing: say `source` and `target` paths"),
+    ("[]", "data.train is missing: give `source` and `target` paths"),
 ]  # fmt: skip
 
 
@@ -156,10 +156,10 @@ OVERRIDES = [
     ("extends=x.yaml", "unknown key 'extends'"),
     ("training={sted: 1}", "unknown key 'sted' in training; did you mean 'seed'?"),
     ("training.steps=many", "training.steps must be an integer: got 'many'"),
-    ("training.steps.a=1", "training.steps.a: training.steps has no parts to set one by one; write it whole"),
-    ("training.betas.0=1", "training.betas.0: training.betas has no parts to set one by one; write it whole"),
-    ("data.train.5.file=x", "data.train.5.file: '5' must be a place, counted from 0, in the 1 written here"),
-    ("metrics.a=x", "metrics.a: metrics has no parts to set one by one; write it whole"),
+    ("training.steps.a=1", "training.steps.a: training.steps has no keys to set separately; set the whole value"),
+    ("training.betas.0=1", "training.betas.0: training.betas has no keys to set separately; set the whole value"),
+    ("data.train.5.file=x", "data.train.5.file: '5' must be an index from 0 into a list of 1"),
+    ("metrics.a=x", "metrics.a: metrics has no keys to set separately; set the whole value"),
     ("training.steps", "an override is key=value, such as training.steps=1000, or ~key to go back to the default: got"),
     ("=5", "an override is key=value"),
     ("training..steps=5", "an override is key=value"),
@@ -204,9 +204,9 @@ def test_overrides_of_the_wrong_kind() -> None:
 
 def test_a_value_that_has_no_parts_under_a_dotted_override() -> None:
     got = message("task: translation\ndata: {train: {world: train}}\ntraining: 5\n", "training.steps=4")
-    assert got == "command line: training.steps: there is no 'steps' in what is written at my.yaml:3:11"
+    assert got == "command line: training.steps: there is no 'steps' in the value at my.yaml:3:11"
     got = message("task: translation\ndata: {train: 5}\n", "data.train.0.count=4")
-    assert "there is no 'count' in what is written at my.yaml:2:15" in got
+    assert "there is no 'count' in the value at my.yaml:2:15" in got
 
 
 def test_circles_of_several_files() -> None:
@@ -242,7 +242,7 @@ def test_files_that_are_no_recipes() -> None:
     with pytest.raises(RecipeError, match=r"my.yaml: a recipe may hold at most 1048576 bytes"):
         load_recipe(path)
     for text in ("- a\n", "text\n", "5\n"):
-        assert message(text).startswith("my.yaml:1:1: a recipe is a mapping of keys: got ")
+        assert message(text).startswith("my.yaml:1:1: a recipe must be a mapping of keys: got ")
 
 
 @pytest.mark.parametrize(

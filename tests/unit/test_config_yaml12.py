@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.config.yaml12 import MAX_BYTES, Written, read_yaml
+from atento.config.yaml12 import MAX_BYTES, Node, read_yaml
 from atento.errors import RecipeError
 
 
-def read(text: str) -> Written:
+def read(text: str) -> Node:
     return read_yaml(text, lambda line, column: f"my.yaml:{line}:{column}")
 
 
@@ -46,16 +46,16 @@ def test_nan() -> None:
 def test_places_of_keys_and_values() -> None:
     root = read("# a comment\na:\n  bb: 12\n  c: [x, {d: y}]\n")
     inner = root.value["a"].value
-    assert root.value["a"].key_place == "my.yaml:2:1"
-    assert (inner["bb"].key_place, inner["bb"].place) == ("my.yaml:3:3", "my.yaml:3:7")
-    assert inner["c"].value[1].value["d"].place == "my.yaml:4:14"
+    assert root.value["a"].key_position == "my.yaml:2:1"
+    assert (inner["bb"].key_position, inner["bb"].position) == ("my.yaml:3:3", "my.yaml:3:7")
+    assert inner["c"].value[1].value["d"].position == "my.yaml:4:14"
     assert [inner["bb"].plain, read("'12'").plain] == [True, False]
 
 
 def test_aliases_stand_for_their_anchor() -> None:
     root = read("a: &x {k: 1}\nb: *x\nc: [*x, *x]\n")
     assert root.bare() == {"a": {"k": 1}, "b": {"k": 1}, "c": [{"k": 1}, {"k": 1}]}
-    assert root.value["b"].key_place == "my.yaml:2:1" and root.value["b"].place == "my.yaml:1:4"
+    assert root.value["b"].key_position == "my.yaml:2:1" and root.value["b"].position == "my.yaml:1:4"
 
 
 def bomb(levels: int, wide: int) -> str:
@@ -66,7 +66,7 @@ def bomb(levels: int, wide: int) -> str:
 
 
 REFUSED = [
-    ("a: 1\nb: 2\na: 3", "my.yaml:3:1: duplicate key 'a'; it already stands at my.yaml:1:1"),
+    ("a: 1\nb: 2\na: 3", "my.yaml:3:1: duplicate key 'a'; first defined at my.yaml:1:1"),
     ("a: {b: 1, b: 1}", "my.yaml:1:11: duplicate key 'b'"),
     ("a: b: c", "my.yaml:1:5: not valid YAML: mapping values are not allowed here"),
     ("a: [1", "my.yaml:1:6: not valid YAML"),
@@ -75,12 +75,12 @@ REFUSED = [
     ("1: a", "my.yaml:1:1: a key must be text (in quotes if need be): got 1"),
     ("? [a, b]\n: c", "my.yaml:1:3: a key must be text (in quotes if need be): got a list or a mapping"),
     ("{? : c}", "my.yaml:1:3: a key must be text (in quotes if need be): got null"),
-    ("a: !!python/object/apply:os.system [ls]", "my.yaml:1:4: tags are not read in a recipe: got !!python"),
-    ("a: !include b.yaml", "my.yaml:1:4: tags are not read in a recipe: got !include"),
-    ("a: !!int '3'", "my.yaml:1:4: tags are not read in a recipe: got !!int"),
+    ("a: !!python/object/apply:os.system [ls]", "my.yaml:1:4: tags are not supported in a recipe: got !!python"),
+    ("a: !include b.yaml", "my.yaml:1:4: tags are not supported in a recipe: got !include"),
+    ("a: !!int '3'", "my.yaml:1:4: tags are not supported in a recipe: got !!int"),
     ("a: *b", "my.yaml:1:4: alias *b has no anchor &b that ends before it"),
     ("a: &a [*a]", "my.yaml:1:8: alias *a has no anchor &a that ends before it"),
-    ("a: 1\nb: \x00", "my.yaml:2:4: character U+0000 may not stand in YAML"),
+    ("a: 1\nb: \x00", "my.yaml:2:4: character U+0000 is not allowed in YAML"),
     ('a: "\\UFFFFFFFF"', "not valid YAML: an escape or a directive holds a number out of range"),
     ("a:\n  b: " + "9" * 5000, "my.yaml:2:6: a.b: an integer of 5000 characters is too large"),
     ("[" * 33, "my.yaml:1:33: nested deeper than 32 levels"),

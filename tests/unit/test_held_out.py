@@ -44,7 +44,7 @@ def test_what_was_given_in_the_same_place_or_above_stays() -> None:
     explicit = load_recipe("micro-world-lm", [BOOK, "data.valid={world: valid}", "~data.test"], environment={})
     assert explicit.recipe.data.valid == (SourceConfig(world="valid"),)
     assert explicit.warnings == [
-        "command line: data.valid is the micro-world, and data.train is files: its scores say nothing of that data"
+        "command line: data.valid is the micro-world, and data.train is files: its scores do not measure that data"
     ]
     smaller = load_recipe("micro-world-lm", ["data.train={world: train, count: 9}"], environment={})
     assert smaller.recipe.data.valid and smaller.recipe.data.test and smaller.warnings == []

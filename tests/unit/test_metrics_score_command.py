@@ -76,9 +76,11 @@ def test_standard_input(files: Path) -> None:
 
 
 def test_what_is_refused(files: Path) -> None:
-    with pytest.raises(UsageError, match=r"line N of out\.pt must answer line N of short\.pt: got 2 and 1 lines"):
+    with pytest.raises(
+        UsageError, match=r"line N of out\.pt must correspond to line N of short\.pt: got 2 and 1 lines"
+    ):
         run("bleu", "out.pt", "short.pt")
-    with pytest.raises(UsageError, match=r"line N of out\.pt must answer line N of short\.pt"):
+    with pytest.raises(UsageError, match=r"line N of out\.pt must correspond to line N of short\.pt"):
         run("bleu", "out.pt", "ref.pt", "--against", "short.pt")
     with pytest.raises(UsageError, match=r"unknown metric 'blue'.* Known: accuracy, bleu, calibration-error"):
         run("blue", "missing.pt", "missing.pt")

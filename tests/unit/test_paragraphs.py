@@ -115,5 +115,5 @@ def test_recipes_read_paragraphs(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(RecipeError, match=said):
             load_recipe("micro-world-lm", [f"data.train={source}"], environment={})
-    with pytest.raises(RecipeError, match=r"has `paragraphs`, and line N of one side must answer line N"):
+    with pytest.raises(RecipeError, match=r"has `paragraphs`, and line N of one side must correspond to line N"):
         load_recipe("multi30k-en-de", ["data.train.paragraphs=true"], environment={})

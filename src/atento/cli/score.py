@@ -57,7 +57,7 @@ def score(
     for name, text in zip(names[1:], texts[1:]):
         if len(text) != len(texts[0]):
             raise UsageError(
-                f"line N of {display_name(hypotheses)} must answer line N of {display_name(name)}: got "
+                f"line N of {display_name(hypotheses)} must correspond to line N of {display_name(name)}: got "
                 f"{len(texts[0])} and {len(text)} lines"
             )
     streams = texts[1 : 1 + len(references)]

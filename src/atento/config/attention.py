@@ -46,7 +46,7 @@ class SparseConfig:
         if min(self.layers or (0,)) < 0:
             raise RecipeError(f"`layers` must not be negative: got {self.layers}")
         if self.blocks is not None and (self.top_k, self.alpha, self.span) != (None, None, None):
-            raise RecipeError("`blocks` stands alone: give no `top_k`, `alpha` or `span` beside it")
+            raise RecipeError("`blocks` excludes `top_k`, `alpha` and `span`")
         if self.span_cost < 0:
             raise RecipeError(f"`span_cost` must not be negative: got {self.span_cost}")
         if self.learn_alpha and (self.alpha is None or not 1.0 < self.alpha < 2.0):
@@ -98,7 +98,7 @@ class MaskConfig:
     length: int = 0
     """Tokens of the prefix. [0 or more; prefix]"""
     ahead: int = 0
-    """Tokens that may be seen ahead. [0 or more; lookahead]"""
+    """Number of following tokens that a token may attend to. [0 or more; lookahead]"""
     left: int | None = None
     """Neighbours before a token, itself not counted: Mistral has 4,095. [0 or more; null: all; window]"""
     right: int | None = None

@@ -11,32 +11,32 @@ MOST_REQUIRED = 10  # required words: the states of their automaton double with 
 MOST_BEAM = 1024  # time and memory grow with it; `atento.decoding.Beam` takes any
 UTILITIES = ("bleu", "chrf", "rouge", "rouge1", "rouge2", "f1")  # of `mbr`, as `atento.metrics.utilities` has them
 CONTINUATION_TOKENS = 128  # most tokens written after a prompt where nothing else is asked for: a paragraph
-FILTERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # each of them asks for sampling
+FILTERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # each of them implies sampling
 
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """How outputs are searched for or drawn, in validation and by default in use.
+    """The search or sampling of outputs, in validation and by default afterwards.
 
-    Beam search (a beam of 1 is greedy search), unless `sample`, or a filter of it, asks for draws, or `mbr` names a
-    utility.
+    Beam search (a beam of 1 is greedy search), unless `sample` or a filter of the distribution selects sampling, or
+    `mbr` names a utility.
     """
 
     beam: int = 4
-    """How many hypotheses beam search keeps; 1 is greedy search. [1 to 1,024] 4 or 5 gains over 1 in translation; time
-    grows with it.
+    """Number of hypotheses of beam search; 1 is greedy search. [1 to 1,024] 4 or 5 is better than 1 in translation.
+    Time grows with it.
     """
     length_penalty: float = 1.0
     """A hypothesis is ranked by log-probability / length ** this. [-50 to 50] Above 1 favours long outputs, 0 short
-    ones, below 0 the shortest. It ranks outputs and never lengthens a search.
+    ones, below 0 the shortest. It ranks outputs and does not change when a search ends.
     """
     n_best: int = 1
-    """How many outputs are given for each text: different texts in a search or with `mbr`, draws as they come with
+    """Number of outputs of each text: different texts in a search or with `mbr`, samples in the order drawn with
     `sample`. [at least 1; at most `beam` in a search, `candidates` with `mbr`]
     """
     stopping: Literal["fixed", "shrinking"] = "fixed"
-    """When beam search ends: `fixed` keeps the beam's width until as many hypotheses have ended, `shrinking` takes a
-    place off the beam for each.
+    """When beam search ends: `fixed` keeps the beam's width until as many hypotheses have ended, `shrinking` makes
+    the beam narrower by one for each.
     """
     until: Literal["filled", "likely", "sure"] = "filled"
     """When the search for one text ends: `filled`, as soon as `beam` hypotheses have ended; `likely`, when no
@@ -45,103 +45,103 @@ class DecodingConfig:
     """
     groups: int = 1
     """Diverse beam search (Vijayakumar et al. 2018): the beam is divided into this many groups, each of which avoids
-    what the groups before it write. [at least 1; must divide `beam`] Give `diversity` with it.
+    the tokens of the groups before it. [at least 1; must divide `beam`] Give `diversity` with it.
     """
     diversity: float = 0.0
-    """What `groups` subtracts from the log-probability of a token for each earlier group that has just taken it. [0 or
-    more] 0.5 to 1 is usual.
+    """Penalty on the log-probability of a token for each earlier group that chose it in this step. [0 or more] 0.5 to 1
+    is usual.
     """
     exact: bool = False
-    """Find the output of the highest score there is, by branch and bound; what a beam finds first is the bound. Where
-    `exact_limit` is reached the beam's output is given, and a warning counts these texts. For short outputs.
+    """Find the output with the highest score by branch and bound; the output of a beam search is the first bound. If
+    `exact_limit` is reached, the output is the beam's, and a warning counts these texts. For short outputs.
     """
     exact_limit: int = 1_000
-    """How many unfinished hypotheses `exact` may read for one text. [at least 1] Time grows with it."""
+    """Maximum number of unfinished hypotheses that `exact` reads for one text. [at least 1] Time grows with it."""
     sample: bool = False
-    """Draw each token from the distribution instead of searching. Any of the five filters below implies it."""
+    """Sample each token from the distribution instead of searching. Any of the five filters below implies it."""
     temperature: float = 1.0
-    """Divides the logits before drawing: below 1 sharper, above 1 flatter, 0 greedy. [0 or more]"""
+    """Divisor of the logits before sampling: below 1 sharper, above 1 flatter, 0 greedy. [0 or more]"""
     top_k: int = 0
-    """Draw among the k most probable tokens alone (Fan et al. 2018). [0 or more; 0: all]"""
+    """Sample from the k most probable tokens only (Fan et al. 2018). [0 or more; 0: all]"""
     top_p: float = 1.0
-    """Draw among the fewest tokens that have this probability together (nucleus sampling, Holtzman et al. 2020). [above
-    0, up to 1; 1: all] 0.9 to 0.95 for open-ended text.
+    """Sample from the smallest set of tokens with this total probability (nucleus sampling, Holtzman et al. 2020).
+    [above 0, up to 1; 1: all] 0.9 to 0.95 for open-ended text.
     """
     min_p: float = 0.0
-    """Draw among the tokens that have at least this share of the best token's probability. [0 to 1; 0: all]"""
+    """Sample from the tokens with at least this share of the highest probability. [0 to 1; 0: all]"""
     typical_p: float = 1.0
-    """Draw among the tokens whose surprise is nearest the expected one, up to this probability (locally typical
+    """Sample from the tokens whose information is nearest to the entropy, up to this total probability (locally typical
     sampling, Meister et al. 2023). [above 0, up to 1; 1: all]
     """
     mbr: str | None = None
-    """Minimum-Bayes-risk decoding: write `candidates` outputs and choose the one that this utility likes best on
-    average: bleu, chrf, rouge, rouge1, rouge2, f1, or embeddings:MODEL when a model is used. [null: off]
+    """Minimum-Bayes-risk decoding: write `candidates` outputs and choose the one with the highest mean utility: bleu,
+    chrf, rouge, rouge1, rouge2, f1, or, not in recipes, embeddings:MODEL. [null: off]
     """
     candidates: int = 32
-    """How many outputs `mbr` chooses among. [at least 1] Time grows with it."""
+    """Number of outputs that `mbr` chooses from. [at least 1] Time grows with it."""
     candidates_from: Literal["sample", "beam", "both"] = "sample"
-    """Where the candidates of `mbr` come from: drawn, a beam as wide as `candidates`, or half and half."""
+    """Source of the candidates of `mbr`: samples, a beam as wide as `candidates`, or half of each."""
     evidence: int = 0
-    """How many outputs are drawn for `mbr` to compare the candidates with. [0 or more; 0: the candidates themselves]"""
+    """Number of samples that `mbr` compares the candidates with. [0 or more; 0: the candidates themselves]"""
     evidence_weights: Literal["uniform", "model"] = "uniform"
-    """What each output counts that `mbr` compares with: `uniform`, once for each time it was written; `model`, in
-    proportion to the model's probability, different outputs once each.
+    """Weight of each output that `mbr` compares with: `uniform`, its number of occurrences; `model`, its probability
+    under the model.
     """
     self_comparison: bool = True
-    """Whether `mbr` also compares a candidate with itself, where the candidates are the evidence."""
+    """Whether `mbr` also compares a candidate with itself, if the candidates are the evidence."""
     mbr_method: Literal["full", "aggregated", "coarse", "pruned"] = "full"
     """How `mbr` compares: `full`, every pair; `aggregated`, each candidate with the mean of the evidence (DeNero et al.
-    2009); `coarse`, every pair of the best `mbr_keep` of those; `pruned`, candidates that are unlikely to win drop out
-    early (Cheng and Vlachos 2023). The last three pay from about 100 candidates on.
+    2009); `coarse`, every pair of the best `mbr_keep` of those; `pruned`, candidates that are unlikely to win are
+    removed early (Cheng and Vlachos 2023). The last three are faster from about 100 candidates on.
     """
     mbr_keep: int = 16
-    """How many different candidates the methods `coarse` and `pruned` of `mbr` compare with all the evidence at least.
+    """Minimum number of different candidates that the methods `coarse` and `pruned` of `mbr` compare with all evidence.
     [at least 1]
     """
     mbr_confidence: float = 0.999
-    """How sure the method `pruned` of `mbr` must be before a candidate drops out. [above 0, below 1]"""
+    """Confidence at which the method `pruned` of `mbr` removes a candidate. [above 0, below 1]"""
     repetition_penalty: float = 1.0
-    """Above 1, logits of tokens that were written before are lowered by this factor (Keskar et al. 2019). [above 0; 1:
-    off] 1.1 to 1.3 against loops.
+    """Factor by which logits of tokens that were written before are lowered, if above 1 (Keskar et al. 2019). [above 0;
+    1: off] 1.1 to 1.3 against loops.
     """
     no_repeat_ngrams: int = 0
     """No n-gram of this many tokens is written twice. [0 or more; 0: off] 3 is usual in summarisation."""
     count_prompt: bool = False
-    """Whether `repetition_penalty` and `no_repeat_ngrams` also count what stands in the source or prompt."""
+    """Whether `repetition_penalty` and `no_repeat_ngrams` also count tokens of the source or prompt."""
     banned_words: tuple[str, ...] = ()
-    """Words or phrases that no output may contain, in the subwords that the tokenizer cuts them into, at the beginning
-    of a text and inside it; a model can still spell one in other subwords. [not empty]
+    """Words or phrases that outputs must not contain, as the tokenizer splits them at the beginning of a text and
+    inside it; a model can still write one in other subwords. [not empty]
     """
     banned_tokens: tuple[str, ...] = ()
-    """Tokens that are never written, named as the vocabulary has them: "<unk>". [in the vocabulary]"""
+    """Tokens that are never written, by their names in the vocabulary: "<unk>". [in the vocabulary]"""
     required_words: tuple[str, ...] = ()
-    """Words or phrases that every output must contain, in any order: the beam is shared out among hypotheses that lack
-    equally much (Post and Vilar 2018). [at most 10, not empty] A wider beam places them better.
+    """Words or phrases that every output must contain, in any order: the beam is divided among hypotheses by the
+    number of words that they lack (Post and Vilar 2018). [at most 10, not empty] A wider beam gives better outputs.
     """
     prefix: str = ""
     """Text that every output begins with: whole words. ["": none]"""
     forced_bos: str | None = None
-    """The first token of every output, named as the vocabulary has it: the tag of a language, for one. [null: none]"""
+    """The first token of every output, by its name in the vocabulary, such as the tag of a language. [null: none]"""
     forced_eos: bool = False
     """An output that reaches `max_new_tokens` ends with EOS there."""
     ignore_eos: bool = False
     """EOS does not end an output: each runs to `max_new_tokens`, or to `stop` or `stop_tokens`."""
     stop_tokens: tuple[str, ...] = ()
-    """Tokens that end an output beside EOS, named as the vocabulary has them; they are left out of it. [in the
+    """Tokens that end an output in addition to EOS, by their names in the vocabulary; they are removed from it. [in the
     vocabulary]
     """
     min_new_tokens: int = 0
-    """Fewest tokens before an output may end. [0 or more]"""
+    """Minimum number of tokens of an output. [0 or more]"""
     max_new_tokens: int | None = None
-    """Most tokens of an output. [at least 1; null: 2 × source + 16 where a source is read, 128 where a language
-    model goes on]
+    """Maximum number of tokens of an output. [at least 1; null: 2 × source + 16 for a model with sources, 128 for a
+    language model]
     """
     stop: tuple[str, ...] = ()
-    """Texts that end an output when they are written; they are left out of it."""
+    """Texts that end an output; they are removed from it."""
     seed: int = 1
-    """Seed of whatever is drawn; each text draws for itself."""
+    """Random seed; each text has its own random numbers."""
     batch_tokens: int = 4096
-    """Source tokens times outputs that are worked on at once. [at least 1] Lower it when memory runs out."""
+    """Source tokens times outputs of a batch. [at least 1] Lower it if memory is not sufficient."""
 
     def __post_init__(self) -> None:
         check_choices(self, "decoding.")
@@ -227,37 +227,37 @@ class DecodingConfig:
                 if word in self.banned_words:
                     yield "required_words", "banned_words", f"both name {word!r}"
         if self.ignore_eos and self.forced_eos:
-            yield "ignore_eos", "forced_eos", "one takes EOS for no end, the other ends with it"
+            yield "ignore_eos", "forced_eos", "one ignores EOS, the other ends with it"
 
     @property
     def samples(self) -> bool:
-        """Whether outputs are drawn: said so, or a filter of the distribution is given."""
+        """Whether outputs are sampled: by `sample`, or by a filter of the distribution."""
         return self.sample or any(
             getattr(self, name) != type(self).__dataclass_fields__[name].default for name in FILTERS
         )
 
     @property
     def searched_width(self) -> int:
-        """The width of the beam that is searched with; 0 where none is."""
+        """The width of the beam search; 0 without one."""
         if self.mbr is None:
             return 0 if self.samples else self.beam
         return {"sample": 0, "beam": self.candidates, "both": self.candidates // 2}[self.candidates_from]
 
     @property
     def rows(self) -> int:
-        """How many outputs of one text are written at a time."""
+        """The number of outputs of one text in a batch."""
         if self.mbr is not None:
             return max(self.candidates, self.evidence)
         return self.n_best if self.samples else self.beam
 
 
 class DecodingOptions(TypedDict, total=False):
-    """The options of `Model.translate` and its like, for type checkers and completion: the fields of `DecodingConfig`.
+    """Options of methods such as `Model.translate`, for type checkers and completion: the fields of `DecodingConfig`.
 
     `n_best` is a parameter of its own, because it changes what a call returns. `mbr` also takes a function of two lists
     of texts that returns the matrix of their utilities. `stop`, `stop_tokens`, `banned_words`, `banned_tokens` and
-    `required_words` take one string or any sequence of them. `greedy` is the flag `--greedy`: a beam of 1, whatever the
-    recipe says.
+    `required_words` take one string or any sequence of them. `greedy` is the flag `--greedy`: a beam of 1 instead of
+    that of the recipe.
     """
 
     greedy: bool

@@ -1,4 +1,4 @@
-"""A recipe going out: as YAML that reads back equal, as JSON Schema for editors, and as what differs from another."""
+"""Write a recipe: as YAML that reads back equal, as JSON Schema for editors, and as the difference from another."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -32,21 +32,21 @@ def dump_recipe(recipe: Recipe, origins: Mapping[str, str] | None = None) -> str
 def recipe_schema() -> dict[str, Any]:
     """JSON Schema of recipe files, short forms included, so that an editor completes keys and marks mistakes."""
     adapter = TypeAdapter(list[Recipe], config=ConfigDict(extra="forbid"))
-    made = adapter.json_schema()
-    definitions: dict[str, Any] = made["$defs"]
+    json_schema = adapter.json_schema()
+    definitions: dict[str, Any] = json_schema["$defs"]
     top = definitions.pop("Recipe")
-    named = {"NetworkConfig": {"enum": sorted(PRESETS)}}  # what a text means where a section may stand
+    presets = {"NetworkConfig": {"enum": sorted(PRESETS)}}  # the values of a section that is a plain text
 
     def short_form(part: dict[str, Any]) -> list[dict[str, Any]]:
-        """What a text means where that section may stand."""
+        """Return the schemas of a section's short form."""
         target = str(part.get("$ref", "")).removeprefix("#/$defs/")
         kinds = definitions.get(target, {}).get("properties", {}).get("kind")
         if target == "TokenizerConfig":
             return [{"type": "string", "description": "the folder of a trained tokenizer"}]
         if target == "SourceConfig":
             return [{"type": "string", "description": "the path of a text file"}]
-        if target in named or kinds is None:
-            return [named[target]] if target in named else []
+        if target in presets or kinds is None:
+            return [presets[target]] if target in presets else []
         return [{word: kinds[word] for word in ("enum", "const") if word in kinds} or {"type": "string"}]
 
     texts = {cls.__name__: field_texts(cls) for cls in section_classes()}
@@ -56,11 +56,11 @@ def recipe_schema() -> dict[str, Any]:
             for arm in arms:
                 short += short_form(arm)
                 if arm.get("type") == "array" and "prefixItems" not in arm:
-                    items, whole = short_form(arm["items"]), arm["items"]
+                    items, element = short_form(arm["items"]), arm["items"]
                     if items:
-                        arm["items"] = {"anyOf": [*items, whole]}
-                    if arm is part:  # one value stands for the list of it
-                        short += [*items, whole]
+                        arm["items"] = {"anyOf": [*items, element]}
+                    if arm is part:  # a single value is a list of one
+                        short += [*items, element]
             if short:
                 default = {"default": part.pop("default")} if "default" in part else {}
                 definition["properties"][key] = {"anyOf": [*short, *arms], **default}
@@ -71,7 +71,7 @@ def recipe_schema() -> dict[str, Any]:
                 "description": explain("network.preset").meaning,
             }
     top["properties"]["extends"] = {"type": "string", "description": explain("extends").meaning}
-    top["required"] = []  # `extends` may bring them
+    top["required"] = []  # `extends` may supply them
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": definitions}
 
 
@@ -119,7 +119,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-# With the 1.1 rules kept beside ours, either kind of reader takes a text for a text.
+# Quoted by the rules of 1.1 and 1.2, a text is a text for readers of both versions.
 _CORE = re.compile(
     r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)\Z"
 )

@@ -1,36 +1,36 @@
-"""Which decoding options change nothing in the strategy that a configuration stands for, and why."""
+"""Decoding options without effect in the strategy of a configuration, and the reasons."""
 
 from collections.abc import Collection, Iterator
 
 from atento.config.decoding import FILTERS, DecodingConfig
 
-BEAM = ("length_penalty", "stopping", "until", "groups", "diversity")  # read by a beam search alone
+BEAM = ("length_penalty", "stopping", "until", "groups", "diversity")  # options of beam search only
 MBR = ("candidates", "candidates_from", "evidence", "evidence_weights", "self_comparison", "mbr_method")
-_SWITCHES = ("sample", "exact", "count_prompt", "forced_eos", "ignore_eos")  # false asks for nothing
+_SWITCHES = ("sample", "exact", "count_prompt", "forced_eos", "ignore_eos")  # false is the default
 
 Rules = Iterator[tuple[tuple[str, ...], str]]  # options, and the reason why none of them has an effect
 
 
 def unused_options(
-    config: DecodingConfig, given: Collection[str], *, partial: bool = False
+    config: DecodingConfig, written: Collection[str], *, partial: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """(option, reason) for each option among `given` that has no effect.
+    """Yield (option, reason) for each option of `written` that has no effect.
 
     Args:
-        config: the decoding configuration, `given` in it.
-        given: the names that somebody wrote. A switch that is false is never named: it asks for nothing.
-        partial: the configuration is not complete yet. Options that only lack another one are not named then.
+        config: the decoding configuration, with the options of `written`.
+        written: the names of options that the user set. A switch that is false is never reported.
+        partial: the configuration is not complete yet; options that only need another one are not reported.
     """
     named = set()
     for names, reason in [*_other_strategy(config), *(() if partial else _lacking(config))]:
         for name in names:
-            if name in given and name not in named and (name not in _SWITCHES or getattr(config, name)):
+            if name in written and name not in named and (name not in _SWITCHES or getattr(config, name)):
                 named.add(name)
                 yield name, reason
 
 
 def _other_strategy(config: DecodingConfig) -> Rules:
-    """Options of another strategy than the one that the configuration stands for."""
+    """Yield the options of other strategies than that of the configuration."""
     if config.mbr is not None:
         yield ("beam",), "`mbr` searches with a beam as wide as `candidates`, if `candidates_from` asks for one"
         if config.candidates_from == "sample":
@@ -49,12 +49,12 @@ def _other_strategy(config: DecodingConfig) -> Rules:
         yield ("stopping", "until"), "a beam of 1 ends with its one output"
         yield ("groups", "diversity"), "a beam of 1 has no groups"
     if config.temperature == 0:
-        others = tuple(name for name in FILTERS if name != "temperature")
-        yield others, "a `temperature` of 0 takes the most probable token"
+        other_filters = tuple(name for name in FILTERS if name != "temperature")
+        yield other_filters, "a `temperature` of 0 takes the most probable token"
 
 
 def _lacking(config: DecodingConfig) -> Rules:
-    """Options that do something only beside another one, which is not given."""
+    """Yield the options that need another option, which is not set."""
     if config.mbr is None:
         yield (*MBR, "mbr_keep", "mbr_confidence"), "it is for `mbr`"
     if config.evidence:
@@ -66,7 +66,7 @@ def _lacking(config: DecodingConfig) -> Rules:
     if not config.exact:
         yield ("exact_limit",), "it is for `exact`"
     if config.stopping == "shrinking":
-        yield ("until",), "a shrinking beam ends when its last place is given up"
+        yield ("until",), "a shrinking beam ends when it has no slots left"
     if config.groups == 1:
         yield ("diversity",), "a beam of one group has no others to differ from: give `groups`"
     if config.repetition_penalty == 1 and not config.no_repeat_ngrams:

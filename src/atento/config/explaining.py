@@ -1,4 +1,4 @@
-"""What each key of a recipe means: read off the text that stands under its field, for people, editors and the docs."""
+"""The meaning of each recipe key, from the text under its field, for the command line, editors and docs."""
 
 import ast
 import inspect
@@ -15,7 +15,7 @@ from atento.config.presets import PRESETS
 from atento.config.recipe import Recipe
 from atento.errors import RecipeError, nearest
 
-# Keys that are no fields: where they may stand, and what they do.
+# Keys that are no fields: their section, type and meaning.
 _OTHER = {
     (Recipe, "extends"): ("text", "Path or name of a recipe that this one changes; what is written here wins."),
     (NetworkConfig, "preset"): (
@@ -58,45 +58,47 @@ def field_texts(cls: type) -> dict[str, str]:
     """The text under each field of a configuration class, by field name; one line each."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     assert isinstance(body, ast.ClassDef)
-    found = {}
+    texts = {}
     for statement, after in zip(body.body, body.body[1:]):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             text = after.value if isinstance(after, ast.Expr) else None
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                found[statement.target.id] = " ".join(text.value.split())
-    return found
+                texts[statement.target.id] = " ".join(text.value.split())
+    return texts
 
 
 def explain(key: str) -> KeyHelp:
-    """What a dotted key means.
+    """Return the help of a dotted key.
 
     Raises:
         RecipeError: no such key; names the nearest one and all that are known there.
     """
     hint: Any = Recipe
-    made: KeyHelp | None = None
+    help: KeyHelp | None = None
     path = ""
     for name in key.split("."):
-        if name.isdecimal() and made is not None and schema.element(hint) is not None:
-            continue  # a place in a list
+        if name.isdecimal() and help is not None and schema.element(hint) is not None:
+            continue  # an index into a list
         cls = _class(hint)
         known = [] if cls is None else [*schema.keys_of(cls), *(k for c, k in _OTHER if c is cls)]
         if cls is None or name not in known:
             where = f" in {path}" if path else ""
-            meant = [one.key for _, keys in sections() for one in keys if not path and one.key.endswith(f".{name}")]
+            suggestions = [
+                entry.key for _, keys in sections() for entry in keys if not path and entry.key.endswith(f".{name}")
+            ]
             tail = (
-                f"; did you mean {' or '.join(meant)}?"
-                if meant
+                f"; did you mean {' or '.join(suggestions)}?"
+                if suggestions
                 else nearest(name, known)
                 if known
                 else ": it has no keys"
             )
             raise RecipeError(f"unknown key {name!r}{where}{tail}")
         path = schema.dotted(path, name)
-        made = _help(cls, name, path)
+        help = _help(cls, name, path)
         hint = schema.keys_of(cls).get(name)
-    assert made is not None
-    return made
+    assert help is not None
+    return help
 
 
 def sections() -> Iterator[tuple[str, list[KeyHelp]]]:
@@ -140,16 +142,21 @@ def reference() -> str:
         if path == "data.train":
             lines += ["One source, or a list of them; `data.valid` and `data.test` are written the same way.", ""]
         lines += ["| key | values | default | meaning |", "| --- | --- | --- | --- |"]
-        for one in keys:
-            values = one.type if not one.range else f"{one.type}; {one.range}"
-            name = one.key.removeprefix(f"{path}.") if path else one.key
-            cells = (f"`{name}`", values, "required" if one.default == "required" else f"`{one.default}`", one.meaning)
+        for entry in keys:
+            values = entry.type if not entry.range else f"{entry.type}; {entry.range}"
+            name = entry.key.removeprefix(f"{path}.") if path else entry.key
+            cells = (
+                f"`{name}`",
+                values,
+                "required" if entry.default == "required" else f"`{entry.default}`",
+                entry.meaning,
+            )
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def _walk(cls: type, path: str, done: list[type]) -> Iterator[tuple[type, str]]:
-    """A section and those below it, each class once, where it is first met."""
+    """Yield a section and those below it, each class once, at its first occurrence."""
     done.append(cls)
     yield cls, path
     for name, hint in schema.keys_of(cls).items():
@@ -159,11 +166,11 @@ def _walk(cls: type, path: str, done: list[type]) -> Iterator[tuple[type, str]]:
 
 
 def _class(hint: Any) -> type | None:
-    """The section that a type is, or is a list of."""
-    for one in (hint, schema.element(hint)):
-        found = schema.section(one) if one is not None else None
-        if found is not None:
-            return found
+    """Return the section of a type, or of the elements of a list type."""
+    for alternative in (hint, schema.element(hint)):
+        section = schema.section(alternative) if alternative is not None else None
+        if section is not None:
+            return section
     return None
 
 
@@ -186,15 +193,15 @@ def _help(cls: type, name: str, path: str) -> KeyHelp:
 
 
 def _section_type(hint: Any, cls: type) -> str:
-    """What may be written where a section stands."""
-    key = schema.STANDS_FOR.get(cls, "kind")
+    """Return the values that a section may be written as."""
+    key = schema.SHORT_FORM_KEY.get(cls, "kind")
     kinds = schema.keys_of(cls).get(key)
     short = f", or a text for its `{key}`" if kinds is not None or (cls, key) in _OTHER else ""
     return ("a section, or a list of them" if schema.element(hint) is not None else "a section") + short
 
 
 def _default(part: "Field[Any]") -> str:
-    """A default as YAML writes it; of a section, that its own keys have theirs."""
+    """Return a default as YAML; for a section, a reference to the defaults of its keys."""
     value = part.default if part.default_factory is MISSING else part.default_factory()
     if value is MISSING:
         return "required"
@@ -209,4 +216,6 @@ def _default(part: "Field[Any]") -> str:
 def _yaml(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(_yaml, value))}]"
-    return '""' if value == "" else schema.shown(value).strip("'") if isinstance(value, str) else schema.shown(value)
+    return (
+        '""' if value == "" else schema.as_text(value).strip("'") if isinstance(value, str) else schema.as_text(value)
+    )

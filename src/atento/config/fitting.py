@@ -75,7 +75,9 @@ def to_fit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
         return []
 
     def left_open(*keys: str) -> bool:
-        parts = [where for key, where in origins.items() if f"{key}.".startswith(tuple(f"{one}." for one in keys))]
+        parts = [
+            where for key, where in origins.items() if f"{key}.".startswith(tuple(f"{prefix}." for prefix in keys))
+        ]
         return all(where == "default" or where.startswith("task ") for where in parts)
 
     keys = []
@@ -101,13 +103,15 @@ def fitted(recipe: Recipe, keys: list[str], characters: int, targets: int) -> tu
         keys: those of `to_fit`.
         characters: of all the training text. targets: of the side that is learned to be written.
     """
-    size = next(one for one in SIZES if characters <= one.characters)
+    size = next(candidate for candidate in SIZES if characters <= candidate.characters)
     chosen = []
     if "network.d_model" in keys:
         recipe = replace(recipe, network=replace(recipe.network, **_network(recipe, size)))
         network = recipe.network
-        wide = f"a {size.name} network, {network.d_model} wide"
-        chosen.append(wide if network.architecture == "cbow" else f"{wide} and {network.n_layers} layers deep")
+        description = f"a {size.name} network, {network.d_model} wide"
+        chosen.append(
+            description if network.architecture == "cbow" else f"{description} and {network.n_layers} layers deep"
+        )
     if "tokenizer.vocab_size" in keys and recipe.tokenizer.kind not in ("character", "byte"):
         pieces = size.words if recipe.tokenizer.kind == "word" else size.pieces
         recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, vocab_size=pieces))
@@ -135,8 +139,8 @@ def _network(recipe: Recipe, size: Size) -> dict[str, Any]:
     characters = replace(
         network.elmo.characters or CharacterConfig(), filters=parts["filters"], n_highway=parts["n_highway"]
     )
-    given = None if network.elmo.characters is None else characters
-    elmo = replace(network.elmo, d_cell=parts["d_cell"], characters=given)
+    configured = None if network.elmo.characters is None else characters
+    elmo = replace(network.elmo, d_cell=parts["d_cell"], characters=configured)
     return {"d_model": parts["d_model"], "n_layers": 2, "n_heads": 4, "elmo": elmo}
 
 

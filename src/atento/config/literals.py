@@ -1,4 +1,4 @@
-"""Fields whose type names all the values they may have: checked where a configuration is made in Python too."""
+"""Check fields of type `Literal[...]`, also of configurations made in Python."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -8,25 +8,29 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from atento.errors import RecipeError, nearest
 
 
-def check_choices(config: Any, place: str = "") -> None:
-    """Raises RecipeError: a field of this dataclass is typed `Literal[...]` and holds none of these."""
+def check_choices(config: Any, prefix: str = "") -> None:
+    """Check the fields of type `Literal[...]` of a dataclass.
+
+    Raises:
+        RecipeError: a field has another value.
+    """
     for name, known in _choices(config.__class__).items():
         value = getattr(config, name)
         if value not in known:
-            raise RecipeError(f"`{place}{name}` cannot be {value!r}{nearest(str(value), list(map(str, known)))}")
+            raise RecipeError(f"`{prefix}{name}` cannot be {value!r}{nearest(str(value), list(map(str, known)))}")
 
 
 @cache
 def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
-    """The fields of a dataclass that are typed so, each with its values; `| None` is one more."""
+    """Return the values of each field of type `Literal[...]` of a dataclass; `| None` adds None."""
     hints = get_type_hints(kind)
-    found = {}
+    choices = {}
     for field in fields(kind):
         parts = [part for part in (hints[field.name], *get_args(hints[field.name])) if get_origin(part) is Literal]
         if parts:
             more = (None,) if type(None) in get_args(hints[field.name]) else ()
-            found[field.name] = (*get_args(parts[0]), *more)
-    return found
+            choices[field.name] = (*get_args(parts[0]), *more)
+    return choices
 
 
 class OneOf:

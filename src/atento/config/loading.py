@@ -9,13 +9,13 @@ from typing import Any
 from atento.config import checks, fitting, layers, replaced, schema, task_defaults
 from atento.config.dumping import dump_recipe, recipe_difference, recipe_schema, recipe_values
 from atento.config.recipe import Recipe
-from atento.config.yaml12 import Written
+from atento.config.yaml12 import Node
 from atento.errors import RecipeError
 
 __all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "recipe_difference", "recipe_schema", "recipe_values"]
 
 COMMAND_LINE = "command line"
-IN_MEMORY = "data in memory"  # the place of what `memory` says
+IN_MEMORY = "data in memory"  # the position of records in memory
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LoadedRecipe:
         origins: dotted key -> `my.yaml:3:5`, `command line`, `ATENTO_TRAINING__SEED`, `preset transformer-tiny`,
             `task language-modeling`, `file name`, `default`, or, where training fits a size to the data,
             `fitting.FITTED`; for every value of the recipe in its order.
-        warnings: one sentence for every option that was written and has no effect or can hardly be meant, and for data
+        warnings: one sentence for every option that was written and has no effect or an unlikely value, and for data
             that was left out.
     """
 
@@ -56,11 +56,11 @@ def load_recipe(
             of the same form in Python.
         overrides: `key=value` texts with dotted keys and YAML values (`data.valid.0.file=x`; `~key` goes back to
             the default), or a mapping of dotted keys to Python values.
-        memory: the splits whose data are records in memory, whatever the recipe says.
+        memory: the splits whose data are records in memory, instead of the recipe's.
         environment: variables such as ATENTO_TRAINING__LEARNING_RATE; None means those of this process.
 
     Raises:
-        RecipeError: anything that cannot be right; one sentence with file, line and column, the key and the rule.
+        RecipeError: any error of the recipe; one sentence with file, line and column, the key and the rule.
     """
     if not isinstance(path_or_name, str | Path | Mapping):
         raise RecipeError(f"a recipe is a file, a name or a mapping: got {type(path_or_name).__name__}")
@@ -72,25 +72,25 @@ def load_recipe(
     for name, key, value in layers.environment(os.environ if environment is None else environment):
         tree = layers.apply(tree, layers.settings([f"{key}={value}"], name), name)
     tree = layers.apply(tree, layers.settings(overrides, COMMAND_LINE), COMMAND_LINE)
-    given = {f"data.{split}": {"memory": split} for split in memory}
-    tree = layers.apply(tree, layers.settings(given, IN_MEMORY), IN_MEMORY)
+    memory_sources = {f"data.{split}": {"memory": split} for split in memory}
+    tree = layers.apply(tree, layers.settings(memory_sources, IN_MEMORY), IN_MEMORY)
     if "name" not in tree.value:
-        tree = replace(tree, value={**tree.value, "name": Written(file.stem, "file name", key_place="file name")})
+        tree = replace(tree, value={**tree.value, "name": Node(file.stem, "file name", key_position="file name")})
 
     checks.check_task(tree)
     tree, warnings = replaced.without_foreign(tree, list(homes), COMMAND_LINE)
     tree = task_defaults.with_defaults(tree)
-    reading = schema.Reading()
-    recipe: Recipe = reading.build(Recipe, tree, "")
-    checks.check(recipe, reading)
+    reader = schema.Reader()
+    recipe: Recipe = reader.build(Recipe, tree, "")
+    checks.check(recipe, reader)
 
-    home = homes.get(reading.origins.get("data.folder", "").rsplit(":", 2)[0], file.home)
-    origins = {key: reading.origins.get(key, "default") for key in schema.flatten(recipe)}
+    home = homes.get(reader.origins.get("data.folder", "").rsplit(":", 2)[0], file.home)
+    origins = {key: reader.origins.get(key, "default") for key in schema.flatten(recipe)}
     return LoadedRecipe(
         recipe=recipe,
         folder=home / (recipe.data.folder or ""),
         home=file.home,
         path=file.path,
         origins=origins | dict.fromkeys(fitting.to_fit(recipe, origins), fitting.FITTED),
-        warnings=warnings + checks.doubtful(recipe, reading),
+        warnings=warnings + checks.doubtful(recipe, reader),
     )

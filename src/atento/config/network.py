@@ -45,7 +45,7 @@ class InputConfig:
     shared: bool = True
     """One embedding table for source and target."""
     segments: int = 0
-    """Kinds of segments that are told apart by an added vector (BERT: 2). [0 or more; encoders]"""
+    """Number of kinds of segments, each with an added vector (BERT: 2). [0 or more; encoders]"""
     norm: bool = False
     """Normalise what enters the first layer (BERT)."""
 
@@ -113,7 +113,7 @@ class NetworkConfig:
     dropout: float = 0.1
     """Share of each sublayer's output set to 0 in training. [0 to below 1] 0.1 with plenty of data, 0.3 with little."""
     norm: Literal["pre", "post"] = "post"
-    """Where the norm stands: before each sublayer (pre, trains more easily) or after the residual sum (post, as in the
+    """Position of the norm: before each sublayer (pre, trains more easily) or after the residual sum (post, as in the
     paper).
     """
     norm_kind: Literal["layer", "rms"] = "layer"
@@ -155,9 +155,9 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         for name, kind in PARTS.items():
-            given = getattr(self, name)
-            if isinstance(given, Mapping):
-                object.__setattr__(self, name, _part(name, kind, given))
+            value = getattr(self, name)
+            if isinstance(value, Mapping):
+                object.__setattr__(self, name, _part(name, kind, value))
         check_choices(self)
         for name in ("d_model", "d_ff", "n_layers", "max_len"):
             if getattr(self, name) < 1:
@@ -206,8 +206,8 @@ class NetworkConfig:
                 raise RecipeError(f"`attention.sparse.blocks` is for encoders: got architecture {self.architecture!r}")
             added = [scheme.kind for scheme in self.schemes if scheme.kind not in (*ADDED, "rotary")]
             if added or self.attention.dropout:
-                what = f"{added[0]} positions" if added else f"`attention.dropout` {self.attention.dropout}"
-                raise RecipeError(f"`attention.sparse.blocks` adds nothing to scores and drops no weights: got {what}")
+                got = f"{added[0]} positions" if added else f"`attention.dropout` {self.attention.dropout}"
+                raise RecipeError(f"`attention.sparse.blocks` adds nothing to scores and drops no weights: got {got}")
         if sparse is not None and max(sparse.layers or (0,)) >= self.n_layers:
             raise RecipeError(f"`attention.sparse.layers` count from 0 to {self.n_layers - 1}: got {sparse.layers}")
         if self.mask is None:
@@ -222,8 +222,8 @@ class NetworkConfig:
     def _check_parts(self) -> None:
         """What one arrangement has and another has not."""
         if self.architecture != "encoder":
-            for name, given in (("pooler", self.pooler), ("embedding.segments", self.embedding.segments)):
-                if given:
+            for name, value in (("pooler", self.pooler), ("embedding.segments", self.embedding.segments)):
+                if value:
                     raise RecipeError(f"`{name}` belongs to an encoder: got architecture {self.architecture!r}")
         if self.architecture not in ("encoder-decoder", "recurrent-seq2seq") and self.n_decoder_layers is not None:
             raise RecipeError("`n_decoder_layers` belongs to an encoder-decoder; use `n_layers`")
@@ -284,8 +284,8 @@ class NetworkConfig:
     @property
     def schemes(self) -> tuple[PositionConfig, ...]:
         """The position schemes that add up; none for kind "none"."""
-        given = self.positions if isinstance(self.positions, tuple) else (self.positions,)
-        return tuple(scheme for scheme in given if scheme.kind != "none")
+        schemes = self.positions if isinstance(self.positions, tuple) else (self.positions,)
+        return tuple(scheme for scheme in schemes if scheme.kind != "none")
 
     @property
     def head_width(self) -> int:
@@ -345,16 +345,16 @@ PARTS: dict[str, type] = {
     "output": OutputConfig,
     "ids": SpecialIds,
 }
-"""The parts of `NetworkConfig` that every network has; in Python a mapping of some of its fields stands for a part."""
+"""The parts of `NetworkConfig` that every network has; in Python, a mapping of some of its fields is accepted."""
 
 
-def _part(name: str, kind: Any, given: Mapping[str, Any]) -> Any:
+def _part(name: str, kind: Any, values: Mapping[str, Any]) -> Any:
     """A part made of some of its fields."""
     known = [field.name for field in fields(kind)]
-    for key in given:
+    for key in values:
         if key not in known:
             raise RecipeError(f"unknown key {key!r} in `{name}`{nearest(key, known)}")
-    return kind(**given)
+    return kind(**values)
 
 
 def changed(config: NetworkConfig, *layers: Mapping[str, Any], **changes: Any) -> NetworkConfig:
@@ -379,14 +379,14 @@ def changed(config: NetworkConfig, *layers: Mapping[str, Any], **changes: Any) -
 
 def by_key(config: NetworkConfig) -> dict[str, Any]:
     """Every value of the configuration by its key, those of parts by two: `"attention.bias"`."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in fields(NetworkConfig):
         value = getattr(config, field.name)
         if field.name in PARTS:
-            found |= {f"{field.name}.{key}": inner for key, inner in vars(value).items()}
+            values |= {f"{field.name}.{key}": inner for key, inner in vars(value).items()}
         else:
-            found[field.name] = value
-    return found
+            values[field.name] = value
+    return values
 
 
 def network_to_dict(config: NetworkConfig) -> dict[str, Any]:
@@ -397,5 +397,5 @@ def network_to_dict(config: NetworkConfig) -> dict[str, Any]:
             return {name: plain(child) for name, child in value.items()}
         return [plain(child) for child in value] if isinstance(value, tuple | list) else value
 
-    found: dict[str, Any] = plain(asdict(config))
-    return found
+    data: dict[str, Any] = plain(asdict(config))
+    return data

@@ -30,7 +30,7 @@ class ObjectiveSpec:
 
 
 _TEXT, _PAIR = (("text",),), (("source", "target"),)
-SENTINELS = 100  # of T5: one stands for each hidden span
+SENTINELS = 100  # of T5: one for each hidden span
 _FILLS = "masked-language-model"
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
 
@@ -40,7 +40,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         _TEXT, ("decoder", "recurrent-lm", "encoder"), "guess each token from those before it", {}, (_FILLS,)
     ),
     "prefix": ObjectiveSpec(
-        _TEXT, ("decoder", "encoder"), "continue a text of which they see the beginning whole", {}, (_FILLS,)
+        _TEXT, ("decoder", "encoder"), "continue a text whose prefix they read bidirectionally", {}, (_FILLS,)
     ),
     "masked": ObjectiveSpec(_TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS,)),
     "next-sentence": ObjectiveSpec(_TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS, "next-sentence")),
@@ -93,8 +93,8 @@ class ObjectiveConfig:
 
     def option(self, name: str) -> float:
         """Return the value of an option, or its default if it is null."""
-        given = getattr(self, name)
-        return OBJECTIVES[self.kind].options[name] if given is None else float(given)
+        value = getattr(self, name)
+        return OBJECTIVES[self.kind].options[name] if value is None else float(value)
 
     @property
     def target_share(self) -> float:

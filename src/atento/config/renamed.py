@@ -1,10 +1,10 @@
-"""Keys of a network that have another name now: what a recipe is told, and what an older `config.json` is read by."""
+"""Renamed keys of a network: messages for recipes, and the migration of an older `config.json`."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from atento.config.yaml12 import Written
+from atento.config.yaml12 import Node
 
 VERSION = 2
 """Of `config.json` and the names of tensors. 1: the keys of `network` were flat, and only encoders had heads."""
@@ -40,7 +40,7 @@ _TRAINING = {"accumulate": "micro_batches"}
 
 
 def renamed(section: str, key: str) -> str | None:
-    """The sentence about a key of a section that has another name now; None for any other key."""
+    """Return the message for a renamed key of a section; None for any other key."""
     if section == "training" and key in _TRAINING:
         return f"training.{key} is now training.{_TRAINING[key]}"
     if section != "network" or key not in RENAMED:
@@ -50,25 +50,25 @@ def renamed(section: str, key: str) -> str | None:
 
 
 def nested(network: Mapping[str, Any]) -> dict[str, Any]:
-    """The `network` of a `config.json` of version 1 with the keys of today; keys of today are left as they are."""
-    found: dict[str, Any] = {}
+    """Migrate the `network` of a `config.json` of version 1 to the current keys; current keys are unchanged."""
+    result: dict[str, Any] = {}
     for key, value in network.items():
         for name in RENAMED.get(key, (key,)):
             part, _, inner = name.partition(".")
             if inner:
-                found.setdefault(part, {})[inner] = value
+                result.setdefault(part, {})[inner] = value
             else:
-                found[key] = value
-    return found
+                result[key] = value
+    return result
 
 
-def migrated(recipe: Written) -> Written:
-    """The recipe that a run of an earlier version keeps, with the keys of today; one of today is left as it is."""
+def migrated(recipe: Node) -> Node:
+    """Migrate the recipe in the folder of an older run to the current keys; a current one is unchanged."""
     sections = dict(recipe.value)
     network, training = sections.get("network"), sections.get("training")
     if network is not None and isinstance(network.value, dict):
         parts = {
-            key: value if isinstance(value, Written) else Written(value, network.place, key_place=network.place)
+            key: value if isinstance(value, Node) else Node(value, network.position, key_position=network.position)
             for key, value in nested(network.value).items()
         }
         sections["network"] = replace(network, value=parts)

@@ -6,11 +6,11 @@ from typing import Any
 
 from atento.config.presets import PRESETS
 from atento.config.tasks import TASKS
-from atento.config.yaml12 import Written
+from atento.config.yaml12 import Node
 
 
-def with_defaults(tree: Written) -> Written:
-    """Return the recipe with the defaults of its task for keys that are not written; their place is `task NAME`."""
+def with_defaults(tree: Node) -> Node:
+    """Return the recipe with the defaults of its task for keys that are not written; their position is `task NAME`."""
     task = tree.value["task"].value
     if not isinstance(task, str):  # reading it later raises the error
         return tree
@@ -32,24 +32,24 @@ def with_defaults(tree: Written) -> Written:
     return _fill(tree, defaults, f"task {task}")
 
 
-def _named(network: Written) -> bool:
+def _named(network: Node) -> bool:
     return isinstance(network.value, dict) and not {"preset", "architecture"}.isdisjoint(network.value)
 
 
-def _fill(node: Written, defaults: Mapping[str, Any], place: str) -> Written:
-    written = dict(node.value or {})
+def _fill(node: Node, defaults: Mapping[str, Any], position: str) -> Node:
+    children = dict(node.value or {})
     for key, value in defaults.items():
-        here = written.get(key)
-        if here is None:
-            written[key] = _written(value, place)
-        elif isinstance(value, Mapping) and isinstance(here.value, dict):
-            written[key] = _fill(here, value, place)
-    return replace(node, value=written)
+        child = children.get(key)
+        if child is None:
+            children[key] = _written(value, position)
+        elif isinstance(value, Mapping) and isinstance(child.value, dict):
+            children[key] = _fill(child, value, position)
+    return replace(node, value=children)
 
 
-def _written(value: Any, place: str) -> Written:
+def _written(value: Any, position: str) -> Node:
     if isinstance(value, Mapping):
-        value = {key: _written(child, place) for key, child in value.items()}
+        value = {key: _written(child, position) for key, child in value.items()}
     elif isinstance(value, list):
-        value = [_written(child, place) for child in value]
-    return Written(value, place, key_place=place)
+        value = [_written(child, position) for child in value]
+    return Node(value, position, key_position=position)

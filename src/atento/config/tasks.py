@@ -1,4 +1,4 @@
-"""The tasks: one row each, and the only place where a task's name stands."""
+"""The tasks, one row each; task names appear as strings only here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Kind = Literal["text", "class", "number", "classes", "words", "tags", "spans"]  
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a task's records: the key of a recipe's source that names its column, and what it holds."""
+    """A field of a task's records: the key of a recipe's source that names its column, and its kind."""
 
     name: str
     kind: Kind = "text"
@@ -65,7 +65,7 @@ class TaskSpec:
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of its fields."""
-        return tuple(one.name for one in self.fields)
+        return tuple(field.name for field in self.fields)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class TaskSpec:
 
     @property
     def records(self) -> str:
-        """What its records are called in messages: "pairs", "texts" or "examples"."""
+        """Return the plural noun of its records in messages: "pairs", "texts" or "examples"."""
         return {("source", "target"): "pairs", ("text",): "texts"}.get(self.columns, "examples")
 
 
@@ -193,8 +193,8 @@ TASKS: dict[str, TaskSpec] = {
 }
 # Tasks that this version does not train yet.
 PLANNED = ("prefix-language-modeling", "regression", "tagging", "question-answering", "text-to-text")
-TEXT_TO_TEXT = "text-to-text"  # what a released encoder-decoder does: several tasks
-EMBEDDING = "embedding"  # what a released encoder without heads does
+TEXT_TO_TEXT = "text-to-text"  # the task of a released encoder-decoder
+EMBEDDING = "embedding"  # the task of a released encoder without heads
 
 _OF_HEAD = {
     "masked-language-model": "masked-language-modeling",
@@ -206,18 +206,18 @@ _OF_HEAD = {
 }
 
 
-def objectives_of(task: str, given: tuple[ObjectiveConfig, ...]) -> tuple[ObjectiveConfig, ...]:
-    """What a recipe learns: the objectives that it names, else the task's usual one."""
-    return given or (ObjectiveConfig(TASKS[task].objective),)
+def objectives_of(task: str, objectives: tuple[ObjectiveConfig, ...]) -> tuple[ObjectiveConfig, ...]:
+    """Return the objectives of a recipe, or the default objective of the task if it has none."""
+    return objectives or (ObjectiveConfig(TASKS[task].objective),)
 
 
 def scored() -> tuple[str, ...]:
-    """The tasks whose outputs metrics score."""
+    """Return the tasks whose outputs are scored by metrics."""
     return tuple(name for name, spec in TASKS.items() if spec.outputs is not None)
 
 
 def task_of(network: "NetworkConfig") -> str:
-    """What a released model is for, as its network tells."""
+    """Return the task of a released model, by its network."""
     if network.architecture == "encoder":
         return next((_OF_HEAD[head.kind] for head in network.heads if head.kind in _OF_HEAD), EMBEDDING)
     if network.architecture == "decoder":
@@ -226,12 +226,12 @@ def task_of(network: "NetworkConfig") -> str:
 
 
 def task_with(verb: str) -> str:
-    """The first task whose models are used by that verb."""
+    """Return the first task with this verb."""
     return next(name for name, spec in TASKS.items() if spec.verb == verb)
 
 
 def verb_of(task: object) -> str | None:
-    """The verb that models of a task are used by; None for one that is not known here."""
+    """Return the verb of a task; None for an unknown task."""
     if task == EMBEDDING:
         return "embed"
     return TASKS[task].verb if isinstance(task, str) and task in TASKS else None

@@ -1,4 +1,4 @@
-"""YAML 1.2 core schema on PyYAML's safe scanner: every value knows where it was written; hostile files end early."""
+"""YAML 1.2 core schema on PyYAML's safe scanner: every value has its position; limits protect against hostile files."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -12,9 +12,9 @@ from atento.errors import RecipeError
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_ALIASES = 100
-MAX_VALUES = 4_000  # after aliases are followed: 90 aliases, nine a level, would stand for 9 ** 10 values
+MAX_VALUES = 4_000  # after aliases are followed: 90 aliases, nine a level, would be 9 ** 10 values
 
-Place = Callable[[int, int], str]  # line and column, from 1 -> how the place is named in a message
+Position = Callable[[int, int], str]  # line and column, from 1 -> the position in a message
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -28,22 +28,22 @@ _MAX_DIGITS = 400  # more digits than any float holds; Python itself stops at 43
 
 
 @dataclass(frozen=True)
-class Written:
-    """A value as somebody wrote it: a scalar, a list of `Written` or a dict of them, with the place it stands at.
+class Node:
+    """A value of a YAML document with its position: a scalar, a list of `Node`, or a dict of `Node`.
 
-    `key_place` is where its key stands (the value's own place in a list), `plain` is True for an unquoted scalar,
-    `size` and `height` count the values in it and the levels of it, aliases followed.
+    `key_position` is the position of its key (of the value itself in a list), `plain` is True for an unquoted scalar,
+    `size` and `height` count its values and levels, aliases included.
     """
 
     value: Any
-    place: str
-    key_place: str = ""
+    position: str
+    key_position: str = ""
     plain: bool = False
     size: int = 1
     height: int = 0
 
     def bare(self) -> Any:
-        """The same as ordinary lists, dicts and scalars."""
+        """Return the value as ordinary lists, dicts and scalars."""
         if isinstance(self.value, dict):
             return {key: child.bare() for key, child in self.value.items()}
         if isinstance(self.value, list):
@@ -52,7 +52,7 @@ class Written:
 
 
 def resolve(text: str) -> Any:
-    """What an unquoted scalar means in the YAML 1.2 core schema (section 10.3.2): null, bool, int, float or text.
+    """Resolve an unquoted scalar by the YAML 1.2 core schema (section 10.3.2): null, bool, int, float or text.
 
     Raises:
         RecipeError: an integer of hundreds of digits.
@@ -73,52 +73,52 @@ def resolve(text: str) -> Any:
     return float("nan") if text in _NAN else text
 
 
-def read_yaml(text: str, place: Place) -> Written:
-    """The one document of a YAML text, with the place of every key and value.
+def read_yaml(text: str, position: Position) -> Node:
+    """Parse a YAML text of one document into nodes.
 
     Args:
         text: at most 1 MiB of YAML 1.2; no directive or tag that makes objects, no duplicate key.
-        place: names a line and a column (from 1) in messages, such as `my.yaml:12:3`.
+        position: names a line and a column (from 1) in messages, such as `my.yaml:12:3`.
 
     Raises:
-        RecipeError: broken YAML, a duplicate key, or a limit passed (size, depth 32, 100 aliases, 4000 values).
+        RecipeError: broken YAML, a duplicate key, or a limit exceeded (size, depth 32, 100 aliases, 4000 values).
     """
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise RecipeError(f"{place(1, 1)}: a recipe may hold at most {MAX_BYTES} bytes")
+        raise RecipeError(f"{position(1, 1)}: a recipe may hold at most {MAX_BYTES} bytes")
     try:
-        composer = _Composer(yaml.parse(text, Loader=yaml.SafeLoader), place)
+        composer = _Composer(yaml.parse(text, Loader=yaml.SafeLoader), position)
         return composer.document()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        spot = place(mark.line + 1, mark.column + 1) if mark else place(1, 1)
+        problem = error.problem_mark or error.context_mark
+        spot = position(problem.line + 1, problem.column + 1) if problem else position(1, 1)
         raise RecipeError(f"{spot}: not valid YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         column = error.position - text.rfind("\n", 0, error.position)
         code = error.character if isinstance(error.character, int) else ord(error.character)
-        raise RecipeError(f"{place(line, column)}: character U+{code:04X} may not stand in YAML") from None
-    except (ValueError, OverflowError):  # PyYAML hands an escape such as \UFFFFFFFF straight to chr()
+        raise RecipeError(f"{position(line, column)}: character U+{code:04X} is not allowed in YAML") from None
+    except (ValueError, OverflowError):  # PyYAML passes an escape such as \UFFFFFFFF directly to chr()
         raise RecipeError(
-            f"{place(1, 1)}: not valid YAML: an escape or a directive holds a number out of range"
+            f"{position(1, 1)}: not valid YAML: an escape or a directive holds a number out of range"
         ) from None
 
 
 class _Composer:
-    """Events in, one tree of `Written` out; the limits are held while the text is read, not after."""
+    """Builds a tree of `Node` from events; checks the limits while reading."""
 
-    def __init__(self, events: Iterator[Any], place: Place) -> None:
+    def __init__(self, events: Iterator[Any], position: Position) -> None:
         self.events = events
-        self.place = place
-        self.anchors: dict[str, Written] = {}
+        self.position = position
+        self.anchors: dict[str, Node] = {}
         self.aliases = 0
         self.values = 0
 
-    def document(self) -> Written:
-        """The whole stream, which must be one document; an empty one is null."""
+    def document(self) -> Node:
+        """Read the stream, which must be one document; an empty one is null."""
         next(self.events)  # the start of the stream
         event = next(self.events)
         if isinstance(event, yaml.StreamEndEvent):
-            return Written(None, self.place(1, 1))
+            return Node(None, self.position(1, 1))
         root = self.compose(next(self.events), "", 0)
         next(self.events)  # the end of the document
         event = next(self.events)
@@ -128,10 +128,10 @@ class _Composer:
 
     def spot(self, event: Any) -> str:
         """Where an event begins."""
-        return self.place(event.start_mark.line + 1, event.start_mark.column + 1)
+        return self.position(event.start_mark.line + 1, event.start_mark.column + 1)
 
-    def compose(self, event: Any, path: str, depth: int) -> Written:
-        """The value that begins with this event; `path` is its dotted key, `depth` the collections around it."""
+    def compose(self, event: Any, path: str, depth: int) -> Node:
+        """Read the value that begins with this event; `path` is its dotted key, `depth` its enclosing collections."""
         spot = self.spot(event)
         if isinstance(event, yaml.AliasEvent):
             return self.alias(str(event.anchor), spot, depth)
@@ -144,7 +144,7 @@ class _Composer:
             if depth >= MAX_DEPTH:
                 raise RecipeError(f"{spot}: nested deeper than {MAX_DEPTH} levels")
             if event.tag not in (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
-                raise RecipeError(f"{spot}: tags are not read in a recipe: got {_tag(event.tag)}")
+                raise RecipeError(f"{spot}: tags are not supported in a recipe: got {_tag(event.tag)}")
             if isinstance(event, yaml.MappingStartEvent):
                 node = self.mapping(path, spot, depth)
             else:
@@ -155,8 +155,8 @@ class _Composer:
             self.anchors[event.anchor] = node
         return node
 
-    def alias(self, name: str, spot: str, depth: int) -> Written:
-        """What an alias stands for."""
+    def alias(self, name: str, spot: str, depth: int) -> Node:
+        """Return the node of an alias."""
         self.aliases += 1
         if self.aliases > MAX_ALIASES:
             raise RecipeError(f"{spot}: a recipe may use at most {MAX_ALIASES} aliases")
@@ -167,47 +167,47 @@ class _Composer:
             raise RecipeError(f"{spot}: nested deeper than {MAX_DEPTH} levels")
         return node
 
-    def scalar(self, event: Any, path: str, spot: str) -> Written:
+    def scalar(self, event: Any, path: str, spot: str) -> Node:
         """A scalar: resolved when it is plain, text when it is quoted or tagged `!!str`."""
         if event.tag is None and event.implicit[0]:
             try:
-                return Written(resolve(event.value), spot, plain=True)
+                return Node(resolve(event.value), spot, plain=True)
             except RecipeError as error:
                 raise RecipeError(f"{spot}: {path + ': ' if path else ''}{error}") from None
         if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
-            raise RecipeError(f"{spot}: tags are not read in a recipe: got {_tag(event.tag)}")
-        return Written(event.value, spot)
+            raise RecipeError(f"{spot}: tags are not supported in a recipe: got {_tag(event.tag)}")
+        return Node(event.value, spot)
 
-    def sequence(self, path: str, spot: str, depth: int) -> Written:
-        """The rest of a list."""
-        items: list[Written] = []
+    def sequence(self, path: str, spot: str, depth: int) -> Node:
+        """Read a list to its end."""
+        items: list[Node] = []
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
             items.append(self.compose(event, f"{path}.{len(items)}" if path else str(len(items)), depth + 1))
         return _collection(items, spot, items)
 
-    def mapping(self, path: str, spot: str, depth: int) -> Written:
-        """The rest of a mapping; keys are text and stand once."""
-        items: dict[str, Written] = {}
+    def mapping(self, path: str, spot: str, depth: int) -> Node:
+        """Read a mapping to its end; keys are texts without duplicates."""
+        items: dict[str, Node] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            key_place = self.spot(event)
+            key_position = self.spot(event)
             key = self.compose(event, path, depth + 1).value
             if not isinstance(key, str):
-                got = "a list or a mapping" if isinstance(key, list | dict) else "null" if key is None else repr(key)
-                raise RecipeError(f"{key_place}: a key must be text (in quotes if need be): got {got}")
+                kind = "a list or a mapping" if isinstance(key, list | dict) else "null" if key is None else repr(key)
+                raise RecipeError(f"{key_position}: a key must be text (in quotes if need be): got {kind}")
             if key in items:
-                first = items[key].key_place
-                raise RecipeError(f"{key_place}: duplicate key {key!r}; it already stands at {first}")
+                first = items[key].key_position
+                raise RecipeError(f"{key_position}: duplicate key {key!r}; first defined at {first}")
             child = self.compose(next(self.events), f"{path}.{key}" if path else key, depth + 1)
-            items[key] = replace(child, key_place=key_place)
+            items[key] = replace(child, key_position=key_position)
         return _collection(items, spot, list(items.values()))
 
 
-def _collection(value: Any, spot: str, children: list[Written]) -> Written:
+def _collection(value: Any, spot: str, children: list[Node]) -> Node:
     """A list or a mapping with its size and height."""
     height = 1 + max((child.height for child in children), default=0)
-    return Written(value, spot, size=1 + sum(child.size for child in children), height=height)
+    return Node(value, spot, size=1 + sum(child.size for child in children), height=height)
 
 
 def _tag(tag: str) -> str:
-    """A tag as people write it."""
+    """Return a tag in its short form."""
     return tag.replace("tag:yaml.org,2002:", "!!")

@@ -185,8 +185,8 @@ def _aligned(
             total = number + sum(1 for _ in longer)
             counts = (number - 1, total) if source_line is None else (total, number - 1)
             raise DataError(
-                f"{source} has {counts[0]} lines and {target} has {counts[1]}, and line N of one must answer line N of "
-                f"the other: {target if source_line is None else source}:{number} has no partner"
+                f"{source} has {counts[0]} lines and {target} has {counts[1]}, and line N of one must correspond to "
+                f"line N of the other: {target if source_line is None else source}:{number} has no partner"
             )
         if isinstance(source_line, DataError):
             yield source_line

@@ -9,7 +9,7 @@ from typing import Any
 from atento.config.decoding import DecodingConfig
 from atento.config.embedding import EmbeddingConfig
 from atento.config.network import NetworkConfig
-from atento.config.schema import Reading, as_written
+from atento.config.schema import Reader, as_node
 from atento.config.tasks import TASKS
 from atento.errors import CheckpointError, ModelError, RecipeError
 
@@ -95,6 +95,6 @@ def embedding_config(config: Mapping[str, Any], path: Path) -> EmbeddingConfig:
 
 def _fitted(given: Any, kind: type, name: str, path: Path) -> Any:
     try:
-        return Reading().fit(as_written(given, str(path / CONFIG)), kind, name)
+        return Reader().fit(as_node(given, str(path / CONFIG)), kind, name)
     except RecipeError as error:
         raise ModelError(str(error)) from None

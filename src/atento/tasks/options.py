@@ -7,7 +7,7 @@ from typing import Any
 from atento.config.decoding import FILTERS, DecodingConfig, DecodingOptions
 from atento.config.effects import unused_options
 from atento.config.embedding import EmbeddingConfig, EmbeddingOptions
-from atento.config.schema import Reading, as_written
+from atento.config.schema import Reader, as_node
 from atento.errors import UsageError, nearest
 
 _DEFAULT = DecodingConfig()  # its filters change nothing
@@ -40,7 +40,7 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
         changes["n_best"] = 1
     elif isinstance(beam, int) and 0 < beam < usual.n_best:
         changes["n_best"] = beam
-    decoding: DecodingConfig = Reading().fit(as_written(changes, "options"), DecodingConfig, "decoding", usual)
+    decoding: DecodingConfig = Reader().fit(as_node(changes, "options"), DecodingConfig, "decoding", usual)
     for name, why in unused_options(decoding, options):
         raise UsageError(f"`{name}` has no effect: {why}")
     return decoding
@@ -58,8 +58,8 @@ def embedding_for(saved: Mapping[str, Any], position: str, options: EmbeddingOpt
         UsageError: an option that does not exist. RecipeError: a value of the wrong type.
     """
     _check_names(options, [*EmbeddingOptions.__annotations__], "embedding")
-    default = Reading().fit(as_written(saved, position), EmbeddingConfig, "embedding")
-    config: EmbeddingConfig = Reading().fit(as_written(options, "options"), EmbeddingConfig, "embedding", default)
+    default = Reader().fit(as_node(saved, position), EmbeddingConfig, "embedding")
+    config: EmbeddingConfig = Reader().fit(as_node(options, "options"), EmbeddingConfig, "embedding", default)
     return config
 
 
