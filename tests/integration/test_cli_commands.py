@@ -283,7 +283,7 @@ def test_decoding_flags(server: ForkServer, here: Path) -> None:
     many = server.run("translate", "run", "--beam", "3", "--n-best", "2", cwd=here, stdin=stdin)
     assert [line.split("\t") for line in many.stdout.split("\n")[:-1]] == model.translate(source, beam=3, n_best=2)
     refused(server.run("translate", "run", "--greedy", "--beam", "2", cwd=here), "--greedy and --beam 2 exclude each")
-    refused(server.run("translate", "run", "--mbr", "f1", "--beam", "2", cwd=here), "--beam has no part in --mbr")
+    refused(server.run("translate", "run", "--mbr", "f1", "--beam", "2", cwd=here), "--beam has no effect with --mbr")
     refused(server.run("translate", "run", "--beam", "2000", cwd=here), "error: --beam must be at most 1024: got 2000")
     refused(
         server.run("translate", "run", "--min-new-tokens", "9", "--max-new-tokens", "3", cwd=here, stdin="a\n"),

@@ -114,7 +114,7 @@ def test_average_says_where_there_are_fewer_checkpoints(server: ForkServer, here
     more = server.run("average", "run", "--last", "99", cwd=here)
     count = len(list((here / "run" / "checkpoints").glob("step-*")))
     assert more.status == 0 and count > 1
-    assert f"warning: run has {count} checkpoints to average, and --last asks for 99\n" in more.stderr
+    assert f"warning: run has {count} checkpoints to average, and --last is 99\n" in more.stderr
     assert f"averaged {count} checkpoints: " in more.stderr
     one = server.run("average", "run", "--last", "1", cwd=here)
     assert one.stderr.startswith("averaged 1 checkpoint: step-") and "warning" not in one.stderr

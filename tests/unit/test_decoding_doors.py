@@ -227,7 +227,7 @@ def test_an_option_without_effect_says_so_through_all_three_doors(
 
 
 EXCLUDED: list[tuple[dict[str, Any], str]] = [
-    ({"exact": True, "sample": True}, "`exact` and `sample` exclude each other: one searches, the other draws"),
+    ({"exact": True, "sample": True}, "`exact` and `sample` exclude each other: one searches, the other samples"),
     ({"exact": True, "mbr": "chrf"}, "`exact` and `mbr` exclude each other"),
     ({"exact": True, "n_best": 2}, "`exact` and `n_best` exclude each other: an exact search finds the one best"),
     ({"exact": True, "stop": ["a"]}, "`exact` and `stop` exclude each other"),

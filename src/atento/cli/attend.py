@@ -51,8 +51,8 @@ def attend(
     from atento.inspection.record import check_view
     from atento.model import load
 
-    which: Any = int(head) if head.lstrip("-").isdigit() else head
-    view: dict[str, Any] = {"layer": layer, "head": which, "kind": kind, "words": words}
+    head_choice: Any = int(head) if head.lstrip("-").isdigit() else head
+    view: dict[str, Any] = {"layer": layer, "head": head_choice, "kind": kind, "words": words}
     check_view(output_file(out, ENDINGS), **view)
     texts = _texts(out, target) if text == "-" else [text]
     with running(seed, threads):

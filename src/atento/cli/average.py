@@ -30,7 +30,7 @@ def average(
     averaged = average_run(Path(run), last or 5)
     if last is not None and len(averaged.names) < last:
         has = counted(len(averaged.names), "checkpoint")
-        typer.echo(f"warning: {run} has {has} to average, and --last asks for {last:,}", err=True)
+        typer.echo(f"warning: {run} has {has} to average, and --last is {last:,}", err=True)
     typer.echo(f"averaged {counted(len(averaged.names), 'checkpoint')}: {', '.join(averaged.names)}", err=True)
     if averaged.skipped:
         skipped = ", ".join(averaged.skipped)

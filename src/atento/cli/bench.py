@@ -67,15 +67,21 @@ def bench(
             )
         _agreement(model, sources, references, out, threads, as_json)
         return
-    _run([name] if name else [one for one in MEASUREMENTS if one != "agreement"], seconds, out, threads, as_json)
+    _run(
+        [name] if name else [measurement for measurement in MEASUREMENTS if measurement != "agreement"],
+        seconds,
+        out,
+        threads,
+        as_json,
+    )
 
 
 def _list(as_json: bool) -> None:
     """Print the measurements; print how to run them on standard error."""
-    for name, one in MEASUREMENTS.items():
-        record = {"name": name, "about": one.about, "minutes": one.minutes}
-        typer.echo(json.dumps(record) if as_json else f"{name:<12} {one.minutes:>4} min  {one.about}")
-    hours = sum(one.minutes for name, one in MEASUREMENTS.items() if name != "agreement") / 60
+    for name, measurement in MEASUREMENTS.items():
+        record = {"name": name, "about": measurement.about, "minutes": measurement.minutes}
+        typer.echo(json.dumps(record) if as_json else f"{name:<12} {measurement.minutes:>4} min  {measurement.about}")
+    hours = sum(measurement.minutes for name, measurement in MEASUREMENTS.items() if name != "agreement") / 60
     progress(f"run one: atento bench NAME; run all, about {hours:.0f} hours: atento bench --all")
 
 

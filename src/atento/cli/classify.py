@@ -69,12 +69,12 @@ def classify(
 def _show(loaded: "Model", lines: Sequence[str], pairs: bool, as_json: bool) -> None:
     """The labels of some lines."""
     texts = [line for line in lines if line.strip()]
-    found = iter(loaded.classifications([_pair(line) for line in texts] if pairs else texts))
+    results = iter(loaded.classifications([_pair(line) for line in texts] if pairs else texts))
     for line in lines:
-        labels = next(found) if line.strip() else []
+        labels = next(results) if line.strip() else []
         if as_json:
-            shown = [{"name": label.name, "probability": label.probability} for label in labels]
-            sys.stdout.write(json.dumps({"text": line, "labels": shown}, ensure_ascii=False) + "\n")
+            records = [{"name": label.name, "probability": label.probability} for label in labels]
+            sys.stdout.write(json.dumps({"text": line, "labels": records}, ensure_ascii=False) + "\n")
         elif labels:
             sys.stdout.write(f"{labels[0].name}\t{labels[0].probability:.4f}\n")
         else:

@@ -17,7 +17,7 @@ def words(*choices: str) -> Callable[[str], list[str]]:
     """Completion of an option that takes one of these words."""
 
     def offer(incomplete: str) -> list[str]:
-        return [choice for choice in choices if choice.startswith(incomplete)]
+        return [word for word in choices if word.startswith(incomplete)]
 
     return offer
 
@@ -114,7 +114,7 @@ def measurements() -> Offers:
     """The names of `atento bench`."""
     from atento.cli.measurements import MEASUREMENTS
 
-    return [(name, one.about) for name, one in MEASUREMENTS.items()]
+    return [(name, measurement.about) for name, measurement in MEASUREMENTS.items()]
 
 
 def note_rows() -> Offers:
@@ -124,14 +124,14 @@ def note_rows() -> Offers:
     table = Path(package.submodule_search_locations[0]) / "notes" / "table.py"
     for node in ast.walk(ast.parse(table.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Row":
-            name, title = (one.value for one in node.args[:2] if isinstance(one, ast.Constant))
+            name, title = (argument.value for argument in node.args[:2] if isinstance(argument, ast.Constant))
             yield str(name), str(title)
 
 
 def _keys() -> list[tuple[str, str]]:
     from atento.config.explaining import sections
 
-    return [(one.key, one.summary) for _, keys in sections() for one in keys]
+    return [(key.key, key.summary) for _, keys in sections() for key in keys]
 
 
 def _values(key: str) -> list[str]:
@@ -148,11 +148,11 @@ def _values(key: str) -> list[str]:
     return kind.removeprefix("one of ").split(", ") if kind.startswith("one of ") else []
 
 
-def _paths(incomplete: str, wanted: Callable[[Path], bool], *more: str) -> Iterator[str]:
+def _paths(incomplete: str, accepts: Callable[[Path], bool], *more: str) -> Iterator[str]:
     """The wanted paths in the folder of the incomplete word, else in the current folder and those in `more`."""
     folder, slash, _ = incomplete.rpartition("/")
-    for place in (f"{folder}/",) if slash else ("", *(f"{name}/" for name in more)):
-        here = Path(place or ".").expanduser()
-        for path in sorted(here.iterdir()) if here.is_dir() else []:
-            if wanted(path):
-                yield f"{place}{path.name}"
+    for prefix in (f"{folder}/",) if slash else ("", *(f"{name}/" for name in more)):
+        directory = Path(prefix or ".").expanduser()
+        for path in sorted(directory.iterdir()) if directory.is_dir() else []:
+            if accepts(path):
+                yield f"{prefix}{path.name}"

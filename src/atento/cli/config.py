@@ -110,25 +110,25 @@ def explain(
     from atento.config.explaining import sections
 
     if key is None:
-        found = [one for _, keys in sections() for one in keys]
+        entries = [entry for _, keys in sections() for entry in keys]
     else:
         top = explained(key)
-        found = [top, *(explained(f"{top.key}.{name}") for name in top.keys)]
+        entries = [top, *(explained(f"{top.key}.{name}") for name in top.keys)]
     if as_json:
-        typer.echo(json.dumps([asdict(one) for one in found], ensure_ascii=False))
+        typer.echo(json.dumps([asdict(entry) for entry in entries], ensure_ascii=False))
         return
     if key is not None:
-        typer.echo(_entry(found.pop(0)))
-    width = max((len(one.key) for one in found), default=0)
-    for one in found:
-        typer.echo(f"{one.key:<{width}}  {one.summary}")
+        typer.echo(_entry(entries.pop(0)))
+    width = max((len(entry.key) for entry in entries), default=0)
+    for entry in entries:
+        typer.echo(f"{entry.key:<{width}}  {entry.summary}")
 
 
-def _entry(one: "KeyHelp") -> str:
+def _entry(entry: "KeyHelp") -> str:
     """The explanation of a key as text."""
-    values = f"{one.type}; {one.range}" if one.range else one.type
-    default = "" if one.keys else f"\n  default  {one.default}"
-    return f"{one.key}\n  values   {values}{default}\n\n{textwrap.fill(one.meaning, 100)}\n"
+    values = f"{entry.type}; {entry.range}" if entry.range else entry.type
+    default = "" if entry.keys else f"\n  default  {entry.default}"
+    return f"{entry.key}\n  values   {values}{default}\n\n{textwrap.fill(entry.meaning, 100)}\n"
 
 
 @config_app.command()

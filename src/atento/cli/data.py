@@ -45,7 +45,7 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Print statistics of each split: lengths, length ratios, suspicious and too long records, and columns."""
-    from atento.cli.statistics import lines_of, measured
+    from atento.cli.statistics import measured, text_lines
     from atento.config.loading import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
@@ -56,7 +56,7 @@ def stats(
         typer.echo(json.dumps(records, ensure_ascii=False))
         return
     for record in records:
-        for line in lines_of(record):
+        for line in text_lines(record):
             typer.echo(line)
 
 
@@ -91,8 +91,8 @@ def peek(
             for name, ids in example.items()
         }
         if as_json:
-            shown = {name: {"ids": ids, "tokens": named[name]} for name, ids in example.items()}
-            typer.echo(json.dumps(shown, ensure_ascii=False))
+            record = {name: {"ids": ids, "tokens": named[name]} for name, ids in example.items()}
+            typer.echo(json.dumps(record, ensure_ascii=False))
             continue
         for name, ids in example.items():
             typer.echo(f"{name:>12}  " + " ".join(f"{text}:{number}" for text, number in zip(named[name], ids)))
@@ -134,12 +134,12 @@ def fetch(
     output_folder(out)
     languages = to or ["pt-BR"]
     if what == "libreoffice-help":
-        written = fetching.fetch_libreoffice(languages, out, held_out=held_out)
+        results = fetching.fetch_libreoffice(languages, out, held_out=held_out)
     else:
         for language in languages:  # all of them, before the first is written
             fetching.catalogue_folder(language)
-        written = [fetching.fetch_catalogues(language, out, held_out=held_out) for language in languages]
-    for result in written:
+        results = [fetching.fetch_catalogues(language, out, held_out=held_out) for language in languages]
+    for result in results:
         pairs = {str(path): count for path, count in result.files.items()}
         record = {"language": result.language, "pairs": pairs, "left_out": result.left_out}
         typer.echo(json.dumps(record, ensure_ascii=False) if as_json else str(result))

@@ -37,9 +37,9 @@ def demo(
     chosen: dict[str, Any] = {"device": device, "precision": precision, "seed": seed, "threads": threads}
     train("micro-world-en-pt", overrides, out=out, **chosen)
     with running(seed or 1, threads):
-        found = results(out, sentences or [], device=device)
+        record = results(out, sentences or [], device=device)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        typer.echo(json.dumps(record, ensure_ascii=False))
         return
-    for line in show(found):
+    for line in show(record):
         typer.echo(line)

@@ -43,8 +43,8 @@ def doctor(as_json: AsJson = False) -> None:
         "sacrebleu": metadata.version("sacrebleu"),
     }
     for extra, package in EXTRAS.items():
-        there = util.find_spec(package) is not None
-        facts[f"extra {extra}"] = "present" if there else f"missing: pip install 'atento[{extra}]'"
+        installed = util.find_spec(package) is not None
+        facts[f"extra {extra}"] = "present" if installed else f"missing: pip install 'atento[{extra}]'"
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))
         return

@@ -79,19 +79,19 @@ def _check_words(out: Path, lines: list[str], name: str) -> None:
 
     if out.suffix.lower() not in _WORDS:
         return
-    seen: dict[str, int] = {}
+    line_of: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if not line or len(line.split()) != 1 or line != line.strip():
             raise DataError(
                 f"{name}:{number}: --out {out} is word2vec's text format, with one word per line: got {line[:60]!r}; "
                 "a file that ends in .npy or .tsv takes any text"
             )
-        if line in seen:
+        if line in line_of:
             raise DataError(
                 f"{name}:{number}: --out {out} is word2vec's text format, in which words are distinct: {line[:60]!r} "
-                f"is also line {seen[line]}"
+                f"is also line {line_of[line]}"
             )
-        seen[line] = number
+        line_of[line] = number
 
 
 def _write(out: Path, lines: list[str], vectors: Any) -> None:
@@ -106,8 +106,8 @@ def _write(out: Path, lines: list[str], vectors: Any) -> None:
         return
     try:
         if out.suffix.lower() == ".npy":
-            with out.open("wb") as written:
-                np.save(written, vectors)
+            with out.open("wb") as stream:
+                np.save(stream, vectors)
         else:
             np.savetxt(out, vectors, fmt="%.9g", delimiter="\t", encoding="ascii")
     except OSError as error:
@@ -144,8 +144,8 @@ def similarity(
         pairs.append(parts)
     flat = [text for pair in pairs for text in pair]
     vectors = _vectors(model, flat, layer, pooling, device, precision, seed, threads)
-    for pair, one, two in zip(pairs, vectors[::2], vectors[1::2]):
-        value = cosine(one, two)
+    for pair, first, second in zip(pairs, vectors[::2], vectors[1::2]):
+        value = cosine(first, second)
         if as_json:
             sys.stdout.write(json.dumps({"texts": pair, "similarity": value}, ensure_ascii=False) + "\n")
         else:
@@ -165,8 +165,8 @@ def _vectors(
     """The vectors of the texts."""
     from atento.model import load
 
-    given = {"layer": layer, "pooling": pooling}
-    options: Any = {name: value for name, value in given.items() if value is not None}
+    flags = {"layer": layer, "pooling": pooling}
+    options: Any = {name: value for name, value in flags.items() if value is not None}
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         with show_batches("embed"):

@@ -92,16 +92,16 @@ def evaluate(
 def _show(scores: "dict[str, Score]", seed: int, as_json: bool) -> None:
     """Print one line for each score, or all as one JSON object."""
     records = {}
-    for name, found in scores.items():
-        low, high = found.interval(seed=seed)
+    for name, score in scores.items():
+        low, high = score.interval(seed=seed)
         records[name] = {
-            "value": found.value,
+            "value": score.value,
             "interval": [low, high],
-            "parts": found.parts,
-            "settings": found.settings,
+            "parts": score.parts,
+            "settings": score.settings,
         }
         if not as_json:
-            typer.echo(f"{found.name} {found.value:.2f} [{low:.2f}, {high:.2f}] {found.settings}")
+            typer.echo(f"{score.name} {score.value:.2f} [{low:.2f}, {high:.2f}] {score.settings}")
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
 

@@ -63,8 +63,8 @@ def application(command: str | None = None) -> typer.Typer:
     return app
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"atento {atento.__version__}")
         raise typer.Exit
 

@@ -14,32 +14,32 @@ CommandLineError: type[Exception] = next(one for one in typer.BadParameter.__mro
 
 def sentence(error: Exception) -> str:
     """A usage error as one sentence; the help text if that is what the error contains."""
-    found: Any = error
+    usage_error: Any = error
     kind, context = type(error).__name__, getattr(error, "ctx", None)
     command = "atento" if context is None else context.command_path
     if kind == "NoArgsIsHelpError":
-        return str(found.format_message())
+        return str(usage_error.format_message())
     if kind == "NoSuchOption":
-        return _unknown_option(found.option_name, context, command)
+        return _unknown_option(usage_error.option_name, context, command)
     if kind == "MissingParameter":
-        return _missing(found.param, command)
+        return _missing(usage_error.param, command)
     if kind == "BadOptionUsage":
-        needs = "takes no value" if "not take" in found.message else "needs a value: got none"
-        return f"{found.option_name} {needs}"
-    if kind == "BadParameter" and found.param is not None:
-        return f"{_name(found.param)}{_origin(found)} {_rule(found)}"
-    named = re.match(r"No such command ['\"](.*?)['\"]\.(?: Did you mean|$)", found.message)
+        needs = "takes no value" if "not take" in usage_error.message else "needs a value: got none"
+        return f"{usage_error.option_name} {needs}"
+    if kind == "BadParameter" and usage_error.param is not None:
+        return f"{_name(usage_error.param)}{_origin(usage_error)} {_rule(usage_error)}"
+    named = re.match(r"No such command ['\"](.*?)['\"]\.(?: Did you mean|$)", usage_error.message)
     if named and context is not None:
         return f"unknown command {named[1]!r}{nearest(named[1], list(context.command.commands))}"
-    extra = re.match(r"Got unexpected extra argument\S* \((.*)\)", found.message)
+    extra = re.match(r"Got unexpected extra argument\S* \((.*)\)", usage_error.message)
     if extra and context is not None:
         return f"`{command}` takes {_takes(context)}: got {extra[1]!r} as well"
-    text = str(found.format_message()).rstrip(".")
+    text = str(usage_error.format_message()).rstrip(".")
     return text[:1].lower() + text[1:]
 
 
 def _unknown_option(name: str, context: Any, command: str) -> str:
-    known = [] if context is None else [one for param in context.command.params for one in param.opts]
+    known = [] if context is None else [option for param in context.command.params for option in param.opts]
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]}?" if close else f"; see: {command} --help"
     return f"`{command}` has no option {name}{hint}"
@@ -69,9 +69,9 @@ def _rule(error: Any) -> str:
         "int_parsing": "must be a whole number",
         "float_parsing": "must be a number",
     }
-    got = str(first["input"])
-    shown = got if re.fullmatch(r"-?[\d.]+", got) else repr(got)
-    return f"{rules.get(first['type'], 'is wrong: ' + first['msg'])}: got {shown}"
+    value = str(first["input"])
+    quoted = value if re.fullmatch(r"-?[\d.]+", value) else repr(value)
+    return f"{rules.get(first['type'], 'is wrong: ' + first['msg'])}: got {quoted}"
 
 
 def _name(param: Any) -> str:

@@ -79,16 +79,16 @@ def result_text(result: "Result") -> str:
     """A row as text: one line, then the value of the notes, a remark and a drawing if there are any."""
     from atento.notes.finding import shown
 
-    row, found = result.row, result.finding
-    verdict = "ok" if found.passed else "FAILED"
-    value, expected = shown(found.value), shown(found.expected)
+    row, finding = result.row, result.finding
+    verdict = "ok" if finding.passed else "FAILED"
+    value, expected = shown(finding.value), shown(finding.expected)
     expected = "the same" if expected == value else expected
     lines = [f"{row.id:<5}{row.title}  value {value}  expected {expected}  {verdict}  {result.seconds:.2f} s"]
-    if found.notes is not None:
-        lines.append(f"      notes: {shown(found.notes)}")
-    if found.remark:
-        lines.append(f"      {found.remark}")
+    if finding.notes is not None:
+        lines.append(f"      notes: {shown(finding.notes)}")
+    if finding.remark:
+        lines.append(f"      {finding.remark}")
     if row.missing:
         lines.append(f"      not built yet: {row.missing}")
-    lines += [f"      {line}" for line in found.drawing.splitlines()]
+    lines += [f"      {line}" for line in finding.drawing.splitlines()]
     return "\n".join(lines)

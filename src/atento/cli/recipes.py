@@ -32,12 +32,12 @@ def list_recipes(as_json: AsJson = False) -> None:
     """
     from atento.config.layers import shipped, shipped_text
 
-    found = [{"name": name, "description": recipe_summary(shipped_text(name))} for name in shipped()]
+    recipes = [{"name": name, "description": recipe_summary(shipped_text(name))} for name in shipped()]
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        typer.echo(json.dumps(recipes, ensure_ascii=False))
         return
-    width = max((len(entry["name"]) for entry in found), default=0)
-    for entry in found:
+    width = max((len(entry["name"]) for entry in recipes), default=0)
+    for entry in recipes:
         typer.echo(f"{entry['name']:<{width}}  {entry['description']}".rstrip())
 
 

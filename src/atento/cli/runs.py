@@ -48,28 +48,28 @@ def runs(
     """
     from atento.errors import UsageError
 
-    verb, given = (words[0], words[1:]) if words else ("", [])
+    verb, arguments = (words[0], words[1:]) if words else ("", [])
     if out is not None and verb != "plot":
         raise UsageError("--out is an option of `atento runs plot` only")
     if verb == "show":
-        if len(given) != 1:
+        if len(arguments) != 1:
             raise UsageError("`atento runs show` takes one run folder")
-        _show(Path(given[0]), as_json)
+        _show(Path(arguments[0]), as_json)
     elif verb == "compare":
-        if len(given) < 2:
-            raise UsageError(f"`atento runs compare` takes two or more run folders: got {len(given)}")
-        _compare([Path(one) for one in given], as_json)
+        if len(arguments) < 2:
+            raise UsageError(f"`atento runs compare` takes two or more run folders: got {len(arguments)}")
+        _compare([Path(argument) for argument in arguments], as_json)
     elif verb == "positions":
-        if len(given) != 1:
+        if len(arguments) != 1:
             raise UsageError("`atento runs positions` takes one run folder")
-        _positions(Path(given[0]), as_json)
+        _positions(Path(arguments[0]), as_json)
     elif verb == "plot":
-        if not given or out is None:
+        if not arguments or out is None:
             raise UsageError("`atento runs plot` takes run folders and --out FILE.svg, .png or .html")
-        _plot([Path(one) for one in given], output_file(out, ENDINGS))
+        _plot([Path(argument) for argument in arguments], output_file(out, ENDINGS))
     else:
         folder = Path(words[0]) if words else Path("runs")
-        if given or not folder.is_dir():
+        if arguments or not folder.is_dir():
             raise UsageError(f"{' '.join(words or ['runs'])} is not a folder of runs")
         _list(folder, as_json)
 
@@ -80,7 +80,7 @@ def _list(folder: Path, as_json: bool) -> None:
     from atento.runs.record import is_run, read_run
 
     records = []
-    for path in sorted(one for one in folder.iterdir() if one.is_dir() and is_run(one)):
+    for path in sorted(path for path in folder.iterdir() if path.is_dir() and is_run(path)):
         try:
             records.append(read_run(path))
         except AtentoError as error:  # list the other runs if one is damaged
@@ -184,22 +184,28 @@ def _compare(folders: Sequence[Path], as_json: bool) -> None:
         if len({recipe.get(key, "(absent)") for recipe in recipes}) > 1
     }
     if as_json:
-        record = {"runs": [one.to_dict() for one in records], "differences": differing}
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        comparison = {"runs": [record.to_dict() for record in records], "differences": differing}
+        typer.echo(json.dumps(comparison, ensure_ascii=False))
         return
     rows = [("", [str(folder) for folder in folders])]
-    rows += [(key, ["(absent)" if one is None else one for one in values]) for key, values in differing.items()]
+    rows += [(key, ["(absent)" if value is None else value for value in values]) for key, values in differing.items()]
     if not differing:
         typer.echo("the recipes are the same", err=True)
-    rows.append(("step", [f"{one.step:,}" for one in records]))
-    rows.append(("parameters", [_parameters(one) for one in records]))
-    rows.append(("time", ["" if one.seconds is None else duration(one.seconds) for one in records]))
+    rows.append(("step", [f"{record.step:,}" for record in records]))
+    rows.append(("parameters", [_parameters(record) for record in records]))
+    rows.append(("time", ["" if record.seconds is None else duration(record.seconds) for record in records]))
     rows.append(
-        ("in use", ["" if one.in_use is None else f"{one.in_use.word}, {one.in_use.step:,}" for one in records])
+        (
+            "in use",
+            ["" if used is None else f"{used.word}, {used.step:,}" for used in (record.in_use for record in records)],
+        )
     )
-    for what, tables in (("validation", [one.scores for one in records]), ("test", [one.test for one in records])):
+    for split, tables in (
+        ("validation", [record.scores for record in records]),
+        ("test", [record.test for record in records]),
+    ):
         for name in dict.fromkeys(name for table in tables for name in table if name != "loss"):
-            rows.append((f"{what} {name}", [_number(table[name]) if name in table else "" for table in tables]))
+            rows.append((f"{split} {name}", [_number(table[name]) if name in table else "" for table in tables]))
     _table([(name, values) for name, values in rows if name == "" or any(values)])
 
 
@@ -210,7 +216,10 @@ def _parameters(record: "RunRecord") -> str:
 
 def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Print named rows with aligned columns."""
-    cut = [(name, [one if len(one) <= _WIDEST else f"...{one[3 - _WIDEST :]}" for one in row]) for name, row in rows]
+    cut = [
+        (name, [value if len(value) <= _WIDEST else f"...{value[3 - _WIDEST :]}" for value in row])
+        for name, row in rows
+    ]
     first = max(len(name) for name, _ in cut)
     widths = [max(len(row[n]) for _, row in cut) for n in range(len(cut[0][1]))]
     for name, row in cut:
@@ -241,11 +250,11 @@ def _panels(records: Sequence["RunRecord"]) -> "list[Panel]":
     from atento.inspection.curves import Line, Panel
 
     def lines(name: str, kind: str, dashed: bool = False) -> list[Line]:
-        curves = [(number, one, one.curve(name, kind)) for number, one in enumerate(records)]
-        return [Line(str(one.folder), number, points, dashed) for number, one, points in curves if points]
+        curves = [(number, record, record.curve(name, kind)) for number, record in enumerate(records)]
+        return [Line(str(record.folder), number, points, dashed) for number, record, points in curves if points]
 
     panels = [Panel("training loss\n(dashed: validation nll)", [*lines("loss", "train"), *lines("nll", "valid", True)])]
-    for metric in dict.fromkeys(one.metric for one in records if one.metric != "nll"):
+    for metric in dict.fromkeys(record.metric for record in records if record.metric != "nll"):
         panels.append(Panel(f"validation {metric}", lines(metric, "valid")))
     panels.append(Panel("learning rate", lines("learning_rate", "train")))
     return [panel for panel in panels if panel.lines]

@@ -63,21 +63,21 @@ def score(
     streams = texts[1 : 1 + len(references)]
     if against is None:
         test = None
-        found = scorer(texts[0], streams)
+        result = scorer(texts[0], streams)
     else:
         test = paired_test(METRICS[metric].score, texts[0], texts[-1], streams, samples, seed)
-        found = test.first
+        result = test.first
 
-    def formatted(one: Any) -> tuple[str, dict[str, Any]]:
+    def formatted(score: Any) -> tuple[str, dict[str, Any]]:
         """A score as a line and as a JSON object, both with the interval if it is requested."""
-        record = {"metric": metric, "value": one.value, "parts": one.parts, "settings": one.settings}
+        record = {"metric": metric, "value": score.value, "parts": score.parts, "settings": score.settings}
         if not interval:
-            return str(one), record
-        low, high = one.interval(samples=samples, seed=seed)
+            return str(score), record
+        low, high = score.interval(samples=samples, seed=seed)
         record["interval"] = {"level": 0.95, "low": low, "high": high, "samples": samples, "seed": seed}
-        return f"{one.name} {one.value:.2f} [{low:.2f}, {high:.2f}] {one.settings}", record
+        return f"{score.name} {score.value:.2f} [{low:.2f}, {high:.2f}] {score.settings}", record
 
-    line, record = formatted(found)
+    line, record = formatted(result)
     if test is None:
         typer.echo(json.dumps(record, ensure_ascii=False) if as_json else line)
         return

@@ -20,7 +20,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
     from atento.runs.prepare import read_sources
 
     recipe, spec = loaded.recipe, TASKS[loaded.recipe.task]
-    kind, found, parts = spec.records, [], {}
+    kind, splits, parts = spec.records, [], {}
     for name in ("train", "valid", "test"):
         if not getattr(recipe.data, name):
             continue
@@ -31,35 +31,39 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
         raise RecipeError("`data.train` names no data")
     columns = tuple(name for name in parts["train"][0].columns if name in spec.texts)
     tokenizer = _tokenizer(loaded, parts["train"], columns) if tokens else None
-    for name, read in parts.items():
-        lengths = statistics.lengths(read, columns)
-        wrong = statistics.suspicious(read)
-        record: dict[str, Any] = {"split": name, kind: sum(map(len, read)), "repeated": wrong["repeated"]["count"]}
+    for name, split_parts in parts.items():
+        lengths = statistics.lengths(split_parts, columns)
+        wrong = statistics.suspicious(split_parts)
+        record: dict[str, Any] = {
+            "split": name,
+            kind: sum(map(len, split_parts)),
+            "repeated": wrong["repeated"]["count"],
+        }
         for side in columns:
             record[f"{side}_words"] = lengths[side]["words"]["total"]
             record[f"{side}_longest"] = lengths[side]["words"]["max"]
             record[f"{side}_characters"] = lengths[side]["characters"]["total"]
-        if "label" in read[0].columns:
-            record["labels"] = dict(sorted(Counter(label for part in read for label in part["label"]).items()))
+        if "label" in split_parts[0].columns:
+            record["labels"] = dict(sorted(Counter(label for part in split_parts for label in part["label"]).items()))
         record |= {"lengths": lengths, "suspicious": wrong}
         record["files"] = statistics.columns_seen(getattr(recipe.data, name), loaded.folder)
         if kind == "pairs":
-            record["ratio"] = statistics.percentiles(statistics.ratios(read))
+            record["ratio"] = statistics.percentiles(statistics.ratios(split_parts))
         if name != "train":
-            record["also_in_train"] = sum(overlap(parts["train"], part) for part in read)
+            record["also_in_train"] = sum(overlap(parts["train"], part) for part in split_parts)
         elif recipe.data.held_out:
             record["held_out"] = min(recipe.data.held_out, max(1, record[kind] // 10))
         if tokenizer is not None:
-            sides = {side: _token_counts(tokenizer, read, side) for side in columns}
+            sides = {side: _token_counts(tokenizer, split_parts, side) for side in columns}
             for side, counts in sides.items():
                 lengths[side]["tokens"] = {"total": sum(counts), **statistics.percentiles(counts)}
             if "data.max_len" not in spec.unused:
-                if kind == "examples":  # a text and its pair stand in one row
+                if kind == "examples":  # a text and its pair are in one row
                     sides = {"text": [sum(counts) for counts in zip(*sides.values())]}
                 over = statistics.over(sides, recipe.data.max_len, spec.special_tokens + ("pair" in columns))
                 record["over_max_len"] = over | {"cut": recipe.data.truncate if kind == "pairs" else "none"}
-        found.append(record)
-    return found
+        splits.append(record)
+    return splits
 
 
 def _tokenizer(loaded: "LoadedRecipe", read: list[Any], columns: tuple[str, ...]) -> "Tokenizer":
@@ -83,18 +87,18 @@ def _token_counts(tokenizer: "Tokenizer", read: list[Any], side: str) -> list[in
     return [len(ids) for part in read for ids in side_of.encode_batch([as_text(value) for value in part[side]])]
 
 
-def lines_of(record: dict[str, Any]) -> Iterator[str]:
+def text_lines(record: dict[str, Any]) -> Iterator[str]:
     """The statistics of a split as lines of text."""
     kind = next(kind for kind in ("pairs", "texts", "examples") if kind in record)
-    held = f", {record['held_out']:,} of them held out for validation" if "held_out" in record else ""
-    yield f"{record['split']}: {record[kind]:,} {kind}{held}"
+    held_out = f", {record['held_out']:,} of them held out for validation" if "held_out" in record else ""
+    yield f"{record['split']}: {record[kind]:,} {kind}{held_out}"
     if "labels" in record:
-        yield "  labels: " + ", ".join(f"{label!r} {count:,}" for label, count in record["labels"].items())
+        yield "  labels: " + ", ".join(f"{name!r} {count:,}" for name, count in record["labels"].items())
     for file in record["files"]:
         columns = ", ".join(map(repr, file["columns"]))
         used = " and ".join(map(repr, file["used"]))
-        what = "columns" if file["header"] else "the first line, read as data,"
-        yield f"  {file['file']}: {what} {columns}; used: {used}"
+        label = "columns" if file["header"] else "the first line, read as data,"
+        yield f"  {file['file']}: {label} {columns}; used: {used}"
     yield f"  {'':<20}{'total':>12}" + "".join(f"{name:>8}" for name in ("5 %", "median", "95 %", "99 %", "longest"))
     for side, units in record["lengths"].items():
         for unit in ("words", "characters", "tokens"):
@@ -110,27 +114,27 @@ def lines_of(record: dict[str, Any]) -> Iterator[str]:
         yield f"  {_over_long(record, kind)}"
     if "also_in_train" in record:
         yield f"  also in the training data: {record['also_in_train']:,}"
-    for reason, found in record["suspicious"].items():
-        if found["count"]:
-            first = f" (first: {'; '.join(found['first'])})" if found["first"] else ""
-            yield f"  {_WORDS[reason]}: {found['count']:,}{first}"
+    for reason, entry in record["suspicious"].items():
+        if entry["count"]:
+            first = f" (first: {'; '.join(entry['first'])})" if entry["first"] else ""
+            yield f"  {_WORDS[reason]}: {entry['count']:,}{first}"
 
 
 def _over_long(record: dict[str, Any], kind: str) -> str:
     """The number of records too long for training, and what training does with them."""
     over = record["over_max_len"]
-    what = f"longer than data.max_len {over['max_len']}: {over['records']:,} {kind}"
+    text = f"longer than data.max_len {over['max_len']}: {over['records']:,} {kind}"
     if not over["records"]:
-        return what
-    what += f" ({over['records'] / record[kind]:.1%})"
+        return text
+    text += f" ({over['records'] / record[kind]:.1%})"
     if record["split"] != "train":
-        return what
+        return text
     if kind == "texts":
-        return f"{what}, which go on in further examples"
+        return f"{text}, which continue in further examples"
     if kind == "examples":
-        return f"{what}, which lose their end"
+        return f"{text}, which lose their end"
     sides = {"none": "are left out of training", "source": "lose the end of a long source", "both": "lose their end"}
-    return f"{what}, which {sides[over['cut']]} (data.truncate {over['cut']})"
+    return f"{text}, which {sides[over['cut']]} (data.truncate {over['cut']})"
 
 
 _WORDS = {

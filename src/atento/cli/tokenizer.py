@@ -73,8 +73,8 @@ def train(
     config = TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase)  # type: ignore[arg-type]
     tokenizer = train_tokenizer(config, lines())
     tokenizer.save(target)
-    made = {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size, "fingerprint": tokenizer.fingerprint}
-    typer.echo(json.dumps(made) if as_json else " ".join(map(str, made.values())))
+    record = {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size, "fingerprint": tokenizer.fingerprint}
+    typer.echo(json.dumps(record) if as_json else " ".join(map(str, record.values())))
 
 
 @tokenizer_app.command(epilog="Example:  echo 'bom dia' | atento tokenizer encode spm - --tokens")

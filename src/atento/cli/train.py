@@ -21,7 +21,7 @@ def train(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="A YAML file, the name of a shipped recipe, or a run folder to go on with.",
+            help="A YAML file, the name of a shipped recipe, or a run folder to resume.",
             autocompletion=completion.recipes,
         ),
     ],
@@ -36,22 +36,22 @@ def train(
         str | None,
         typer.Option("--from", metavar="RUN@STEP", help="Begin at a checkpoint of another run: a step, best or last."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Move a folder that stands in the way aside.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Move an existing run folder aside.")] = False,
     device: Device = "auto",
     precision: TrainingPrecision = None,
     seed: TrainingSeed = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train what the recipe says. An unfinished run goes on exactly where it stopped.
+    """Train a recipe. An unfinished run is resumed exactly where it stopped.
 
-    Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint after the step under way; the exit status is then 75, and the same
-    command goes on.
+    Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint after the current step and exit with status 75. Run the same command
+    to resume.
     """
     from atento.config.tasks import verb_of
     from atento.runs.train import train as run
 
-    done = run(
+    result = run(
         recipe,
         overrides or [],
         out=out,
@@ -63,13 +63,13 @@ def train(
         from_=from_,
     )
     if as_json:
-        typer.echo(json.dumps(asdict(done) | {"folder": str(done.folder)}, ensure_ascii=False))
-    if done.already_finished:
+        typer.echo(json.dumps(asdict(result) | {"folder": str(result.folder)}, ensure_ascii=False))
+    if result.already_finished:
         return
-    best = "" if done.best is None else f", best validation score {done.best:.2f} at step {done.best_step}"
-    typer.echo(f"finished {done.folder} at step {done.step}{best}", err=True)
-    lines = [f"  atento {words.format(run=shlex.quote(str(done.folder)))}" for words in _NEXT[verb_of(done.task)]]
-    typer.echo("\n".join(["next:", *lines, f"  atento runs show {shlex.quote(str(done.folder))}"]), err=True)
+    best = "" if result.best is None else f", best validation score {result.best:.2f} at step {result.best_step}"
+    typer.echo(f"finished {result.folder} at step {result.step}{best}", err=True)
+    lines = [f"  atento {words.format(run=shlex.quote(str(result.folder)))}" for words in _NEXT[verb_of(result.task)]]
+    typer.echo("\n".join(["next:", *lines, f"  atento runs show {shlex.quote(str(result.folder))}"]), err=True)
 
 
 _NEXT: dict[str | None, tuple[str, ...]] = {  # by the verb of the task

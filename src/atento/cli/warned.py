@@ -29,7 +29,7 @@ def warnings_as_lines() -> Iterator[None]:
         line: str | None = None,
     ) -> None:
         if not isinstance(message, AtentoWarning):
-            usual(message, category, filename, lineno, file, line)
+            default_show(message, category, filename, lineno, file, line)
             return
         if isinstance(message, LongTextWarning):
             long.append(message)
@@ -37,12 +37,12 @@ def warnings_as_lines() -> Iterator[None]:
             typer.echo(f"warning: {message}", err=True)
 
     with warnings.catch_warnings():
-        usual: Any = warnings.showwarning
+        default_show: Any = warnings.showwarning
         warnings.simplefilter("always", AtentoWarning)
         warnings.showwarning = show
         yield
     if len(long) > 1:
-        texts, longest = sum(one.long for one in long), max(one.longest for one in long)
+        texts, longest = sum(warning.long for warning in long), max(warning.longest for warning in long)
         typer.echo(
             f"warning: in all {counted(texts, 'text')} of the input were longer than the {long[0].trained:,} tokens "
             f"that the model was trained on (the longest had {longest:,})",

@@ -116,7 +116,7 @@ class _Request:
 
     @property
     def task(self) -> str:
-        """The task that the command asks for."""
+        """The task of the command."""
         from atento.config.tasks import task_with
 
         return task_with(self.command)
@@ -188,7 +188,7 @@ def _write_windows(loaded: "Model", lines: Iterator[str], request: _Request) -> 
 
 
 def _check_trace(request: _Request) -> None:
-    """Raises UsageError if --trace is given with an option it excludes, or its file cannot be written."""
+    """Check that no option excludes --trace, and that its file can be written. Raises UsageError otherwise."""
     from atento.errors import UsageError
 
     if request.trace is None:
@@ -230,23 +230,23 @@ def _outputs(
     }
     pieces = [_parts(line, request) for line in lines]
     flat = [piece for line in pieces for piece in line]
-    found = iter(write[request.name](flat, row=first, **request.options))
-    return [(line, [next(found) for _ in parts]) for line, parts in zip(lines, pieces)]
+    results = iter(write[request.name](flat, row=first, **request.options))
+    return [(line, [next(results) for _ in parts]) for line, parts in zip(lines, pieces)]
 
 
 def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Request) -> None:
     """Write one line to standard output for each line of the input."""
-    for line, found in outputs:
+    for line, parts in outputs:
         if request.as_json:
             hypotheses = [
                 {
-                    "text": one.text,
-                    "score": one.hypothesis.score,
-                    "log_prob": one.hypothesis.log_prob,
-                    "finished": one.hypothesis.finished,
+                    "text": output.text,
+                    "score": output.hypothesis.score,
+                    "log_prob": output.hypothesis.log_prob,
+                    "finished": output.hypothesis.finished,
                 }
-                for part in found
-                for one in part
+                for part in parts
+                for output in part
             ]
             sys.stdout.write(json.dumps({"source": line, request.name: hypotheses}, ensure_ascii=False) + "\n")
         elif "n_best" in request.options:

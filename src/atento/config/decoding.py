@@ -210,7 +210,7 @@ class DecodingConfig:
         strategy = "mbr" if self.mbr is not None else "sample" if self.samples else None
         if self.exact:
             if strategy is not None:
-                yield "exact", strategy, "one searches, the other draws"
+                yield "exact", strategy, "one searches, the other samples"
             if self.n_best > 1:
                 yield "exact", "n_best", "an exact search finds the one best output"
             for name in ("stop", "required_words"):
