@@ -1,4 +1,4 @@
-"""What the demo shows of a model trained on the micro-world: scores on what it never saw, translations, alignments."""
+"""The results of the demo: scores on held-out sentences of the micro-world, translations, alignments."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +10,11 @@ from atento.model import Model, load
 from atento.world import Pair, notes_sentences, write
 
 SPLITS = {"combinations": "adjectives and nouns never seen together", "structures": "longer clauses, two adjectives"}
-LOOKED_AT = "The white cat sleeps."
+ATTENTION_EXAMPLE = "The white cat sleeps."
 
 
-def results(run: Path, own: list[str], count: int = 500, device: str = "auto") -> dict[str, Any]:
-    """The scores of both held-out splits, translations, how well words are aligned, and the attention page's path."""
+def results(run: Path, sentences: list[str], count: int = 500, device: str = "auto") -> dict[str, Any]:
+    """Return the scores of both held-out splits, translations, the alignment error, and the path of the attention page."""
     model = load(run, device=device)
     splits: dict[str, Any] = {}
     for split in SPLITS:
@@ -30,9 +30,9 @@ def results(run: Path, own: list[str], count: int = 500, device: str = "auto") -
                 {"source": pair.source, "output": output, "expected": pair.target}
                 for pair, output in list(zip(pairs, outputs))[:4]
             ]
-    texts = [pair.source for pair in notes_sentences()] + own
+    texts = [pair.source for pair in notes_sentences()] + sentences
     page = run / "attention.html"
-    model.attend(LOOKED_AT).save(page, words=True)
+    model.attend(ATTENTION_EXAMPLE).save(page, words=True)
     return {
         "run": str(run),
         "splits": splits,
@@ -41,27 +41,27 @@ def results(run: Path, own: list[str], count: int = 500, device: str = "auto") -
     }
 
 
-def show(found: dict[str, Any]) -> Iterator[str]:
-    """The results as lines for a person, and what to type next."""
-    run = found["run"]
+def show(record: dict[str, Any]) -> Iterator[str]:
+    """Yield the results as lines of text, and the next commands."""
+    run = record["run"]
     yield ""
     for split, meaning in SPLITS.items():
-        one = found["splits"][split]
-        scores = ", ".join(f"{name} {value:.1f}" for name, value in one["scores"].items())
-        yield f"{one['sentences']} unseen {split} ({meaning}): {scores}"
-        if "alignment_error" in one:
-            yield _alignment_line(one["alignment_error"])
+        entry = record["splits"][split]
+        scores = ", ".join(f"{name} {value:.1f}" for name, value in entry["scores"].items())
+        yield f"{entry['sentences']} unseen {split} ({meaning}): {scores}"
+        if "alignment_error" in entry:
+            yield _alignment_line(entry["alignment_error"])
     yield ""
     yield "unseen combinations:"
-    for example in found["splits"]["combinations"]["examples"]:
+    for example in record["splits"]["combinations"]["examples"]:
         right = example["output"] == example["expected"]
         expected = "" if right else f"    (expected: {example['expected']})"
         yield f"  {example['source']}  →  {example['output']}{expected}"
     yield "sentences of the lecture notes, and yours:"
-    for example in found["translations"]:
+    for example in record["translations"]:
         yield f"  {example['source']}  →  {example['output']}"
     yield ""
-    yield f"attention page: {found['page']} (open it in a browser: in the cross-attention, adjective and noun cross)"
+    yield f"attention page: {record['page']} (open it in a browser: in the cross-attention, adjective and noun cross)"
     yield "next:"
     yield f"  echo 'The kitten runs quickly.' | atento translate {run}"
     yield f"  atento attend {run} 'The red house is big.' --out page.html"
@@ -70,16 +70,16 @@ def show(found: dict[str, Any]) -> Iterator[str]:
 
 
 def alignment_error(model: Model, pairs: list[Pair]) -> dict[str, float] | None:
-    """How well the last cross-attention (mean over heads) finds the words it translates: the mean alignment error rate
-    against the gold alignment (0 is perfect), and over how many sentences. None: the tokenizer sees other words.
+    """Return the mean alignment error rate of the last cross-attention (mean over heads) against the gold alignment (0 is
+    perfect), and the number of sentences; None if the tokenizer splits other words than the grammar.
     """
     errors: list[float] = []
     for pair in pairs:
-        record = model.attend(pair.source, pair.target)
-        links = record.word_weights(-1, "mean", "cross")
-        seen = [[group.label for group in side if not group.special] for side in (links.columns, links.rows)]
-        if seen != [list(pair.source_words), list(pair.target_words)]:
-            continue  # the tokenizer sees other words than the grammar
+        attention = model.attend(pair.source, pair.target)
+        links = attention.word_weights(-1, "mean", "cross")
+        words = [[group.label for group in side if not group.special] for side in (links.columns, links.rows)]
+        if words != [list(pair.source_words), list(pair.target_words)]:
+            continue  # the tokenizer splits other words than the grammar
         chosen = links.weights[:, : len(pair.source_words)].argmax(axis=1)
         predicted = {(int(chosen[t]), t) for t in range(len(pair.target_words))}
         errors.append(alignment_error_rate(predicted, set(pair.alignment)))

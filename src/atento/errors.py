@@ -60,28 +60,28 @@ class TrainingStopped(AtentoError):
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """The end of an error message: the most similar known name, then all known names."""
+    """Return the end of an error message: the most similar known name, then all known names."""
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     return f"{hint} Known: {', '.join(sorted(known))}"
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: "1 text", "2 texts", "12,000 texts"; `plural` if it is not the noun with an s."""
+    """Return a number with its noun: "1 text", "2 texts", "12,000 texts"; `plural` if it is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def path_of(given: object, name: str, kind: str) -> Path:
+def path_of(value: object, name: str, kind: str) -> Path:
     """Convert an argument to a path.
 
     Args:
-        given: the value of the argument.
+        value: the value of the argument.
         name: the name of the argument, for the message.
         kind: what the argument must be, for the message, such as "a folder".
 
     Raises:
         UsageError: the value is neither a string nor a path.
     """
-    if not isinstance(given, str | PathLike):
-        raise UsageError(f"`{name}` must be {kind}: got {type(given).__name__} {given!r:.40}")
-    return Path(given)
+    if not isinstance(value, str | PathLike):
+        raise UsageError(f"`{name}` must be {kind}: got {type(value).__name__} {value!r:.40}")
+    return Path(value)

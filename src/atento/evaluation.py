@@ -23,7 +23,7 @@ Paths = str | Path | Sequence[str | Path]
 
 
 def source_of(data: Paths, task: str) -> SourceConfig:
-    """Where labelled data of a task stand: one file with columns, or two parallel files of sources and targets.
+    """Return the source for files of labelled data: one file with columns, or two parallel files.
 
     The columns of a table have the names of the task's fields in its first line, or their order. An optional field is
     read if it is named, or if the table has exactly one column for each field.
@@ -38,7 +38,7 @@ def source_of(data: Paths, task: str) -> SourceConfig:
         raise UsageError(f"give {files}: got {len(paths)} files")
     kind = Path(paths[0].removesuffix(".gz")).suffix
     first: list[str] = []
-    if kind in FILE_KINDS and Path(paths[0]).expanduser().is_file():  # whoever reads it says what is wrong
+    if kind in FILE_KINDS and Path(paths[0]).expanduser().is_file():  # errors are raised when it is read
         with open_binary(Path(paths[0]).expanduser(), paths[0]) as stream:
             first = columns_of(kind, stream, paths[0])
     if kind in (".json", ".jsonl") or set(names) <= set(first):  # keys, or a header line
@@ -51,13 +51,13 @@ def source_of(data: Paths, task: str) -> SourceConfig:
 
 
 def task_of(model: Model, task: str | None) -> str:
-    """The task a model is scored on: as given, else its own (a text-to-text model's: translation).
+    """Return the task to score a model on: `task`, else its own (translation for a text-to-text model).
 
     Raises:
-        CapabilityError: nothing that is scored here.
+        CapabilityError: the task has no metrics.
     """
-    own = str(model.config.get("task"))
-    return _known(task or (scored()[0] if own == TEXT_TO_TEXT else own))
+    model_task = str(model.config.get("task"))
+    return _known(task or (scored()[0] if model_task == TEXT_TO_TEXT else model_task))
 
 
 def _known(task: str) -> str:
@@ -85,23 +85,23 @@ def evaluate(
         model: a model, or what `load` takes.
         data: a file with columns, or two parallel files of sources and targets, by their paths; or records in memory:
             tuples (source, target), (text, label) or (text, pair, label), dicts with these keys, or a tuple of lists.
-        task: the model's own if not given (a text-to-text model's: translation).
-        metrics: their names, as a list or with commas between them; the usual ones of the task if not given.
+        task: the model's own if not given (translation for a text-to-text model).
+        metrics: names as a list or separated by commas; the default ones of the task if not given.
         skip_bad: leave out broken records.
-        say: is told what was left out (pairs with an empty side, broken records); a Python warning if not given.
-        device, precision: for a model that is loaded here. threads: of the processor, for this call.
+        say: called with each warning about records that were left out; Python warnings if not given.
+        device, precision: for a model that is loaded here. threads: number of CPU threads of this call.
         decoding: options as in `Model.translate`.
 
     Raises:
-        CapabilityError: no such task here. DataError: names file and line, or the record.
-        UsageError: an option that has no meaning here.
+        CapabilityError: the task has no metrics. DataError: names file and line, or the record.
+        UsageError: an option without effect.
     """
-    asked = metrics.split(",") if isinstance(metrics, str) else metrics
-    given = None if asked is None else {name: metric_named(name) for name in asked}
+    requested = metrics.split(",") if isinstance(metrics, str) else metrics
+    chosen = None if requested is None else {name: metric_named(name) for name in requested}
     if task is not None:
         _known(task)
     if "n_best" in decoding:
-        raise UsageError("`n_best` has no part in an evaluation: one output is scored for each source")
+        raise UsageError("`n_best` has no effect in an evaluation: one output is scored for each source")
     if isinstance(model, Model) and (device or precision):
         raise UsageError("`device` and `precision` are for a model that is loaded here; this one has `.to(...)`")
     with thread_scope(threads):
@@ -115,7 +115,7 @@ def evaluate(
         else:
             say(f"warning: {warning}")
     spec = TASKS[task]
-    names = list(given or spec.evaluated or spec.metrics)
+    names = list(chosen or spec.evaluated or spec.metrics)
     for name in names:
         if METRICS[name].outputs != spec.outputs:
             raise UsageError(f"metric {name} does not score {task}, whose outputs are {spec.outputs}")
@@ -128,13 +128,13 @@ def evaluate(
 
 
 def _records(data: Paths | SourceConfig | MemoryRecords, task: str, skip_bad: bool) -> Records:
-    """The records of files, if `data` is their paths, else of the records themselves."""
+    """Return the records of files, if `data` is their paths, else the records in memory."""
     fields = TASKS[task].fields
     if isinstance(data, SourceConfig):
         return read_records(data, fields, skip_bad=skip_bad)
     if isinstance(data, str | Path):
         return read_records(source_of(data, task), fields, skip_bad=skip_bad)
-    paths = [one for one in data if isinstance(one, str | Path)] if isinstance(data, list | tuple) else []
+    paths = [item for item in data if isinstance(item, str | Path)] if isinstance(data, list | tuple) else []
     if paths and isinstance(data, list | tuple) and len(paths) == len(data):
         return read_records(source_of(paths, task), fields, skip_bad=skip_bad)
     return records_in_memory(data, fields, "data", skip_bad=skip_bad)

@@ -138,7 +138,7 @@ def test_r5_a_full_disk(tmp_path: Path) -> None:
     assert seen["newest"] == [1, [1.0], [1.0]]
 
     assert seen["journal full"] == [1]
-    assert sum("training goes on without its events" in text for text in seen["warnings"]) == 1
+    assert sum("training continues without events" in text for text in seen["warnings"]) == 1
     assert sum("3 events were lost" in text for text in seen["warnings"]) == 1
     assert seen["locked"] is True
     assert seen["after"] == [5, [5.0], [5.0]]

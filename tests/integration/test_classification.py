@@ -205,7 +205,7 @@ def test_what_is_refused_before_training(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data\.valid: .*valid\.tsv:2: unknown label 'frutas'; did you mean 'fruta'"):
         atento.train(recipe({"train": train, "valid": valid}), out=tmp_path / "run", threads=1)
     one = [(text, "fruta") for text, _ in records()]
-    with pytest.raises(DataError, match="the training data has one label alone, 'fruta'"):
+    with pytest.raises(DataError, match="the training data has only one label, 'fruta'"):
         atento.train(recipe({}), data=one, out=tmp_path / "one", threads=1)
     for given, said in (
         ([("uva",)], r"data\['train'\]\[0\]: give pairs \(text, label\)"),

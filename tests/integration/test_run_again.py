@@ -127,7 +127,7 @@ def test_a_run_folder_goes_on_and_is_extended(server: ForkServer, place: Path, r
     done = server.run("train", "../run", "--threads", "1", cwd=away)
     assert (done.status, done.stderr) == (0, "already finished: ../run, step 8\n")
     done = server.run("train", "../run", "training.steps=12", "--threads", "1", cwd=away)
-    assert done.status == 0 and "going on with ../run from step 8" in done.stderr and "warning" not in done.stderr
+    assert done.status == 0 and "resuming ../run from step 8" in done.stderr and "warning" not in done.stderr
     assert server.run(*TINY[:-1], "training.steps=12", "--out", "once", cwd=place).status == 0
     assert differences(run, place / "once") == []
     done = server.run("train", "../run", "training.seed=2", cwd=away)
@@ -171,15 +171,15 @@ def test_a_recipe_with_a_tokenizer_and_a_first_model_is_usable_again_too(
 def test_a_run_begins_at_a_checkpoint_of_another(server: ForkServer, place: Path, run: Path) -> None:
     """`--from RUN@STEP`: unchanged, it is the other run bit for bit; with another rate it is not."""
     done = server.run(*TINY, "--out", "same", "--from", "run@4", cwd=place)
-    assert done.status == 0 and "begins at step 4 of run\n" in done.stderr, done.stderr
+    assert done.status == 0 and "starting from step 4 of run\n" in done.stderr, done.stderr
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert tensors(last(place / "same") / name) == tensors(last(run) / name)
     assert [one for one in events(run, "train") if one["step"] > 4] == events(place / "same", "train")
     assert [one["step"] for one in events(place / "same", "checkpoint")] == [4, 8]
     again = [*TINY, "--out", "same", "training.steps=10"]
-    assert "going on with same from step 8" in server.run(*again, "--from", "run@4", cwd=place).stderr
+    assert "resuming same from step 8" in server.run(*again, "--from", "run@4", cwd=place).stderr
     assert "already finished: same, step 10" in server.run(*again, cwd=place).stderr
-    refused(server.run(*again, "--from", "run@8", cwd=place), "same is a run that did not begin at that checkpoint")
+    refused(server.run(*again, "--from", "run@8", cwd=place), "same is a run that did not start from that checkpoint")
     done = server.run(
         *TINY, "training.learning_rate=1e-3", "training.steps=9", "--from", "run@last", "--out", "b", cwd=place
     )
@@ -191,7 +191,7 @@ def test_a_run_killed_after_it_began_at_another_goes_on_alone(server: ForkServer
     command = [*TINY, "--out", "new", "--from", "run@4"]
     assert server.run(*command, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
     shutil.rmtree(run)
-    assert "going on with new from step 4" in server.run("train", "new", "--threads", "1", cwd=place).stderr
+    assert "resuming new from step 4" in server.run("train", "new", "--threads", "1", cwd=place).stderr
 
 
 def test_what_no_run_can_begin_at(server: ForkServer, place: Path, run: Path) -> None:
@@ -238,11 +238,11 @@ def test_r9_threads_device_and_version_are_only_warned_of(server: ForkServer, pl
     done = server.run(*command, "--threads", "2", cwd=place)
     assert done.status == 0
     assert (
-        "warning: the run was begun with 1 threads, now with 2 threads: the same to rounding, not bit-exact"
+        "warning: the run started with 1 threads and continues with 2 threads: results agree up to rounding only"
         in done.stderr
     )
-    assert "warning: the run was begun on cuda, now on cpu: the same to rounding, not bit-exact" in done.stderr
-    assert "warning: the run was begun with torch 2.10.0, now with torch 2." in done.stderr
+    assert "warning: the run started on cuda and continues on cpu: results agree up to rounding only" in done.stderr
+    assert "warning: the run started with torch 2.10.0 and continues with torch 2." in done.stderr
     assert [event["step"] for event in events(run, "train")] == [4, 8, 10]
 
 
@@ -258,7 +258,7 @@ def test_more_steps_extend_a_finished_run(server: ForkServer, place: Path, run: 
     """8 steps, then 16: the weights of 16 steps at once, and both ends are in the journal's place."""
     command = ["train", "tiny.yaml", "--threads", "1", "training.steps=16"]
     done = server.run(*command, "--out", "run", cwd=place)
-    assert done.status == 0 and "going on with run from step 8" in done.stderr
+    assert done.status == 0 and "resuming run from step 8" in done.stderr
     assert server.run(*command, "--out", "once", cwd=place).status == 0
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert tensors(last(run) / name) == tensors(last(place / "once") / name)
@@ -306,7 +306,7 @@ def test_r4_a_damaged_checkpoint_falls_back_to_the_one_before(
     assert used.status == 0 and name in used.stderr and "it is skipped" in used.stderr
     assert used.stderr.startswith("warning: ")
     done = server.run(*TINY, "--out", "run", cwd=place)
-    assert done.status == 0 and "going on with run from step 4" in done.stderr and name in done.stderr
+    assert done.status == 0 and "resuming run from step 4" in done.stderr and name in done.stderr
     assert differences(run, ended) == []
     assert [path.name for path in (run / "checkpoints").glob("*.bad")] == ["step-00000008.bad"]
 
@@ -501,7 +501,7 @@ def test_pairs_in_both_splits_are_counted(server: ForkServer, place: Path) -> No
     with (place / "valid.tsv").open("a", encoding="utf-8", newline="\n") as file:
         file.write("\n".join(pairs) + "\n")
     done = server.run(*TINY, "--out", "run", cwd=place)
-    assert "warning: 3 of 9 validation pairs of valid.tsv also stand in the training data\n" in done.stderr
+    assert "warning: 3 of 9 validation pairs of valid.tsv are also in the training data\n" in done.stderr
 
 
 def test_n1_another_process_with_another_hash_seed_makes_the_same_run(

@@ -112,7 +112,7 @@ def test_early_stop_after_so_many_validations_without_a_better_one(server: ForkS
     )
     again = server.run(*TINY, *more[:-1], "training.steps=800", "--out", "run", cwd=place)
     warning, said = again.stderr.splitlines()
-    assert warning.endswith("training.learning_rate 3 is far above what is usual (1e-5 to 1e-2)")
+    assert warning.endswith("training.learning_rate 3 is far above the usual range (1e-5 to 1e-2)")
     assert said == f"already finished: run, step {end}"  # it ended by itself: more steps do not revive it
 
 

@@ -168,7 +168,7 @@ def test_r1_a_run_killed_behind_its_last_step_is_finished_by_the_same_command(
     command = train("float32", "--out", "run")
     assert server.run(*command, cwd=place, fault="signal_in_call", **details).status == -signal.SIGKILL
     done = server.run(*command, cwd=place)
-    assert done.status == 0 and "going on with run behind its last step, 44" in done.stderr
+    assert done.status == 0 and "resuming run after its last step, 44" in done.stderr
     assert differences(place / "run", whole["float32"]) == []
 
 
@@ -254,7 +254,7 @@ def test_r7_a_signal_at_any_moment_stops_with_a_checkpoint(
         if done.status == 75:
             step = int(last(run).name.removeprefix("step-"))
             assert done.stderr.endswith(
-                f"stopped by {number.name} after step {step}, checkpoint saved; the same command goes on\n"
+                f"stopped by {number.name} after step {step}, checkpoint saved; run the same command to resume\n"
             )
             stops += 1
         else:  # before training began, or behind its end: what the signal does by itself

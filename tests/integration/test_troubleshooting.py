@@ -36,7 +36,7 @@ COMMANDS = {
     "not a run;": (*WORLD, "--out", "other"),
     "no model at": ("translate", "nothing", "three.en"),
     "a run of another recipe": ("train", "tiny.yaml", "network.d_model=32", "--out", "run", "--threads", "1"),
-    "does not go on": ("generate", "run", "three.en"),
+    "cannot continue": ("generate", "run", "three.en"),
     "neither a run": ("translate", "other", "three.en"),
 }
 

@@ -304,8 +304,8 @@ WARNED = [
     ("metrics: bleu", "my.yaml:3:10: metrics has no effect: there is neither data.valid nor data.test"),
     ("decoding: {beam: 1, length_penalty: 2}", "length_penalty has no effect: a beam of 1 compares no lengths"),
     ("tokenizer: {path: x, vocab_size: 9}", "tokenizer.vocab_size has no effect: tokenizer.path names a trained one"),
-    ("training: {learning_rate: 0.5}", "training.learning_rate 0.5 is far above what is usual (1e-5 to 1e-2)"),
-    ("training: {weight_decay: 2}", "training.weight_decay 2 is far above what is usual (0 to 0.3)"),
+    ("training: {learning_rate: 0.5}", "training.learning_rate 0.5 is far above the usual range (1e-5 to 1e-2)"),
+    ("training: {weight_decay: 2}", "training.weight_decay 2 is far above the usual range (0 to 0.3)"),
     ("tokenizer: {kind: byte, vocab_size: 9}", "the byte tokenizer's size follows from the text"),
 ]  # fmt: skip
 

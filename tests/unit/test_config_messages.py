@@ -132,8 +132,8 @@ def test_what_has_no_default() -> None:
     assert message("data: {train: {world: train}}") == (
         f"my.yaml:1:1: task is missing; this version trains: {BUILT}"
     )  # fmt: skip
-    assert message("task: translation\n").startswith("my.yaml:1:1: data is missing: give at least data.train; say ")
-    assert message("task: translation\ndata:\n").startswith("my.yaml:2:6: data.train is missing: say ")
+    assert message("task: translation\n").startswith("my.yaml:1:1: data is missing: data.train is required; give ")
+    assert message("task: translation\ndata:\n").startswith("my.yaml:2:6: data.train is missing: give ")
     assert message("task: translation\ndata: {valid: {world: valid}}").startswith("my.yaml:2:7: data.train is missing")
     assert message("").startswith("my.yaml:1:1: task is missing")
 

@@ -183,7 +183,7 @@ def test_r5_a_full_disk_costs_events_not_the_training(
                 journal.append(train(step))
             assert len(read_journal(path)) == 1 and path.read_bytes().endswith(b"}\n")  # nothing torn is left
         assert len(caplog.records) == 1  # one warning, not three
-        assert "No space left on device" in caplog.text and "training goes on without its events" in caplog.text
+        assert "No space left on device" in caplog.text and "training continues without events" in caplog.text
         journal.append(train(5))
         assert "is written again; 3 events were lost" in caplog.text
         with monkeypatch.context() as patch:

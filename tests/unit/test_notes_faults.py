@@ -254,7 +254,7 @@ def padding_counted_as_tokens(patch: Patch) -> None:
         inputs = {name: value for name, value in batch.inputs.items() if name != "source_token_mask"}
         return right(replace(batch, inputs=inputs, lengths={}))
 
-    wrapped(patch, position_report, "_places", places)
+    wrapped(patch, position_report, "_real_positions", places)
 
 
 def another_base(patch: Patch) -> None:

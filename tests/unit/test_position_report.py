@@ -93,7 +93,7 @@ def test_b3_the_command(pairs: Path) -> None:
 
 
 def test_b3_what_cannot_be_reported_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no run with a checkpoint"):
+    with pytest.raises(UsageError, match="is not a run with a checkpoint"):
         position_report(tmp_path)
     write_texts(tmp_path / "book.txt", [3] * 20)
     run = run_of(tmp_path, "language-modeling", "{file: book.txt}", "gpt2", "sinusoidal")

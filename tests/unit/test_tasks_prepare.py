@@ -81,7 +81,7 @@ def test_splits_are_joined_and_what_is_left_out_is_counted(tsv: Any, tmp_path: P
     assert data.test is not None and data.test["target"] == ["g"]
     assert said == [
         "warning: a.tsv: 1 pair with an empty side left out",
-        "warning: 3 of 4 validation pairs of v.tsv also stand in the training data",
+        "warning: 3 of 4 validation pairs of v.tsv are also in the training data",
     ]
 
 
@@ -123,7 +123,7 @@ def test_the_micro_world_is_named_in_a_warning(tmp_path: Path) -> None:
     train, valid = SourceConfig(world="train", count=30), SourceConfig(world="train", count=10)
     said: list[str] = []
     read_data(recipe([train], [valid]), tmp_path, said.append)
-    assert all("of the micro-world's train also stand in the training data" in line for line in said)
+    assert all("of the micro-world's train are also in the training data" in line for line in said)
 
 
 # Tokenizer and network ----------------------------------------------------------------------------------------------

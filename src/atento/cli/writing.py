@@ -250,7 +250,7 @@ def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Re
             ]
             sys.stdout.write(json.dumps({"source": line, request.name: hypotheses}, ensure_ascii=False) + "\n")
         elif "n_best" in request.options:
-            sys.stdout.write("\t".join(one_line(one.text).replace("\t", " ") for one in found[0]) + "\n")
+            sys.stdout.write("\t".join(one_line(output.text).replace("\t", " ") for output in parts[0]) + "\n")
         else:
-            sys.stdout.write(one_line(" ".join(part[0].text for part in found)) + "\n")
+            sys.stdout.write(one_line(" ".join(part[0].text for part in parts)) + "\n")
     sys.stdout.flush()

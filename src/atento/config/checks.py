@@ -40,7 +40,7 @@ def check_task(tree: Node) -> None:
         raise RecipeError(f"{task.position}: unknown task {task.value!r}{close} T{trains[1:]}")
     if "data" not in tree.value:
         forms = _forms(task.value if task.value in TASKS else next(iter(TASKS)))
-        raise RecipeError(f"{tree.position}: data is missing: give at least data.train; {forms}")
+        raise RecipeError(f"{tree.position}: data is missing: data.train is required; {forms}")
 
 
 def check(recipe: Recipe, reader: Reader) -> None:

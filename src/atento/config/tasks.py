@@ -81,7 +81,7 @@ class TaskSpec:
 _SOURCE_AND_TARGET = (Field("source"), Field("target"))
 _TEXT = (Field("text"),)
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
-_NO_TRUNCATION = {"data.truncate": "a long text goes on in a further example"}
+_NO_TRUNCATION = {"data.truncate": "a long text continues in a further example"}
 _SAME_SUBWORDS = {"training.subword_dropout": "this task reads the same subwords every time"}
 _ONE_ROW_A_TEXT = {"data.pack": "only language modelling packs texts"}
 _WRITES_NOTHING = {"decoding": "this task writes nothing"}

@@ -60,17 +60,19 @@ def branch_point(name: str) -> BranchPoint:
     return BranchPoint(name, path, manifest.step, manifest.run_id)
 
 
-def check_network(point: BranchPoint, wanted: NetworkConfig) -> None:
+def check_network(point: BranchPoint, network: NetworkConfig) -> None:
     """Check that the checkpoint has the network of the recipe; only dropout may differ.
 
     Raises:
         UsageError: another network; the message names the difference.
     """
-    other = by_key(network_config(migrated(load_checkpoint(point.path).config, {}, str(point.path))[0], point.path))
+    checkpoint_values = by_key(
+        network_config(migrated(load_checkpoint(point.path).config, {}, str(point.path))[0], point.path)
+    )
     different = [
-        f"network.{key}: {other[key]} -> {value}"
-        for key, value in by_key(wanted).items()
-        if key not in _MAY_DIFFER and other[key] != value
+        f"network.{key}: {checkpoint_values[key]} -> {value}"
+        for key, value in by_key(network).items()
+        if key not in _MAY_DIFFER and checkpoint_values[key] != value
     ]
     if different:
         raise UsageError(

@@ -60,12 +60,12 @@ def open_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path | 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"the run folder {folder} cannot be made: {error.strerror}") from None
+        raise UsageError(f"the run folder {folder} cannot be created: {error.strerror}") from None
     return aside
 
 
 def end_event(folder: Path) -> dict[str, Any] | None:
-    """Return the event `end`, which is written after averaging and testing; None: the run has not come that far."""
+    """Return the event `end`, which is written after averaging and testing; None: the run has not ended."""
     try:
         events = read_journal(folder / "metrics.jsonl")
     except DataError:

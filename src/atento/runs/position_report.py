@@ -1,4 +1,4 @@
-"""What a run's training left of its learned tables of positions: updates, tokens, norm and movement a position.
+"""The learned position tables of a run after training: updates, tokens, norm and movement of each position.
 
 See docs/notes.md#b3.
 """
@@ -49,15 +49,15 @@ class PositionTable:
 
     @property
     def unreached(self) -> int:
-        """How many positions no training text reached: what such a row says is chance."""
+        """The number of positions that no training text reached; their vectors are random."""
         return sum(count == 0 for count in self.updates)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the table as plain data."""
         return asdict(self) | {"unreached": self.unreached}
 
     def __str__(self) -> str:
-        """A line for each position of a short table, for groups of a long one (means)."""
+        """Format one line for each position of a short table, or for each group of positions of a long one (means)."""
         lines = [f"{self.name} ({self.side}), {self.step:,} updates; {self.unreached} positions were never reached"]
         lines.append(f"{'positions':>11} {'updates':>9} {'tokens':>11} {'norm':>8}" + " moved by" * bool(self.moved))
         size = max(1, -(-len(self.updates) // 32))
@@ -72,7 +72,7 @@ class PositionTable:
 
 
 def position_report(run: str | Path) -> list[PositionTable]:
-    """What training left of each learned table of positions of a run, by its last checkpoint.
+    """Return the learned position tables of a run, from its last checkpoint.
 
     The run's recipe is read again, and its batches are laid out once more, which takes as long as reading the training
     data `step` times over in batches; no network is run.
@@ -87,9 +87,9 @@ def position_report(run: str | Path) -> list[PositionTable]:
     folder = Path(run)
     path = newest(folder / "checkpoints", rename_damaged=False) if (folder / "checkpoints").is_dir() else None
     if path is None:
-        raise UsageError(f"{folder} is no run with a checkpoint")
-    found = read_model(path)
-    config = network_config(found.config, found.path)
+        raise UsageError(f"{folder} is not a run with a checkpoint")
+    model_files = read_model(path)
+    config = network_config(model_files.config, model_files.path)
     if not any(scheme.kind == "learned" for scheme in config.schemes):
         raise UsageError(f"the network of {folder} has no learned positions: its schemes are {_kinds(config)}")
     loaded = load_recipe(folder)
@@ -99,10 +99,10 @@ def position_report(run: str | Path) -> list[PositionTable]:
     tokenizer = Tokenizer.load(folder / "tokenizer")
     batches = training_batches(recipe, config, tokenizer, data.train, _silent)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.training.seed)  # as the run drew them
+        torch.manual_seed(recipe.training.seed)  # the same initial weights as the run
         network = build_network(config)
     first = {name: table.detach().clone() for name, table in learned_tables(network)}
-    network.load_state_dict(found.weights)
+    network.load_state_dict(model_files.weights)
     counts = count_positions(batches, step, config.max_len)
     tables = []
     for name, after in learned_tables(network):
@@ -115,7 +115,7 @@ def position_report(run: str | Path) -> list[PositionTable]:
 
 
 def learned_tables(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The learned tables of a network by name, (positions,D) each; rows that stand before position 0 left out."""
+    """The learned tables of a network by name, (positions,D) each; without rows before position 0."""
     for name, module in network.named_modules():
         if isinstance(module, Learned):
             yield name, module.weight[module.shift :]
@@ -124,39 +124,39 @@ def learned_tables(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def count_positions(
     batches: Batches, steps: int, positions: int
 ) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """For each side of the training data: in how many of the first updates each position was reached, and by tokens.
+    """Count for each side of the training data the updates and the tokens that reached each position.
 
     Args:
         batches: the training data.
-        steps: updates, from the first on.
-        positions: how many there are; whatever stands behind is not counted.
+        steps: number of updates, from the first.
+        positions: number of positions; later ones are not counted.
     """
     counts: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
     for update in range(steps):
-        here: dict[str, NDArray[np.int64]] = {}
+        token_counts: dict[str, NDArray[np.int64]] = {}
         for part in batches.parts(update):
-            for side, places in _places(part.batch):
-                stood = torch.bincount(places, minlength=positions)[:positions].numpy()
-                here[side] = here.get(side, 0) + stood
-        for side, stood in here.items():
+            for side, positions_of_tokens in _real_positions(part.batch):
+                position_counts = torch.bincount(positions_of_tokens, minlength=positions)[:positions].numpy()
+                token_counts[side] = token_counts.get(side, 0) + position_counts
+        for side, position_counts in token_counts.items():
             none = np.zeros(positions, dtype=np.int64)
             updates, tokens = counts.get(side, (none, none))
-            counts[side] = updates + (stood > 0), tokens + stood
+            counts[side] = updates + (position_counts > 0), tokens + position_counts
     return counts
 
 
-def _places(batch: Batch) -> Iterator[tuple[str, Tensor]]:
-    """The positions of a batch's real tokens, side by side."""
+def _real_positions(batch: Batch) -> Iterator[tuple[str, Tensor]]:
+    """Yield the positions of the real tokens of each side of a batch."""
     for name in batch.inputs:
         if name == "ids" or (name.endswith("_ids") and name not in ("position_ids", "segment_ids")):
             real = batch.real(name)
-            places = torch.arange(real.shape[1]).expand_as(real)
+            positions = torch.arange(real.shape[1]).expand_as(real)
             side = name.removesuffix("_ids") if name != "ids" else "text"
-            yield side, (batch.inputs.get("position_ids", places) if side == "text" else places)[real]
+            yield side, (batch.inputs.get("position_ids", positions) if side == "text" else positions)[real]
 
 
 def _side(name: str, counts: dict[str, Any]) -> str:
-    """Whose positions a table of that name has."""
+    """Return the side of a table by its name."""
     if "text" in counts:
         return "text"
     return "target" if name.startswith(("target", "decoder")) else "source"
@@ -167,4 +167,4 @@ def _kinds(config: Any) -> str:
 
 
 def _silent(text: str) -> None:
-    """What preparing says was said when the run was trained."""
+    """Ignore messages; they were reported when the run was trained."""

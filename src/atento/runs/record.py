@@ -1,4 +1,4 @@
-"""What a run folder tells of its run: recipe, curves, the checkpoint in use, scores, time. No torch."""
+"""Read a run folder: recipe, curves, the checkpoint in use, scores, time. Does not load torch."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Scored(NamedTuple):
 
 
 class InUse(NamedTuple):
-    """The checkpoint that `load` takes of the run: best, last or averaged; `score` None where it was not validated."""
+    """The checkpoint that `load` takes of the run: best, last or averaged; `score` is None if it was not validated."""
 
     word: str
     path: Path
@@ -35,7 +35,7 @@ class InUse(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its folder tells it.
+    """A run, read from its folder.
 
     Attributes:
         recipe: as resolved when the run last started.
@@ -64,12 +64,12 @@ class RunRecord:
 
     @property
     def step(self) -> int:
-        """The last step of which something was written."""
+        """The last step in the folder."""
         return max((int(event["step"]) for event in self.events), default=0)
 
     @property
     def steps(self) -> int | None:
-        """The steps that the run is to have; None where `training.epochs` decides and nobody wrote it down."""
+        """The planned number of steps; None if `training.epochs` is set and the number is not in the folder."""
         steps = self.facts.get("steps")
         if isinstance(steps, int):
             return steps
@@ -77,11 +77,11 @@ class RunRecord:
 
     @property
     def finished(self) -> bool:
-        """Whether averaging and testing are done too."""
+        """Whether the run has ended, with averaging and testing."""
         return any(event["event"] == "end" for event in self.events)
 
     def curve(self, name: str, kind: str) -> list[tuple[int, float]]:
-        """(step, value) of every event of a kind (train, valid) that has that value."""
+        """Return (step, value) of each event of a kind (train, valid) that has this value."""
         return [
             (int(event["step"]), float(event[name]))
             for event in self.events
@@ -90,24 +90,24 @@ class RunRecord:
 
     @property
     def best(self) -> Scored | None:
-        """The best validation, the earliest of equals."""
+        """The best validation; the earliest of equal ones."""
         points = [Scored(*point) for point in self.curve(self.metric, "valid")]
         return max(points, key=lambda point: (signed(self.metric, point.value), -point.step), default=None)
 
     @property
     def scores(self) -> dict[str, float]:
-        """The validation scores of the checkpoint in use, by name; of an averaged one only the metric is known."""
+        """The validation scores of the checkpoint in use, by name; an averaged one has only the metric."""
         used = self.in_use
         if used is None:
             return {}
         if used.word == "averaged":
             return {} if used.score is None else {self.metric: used.score}
-        events = [one for one in self.events if one["event"] == "valid" and one["step"] == used.step]
+        events = [event for event in self.events if event["event"] == "valid" and event["step"] == used.step]
         return _scores(events[-1]) if events else {}
 
     @property
     def test(self) -> dict[str, float]:
-        """The scores on the test data, by name; empty until the run has ended, or where there is no test data."""
+        """The scores on the test data, by name; empty before the run has ended, or without test data."""
         ends = [event for event in self.events if event["event"] == "end"]
         return (
             {}
@@ -116,7 +116,7 @@ class RunRecord:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data: what `--json` prints."""
+        """Return the record as plain data, as printed by `--json`."""
         used, best = self.in_use, self.best
         return {
             "run": str(self.folder),
@@ -141,12 +141,12 @@ class RunRecord:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is a run's."""
+    """Return whether a folder is a run folder."""
     return (folder / "run.json").is_file()
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Read what a run folder tells; the checkpoint in use is verified, nothing is renamed.
+    """Read a run folder. The checkpoint in use is verified; nothing is renamed.
 
     Raises:
         UsageError: it is no run. RecipeError, DataError: its recipe or journal is damaged; names the file and line.
@@ -187,7 +187,7 @@ def _scores(event: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    """Of the last start; nothing where the file is missing or damaged, for nothing depends on it."""
+    """Read the facts of the last start; empty if the file is missing or damaged."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -50,7 +50,7 @@ def identity_of(
     folder: Path,
     device: str,
     threads: int | None,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     branch: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the identity of a run: written to `run.json` at its start, compared with it on resumption.
@@ -63,7 +63,7 @@ def identity_of(
         folder: the run folder.
         device: "cpu", "cuda" or a device with its number.
         threads: CPU threads; None: those of the run's start, or torch's.
-        say: called with each warning.
+        report: called with each warning.
         branch: the checkpoint of another run that this one begins at, as `run.json` stores it.
 
     Raises:
@@ -74,9 +74,11 @@ def identity_of(
         saved = _read(path)
         refusal = _difference(saved, recipe, data, folder)
         if refusal is None and branch is not None and saved.get("from") != branch:
-            refusal = f"{folder} is a run that did not begin at that checkpoint (--from). Use another --out or --force"
+            refusal = (
+                f"{folder} is a run that did not start from that checkpoint (--from). Use another --out or --force"
+            )
         if refusal is None:
-            return saved | _resumed_on(saved, device, threads, say)
+            return saved | _resumed_on(saved, device, threads, report)
         if has_begun(folder):
             raise UsageError(refusal)
         shutil.rmtree(folder / "tokenizer", ignore_errors=True)
@@ -118,9 +120,9 @@ def _read(path: Path) -> dict[str, Any]:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         saved = None
-    wanted = {"run_id", "data", "precision", "threads", "device", "deterministic_from"}
-    if not isinstance(saved, dict) or not wanted <= saved.keys():
-        raise UsageError(f"{path} is damaged, so this run cannot be identified; --force starts over beside it")
+    required = {"run_id", "data", "precision", "threads", "device", "deterministic_from"}
+    if not isinstance(saved, dict) or not required <= saved.keys():
+        raise UsageError(f"{path} is damaged, so this run cannot be identified; --force moves it aside and starts over")
     return saved
 
 
@@ -132,8 +134,8 @@ def _difference(saved: dict[str, Any], recipe: Recipe, data: Data, folder: Path)
         recipe = replace(recipe, init=before.init)
     different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
     if different:
-        rest = len(different) - _SHOWN
-        more = f"; and {rest} more (its recipe is {folder / 'recipe.yaml'})" if rest > 0 else ""
+        n_more = len(different) - _SHOWN
+        more = f"; and {n_more} more (its recipe is {folder / 'recipe.yaml'})" if n_more > 0 else ""
         return (
             f"{folder} is a run of another recipe: {'; '.join(different[:_SHOWN])}{more}. Give another folder with "
             "--out, or --force to move it aside"
@@ -150,15 +152,17 @@ def _moved(before: str | None, now: str | None) -> bool:
     )
 
 
-def _resumed_on(saved: dict[str, Any], device: str, threads: int | None, say: Callable[[str], None]) -> dict[str, Any]:
-    """Return the threads and the device of this start, with a warning for each that differs and costs exact bits."""
+def _resumed_on(
+    saved: dict[str, Any], device: str, threads: int | None, report: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return the threads and the device of this start; warn of each difference that prevents bit-exact resumption."""
     threads = threads or int(saved["threads"])
-    for what, before, now in (
+    for description, before, now in (
         ("with {} threads", saved["threads"], threads),
         ("on {}", saved["device"], device),
         ("with torch {}", saved["deterministic_from"], torch.__version__),
     ):
         if before != now:
-            first, present = what.format(before), what.format(now)
-            say(f"warning: the run was begun {first}, now {present}: the same to rounding, not bit-exact")
+            first, present = description.format(before), description.format(now)
+            report(f"warning: the run started {first} and continues {present}: results agree up to rounding only")
     return {"threads": threads, "device": device}

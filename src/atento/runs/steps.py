@@ -56,11 +56,11 @@ RunResult = tuple[Run, dict[str, float] | None, bool]  # run, test scores, wheth
 
 @dataclass
 class Setup:
-    """What the steps of a run read and set; each step sets fields that later steps read.
+    """The state of the steps of a run; each step sets fields that later steps read.
 
     Attributes:
-        loaded: the recipe, with where each of its values comes from.
-        memory: records given from Python, by split.
+        loaded: the recipe, with the origin of each value.
+        memory: records passed in Python, by split.
         branch: checkpoint of another run to begin at (`--from`).
         folder: the run folder, which is locked.
         device: "cpu", "cuda" or a device with its number.
@@ -97,7 +97,7 @@ class Setup:
         """The recipe, with the sizes that fit the data once these are read."""
         return self.loaded.recipe
 
-    def say(self, line: str) -> None:
+    def report(self, line: str) -> None:
         """Write a line to the terminal and the log."""
         self.reporter.line(line)
 
@@ -119,8 +119,8 @@ def read_records(setup: Setup) -> None:
     """Read and check the records of all splits; warn about the recipe first, then about the data."""
     keep_freed_memory()
     for warning in setup.loaded.warnings:
-        setup.say(f"warning: {warning}")
-    setup.data = read_data(setup.recipe, setup.loaded.folder, setup.say, setup.memory)
+        setup.report(f"warning: {warning}")
+    setup.data = read_data(setup.recipe, setup.loaded.folder, setup.report, setup.memory)
 
 
 def choose_sizes(setup: Setup) -> None:
@@ -132,14 +132,16 @@ def choose_sizes(setup: Setup) -> None:
     targets = lengths.get("target", lengths.get("text", 0))
     recipe, sentence = fitted(setup.recipe, keys, sum(lengths.values()), targets)
     if not has_begun(setup.folder):
-        setup.say(sentence)
+        setup.report(sentence)
     setup.loaded = replace(setup.loaded, recipe=recipe)
 
 
 def check_identity(setup: Setup) -> None:
-    """Compare recipe and data with `run.json` of the folder, or write it; delete what a kill left half-written."""
+    """Compare recipe and data with `run.json` of the folder, or write it; delete incomplete files of a killed run."""
     branch = None if setup.branch is None else setup.branch.to_dict()
-    setup.identity = identity_of(setup.loaded, setup.data, setup.folder, setup.device, setup.threads, setup.say, branch)
+    setup.identity = identity_of(
+        setup.loaded, setup.data, setup.folder, setup.device, setup.threads, setup.report, branch
+    )
     torch.set_num_threads(int(setup.identity["threads"]))
     for part in ("checkpoints", "averaged"):
         clean(setup.folder / part)
@@ -161,21 +163,21 @@ def make_tokenizer(setup: Setup) -> None:
     saved = folder / "tokenizer"
     if saved.exists():
         setup.tokenizer = Tokenizer.load(saved)
-        given = None if recipe.tokenizer.path is None else home / recipe.tokenizer.path
-        same = given is None or not given.exists()
-        if same or Tokenizer.load(given).fingerprint == setup.tokenizer.fingerprint:  # type: ignore[arg-type]
+        recipe_tokenizer = None if recipe.tokenizer.path is None else home / recipe.tokenizer.path
+        same = recipe_tokenizer is None or not recipe_tokenizer.exists()
+        if same or Tokenizer.load(recipe_tokenizer).fingerprint == setup.tokenizer.fingerprint:  # type: ignore[arg-type]
             return
         if has_begun(folder):
             raise TokenizerError(
-                f"{folder} was trained with another tokenizer: {given} has changed. Use --out or --force"
+                f"{folder} was trained with another tokenizer: {recipe_tokenizer} has changed. Use --out or --force"
             )
         shutil.rmtree(saved)
-    # a model to start from brings its tokenizer, unless the recipe names one
+    # use the tokenizer of the model to start from, unless the recipe names one
     source = (
         setup.initial.path if setup.initial is not None else setup.branch.path if setup.branch is not None else None
     )
     if source is None or (recipe.tokenizer.path is not None and recipe.init is None):
-        setup.tokenizer = tokenizer_for(recipe, home, setup.data.train.texts(TASKS[recipe.task].texts), setup.say)
+        setup.tokenizer = tokenizer_for(recipe, home, setup.data.train.texts(TASKS[recipe.task].texts), setup.report)
     else:
         setup.tokenizer = Tokenizer.load(source)
     for leftover in folder.glob(".tokenizer-*"):  # of a command that was killed
@@ -214,7 +216,7 @@ def make_batches(setup: Setup) -> None:
     """
     recipe = setup.recipe
     constraints_of(recipe.decoding, setup.tokenizer.target)  # refuses words that the vocabulary cannot write
-    setup.batches = training_batches(recipe, setup.config, setup.tokenizer, setup.data.train, setup.say)
+    setup.batches = training_batches(recipe, setup.config, setup.tokenizer, setup.data.train, setup.report)
     valid = "data.held_out" if recipe.data.held_out else "data.valid"
     for name, split in ((valid, setup.data.valid), ("data.test", setup.data.test)):
         if split is not None:
@@ -271,7 +273,7 @@ def open_run(setup: Setup) -> Run:
 
 
 def _reads_pairs(setup: Setup) -> dict[str, bool]:
-    """Whether the model reads pairs of texts, for `config.json`; nothing where its task has no second text."""
+    """Return whether the model reads pairs of texts, for `config.json`; empty if its task has no second text."""
     optional = [field.name for field in TASKS[setup.recipe.task].fields if field.optional]
     return {"pairs": "pair" in setup.data.train.columns} if "pair" in optional else {}
 
@@ -302,13 +304,14 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
 
     Raises:
         CheckpointError: all checkpoints of the run are damaged.
-        UsageError: the run has taken more steps than the recipe asks for.
+        UsageError: the run has more steps than the recipe.
     """
     last = newest(run.checkpoints)
     if last is None:
         if damaged := sorted(path.name for path in run.checkpoints.glob("*.bad*")):
             raise CheckpointError(
-                f"every checkpoint of {run.folder} is damaged ({', '.join(damaged)}); --force starts over beside it"
+                f"every checkpoint of {run.folder} is damaged ({', '.join(damaged)}); "
+                "--force moves it aside and starts over"
             )
         _start(setup, run)
         return True
@@ -320,18 +323,18 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
         )
     finished = run.progress.finished and not _has_more_steps(run)
     if finished and end_event(run.folder) is not None:
-        setup.say(f"already finished: {run.folder}, step {run.progress.step}")
+        setup.report(f"already finished: {run.folder}, step {run.progress.step}")
         return False
     # a run that finished training may still lack its average and test scores
-    where = "behind its last step," if finished else "from step"
-    setup.say(f"going on with {run.folder} {where} {run.progress.step}")
+    where = "after its last step," if finished else "from step"
+    setup.report(f"resuming {run.folder} {where} {run.progress.step}")
     run.journal.cut(run.progress.step)
     finish_save(run)
     return True
 
 
 def _has_more_steps(run: Run) -> bool:
-    """Whether the recipe now asks for more steps than were taken; a run that stopped early is not extended."""
+    """Whether the recipe has more steps than the run; a run that stopped early is not extended."""
     early = run.config.early_stop and run.progress.stale >= run.config.early_stop
     return run.progress.step < run.steps and not early
 
@@ -342,7 +345,7 @@ def _start(setup: Setup, run: Run) -> None:
     spec = TASKS[recipe.task]
     examples = counted(len(run.batches), spec.records.removesuffix("s"))
     target = spec.targets.removesuffix("s")
-    setup.say(
+    setup.report(
         f"{recipe.name}: {parameter_count(setup.network):,} parameters, {examples}, "
         f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
         f"{counted(recipe.training.batch_tokens, target)}, {counted(run.steps, 'step')}; {identity['device']}, "
@@ -352,7 +355,7 @@ def _start(setup: Setup, run: Run) -> None:
     if setup.branch is not None:
         check_network(setup.branch, setup.config)
         begin_at(run, setup.branch)
-        setup.say(f"begins at step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
+        setup.report(f"starting from step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
 
 
 def already_finished(run: Run) -> RunResult:
@@ -400,13 +403,13 @@ def _average(setup: Setup, run: Run) -> None:
 
     averaged = average_run(run.folder, setup.recipe.training.average, score=None if valid is None else score)
     score_text = "" if averaged.score is None else f": {name} {signed(name, averaged.score):.2f}"
-    setup.say(f"averaged the last {counted(len(averaged.names), 'checkpoint')}{score_text}")
+    setup.report(f"averaged the last {counted(len(averaged.names), 'checkpoint')}{score_text}")
 
 
 def _test(setup: Setup, split: Split) -> dict[str, float]:
     """Return the test scores of the checkpoint that `atento.load` reads: the best, else the last."""
     setup.network.load_state_dict(read_model(setup.folder).weights)
     test = evaluate(setup.network, setup.tokenizer, split, setup.recipe)
-    shown = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
-    setup.say(f"test: {shown}")
+    scores = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
+    setup.report(f"test: {scores}")
     return test

@@ -99,14 +99,14 @@ def train(
     """
     if isinstance(overrides, str) or not isinstance(overrides, Mapping | Sequence):
         raise UsageError(f"`overrides` must be a mapping or a list of key=value: got {overrides!r:.60}")
-    given = dict(overrides) if isinstance(overrides, Mapping) else list(overrides)
+    changes = dict(overrides) if isinstance(overrides, Mapping) else list(overrides)
     for key, value in (("training.precision", precision), ("training.seed", seed)):
-        if value is not None and isinstance(given, dict):
-            given[key] = value
-        elif value is not None and isinstance(given, list):
-            given.append(f"{key}={value}")
+        if value is not None and isinstance(changes, dict):
+            changes[key] = value
+        elif value is not None and isinstance(changes, list):
+            changes.append(f"{key}={value}")
     memory = by_split(data)
-    loaded = load_recipe(recipe, given, memory=memory)
+    loaded = load_recipe(recipe, changes, memory=memory)
     device = resolve_device(device)
     branch = None if from_ is None else branch_point(from_)
     default: str | Path = Path("runs") / loaded.recipe.name

@@ -36,7 +36,7 @@ class Journal:
         """Append one event; it has at least `event` and `step`.
 
         A number that is not finite is written as null, and `note` names it. On a full disk the event is lost with one
-        warning, and training goes on. A checkpoint's event and the last one are flushed to the disk itself.
+        warning, and training continues. A checkpoint's event and the last one are flushed to the disk itself.
 
         Raises:
             ValueError: `event` or `step` is missing, or a value is not plain data.
@@ -57,9 +57,7 @@ class Journal:
             self.lost += 1
             if not self._warned:
                 self._warned = True
-                _log.warning(
-                    "%s cannot be written (%s); training goes on without its events", self.path, error.strerror
-                )
+                _log.warning("%s cannot be written (%s); training continues without events", self.path, error.strerror)
             return
         if self.lost:
             _log.warning("%s is written again; %d events were lost", self.path, self.lost)
@@ -87,16 +85,16 @@ class Journal:
             return 0
         except OSError as error:
             raise TrainingError(f"{self.path} cannot be read: {error.strerror}") from error
-        kept, lines = [], content.split(b"\n")
+        remaining, lines = [], content.split(b"\n")
         for number, line in enumerate(lines[:-1], start=1):
             event = _parse(line)
             if event is None:
                 _log.warning("%s:%d is not an event and was removed", self.path, number)
             elif event["step"] <= after_step and event["event"] != "end":
-                kept.append(line)
-        removed = len(lines) - 1 - len(kept)
+                remaining.append(line)
+        removed = len(lines) - 1 - len(remaining)
         if removed:
-            self._replace(b"".join(line + b"\n" for line in kept))
+            self._replace(b"".join(line + b"\n" for line in remaining))
         return removed
 
     def events(self) -> list[dict[str, Any]]:
@@ -137,10 +135,10 @@ class Journal:
         if self._fd is None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         end = os.fstat(self._fd).st_size
-        rest = line
+        remaining = line
         try:
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
+            while remaining:
+                remaining = remaining[os.write(self._fd, remaining) :]
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, end)

@@ -153,7 +153,7 @@ def fit(run: Run) -> Progress:
                 started += time.monotonic() - pause
             if stop_signal is not None:
                 raise TrainingStopped(
-                    f"stopped by {stop_signal.name} after step {step}, checkpoint saved; the same command goes on"
+                    f"stopped by {stop_signal.name} after step {step}, checkpoint saved; run the same command to resume"
                 )
     return progress
 

@@ -133,7 +133,7 @@ def causal(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     if isolated and network.architecture not in ("decoder", "encoder"):
         raise RecipeError(f"`data.pack` isolated needs a decoder: got a {network.architecture}; stream or none")
     store = packed(texts, preparation.longest)
-    preparation.say(
+    preparation.report(
         f"{counted(len(texts), 'text')} packed into {counted(len(store), 'row')} of {preparation.longest} tokens"
     )
     return PlannedBatches(store, PackedCausal(network.pad_id, isolated, mask), weight=config.weight, **settings)

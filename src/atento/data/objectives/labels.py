@@ -122,7 +122,7 @@ def labels(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         preparation.tokenizer, preparation.text_template(), split["text"], pairs, preparation.longest
     )
     if cut:
-        preparation.say(f"warning: {cut} of {counted(len(split), 'example')} cut to {preparation.longest} tokens")
+        preparation.report(f"warning: {cut} of {counted(len(split), 'example')} cut to {preparation.longest} tokens")
     store.columns["label"] = Ragged([[number] for number in numbers])
     return PlannedBatches(
         store, Labels(network, head), budget=training.batch_tokens, seed=training.seed, weight=config.weight

@@ -10,7 +10,7 @@ from atento.errors import DataError
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Preparation:
         split: the records.
         template: name of the special tokens around a text; None: the tokenizer's own.
         held_out: whether the split is for validation or test. No record is then left out, and encoding is not random.
-        say: called with a line about examples that are left out or cut.
+        report: called with a line about examples that are left out or cut.
     """
 
     recipe: Recipe
@@ -33,7 +33,7 @@ class Preparation:
     split: Split
     template: str | None = None
     held_out: bool = False
-    say: Say = lambda line: None
+    report: Report = lambda line: None
 
     @property
     def longest(self) -> int:
@@ -62,7 +62,7 @@ class Preparation:
             )
         pieces = [piece for text in texts if text for piece in windows(text, room, overlap)]
         if len(pieces) > len(texts):
-            self.say(
+            self.report(
                 f"{len(texts)} texts in {len(pieces)} examples: some are longer than {self.recipe.data.max_len} tokens"
             )
         if not pieces:

@@ -15,7 +15,7 @@ from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
 from atento.config.recipe import Recipe
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
-from atento.data.objectives.preparation import Preparation, Say
+from atento.data.objectives.preparation import Preparation, Report
 from atento.data.special_tokens import special_tokens_of
 from atento.data.store import EpochStores, MemoryStore, Ragged, Store
 from atento.errors import DataError, counted
@@ -68,8 +68,8 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     settings: dict[str, Any] = {"budget": recipe.training.batch_tokens, "seed": recipe.training.seed}
     if preparation.held_out:
         return PlannedBatches(_store(source, target), objective, **settings)
-    source, target = _cut(source, target, recipe, preparation.say)
-    rows = _fitting(source, target, recipe.data.max_len, preparation.say)
+    source, target = _cut(source, target, recipe, preparation.report)
+    rows = _fitting(source, target, recipe.data.max_len, preparation.report)
 
     def encode(epoch: int) -> Store:
         encoded = []
@@ -107,21 +107,21 @@ def _store(source: list[list[int]], target: list[list[int]]) -> MemoryStore:
     return MemoryStore({"source": Ragged(source), "target": Ragged(target)})
 
 
-def _fitting(source: list[list[int]], target: list[list[int]], longest: int, say: Say) -> list[int]:
+def _fitting(source: list[list[int]], target: list[list[int]], longest: int, report: Report) -> list[int]:
     """Return the numbers of the pairs that are not blank and not too long; warn of those that are left out."""
     rows = [row for row, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
     n_blank = sum(not s or not t for s, t in zip(source, target))
     n_long = len(source) - len(rows) - n_blank
     for count, why in ((n_blank, "a side has no tokens"), (n_long, f"longer than {counted(longest, 'token')}")):
         if count:
-            say(f"warning: {count} of {len(source)} training pairs left out: {why}")
+            report(f"warning: {count} of {len(source)} training pairs left out: {why}")
     if not rows:
         raise DataError(f"no training pair is left: all are longer than `data.max_len` {longest} tokens, or blank")
     return rows
 
 
 def _cut(
-    source: list[list[int]], target: list[list[int]], recipe: Recipe, say: Say | None = None
+    source: list[list[int]], target: list[list[int]], recipe: Recipe, report: Report | None = None
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Cut the sides that `data.truncate` names at `data.max_len` tokens, EOS included; warn of those that are cut."""
     sides, room = recipe.data.truncate, recipe.data.max_len - 1
@@ -131,6 +131,6 @@ def _cut(
     counts = [f"{count} on the {name} side" for count, name in zip(long, ("source", "target")) if count]
     if sides == "source":
         counts = counts[: bool(long[0])]
-    if counts and say is not None:
-        say(f"warning: of {len(source)} training pairs, {' and '.join(counts)} cut to {room + 1} tokens")
+    if counts and report is not None:
+        report(f"warning: of {len(source)} training pairs, {' and '.join(counts)} cut to {room + 1} tokens")
     return [row[:room] for row in source], [row[:room] for row in target] if sides == "both" else target
