@@ -14,7 +14,7 @@ ATTENTION_EXAMPLE = "The white cat sleeps."
 
 
 def results(run: Path, sentences: list[str], count: int = 500, device: str = "auto") -> dict[str, Any]:
-    """Return the scores of both held-out splits, translations, the alignment error, and the path of the attention page."""
+    """Return the scores of both held-out splits, translations, the alignment error, and the attention page's path."""
     model = load(run, device=device)
     splits: dict[str, Any] = {}
     for split in SPLITS:
@@ -70,8 +70,10 @@ def show(record: dict[str, Any]) -> Iterator[str]:
 
 
 def alignment_error(model: Model, pairs: list[Pair]) -> dict[str, float] | None:
-    """Return the mean alignment error rate of the last cross-attention (mean over heads) against the gold alignment (0 is
-    perfect), and the number of sentences; None if the tokenizer splits other words than the grammar.
+    """Return the mean alignment error rate of the last cross-attention, averaged over heads, and the number of sentences.
+
+    0 is perfect; None if the tokenizer splits other words than the grammar.
+
     """
     errors: list[float] = []
     for pair in pairs:

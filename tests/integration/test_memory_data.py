@@ -184,7 +184,7 @@ def test_evaluate_takes_records_files_and_columns(trained: Path, tmp_path: Path)
         atento.evaluate(model, [*VALID, ("", "x")], metrics=["chrf"], greedy=True)
     with pytest.raises(DataError, match=r"data\[6\]: key 'target' must hold a string"):
         atento.evaluate(model, [*VALID, ("x", None)])
-    with pytest.raises(UsageError, match="`n_best` has no part in an evaluation"):
+    with pytest.raises(UsageError, match="`n_best` has no effect in an evaluation"):
         atento.evaluate(model, VALID, n_best=2)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="`device` and `precision` are for a model that is loaded here"):
         atento.evaluate(model, VALID, device="cpu")

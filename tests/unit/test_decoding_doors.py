@@ -201,7 +201,7 @@ NO_EFFECT: list[tuple[str, Any, dict[str, Any], str]] = [  # option, value, the 
     ("mbr_keep", 4, MBR, "it is for `mbr_method` coarse or pruned"),
     ("mbr_confidence", 0.5, {**MBR, "mbr_method": "coarse"}, "it is for `mbr_method` pruned"),
     ("exact_limit", 9, {}, "it is for `exact`"),
-    ("until", "sure", {"stopping": "shrinking"}, "a shrinking beam ends when its last place is given up"),
+    ("until", "sure", {"stopping": "shrinking"}, "a shrinking beam ends when it has no slots left"),
     ("diversity", 0.5, {}, "a beam of one group has no others to differ from: give `groups`"),
     ("count_prompt", True, {}, "it is for `repetition_penalty` and `no_repeat_ngrams`"),
     ("min_new_tokens", 3, {"ignore_eos": True}, "`ignore_eos` leaves no end that it could put off"),
