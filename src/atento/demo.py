@@ -70,10 +70,9 @@ def show(record: dict[str, Any]) -> Iterator[str]:
 
 
 def alignment_error(model: Model, pairs: list[Pair]) -> dict[str, float] | None:
-    """Return the mean alignment error rate of the last cross-attention, averaged over heads, and the number of sentences.
+    """Return the mean alignment error rate of the last cross-attention, averaged over heads, and the sentences scored.
 
     0 is perfect; None if the tokenizer splits other words than the grammar.
-
     """
     errors: list[float] = []
     for pair in pairs:

@@ -412,7 +412,7 @@ def test_folders_that_are_no_runs_are_refused(server: ForkServer, place: Path) -
     done = server.run(*TINY, "--out", "file", cwd=place)
     assert done.status == 2 and "the run folder file is a file; give another with --out" in done.stderr
     done = server.run(*TINY, "--out", "file/run", cwd=place)
-    assert done.status == 2 and "the run folder file/run cannot be made: Not a directory" in done.stderr
+    assert done.status == 2 and "the run folder file/run cannot be created: Not a directory" in done.stderr
     assert server.run(*TINY, "--out", "mine", "--force", cwd=place).status == 0
     assert (place / "mine.old-1" / "letter.txt").exists()
 

@@ -130,7 +130,7 @@ def test_what_is_refused_before_any_work() -> None:
         (lambda: train("tiny.yaml", precision="int8"), RecipeError, "training.precision must be one of"),
         (lambda: train("tiny.yaml", device="tpu9"), UsageError, "`device` must exist on this machine: got 'tpu9'"),
         (lambda: train("tiny.yaml", out="tiny.yaml"), UsageError, "the run folder tiny.yaml is a file"),
-        (lambda: train("tiny.yaml", out="tiny.yaml/x"), UsageError, "cannot be made: Not a directory"),
+        (lambda: train("tiny.yaml", out="tiny.yaml/x"), UsageError, "cannot be created: Not a directory"),
         (lambda: train("tiny.yaml", out=".", force=False), UsageError, "holds files and is not a run"),
     ):
         with pytest.raises(kind, match=said):
