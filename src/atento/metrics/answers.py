@@ -52,7 +52,7 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
             raise UsageError(f"question {number} has no answer: version 1.1 has no such questions, 2.0 has")
         exact = float(given in right)
         overlap = max(_f1(given, answer, version) for answer in right)
-        answerable = float(any(right))
+        answerable = float(any(answers))
         rows.append([exact, overlap, 1.0, exact * answerable, overlap * answerable, answerable])
     total = summed(rows)
     parts = {"exact_match": 100 * total[0] / total[2], "f1": 100 * total[1] / total[2]}
