@@ -183,7 +183,7 @@ def test_commands(run: TrainedRun, folder: Path, server: ForkServer) -> None:
     assert first["text"] == "aqui há uva" and first["labels"][0]["name"] == "fruta" and len(first["labels"]) == 3
     assert empty == {"text": "", "labels": []}
     done = server.run("evaluate", "run", "plain.tsv", cwd=folder)
-    assert done.stdout.startswith("accuracy 1.00 [1.00, 1.00]")
+    assert done.stdout.startswith("accuracy 1.0000 [1.0000, 1.0000]")
     data = {"train": {"file": "plain.tsv", "text": 0, "label": 1}}
     (folder / "tune.yaml").write_text(json.dumps(recipe(data) | {"init": "run"}), encoding="utf-8")
     done = server.run("data", "stats", "tune.yaml", cwd=folder)

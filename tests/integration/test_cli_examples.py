@@ -1,5 +1,6 @@
 """The example in each command's help works: run for real where that takes seconds, else read by its own parser."""
 
+import json
 import re
 import shlex
 import shutil
@@ -50,6 +51,16 @@ def room(here: Path) -> Path:
         ("pairs.tsv", [f"{one}\t{two}" for one, two in zip(source, target)]),
     ):
         (here / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    questions = {"data": [{"paragraphs": [{"qas": [{"id": "q", "answers": [{"text": "o gato"}]}]}]}]}
+    for name, text in (
+        ("predicted.txt", "good\nbad\n"),
+        ("labels.txt", "good\ngood\n"),
+        ("predicted.conll", "Ana B-PER\nri O\n"),
+        ("right.conll", "Ana B-PER\nri O\n"),
+        ("answers.json", '{"q": "gato"}'),
+        ("questions.json", json.dumps(questions)),
+    ):
+        (here / name).write_text(text, encoding="utf-8")
     (here / "runs").mkdir()
     (here / "downloads").mkdir()
     run = (here / "run").resolve()

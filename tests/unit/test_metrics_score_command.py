@@ -1,4 +1,4 @@
-"""`atento score`: what it prints, and what it refuses."""
+"""`atento score`: what it prints for each kind of outputs, its gates, and what it refuses."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from atento.cli.score import register
 from atento.errors import AtentoError, DataError, UsageError
-from atento.metrics import bleu, paired_test
+from atento.metrics import bleu, entity_f1, f1, paired_test, squad
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_what_is_refused(files: Path) -> None:
         UsageError, match=r"line N of out\.pt must correspond to line N of short\.pt: got 2 and 1 lines"
     ):
         run("bleu", "out.pt", "short.pt")
-    with pytest.raises(UsageError, match=r"line N of out\.pt must correspond to line N of short\.pt"):
+    with pytest.raises(UsageError, match=r"line N of short\.pt must correspond to line N of ref\.pt: got 1 and 2"):
         run("bleu", "out.pt", "ref.pt", "--against", "short.pt")
     with pytest.raises(UsageError, match=r"unknown metric 'blue'.* Known: accuracy, bleu, calibration-error"):
         run("blue", "missing.pt", "missing.pt")
@@ -94,3 +94,147 @@ def test_what_is_refused(files: Path) -> None:
 
 def test_help_has_an_example() -> None:
     assert "atento score bleu output.pt reference.pt" in run("--help").stdout
+
+
+# Labels, numbers, tags, answers ---------------------------------------------------------------------------------------
+
+
+def write(folder: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+def test_labels(files: Path) -> None:
+    write(files, {"out": "yes\nno\nyes\n", "right": "yes\nyes\nyes\n", "other": "no\nno\nyes\n"})
+    expected = f1(["yes", "no", "yes"], ["yes"] * 3)
+    assert run("f1", "out", "right").stdout == f"F1 {expected.value:.4f} average:macro\n"
+    assert run("f1", "out", "right", "--average", "binary", "--positive", "yes").stdout.startswith("F1 0.8000 ")
+    assert run("accuracy", "out", "right").stdout == "accuracy 0.6667\n"
+    assert run("matthews", "out", "right").stdout == "Matthews 0.0000 constant:references\n"
+    lines = run("report", "out", "right").stdout.splitlines()
+    assert lines[0] == "accuracy 0.6667" and lines[3].split() == ["yes", "1.0000", "0.6667", "0.8000", "3"]
+    record = json.loads(run("f1", "out", "right", "--json", "--against", "other", "--samples", "20").stdout)
+    assert record["parts"]["f1[yes]"] == pytest.approx(0.8) and record["against"]["difference"] > 0
+
+
+def test_several_labels_and_probabilities(files: Path) -> None:
+    write(files, {"out": "a|b\n\n", "right": "b | a\nc\n"})
+    assert run("subset-accuracy", "out", "right").stdout == "subset accuracy 0.5000\n"
+    assert run("multilabel-f1", "out", "right").stdout.startswith("multi-label F1 0.8000 ")
+    write(files, {"probable": "a\t0.75\nb\t0.25\n", "right": "a\nb\n"})
+    assert run("calibration-error", "probable", "right").stdout == "calibration error 0.5000 bins:10\n"
+    write(files, {"probable": "a\t0.75\nb 0.25\n"})
+    with pytest.raises(DataError, match="probable:2: each line must hold a label, a tab and a probability"):
+        run("calibration-error", "probable", "right")
+
+
+def test_numbers(files: Path) -> None:
+    write(files, {"out": "1\n2.5\n3e0\n", "right": "1\n2\n4\n", "bad": "1\ntwo\n3\n", "inf": "1\n2\ninf\n"})
+    assert run("spearman", "out", "right").stdout == "Spearman 1.0000\n"
+    assert run("pearson", "out", "right", "--interval").stdout.startswith("Pearson 0.8910 [")
+    for name, line in (("bad", 2), ("inf", 3)):
+        with pytest.raises(DataError, match=f"{name}:{line}: each line must hold a finite number: got"):
+            run("pearson", name, "right")
+
+
+SENTENCES = [["B-PER", "I-PER", "O"], ["O", "B-LOC"]]
+
+
+def test_tags_on_lines_and_in_columns(files: Path) -> None:
+    write(files, {"out": "B-PER I-PER O\nO B-PER\n", "right": "B-PER I-PER O\nO B-LOC\n"})
+    columns = "-DOCSTART- O\n\nAna B-PER\nSilva I-PER\nri O\n\nem O\nParis B-LOC\n"
+    write(files, {"right.conll": columns, "right.txt": columns})
+    expected = entity_f1([SENTENCES[0], ["O", "B-PER"]], SENTENCES)
+    lines = run("entity-f1", "out", "right").stdout.splitlines()
+    assert lines[0] == f"entity F1 {expected.value:.4f} average:micro|scheme:any|mode:conlleval"
+    assert [line.split()[0] for line in lines[2:4]] == ["LOC", "PER"]
+    assert run("entity-f1", "out", "right.conll").stdout.splitlines() == lines
+    assert run("entity-f1", "right.txt", "right.conll", "--columns", "--scheme", "IOB2").stdout.startswith(
+        "entity F1 1.0000 average:micro|scheme:IOB2|mode:strict"
+    )
+    assert run("tag-accuracy", "out", "right").stdout == "tag accuracy 0.8000\n"
+
+
+def test_tags_that_are_refused(files: Path) -> None:
+    write(files, {"out": "O O\nO\n", "right.conll": "a O\nb O\n\nc O\nd O\n", "words": "O O\nem Paris\n"})
+    with pytest.raises(DataError, match=r"out:2: 1 tag, and right\.conll:4 has 2; each word needs its tag"):
+        run("tag-accuracy", "out", "right.conll")
+    with pytest.raises(DataError, match=r"words:2: a tag is O, or a prefix of .* got 'em'"):
+        run("entity-f1", "words", "right.conll")
+    write(files, {"short.conll": "a O\n"})
+    with pytest.raises(DataError, match=r"sentence N of out must correspond to sentence N of short\.conll: got 2 and 1"):
+        run("tag-accuracy", "out", "short.conll")
+    with pytest.raises(UsageError, match="--columns has no effect on bleu"):
+        run("bleu", "out.pt", "ref.pt", "--columns")
+    with pytest.raises(UsageError, match="tag-accuracy takes one file of references: got 2"):
+        run("tag-accuracy", "out", "out", "out")
+
+
+QUESTIONS = {
+    "data": [
+        {
+            "paragraphs": [
+                {
+                    "context": "...",
+                    "qas": [
+                        {"id": "q1", "answers": [{"text": "o gato", "answer_start": 0}, {"text": "gato preto"}]},
+                        {"id": "q2", "answers": [], "is_impossible": True},
+                    ],
+                }
+            ]
+        }
+    ]
+}
+
+
+def test_answers_in_json_and_on_lines(files: Path) -> None:
+    write(files, {"right.json": json.dumps(QUESTIONS), "out.json": '{"q2": "", "q1": "Gato."}', "out": "Gato.\n\n"})
+    expected = squad(["Gato.", ""], [("o gato", "gato preto"), ()], language="pt")
+    record = json.loads(run("squad", "out.json", "right.json", "--language", "pt", "--json").stdout)
+    assert record["value"] == expected.value == 100 and record["parts"] == expected.parts
+    assert run("squad", "out", "right.json", "--language", "pt").stdout == f"{expected}\n"
+    write(files, {"right": "o gato\n\n", "right2": "cão\n\n"})
+    assert run("squad", "out", "right", "right2").stdout == f"{squad(['Gato.', ''], ['o gato', ''])}\n"
+
+
+@pytest.mark.parametrize(
+    ("out", "right", "message"),
+    [
+        ('{"q1": "x"}', QUESTIONS, r"out\.json: has nothing for 1 id, the first is 'q2'"),
+        ('{"q1": "x", "q2": "", "q9": ""}', QUESTIONS, r"right\.json: has nothing for 1 id, the first is 'q9'"),
+        ('{"q1": 3}', QUESTIONS, r"out\.json: the answer of id 'q1' must be a string: got 3"),
+        ("[]", QUESTIONS, r"out\.json: predictions must be one object of ids and answers"),
+        ('{"q1":\n', QUESTIONS, r"out\.json:2: is no JSON"),
+        ("{}", {"data": [{"qas": []}]}, r"right\.json: is not in the format of SQuAD"),
+    ],
+)
+def test_json_that_is_refused(files: Path, out: str, right: object, message: str) -> None:
+    write(files, {"right.json": json.dumps(right), "out.json": out})
+    with pytest.raises(DataError, match=message):
+        run("squad", "out.json", "right.json")
+
+
+def test_gates_go_by_the_metric_or_a_part_of_it(files: Path) -> None:
+    write(files, {"out": "yes\nno\nyes\n", "right": "yes\nyes\nyes\n"})
+    assert run("f1", "out", "right", "--fail-under", "f1=0.4", "--fail-under", "f1[yes]=0.8").exit_code == 0
+    missed = run("f1", "out", "right", "--fail-under", "f1=0.5", "--fail-under", "f1_micro=0.1")
+    assert missed.exit_code == 3 and missed.stderr == "gate missed: f1 0.40 < 0.5\n"
+    assert missed.stdout.startswith("F1 0.4000")
+    assert run("ter", "out.pt", "ref.pt", "--fail-under", "ter=13").exit_code == 0
+    assert run("ter", "out.pt", "ref.pt", "--fail-under", "ter=12.5").exit_code == 0
+    assert "ter 12.50 > 12.4" in run("ter", "out.pt", "ref.pt", "--fail-under", "ter=12.4").stderr
+    for gate, message in (("f1=x", "takes METRIC=VALUE"), ("=3", "takes METRIC=VALUE"), ("bleu=3", "no part 'bleu'")):
+        with pytest.raises(UsageError, match=message):
+            run("f1", "out", "right", "--fail-under", gate)
+
+
+def test_options_of_other_metrics_are_refused(files: Path) -> None:
+    for option in (("--average", "micro"), ("--scheme", "IOB2"), ("--language", "pt"), ("--positive", "a")):
+        with pytest.raises(UsageError, match=f"{option[0]} has no effect on bleu"):
+            run("bleu", "out.pt", "ref.pt", *option)
+
+
+def test_an_empty_reference_file_is_named(files: Path) -> None:
+    write(files, {"none": ""})
+    with pytest.raises(UsageError, match="there is nothing to score: none is empty"):
+        run("accuracy", "none", "none")

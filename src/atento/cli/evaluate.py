@@ -1,25 +1,18 @@
 """`atento evaluate`: a model scored on labelled data."""
 
 import json
-import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atento.cli import completion
 from atento.cli.decoding import with_decoding
+from atento.cli.gates import hold_gates, parse_gates
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.progress import show_batches
 
 if TYPE_CHECKING:
     from atento.metrics import Score
-
-
-class GateMissed(typer.Exit):
-    """A score below --fail-under: exit status 3."""
-
-    def __init__(self) -> None:
-        super().__init__(3)
 
 
 def register(app: typer.Typer) -> None:
@@ -69,10 +62,11 @@ def evaluate(
     from atento.evaluation import evaluate as score
     from atento.evaluation import task_of
     from atento.metrics import metric_named
+    from atento.metrics.table import lower_is_better
     from atento.model import load
 
     check_order(model, *data)
-    gates = [_gate(text) for text in fail_under or []]
+    gates = parse_gates(fail_under)
     requested = [] if metrics is None else metrics.split(",")
     for name in (*requested, *(name for name, _ in gates)):
         metric_named(name)  # before the model is loaded
@@ -86,7 +80,7 @@ def evaluate(
         with show_batches("evaluate"):
             scores = score(loaded, data, task, metrics=list(names), skip_bad=skip_bad, say=progress, **options)
     _show(scores, seed, as_json)
-    _hold(gates, scores)
+    hold_gates(gates, {name: score.value for name, score in scores.items()}, lower_is_better)
 
 
 def _show(scores: "dict[str, Score]", seed: int, as_json: bool) -> None:
@@ -101,33 +95,6 @@ def _show(scores: "dict[str, Score]", seed: int, as_json: bool) -> None:
             "settings": score.settings,
         }
         if not as_json:
-            typer.echo(f"{score.name} {score.value:.2f} [{low:.2f}, {high:.2f}] {score.settings}")
+            typer.echo(score.line((low, high)))
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
-
-
-def _hold(gates: list[tuple[str, float]], scores: "dict[str, Score]") -> None:
-    """Raises GateMissed if a score is worse than its limit."""
-    from atento.metrics.table import lower_is_better, signed
-
-    missed = []
-    for name, limit in gates:
-        value, sign = scores[name].value, ">" if lower_is_better(name) else "<"
-        if signed(name, value) < signed(name, limit):
-            missed.append(f"{name} {value:.2f} {sign} {limit}")
-    if missed:
-        typer.echo(f"gate missed: {', '.join(missed)}", err=True)
-        raise GateMissed
-
-
-def _gate(text: str) -> tuple[str, float]:
-    from atento.errors import UsageError
-
-    name, _, value = text.partition("=")
-    try:
-        limit = float(value)
-    except ValueError:
-        limit = math.nan
-    if math.isnan(limit):  # no score is below NaN
-        raise UsageError(f"--fail-under takes METRIC=VALUE, such as bleu=25: got {text!r}")
-    return name, limit

@@ -1,15 +1,28 @@
 """`atento score`: a metric on files, with its bootstrap interval and a paired test against another system."""
 
 import json
-from typing import Annotated, Any
+from collections.abc import Callable
+from functools import partial
+from inspect import signature
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atento.cli.completion import metrics
+from atento.cli.completion import metrics, words
+from atento.cli.gates import Gates, hold_gates, parse_gates
 from atento.cli.options import AsJson, check_seed
 from atento.cli.progress import announce_stdin
 
-EPILOG = "Example:  atento score bleu output.pt reference.pt --interval --against other.pt"
+if TYPE_CHECKING:
+    from atento.metrics import Score
+    from atento.metrics.table import Metric
+
+EPILOG = (
+    "Examples:  atento score bleu output.pt reference.pt --interval --against other.pt; "
+    "atento score f1 predicted.txt labels.txt --fail-under f1=0.5; "
+    "atento score entity-f1 predicted.conll right.conll --scheme IOB2; "
+    "atento score squad answers.json questions.json --language pt"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -22,71 +35,161 @@ def score(
         str,
         typer.Argument(
             metavar="METRIC",
-            help="bleu, chrf, ter, rouge, token-f1, f1-bleu-rouge or exact-match.",
+            help="Of text: bleu, chrf, ter, rouge, token-f1, f1-bleu-rouge, exact-match. Of labels: accuracy, f1, "
+            "matthews, report; calibration-error (label, tab, probability); subset-accuracy, multilabel-f1 (labels "
+            "separated by |). Of tags: entity-f1, tag-accuracy. Of answers: squad. Of numbers: pearson, spearman.",
             autocompletion=metrics,
         ),
     ],
     hypotheses: Annotated[
         str,
         typer.Argument(
-            metavar="HYPOTHESES", help="The output of the system, one sentence per line; - is standard input."
+            metavar="HYPOTHESES",
+            help="The output of the system, one item a line; - is standard input. Tags: a sentence a line, or columns "
+            "in a file named .conll, the tag last. Answers: also JSON of ids and answers.",
         ),
     ],
     references: Annotated[
-        list[str], typer.Argument(metavar="REFERENCES", help="One or more reference files; each is a reference set.")
+        list[str],
+        typer.Argument(
+            metavar="REFERENCES",
+            help="What is right, in the same order; for text one or more files, each a reference set; for squad also "
+            "SQuAD's JSON.",
+        ),
     ],
     interval: Annotated[bool, typer.Option("--interval", help="Also print the 95 % bootstrap interval.")] = False,
     against: Annotated[
         str | None, typer.Option(metavar="OTHER", help="Output of another system, for a paired bootstrap test.")
     ] = None,
+    fail_under: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Exit with status 3 if the metric, or the part of it with that name, is worse; may be repeated.",
+        ),
+    ] = None,
+    average: Annotated[
+        str | None,
+        typer.Option(
+            help="Average of F1 over labels: macro, micro, weighted or binary.",
+            autocompletion=words("macro", "micro", "weighted", "binary"),
+        ),
+    ] = None,
+    positive: Annotated[str | None, typer.Option(metavar="LABEL", help="The label of --average binary.")] = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option(
+            help="Read tags strictly as IOB1, IOB2, BIOES or BILOU; any scheme if not given.",
+            autocompletion=words("IOB1", "IOB2", "BIOES", "BILOU"),
+        ),
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(metavar="CODE", help="Language whose articles squad leaves out: en or pt.")
+    ] = None,
+    columns: Annotated[
+        bool, typer.Option("--columns", help="Files of tags have columns, whatever their name.")
+    ] = False,
     samples: Annotated[int, typer.Option(min=1, help="Number of bootstrap samples.")] = 1000,
     seed: Annotated[int, typer.Option(metavar="SEED", callback=check_seed, help="Seed of the bootstrap.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Score text against references. Line N of the hypotheses belongs to line N of every reference file."""
-    from atento.data.source_lines import display_name, read_lines
+    """Score outputs against references. Item N of the hypotheses belongs to item N of every reference file."""
     from atento.errors import UsageError
     from atento.metrics import METRICS, metric_named, paired_test
+    from atento.metrics.label_counts import report_table
 
-    scorer = metric_named(metric)
+    metric_named(metric)
+    row, gates = METRICS[metric], parse_gates(fail_under)
+    options = {"average": average, "positive": positive, "scheme": scheme, "language": language}
+    scorer = _with_options(metric, row, {name: value for name, value in options.items() if value is not None})
     names = [hypotheses, *references, *([] if against is None else [against])]
     if names.count("-") > 1:
         raise UsageError("standard input can be read once: only one of the files may be `-`")
     announce_stdin(*names)
-    texts = [read_lines(name) for name in names]
-    for name, text in zip(names[1:], texts[1:]):
-        if len(text) != len(texts[0]):
-            raise UsageError(
-                f"line N of {display_name(hypotheses)} must correspond to line N of {display_name(name)}: got "
-                f"{len(texts[0])} and {len(text)} lines"
-            )
-    streams = texts[1 : 1 + len(references)]
-    if against is None:
-        test = None
-        result = scorer(texts[0], streams)
-    else:
-        test = paired_test(METRICS[metric].score, texts[0], texts[-1], streams, samples, seed)
+    right, (predictions, *others) = _read(row, names, len(references), columns, scheme, metric)
+    if others:
+        test = paired_test(scorer, predictions, others[0], right, samples, seed)
         result = test.first
+    else:
+        test, result = None, scorer(predictions, right)
+    known = {metric: result.value} | result.parts
+    for name, _ in gates:
+        if name not in known:
+            raise UsageError(f"--fail-under: {metric} has no part {name!r}; it has {', '.join(known)}")
 
-    def formatted(score: Any) -> tuple[str, dict[str, Any]]:
-        """A score as a line and as a JSON object, both with the interval if it is requested."""
-        record = {"metric": metric, "value": score.value, "parts": score.parts, "settings": score.settings}
-        if not interval:
-            return str(score), record
-        low, high = score.interval(samples=samples, seed=seed)
+    def bounds(each: "Score") -> tuple[float, float] | None:
+        return each.interval(samples=samples, seed=seed) if interval else None
+
+    line, record = _formatted(metric, result, bounds(result), samples, seed)
+    lines = [line, *([report_table(result)] if metric in ("report", "entity-f1") else [])]
+    if test is not None:
+        other_line, record["against"] = _formatted(metric, test.second, bounds(test.second), samples, seed)
+        record["against"] |= {
+            "difference": test.difference,
+            "p_value": test.p_value,
+            "samples": samples,
+            "seed": seed,
+        }
+        lines += [f"{other_line} ({against})", str(test)]
+    typer.echo(json.dumps(record, ensure_ascii=False) if as_json else "\n".join(lines))
+    _hold(gates, known, row)
+
+
+def _with_options(name: str, metric: "Metric", options: dict[str, Any]) -> "Callable[..., Score]":
+    """The metric with the options of the command.
+
+    Raises:
+        UsageError: the metric has no such option.
+    """
+    from atento.errors import UsageError
+
+    for option in options:
+        if option not in signature(metric.score).parameters:
+            raise UsageError(f"--{option} has no effect on {name}")
+    return partial(metric.score, **options)
+
+
+def _read(
+    metric: "Metric", names: list[str], n_references: int, columns: bool, scheme: str | None, name: str
+) -> tuple[Any, list[list[Any]]]:
+    """The references as the metric takes them, and the predictions of one system or two.
+
+    Raises:
+        UsageError: several files of references for a metric that takes one. DataError: names file and line.
+    """
+    from atento.errors import UsageError
+    from atento.tasks.score_files import check_tags, in_order_of, read_items
+
+    if columns and metric.outputs != "tags":
+        raise UsageError(f"--columns has no effect on {name}")
+    paths = names[1 : 1 + n_references]
+    references = [read_items(path, metric.outputs, reference=True, columns=columns) for path in paths]
+    several = metric.outputs == "texts" or (metric.outputs == "answers" and references[0].ids is None)
+    if len(references) > 1 and not several:
+        raise UsageError(f"{name} takes one file of references: got {len(references)}")
+    for other in references[1:]:
+        in_order_of(references[0], other)
+    if not references[0].values:
+        raise UsageError(f"there is nothing to score: {references[0].name} is empty")
+    systems = []
+    for path in (names[0], *names[1 + n_references :]):
+        systems.append(in_order_of(references[0], read_items(path, metric.outputs, columns=columns)))
+        if metric.outputs == "tags":
+            check_tags(systems[-1], references[0], scheme, of_entities=name == "entity-f1")
+    right = [reference.values for reference in references] if several else references[0].values
+    return right, [system.values for system in systems]
+
+
+def _formatted(
+    metric: str, score: "Score", bounds: tuple[float, float] | None, samples: int, seed: int
+) -> tuple[str, dict[str, Any]]:
+    """A score as a line and as a JSON object, both with the interval if there is one."""
+    record: dict[str, Any] = {"metric": metric, "value": score.value, "parts": score.parts, "settings": score.settings}
+    if bounds is not None:
+        low, high = bounds
         record["interval"] = {"level": 0.95, "low": low, "high": high, "samples": samples, "seed": seed}
-        return f"{score.name} {score.value:.2f} [{low:.2f}, {high:.2f}] {score.settings}", record
+    return score.line(bounds), record
 
-    line, record = formatted(result)
-    if test is None:
-        typer.echo(json.dumps(record, ensure_ascii=False) if as_json else line)
-        return
-    other_line, other = formatted(test.second)
-    record["against"] = other | {
-        "difference": test.difference,
-        "p_value": test.p_value,
-        "samples": samples,
-        "seed": seed,
-    }
-    both = f"{line}\n{other_line} ({display_name(str(against))})\n{test}"
-    typer.echo(json.dumps(record, ensure_ascii=False) if as_json else both)
+
+def _hold(gates: Gates, values: dict[str, float], metric: "Metric") -> None:
+    hold_gates(gates, values, lambda _: metric.better == "lower")

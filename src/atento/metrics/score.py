@@ -66,8 +66,13 @@ class Score:
         alone = self.single or self.combine
         return [alone(list(row)) for row in self.segments]
 
+    def line(self, interval: tuple[float, float] | None = None) -> str:
+        """Name, value, interval and settings in one line."""
+        bounds = "" if interval is None else "[" + ", ".join(f"{bound:.{self.digits}f}" for bound in interval) + "]"
+        return " ".join(filter(None, (self.name, f"{self.value:.{self.digits}f}", bounds, self.settings)))
+
     def __str__(self) -> str:
-        return f"{self.name} {self.value:.{self.digits}f} {self.settings}".rstrip()
+        return self.line()
 
     def __repr__(self) -> str:
         return f"Score({self.name} {_number(self.value)}, {len(self.segments):,} segments)"

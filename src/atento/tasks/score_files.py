@@ -1,0 +1,220 @@
+"""Files of predictions and references for `atento score`, read by what a metric scores (`atento.metrics.outputs`)."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atento.data.source_lines import display_name, open_binary, read_lines, read_text
+from atento.errors import DataError, UsageError, counted
+from atento.metrics.outputs import Outputs
+from atento.metrics.tag_schemes import entities
+
+SEPARATOR = "|"  # of several labels on a line
+_COLUMNS = (".conll", ".bio", ".iob", ".iob2")
+_DOCUMENT = "-DOCSTART-"  # begins a document in CoNLL-2003
+
+
+@dataclass(frozen=True)
+class Items:
+    """The items of a file in their order.
+
+    Attributes:
+        name: of the file, for messages.
+        values: one an item.
+        lines: the number of the line where each item begins; empty for JSON.
+        ids: of JSON, the id of each item.
+        noun: what an item is called.
+    """
+
+    name: str
+    values: list[Any]
+    lines: Sequence[int] = ()
+    ids: tuple[str, ...] | None = None
+    noun: str = "line"
+
+    def at(self, number: int) -> str:
+        """The file and line of an item, by its number from 0."""
+        return f"{self.name}:{self.lines[number]}" if self.lines else f"{self.name}: question {number + 1}"
+
+
+def read_items(path: str, outputs: Outputs, *, reference: bool = False, columns: bool = False) -> Items:
+    """Read the items of a file; `-` is standard input.
+
+    Texts, classes and answers: a line each. Class sets: labels separated by "|"; an empty line is none. Numbers: a
+    number a line. Probabilities: a label, a tab and a probability; of references the label alone. Tags: those of a
+    sentence on a line, or a file of columns. Answers: also JSON, if the file is named .json.
+
+    Args:
+        path: the file, `.gz` too.
+        outputs: what the metric scores.
+        reference: whether these are the right outputs.
+        columns: of tags: the file has a word a line, its tag last, and a blank line after each sentence; so has a file
+            named .conll, .bio, .iob or .iob2.
+
+    Raises:
+        DataError: names file and line.
+    """
+    name = display_name(path)
+    suffix = Path(path.removesuffix(".gz")).suffix
+    if outputs == "answers" and suffix == ".json":
+        with open_binary(Path(path), name) as stream:
+            parsed = _parsed(read_text(stream, name), name)
+        return _squad_references(parsed, name) if reference else _squad_predictions(parsed, name)
+    lines = read_lines(path)
+    if outputs == "tags" and (columns or suffix in _COLUMNS):
+        return _sentences(lines, name)
+    parse = _PARSERS.get(outputs, str)
+    if outputs == "probabilities" and reference:
+        parse = str
+    values = []
+    for number, line in enumerate(lines, 1):
+        try:
+            values.append(parse(line))
+        except ValueError as error:
+            raise DataError(f"{name}:{number}: {error}") from None
+    return Items(name, values, range(1, len(values) + 1))
+
+
+def in_order_of(references: Items, predictions: Items) -> Items:
+    """The predictions in the order of the references, by their ids if they have some.
+
+    Raises:
+        DataError: they are not equally many, a question has no prediction, or only one of the files has ids.
+    """
+    if predictions.ids is not None:
+        if references.ids is None:
+            raise DataError(
+                f"{predictions.name} has predictions by id, which needs references in the JSON of SQuAD: got "
+                f"{references.name}"
+            )
+        by_id = dict(zip(predictions.ids, predictions.values))
+        for ids, other, name in (
+            (references.ids, by_id, predictions.name),
+            (by_id, set(references.ids), references.name),
+        ):
+            missing = [one for one in ids if one not in other]
+            if missing:
+                raise DataError(f"{name}: has nothing for {counted(len(missing), 'id')}, the first is {missing[0]!r}")
+        return Items(predictions.name, [by_id[one] for one in references.ids], ids=references.ids, noun="question")
+    if len(predictions.values) != len(references.values):
+        noun = references.noun
+        raise DataError(
+            f"{noun} N of {predictions.name} must correspond to {noun} N of {references.name}: got {len(predictions.values)} "
+            f"and {len(references.values)} {noun}s"
+        )
+    return predictions
+
+
+def check_tags(predictions: Items, references: Items, scheme: str | None, of_entities: bool) -> None:
+    """Check that each sentence has as many tags as its reference, and tags of entities if the metric needs them.
+
+    Raises:
+        DataError: names file and line.
+    """
+    for number, (tags, right) in enumerate(zip(predictions.values, references.values)):
+        if len(tags) != len(right):
+            raise DataError(
+                f"{predictions.at(number)}: {counted(len(tags), 'tag')}, and {references.at(number)} has {len(right)}; "
+                "each word needs its tag"
+            )
+        for items, sentence in ((predictions, tags), (references, right)) if of_entities else ():
+            try:
+                entities(sentence, scheme)
+            except UsageError as error:
+                raise DataError(f"{items.at(number)}: {error}") from None
+
+
+def _number(line: str) -> float:
+    try:
+        number = float(line if "_" not in line else "")
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"each line must hold a finite number: got {line[:40]!r}")
+    return number
+
+
+def _labels(line: str) -> list[str]:
+    return [label.strip() for label in line.split(SEPARATOR) if label.strip()]
+
+
+def _probability(line: str) -> tuple[str, float]:
+    label, _, share = line.rpartition("\t")
+    try:
+        probability = float(share)
+    except ValueError:
+        probability = math.nan
+    if not label or not 0 <= probability <= 1:
+        raise ValueError(f"each line must hold a label, a tab and a probability between 0 and 1: got {line[:40]!r}")
+    return label, probability
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "class sets": _labels,
+    "tags": str.split,
+    "numbers": _number,
+    "probabilities": _probability,
+}
+
+
+def _sentences(lines: Sequence[str], name: str) -> Items:
+    """The last columns of the lines of each sentence."""
+    sentences: list[list[str]] = []
+    begins: list[int] = []
+    inside = False
+    for number, line in enumerate(lines, 1):
+        columns = line.split()
+        if not columns or columns[0] == _DOCUMENT:
+            inside = False
+            continue
+        if not inside:
+            sentences.append([])
+            begins.append(number)
+        inside = True
+        sentences[-1].append(columns[-1])
+    return Items(name, sentences, begins, noun="sentence")
+
+
+# SQuAD's JSON ---------------------------------------------------------------------------------------------------------
+
+
+def _parsed(text: str, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{name}:{error.lineno}: is no JSON: {error.msg}") from None
+    except (ValueError, RecursionError):
+        raise DataError(f"{name}: is no JSON that can be read: too deep, or a number too long") from None
+
+
+def _squad_predictions(parsed: Any, name: str) -> Items:
+    """{id: answer}"""
+    if not isinstance(parsed, dict):
+        raise DataError(f"{name}: predictions must be one object of ids and answers")
+    for key, answer in parsed.items():
+        if not isinstance(answer, str):
+            raise DataError(f"{name}: the answer of id {key!r} must be a string: got {answer!r:.40}")
+    return Items(name, list(parsed.values()), ids=tuple(parsed), noun="question")
+
+
+def _squad_references(parsed: Any, name: str) -> Items:
+    """{"data": [{"paragraphs": [{"qas": [{"id": ..., "answers": [{"text": ...}]}]}]}]}"""
+    ids, answers = [], []
+    try:
+        for article in parsed["data"]:
+            for paragraph in article["paragraphs"]:
+                for question in paragraph["qas"]:
+                    ids.append(str(question["id"]))
+                    texts = [answer["text"] for answer in question["answers"]]
+                    answers.append(tuple(dict.fromkeys(str(text) for text in texts)))
+    except (KeyError, TypeError):
+        after = f" after the question with the id {ids[-1]!r}" if ids else ""
+        raise DataError(
+            f"{name}: is not in the format of SQuAD (data, paragraphs, qas, id, answers, text){after}"
+        ) from None
+    if len(set(ids)) < len(ids):
+        raise DataError(f"{name}: the id {next(one for one in ids if ids.count(one) > 1)!r} stands twice")
+    return Items(name, answers, ids=tuple(ids), noun="question")
