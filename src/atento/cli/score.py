@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli.completion import metrics, words
-from atento.cli.gates import Gates, hold_gates, parse_gates
+from atento.cli.gates import hold_gates, parse_gates
 from atento.cli.options import AsJson, check_seed
 from atento.cli.progress import announce_stdin
 
 if TYPE_CHECKING:
-    from atento.metrics import Score
+    from atento.metrics import PairedTest, Score
     from atento.metrics.table import Metric
 
 EPILOG = (
@@ -23,6 +24,27 @@ EPILOG = (
     "atento score entity-f1 predicted.conll right.conll --scheme IOB2; "
     "atento score squad answers.json questions.json --language pt"
 )
+
+
+Average = Annotated[
+    str | None,
+    typer.Option(
+        help="Average of F1 over labels: macro, micro, weighted or binary.",
+        autocompletion=words("macro", "micro", "weighted", "binary"),
+    ),
+]
+Positive = Annotated[str | None, typer.Option(metavar="LABEL", help="The label of --average binary.")]
+Scheme = Annotated[
+    str | None,
+    typer.Option(
+        help="Read tags strictly as IOB1, IOB2, BIOES or BILOU; any scheme if not given.",
+        autocompletion=words("IOB1", "IOB2", "BIOES", "BILOU"),
+    ),
+]
+Language = Annotated[
+    str | None, typer.Option(metavar="CODE", help="Language whose articles squad leaves out: en or pt.")
+]
+Columns = Annotated[bool, typer.Option("--columns", help="Files of tags have columns, whatever their name.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -68,27 +90,11 @@ def score(
             help="Exit with status 3 if the metric, or the part of it with that name, is worse; may be repeated.",
         ),
     ] = None,
-    average: Annotated[
-        str | None,
-        typer.Option(
-            help="Average of F1 over labels: macro, micro, weighted or binary.",
-            autocompletion=words("macro", "micro", "weighted", "binary"),
-        ),
-    ] = None,
-    positive: Annotated[str | None, typer.Option(metavar="LABEL", help="The label of --average binary.")] = None,
-    scheme: Annotated[
-        str | None,
-        typer.Option(
-            help="Read tags strictly as IOB1, IOB2, BIOES or BILOU; any scheme if not given.",
-            autocompletion=words("IOB1", "IOB2", "BIOES", "BILOU"),
-        ),
-    ] = None,
-    language: Annotated[
-        str | None, typer.Option(metavar="CODE", help="Language whose articles squad leaves out: en or pt.")
-    ] = None,
-    columns: Annotated[
-        bool, typer.Option("--columns", help="Files of tags have columns, whatever their name.")
-    ] = False,
+    average: Average = None,
+    positive: Positive = None,
+    scheme: Scheme = None,
+    language: Language = None,
+    columns: Columns = False,
     samples: Annotated[int, typer.Option(min=1, help="Number of bootstrap samples.")] = 1000,
     seed: Annotated[int, typer.Option(metavar="SEED", callback=check_seed, help="Seed of the bootstrap.")] = 1,
     as_json: AsJson = False,
@@ -96,7 +102,6 @@ def score(
     """Score outputs against references. Item N of the hypotheses belongs to item N of every reference file."""
     from atento.errors import UsageError
     from atento.metrics import METRICS, metric_named, paired_test
-    from atento.metrics.label_counts import report_table
 
     metric_named(metric)
     row, gates = METRICS[metric], parse_gates(fail_under)
@@ -112,27 +117,41 @@ def score(
         result = test.first
     else:
         test, result = None, scorer(predictions, right)
-    known = {metric: result.value} | result.parts
+    values = {metric: result.value} | result.parts
     for name, _ in gates:
-        if name not in known:
-            raise UsageError(f"--fail-under: {metric} has no part {name!r}; it has {', '.join(known)}")
+        if name not in values:
+            raise UsageError(f"--fail-under: {metric} has no part {name!r}; it has {', '.join(values)}")
+    _show(metric, result, test, against, _Bootstrap(interval, samples, seed), as_json)
+    hold_gates(gates, values, lambda _: row.better == "lower")
 
-    def bounds(each: "Score") -> tuple[float, float] | None:
-        return each.interval(samples=samples, seed=seed) if interval else None
 
-    line, record = _formatted(metric, result, bounds(result), samples, seed)
-    lines = [line, *([report_table(result)] if metric in ("report", "entity-f1") else [])]
+@dataclass(frozen=True)
+class _Bootstrap:
+    """Whether an interval is printed; the samples and the seed of it and of the paired test."""
+
+    interval: bool
+    samples: int
+    seed: int
+
+
+def _show(
+    metric: str, score: "Score", test: "PairedTest | None", against: str | None, bootstrap: _Bootstrap, as_json: bool
+) -> None:
+    """Print a score, and the test against another system, as lines or as one JSON object."""
+    from atento.metrics import report_table
+
+    line, record = _formatted(metric, score, bootstrap)
+    lines = [line, *([report_table(score)] if metric in ("report", "entity-f1") else [])]
     if test is not None:
-        other_line, record["against"] = _formatted(metric, test.second, bounds(test.second), samples, seed)
+        other_line, record["against"] = _formatted(metric, test.second, bootstrap)
         record["against"] |= {
             "difference": test.difference,
             "p_value": test.p_value,
-            "samples": samples,
-            "seed": seed,
+            "samples": bootstrap.samples,
+            "seed": bootstrap.seed,
         }
         lines += [f"{other_line} ({against})", str(test)]
     typer.echo(json.dumps(record, ensure_ascii=False) if as_json else "\n".join(lines))
-    _hold(gates, known, row)
 
 
 def _with_options(name: str, metric: "Metric", options: dict[str, Any]) -> "Callable[..., Score]":
@@ -180,16 +199,11 @@ def _read(
     return right, [system.values for system in systems]
 
 
-def _formatted(
-    metric: str, score: "Score", bounds: tuple[float, float] | None, samples: int, seed: int
-) -> tuple[str, dict[str, Any]]:
-    """A score as a line and as a JSON object, both with the interval if there is one."""
+def _formatted(metric: str, score: "Score", bootstrap: _Bootstrap) -> tuple[str, dict[str, Any]]:
+    """A score as a line and as a JSON object, both with the interval if it is requested."""
     record: dict[str, Any] = {"metric": metric, "value": score.value, "parts": score.parts, "settings": score.settings}
-    if bounds is not None:
-        low, high = bounds
-        record["interval"] = {"level": 0.95, "low": low, "high": high, "samples": samples, "seed": seed}
-    return score.line(bounds), record
-
-
-def _hold(gates: Gates, values: dict[str, float], metric: "Metric") -> None:
-    hold_gates(gates, values, lambda _: metric.better == "lower")
+    if not bootstrap.interval:
+        return score.line(), record
+    low, high = score.interval(samples=bootstrap.samples, seed=bootstrap.seed)
+    record["interval"] = {"level": 0.95, "low": low, "high": high, "samples": bootstrap.samples, "seed": bootstrap.seed}
+    return score.line((low, high)), record
