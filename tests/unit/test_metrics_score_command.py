@@ -162,7 +162,9 @@ def test_tags_that_are_refused(files: Path) -> None:
     with pytest.raises(DataError, match=r"words:2: a tag is O, or a prefix of .* got 'em'"):
         run("entity-f1", "words", "right.conll")
     write(files, {"short.conll": "a O\n"})
-    with pytest.raises(DataError, match=r"sentence N of out must correspond to sentence N of short\.conll: got 2 and 1"):
+    with pytest.raises(
+        DataError, match=r"sentence N of out must correspond to sentence N of short\.conll: got 2 and 1"
+    ):
         run("tag-accuracy", "out", "short.conll")
     with pytest.raises(UsageError, match="--columns has no effect on bleu"):
         run("bleu", "out.pt", "ref.pt", "--columns")

@@ -102,8 +102,8 @@ def in_order_of(references: Items, predictions: Items) -> Items:
     if len(predictions.values) != len(references.values):
         noun = references.noun
         raise DataError(
-            f"{noun} N of {predictions.name} must correspond to {noun} N of {references.name}: got {len(predictions.values)} "
-            f"and {len(references.values)} {noun}s"
+            f"{noun} N of {predictions.name} must correspond to {noun} N of {references.name}: got "
+            f"{len(predictions.values)} and {len(references.values)} {noun}s"
         )
     return predictions
 
