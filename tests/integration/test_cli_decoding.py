@@ -47,7 +47,7 @@ def test_translate_trace_writes_a_page_of_each_line(server: ForkServer, here: Pa
     assert one.stderr == "wrote page.html\n"
     found, trace = model.traced("A cat.", task="translation", beam=3)
     assert (here / "page.html").read_text(encoding="utf-8") == decoding_page(trace, title="A cat.")
-    assert trace.runs[0].found[0][0].ids == found[0].hypothesis.ids and trace.runs[0].strategy == "beam"
+    assert trace.runs[0].hypotheses[0][0].ids == found[0].hypothesis.ids and trace.runs[0].strategy == "beam"
     some = server.run("translate", "run", "--trace", "page.html", "--greedy", cwd=here, stdin="A cat.\n\nA dog.\n")
     assert some.stderr.splitlines() == ["wrote page-1.html", "wrote page-3.html"] and some.stdout.count("\n") == 3
     assert "A dog." in (here / "page-3.html").read_text(encoding="utf-8") and not (here / "page-2.html").exists()

@@ -151,7 +151,7 @@ def test_m7_a_trace_tells_what_the_bound_has_beaten() -> None:
     told = {(*s.live[c.parent], c.token): c.fate for s in trace.runs[0].steps for c in s.candidates}
     assert told[(A,)] == told[(C,)] == KEPT and told[(C, EOS)] == FINISHED and told[(A, EOS)] == BOUND
     assert told[(C, A)] == BOUND and trace.runs[0].stopped == {0: "nothing that was open could be better"}
-    assert trace.runs[0].found[0][0].ids == [C]
+    assert trace.runs[0].hypotheses[0][0].ids == [C]
 
 
 def test_m7_what_no_bound_would_hold_is_refused() -> None:

@@ -110,7 +110,7 @@ def test_h11_what_does_not_fit_is_refused() -> None:
     chain = Chain.random(0, 2, 4)
     with pytest.raises(ValueError, match="`targets` gives one output a row: got 1 for 2 rows"):
         forced_scores(chain, ids(0, 1), [[2]])
-    with pytest.raises(ValueError, match="`finished` says it for each row: got 1 for 2 rows"):
+    with pytest.raises(ValueError, match="`finished` must give one value a row: got 1 for 2 rows"):
         forced_scores(chain, ids(0, 1), [[2], [2]], finished=[True])
     with pytest.raises(ValueError, match="`targets` hold ids from 0 to 3, the vocabulary: got 9"):
         forced_scores(chain, ids(0, 1), [[2], [9]])

@@ -338,7 +338,7 @@ def test_m7_the_trace_tells_the_distribution_before_and_after_each_filter() -> N
     strategy = Sample(temperature=0.5, top_k=3, n=2)
     found = generate(toy, ids(0), strategy, max_new_tokens=4, rules=[Banned([[2]])], seed=9, trace=trace)
     (run,) = trace.runs
-    assert run.strategy == "sample" and run.found == found
+    assert run.strategy == "sample" and run.hypotheses == found
     first = run.steps[0]
     assert [one.filter for one in first.distributions if one.parent == 0] == [
         "model", "banned", "temperature 0.5", "top_k 3"

@@ -59,7 +59,7 @@ def test_l4_the_notes_beam_step_by_step() -> None:
     assert said(second, CUT) == {"Je suis": -2.0, "Je vais": -2.3}
     outside = said(second, OUTSIDE)
     assert outside["Tu es"] == -2.42 and outside["Je </s>"] == -2.72 and outside["Tu vas"] == -2.47
-    assert run.stopped == {0: "the length limit"} and [chain.text(one.ids) for one in run.found[0]] == ["Je suis"]
+    assert run.stopped == {0: "the length limit"} and [chain.text(one.ids) for one in run.hypotheses[0]] == ["Je suis"]
 
 
 def test_m7_a_shrinking_beam_gives_places_to_what_ended() -> None:
@@ -114,7 +114,7 @@ def test_m7_distributions_before_and_after_each_filter(strategy: Any) -> None:
     assert by_token[A].score == -math.inf and by_token[C].fate == KEPT
     otherwise = {Greedy: NOT_BEST, Beam: OUTSIDE, Sample: TAKEN_OUT + "top_k"}[type(strategy)]
     assert by_token[EOS].fate.replace("-", "_").startswith(otherwise.replace("-", "_"))
-    assert found[0][0].ids == [C] and trace.runs[0].found == found
+    assert found[0][0].ids == [C] and trace.runs[0].hypotheses == found
 
 
 def test_m7_what_is_not_drawn_and_what_several_samples_share() -> None:

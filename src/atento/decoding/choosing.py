@@ -18,8 +18,8 @@ WIDE = 4096  # the smallest vocabulary for which that pays
 def next_log_probs(logits: Tensor, rows: Sequence[int], length: int) -> Tensor:
     """Log-probabilities (R,V) of the next token, from logits (R,V).
 
-    A row of logits with a NaN or +inf, or of nothing but -inf, has NaN as every log-probability. So the first column
-    tells, and the check reads R numbers.
+    A row of logits with a NaN or +inf, or of nothing but -inf, has NaN as every log-probability. So the check
+    reads the first column alone, R numbers.
 
     Args:
         logits: (R,V).
@@ -91,9 +91,9 @@ def best_token(scores: Tensor) -> Tensor:
     blocks = vocab_size // BLOCK
     if vocab_size < WIDE or scores.is_cuda:
         return scores.argmax(dim=1)
-    whole = scores[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
-    block = whole.amax(dim=2).argmax(dim=1, keepdim=True)  # (R,1)
-    inside = whole.gather(1, block.unsqueeze(2).expand(-1, -1, BLOCK)).squeeze(1)
+    full_blocks = scores[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
+    block = full_blocks.amax(dim=2).argmax(dim=1, keepdim=True)  # (R,1)
+    inside = full_blocks.gather(1, block.unsqueeze(2).expand(-1, -1, BLOCK)).squeeze(1)
     best = block * BLOCK + inside.argmax(dim=1, keepdim=True)
     if vocab_size > blocks * BLOCK:  # the tokens after the last whole block
         score, last = scores[:, blocks * BLOCK :].max(dim=1, keepdim=True)
@@ -104,18 +104,18 @@ def best_token(scores: Tensor) -> Tensor:
 
 def isin(tokens: Tensor, ids: Sequence[int]) -> Tensor:
     """Whether each token is one of a few `ids`: booleans of the shape of `tokens`."""
-    found = tokens == ids[0] if ids else torch.zeros_like(tokens, dtype=torch.bool)
-    for other in ids[1:]:
-        found = found | (tokens == other)
-    return found
+    is_in = tokens == ids[0] if ids else torch.zeros_like(tokens, dtype=torch.bool)
+    for token_id in ids[1:]:
+        is_in = is_in | (tokens == token_id)
+    return is_in
 
 
 def rows_isin(tokens: Tensor, ids: Sequence[int]) -> list[bool] | None:
     """Which of tokens (R,) are among `ids`; None if none is, which is the common case and waits for the device once."""
     if not ids:
         return None
-    found = isin(tokens, ids)
-    return found.tolist() if bool(found.any()) else None
+    is_in = isin(tokens, ids)
+    return is_in.tolist() if bool(is_in.any()) else None
 
 
 def hypothesis(ids: list[int], token_scores: list[float], finished: bool, length_penalty: float) -> Hypothesis:

@@ -23,7 +23,7 @@ StateT = TypeVar("StateT", bound=State)
 
 
 class StepFunction(Protocol[StateT]):
-    """A network, or a toy, as a search sees it: it begins from a batch and takes one token a row at a time.
+    """What a search needs of a network: it begins from a batch and reads one token a row at a time.
 
     Everything that a call has read is in the state, so threads can share a step function. It may also have the methods
     of `ReadsPrompts`, `Shows` and `ScoresTogether`.
@@ -41,12 +41,12 @@ class StepFunction(Protocol[StateT]):
 
 
 AnyStepFunction = StepFunction[Any]
-"""A step function whose state is nobody's business but its own."""
+"""A step function whose state is opaque to the caller."""
 
 
 @runtime_checkable
 class HasStepFunction(Protocol):
-    """What makes a step function of itself: a network, or a loaded model."""
+    """An object that has a step function: a network, or a loaded model."""
 
     def step_function(self) -> AnyStepFunction:
         """The step function."""
@@ -82,10 +82,10 @@ def step_function_of(network: HasStepFunction | AnyStepFunction) -> AnyStepFunct
     Raises:
         TypeError: it is none of these.
     """
-    found = network.step_function() if isinstance(network, HasStepFunction) else network
-    if not (hasattr(found, "begin") and hasattr(found, "step")):
+    step_function = network.step_function() if isinstance(network, HasStepFunction) else network
+    if not (hasattr(step_function, "begin") and hasattr(step_function, "step")):
         raise TypeError(f"`network` must be a network, or have `begin` and `step`: got {type(network).__name__}")
-    return found
+    return step_function
 
 
 def first_tokens(
@@ -101,7 +101,7 @@ def first_tokens(
 
 @dataclass(frozen=True)
 class Written:
-    """What the rows of one step have behind them, for the rules: R rows that stand at the same length t."""
+    """What the rows of one step have written, for the rules: R rows of the same length t."""
 
     ids: Tensor  # (R,t) written so far, prefix and prompt not counted
     rows: Sequence[int]  # (R): which row of the request each belongs to
@@ -109,12 +109,12 @@ class Written:
 
 
 Rule = Callable[[Tensor, Written], Tensor]
-"""scores (R,V) and what stands behind them -> scores changed, in a new tensor; -inf forbids."""
+"""scores (R,V) and what was written before them -> changed scores, in a new tensor; -inf forbids a token."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What every strategy obeys, beside its own fields.
+    """The options that all strategies share.
 
     Every row of the batch (B) has its own `max_new_tokens`, prompt and seed. `rules` change the scores before a token
     is chosen, in their order. `stop` is called after every token with the ids of an output so far; the output ends

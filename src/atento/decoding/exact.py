@@ -164,10 +164,10 @@ class _Search:
 
     def _record_rest(self, trace: Trace) -> None:
         """Record the nodes that stayed open: the best continuation of each."""
-        for _, _, nodes, place, start in sorted(self.open, key=lambda entry: entry[:2]):
-            total = nodes.totals[place] + float(nodes.scores[place, start])
-            self._record(trace, nodes, place)
-            trace.candidate(0, int(nodes.tokens[place, start]), BOUND, total=total)
+        for _, _, nodes, index, start in sorted(self.open, key=lambda entry: entry[:2]):
+            total = nodes.totals[index] + float(nodes.scores[index, start])
+            self._record(trace, nodes, index)
+            trace.candidate(0, int(nodes.tokens[index, start]), BOUND, total=total)
         trace.stop(self.row, "nothing that was open could be better")
 
     def _to_beat(self) -> float:
@@ -191,53 +191,60 @@ class _Search:
             not self.request.eos_ids and length == self.request.max_new_tokens[self.row]
         )
 
-    def _branch(self, nodes: _Nodes, place: int, start: int) -> None:
+    def _branch(self, nodes: _Nodes, index: int, start: int) -> None:
         """Look at the next continuations of a node: keep the best output, read the hypotheses that may still win."""
-        length, trace = len(nodes.ids[place]) + 1, self.request.trace
-        tokens, scores = nodes.tokens[place].tolist(), nodes.scores[place].tolist()
+        length, trace = len(nodes.ids[index]) + 1, self.request.trace
+        tokens, scores = nodes.tokens[index].tolist(), nodes.scores[index].tolist()
         if trace is not None:
-            self._record(trace, nodes, place)
+            self._record(trace, nodes, index)
         promising, end = [], min(start + _BATCH, len(tokens))
         for rank in range(start, end):
-            total, token = nodes.totals[place] + scores[rank], tokens[rank]
+            total, token = nodes.totals[index] + scores[rank], tokens[rank]
             ends = self._ends(token, length)
             if scores[rank] == -inf or self._bound(total, length, ends) <= self._to_beat():
                 fate = BOUND
             elif ends:
                 fate = FINISHED
-                self._finish(nodes, place, token, total / length**self.penalty)
+                self._finish(nodes, index, token, total / length**self.penalty)
             else:
                 fate = KEPT
                 promising.append((token, total))
             if trace is not None and scores[rank] > -inf:
                 trace.candidate(0, token, fate, total=total)
         if end < len(tokens):
-            self._push(nodes, place, end)
+            self._push(nodes, index, end)
         if promising:
             new = torch.tensor([token for token, _ in promising], device=nodes.tokens.device)
-            log_probs = nodes.log_probs[place][new].tolist()
-            rows = torch.full((len(promising),), place, dtype=torch.long, device=new.device)
+            log_probs = nodes.log_probs[index][new].tolist()
+            rows = torch.full((len(promising),), index, dtype=torch.long, device=new.device)
             self._open_all(
                 self._step(
-                    [[*nodes.ids[place], token] for token, _ in promising],
-                    [[*nodes.token_scores[place], score] for score in log_probs],
+                    [[*nodes.ids[index], token] for token, _ in promising],
+                    [[*nodes.token_scores[index], score] for score in log_probs],
                     [total for _, total in promising],
                     new,
                     nodes.state.select(rows),
                 )
             )
 
-    def _record(self, trace: Trace, nodes: _Nodes, place: int) -> None:
+    def _record(self, trace: Trace, nodes: _Nodes, index: int) -> None:
         """Record that a node is expanded."""
-        written = torch.tensor([nodes.ids[place]], dtype=torch.long)
-        one = slice(place, place + 1)
-        trace.step([self.row], written, nodes.log_probs[one], torch.tensor([nodes.totals[place]], dtype=torch.float64))
-        if self.request.rules or len(nodes.ids[place]) < self.request.min_new_tokens:
-            trace.filter("rules", torch.empty_like(nodes.scores[one]).scatter_(1, nodes.tokens[one], nodes.scores[one]))
+        written = torch.tensor([nodes.ids[index]], dtype=torch.long)
+        index_slice = slice(index, index + 1)
+        trace.step(
+            [self.row], written, nodes.log_probs[index_slice], torch.tensor([nodes.totals[index]], dtype=torch.float64)
+        )
+        if self.request.rules or len(nodes.ids[index]) < self.request.min_new_tokens:
+            trace.filter(
+                "rules",
+                torch.empty_like(nodes.scores[index_slice]).scatter_(
+                    1, nodes.tokens[index_slice], nodes.scores[index_slice]
+                ),
+            )
 
-    def _finish(self, nodes: _Nodes, place: int, token: int, rank: float) -> None:
+    def _finish(self, nodes: _Nodes, index: int, token: int, rank: float) -> None:
         """Store an output that is better than the best one so far."""
-        ids, token_scores = nodes.ids[place], [*nodes.token_scores[place], float(nodes.log_probs[place, token])]
+        ids, token_scores = nodes.ids[index], [*nodes.token_scores[index], float(nodes.log_probs[index, token])]
         eos = token in self.request.eos_ids
         self.best, self.rank = hypothesis(ids if eos else [*ids, token], token_scores, eos, self.penalty), rank
 
@@ -258,14 +265,14 @@ class _Search:
 
     def _open_all(self, nodes: _Nodes) -> None:
         """Open all continuations of these nodes."""
-        for place in range(len(nodes.ids)):
-            self._push(nodes, place, 0)
+        for index in range(len(nodes.ids)):
+            self._push(nodes, index, 0)
 
-    def _push(self, nodes: _Nodes, place: int, start: int) -> None:
+    def _push(self, nodes: _Nodes, index: int, start: int) -> None:
         """Open the continuations of a node from rank `start` on: the first of them bounds them all."""
-        total = nodes.totals[place] + float(nodes.scores[place, start])
-        length = len(nodes.ids[place]) + 1
+        total = nodes.totals[index] + float(nodes.scores[index, start])
+        length = len(nodes.ids[index]) + 1
         # one that ends is shorter than one that goes on, and either may have the higher bound
         bound = max(self._bound(total, length, True), self._bound(total, length, False))
         if total > -inf and bound > self._to_beat():
-            heappush(self.open, (-bound, next(self.numbers), nodes, place, start))
+            heappush(self.open, (-bound, next(self.numbers), nodes, index, start))

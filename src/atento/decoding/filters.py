@@ -59,8 +59,8 @@ def min_p(scores: Tensor, p: float) -> Tensor:
     log_probs = torch.log_softmax(scores, dim=-1)
     if p == 0:
         return log_probs
-    least = log_probs.amax(dim=-1, keepdim=True) + math.log(p) - _slack(scores)
-    return _only(log_probs, log_probs >= least)
+    threshold = log_probs.amax(dim=-1, keepdim=True) + math.log(p) - _slack(scores)
+    return _only(log_probs, log_probs >= threshold)
 
 
 def typical_p(scores: Tensor, p: float) -> Tensor:
@@ -76,8 +76,8 @@ def typical_p(scores: Tensor, p: float) -> Tensor:
     order = (log_probs + entropy).abs().argsort(dim=-1, stable=True)
     mass = probs.gather(-1, order).cumsum(dim=-1, dtype=torch.float64)
     count = (mass < p - _slack(probs)).sum(dim=-1, keepdim=True) + 1
-    kept = torch.arange(mass.shape[-1], device=mass.device) < count  # (R,V) in that order
-    return _only(log_probs, torch.zeros_like(kept).scatter(-1, order, kept))
+    in_set = torch.arange(mass.shape[-1], device=mass.device) < count  # (R,V) in that order
+    return _only(log_probs, torch.zeros_like(in_set).scatter(-1, order, in_set))
 
 
 _FILTERS: tuple[tuple[str, Callable[[Tensor, Any], Tensor], float], ...] = (  # in order, with the value that is "off"
@@ -122,9 +122,9 @@ def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return scores.gather(-1, ids), ids
 
 
-def _only(scores: Tensor, kept: Tensor) -> Tensor:
+def _only(scores: Tensor, allowed: Tensor) -> Tensor:
     """The distribution on those tokens alone."""
-    return torch.log_softmax(scores.masked_fill(~kept, float("-inf")), dim=-1)
+    return torch.log_softmax(scores.masked_fill(~allowed, float("-inf")), dim=-1)
 
 
 def _slack(x: Tensor) -> float:

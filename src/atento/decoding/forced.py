@@ -54,69 +54,69 @@ def forced_scores(
         raise ValueError(f"`targets` gives one output a row: got {len(targets)} for {ids.shape[0]} rows")
     ended = [finished] * len(targets) if isinstance(finished, bool) else list(finished)
     if len(ended) != len(targets):
-        raise ValueError(f"`finished` says it for each row: got {len(ended)} for {len(targets)} rows")
+        raise ValueError(f"`finished` must give one value a row: got {len(ended)} for {len(targets)} rows")
     step_function = step_function_of(network)
     state: State = step_function.begin(ids, token_mask)
     first = first_tokens(step_function, ids, token_mask, prefix_ids)
     end = step_function.eos_id if eos_id is None else eos_id
-    wanted = [[*map(int, target), *([end] if over else [])] for target, over in zip(targets, ended)]
-    scores: list[list[float]] = [[] for _ in wanted]
-    rows = [row for row, one in enumerate(wanted) if one]
+    scored_ids = [[*map(int, target), *([end] if ends else [])] for target, ends in zip(targets, ended)]
+    scores: list[list[float]] = [[] for _ in scored_ids]
+    rows = [row for row, token_ids in enumerate(scored_ids) if token_ids]
     if not rows:
         return scores
-    if len(rows) < len(wanted):
-        places = torch.tensor(rows, dtype=torch.long, device=ids.device)
-        state, first = state.select(places), first[places]
+    if len(rows) < len(scored_ids):
+        row_index = torch.tensor(rows, dtype=torch.long, device=ids.device)
+        state, first = state.select(row_index), first[row_index]
     if isinstance(step_function, ScoresTogether):
-        return _at_once(step_function, end, state, first, wanted, rows)
-    return _step_by_step(step_function, state, first, wanted, rows)
+        return _at_once(step_function, end, state, first, scored_ids, rows)
+    return _step_by_step(step_function, state, first, scored_ids, rows)
 
 
 def _step_by_step(
-    step_function: AnyStepFunction, state: State, tokens: Tensor, wanted: list[list[int]], rows: list[int]
+    step_function: AnyStepFunction, state: State, tokens: Tensor, scored_ids: list[list[int]], rows: list[int]
 ) -> list[list[float]]:
     """A token of every row at a time."""
-    scores: list[list[float]] = [[] for _ in wanted]
+    scores: list[list[float]] = [[] for _ in scored_ids]
     length = 0
     while rows:
         logits, state = step_function.step(tokens, state)
-        tokens = torch.tensor([wanted[row][length] for row in rows], device=logits.device)
-        _known(tokens, logits)
-        found = next_log_probs(logits, rows, length).gather(1, tokens.unsqueeze(1)).squeeze(1)
-        for row, score in zip(rows, found.tolist()):
+        tokens = torch.tensor([scored_ids[row][length] for row in rows], device=logits.device)
+        _check_in_vocabulary(tokens, logits)
+        token_log_probs = next_log_probs(logits, rows, length).gather(1, tokens.unsqueeze(1)).squeeze(1)
+        for row, score in zip(rows, token_log_probs.tolist()):
             scores[row].append(score)
         length += 1
-        stay = [place for place, row in enumerate(rows) if len(wanted[row]) > length]
-        if len(stay) < len(rows):
-            rows = [rows[place] for place in stay]
-            places = torch.tensor(stay, dtype=torch.long, device=logits.device)
-            tokens, state = tokens[places], state.select(places) if stay else state
+        remaining = [index for index, row in enumerate(rows) if len(scored_ids[row]) > length]
+        if len(remaining) < len(rows):
+            rows = [rows[index] for index in remaining]
+            kept_index = torch.tensor(remaining, dtype=torch.long, device=logits.device)
+            tokens, state = tokens[kept_index], state.select(kept_index) if remaining else state
     return scores
 
 
-def _known(tokens: Tensor, logits: Tensor) -> None:
+def _check_in_vocabulary(tokens: Tensor, logits: Tensor) -> None:
     """Raises ValueError: a token that is not of the vocabulary."""
-    lowest, highest = (int(one) for one in tokens.aminmax())
+    lowest, highest = (int(extreme) for extreme in tokens.aminmax())
     if lowest < 0 or highest >= logits.shape[-1]:
         wrong = lowest if lowest < 0 else highest
         raise ValueError(f"`targets` hold ids from 0 to {logits.shape[-1] - 1}, the vocabulary: got {wrong}")
 
 
 def _at_once(
-    step_function: ScoresTogether, end: int, state: State, first: Tensor, wanted: list[list[int]], rows: list[int]
+    step_function: ScoresTogether, end: int, state: State, first: Tensor, scored_ids: list[list[int]], rows: list[int]
 ) -> list[list[float]]:
     """All tokens of every row in one call; rows are padded with `end`, and what is read there is thrown away."""
-    longest = max(len(wanted[row]) for row in rows)
-    padded = torch.tensor([wanted[row] + [end] * (longest - len(wanted[row])) for row in rows])
+    longest = max(len(scored_ids[row]) for row in rows)
+    padded = torch.tensor([scored_ids[row] + [end] * (longest - len(scored_ids[row])) for row in rows])
     targets = padded.to(first.device)
     before = first if first.dim() == 2 else first.unsqueeze(1)
     logits = step_function.forced(torch.cat([before, targets[:, :-1]], dim=1), state)[:, before.shape[1] - 1 :]
-    _known(targets, logits)
-    found = torch.log_softmax(logits, dim=-1).gather(2, targets.unsqueeze(2)).squeeze(2).tolist()
-    scores: list[list[float]] = [[] for _ in wanted]
-    for row, values in zip(rows, found):
-        scores[row] = values[: len(wanted[row])]
-        length = next((place for place, score in enumerate(scores[row]) if isnan(score)), None)
+    _check_in_vocabulary(targets, logits)
+    token_log_probs = torch.log_softmax(logits, dim=-1).gather(2, targets.unsqueeze(2)).squeeze(2).tolist()
+    scores: list[list[float]] = [[] for _ in scored_ids]
+    for row, values in zip(rows, token_log_probs):
+        scores[row] = values[: len(scored_ids[row])]
+        length = next((position for position, score in enumerate(scores[row]) if isnan(score)), None)
         if length is not None:
             raise no_distribution(row, length)
     return scores

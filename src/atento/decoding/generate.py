@@ -94,14 +94,14 @@ def generate(
     begin = (
         prepared.begin if isinstance(strategy, MBR) else prepared.begin()
     )  # MBR begins once for each of its searches
-    found = STRATEGIES[type(strategy)](prepared.step_function, begin, prepared.first, strategy, prepared.request)
-    prepared.show([row[0].ids[: max(0, len(row[0].token_scores) - 1)] if row else [] for row in found])
-    return found
+    hypotheses = STRATEGIES[type(strategy)](prepared.step_function, begin, prepared.first, strategy, prepared.request)
+    prepared.show([row[0].ids[: max(0, len(row[0].token_scores) - 1)] if row else [] for row in hypotheses])
+    return hypotheses
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request whose arguments were checked: the step function, what it begins with, the tokens of the first step."""
+    """A request whose arguments were checked: the step function, its first input, the tokens of the first step."""
 
     step_function: AnyStepFunction
     ids: Tensor  # (B,S)
@@ -116,7 +116,7 @@ class Prepared:
         return state
 
     def show(self, read: list[list[int]]) -> None:
-        """Show whoever observes the network what each row's best output read: all of its tokens but the last."""
+        """Show observers of the network what each row's best output read: all of its tokens but the last."""
         if isinstance(self.step_function, Shows):
             written = [[*before, *ids] for before, ids in zip(self.prefixes, read)]
             self.step_function.show(self.ids, self.token_mask, written)
@@ -175,9 +175,9 @@ def _check(
             f"unknown strategy {type(strategy).__name__!r}"
             f"{nearest(type(strategy).__name__, [kind.__name__ for kind in STRATEGIES])}"
         )
-    for name, given in (("ids", ids), ("token_mask", token_mask), ("prefix_ids", prefix_ids)):
-        if not isinstance(given, Tensor) and (given is not None or name == "ids"):
-            raise TypeError(f"`{name}` must be a tensor: got {type(given).__name__}")
+    for name, value in (("ids", ids), ("token_mask", token_mask), ("prefix_ids", prefix_ids)):
+        if not isinstance(value, Tensor) and (value is not None or name == "ids"):
+            raise TypeError(f"`{name}` must be a tensor: got {type(value).__name__}")
     if ids.dim() != 2:
         raise ValueError(f"`ids` must be of shape (B,S): got {tuple(ids.shape)}")
     if trace is not None and not isinstance(trace, Trace):
@@ -211,7 +211,7 @@ def _seeds(seed: int | Sequence[int] | None, count: int, strategy: Strategy) -> 
         return tuple(row_seed(seed, row) for row in range(count))
     if len(seed) != count:
         raise ValueError(f"`seed` gives one number, or one a row: got {len(seed)} for {count} rows")
-    return tuple(int(one) for one in seed)
+    return tuple(int(value) for value in seed)
 
 
 def _required(

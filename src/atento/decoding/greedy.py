@@ -33,7 +33,7 @@ def greedy(
 ) -> list[list[Hypothesis]]:
     """One hypothesis a sentence.
 
-    Rules change the logits before the choice; the scores that are handed out are the model's own log-probabilities. A
+    Rules change the logits before the choice; the returned scores are the model's own log-probabilities. A
     row for which the rules leave no token stops there, unfinished.
 
     Args:
@@ -77,38 +77,38 @@ def greedy(
             trace.choose(best, ends or [False] * len(active), NOT_BEST)
         remaining = _remaining(chosen[-1], ends, length, request, finished)
         if remaining is not None:
-            places = torch.tensor(remaining, dtype=torch.long, device=best.device)
-            active, best, written = [active[place] for place in remaining], best[places], written[places]
-            state = state.select(places) if active else state
+            index = torch.tensor(remaining, dtype=torch.long, device=best.device)
+            active, best, written = [active[position] for position in remaining], best[index], written[index]
+            state = state.select(index) if active else state
         tokens = best
-    found = _hypotheses(chosen, finished, request)
+    hypotheses = _hypotheses(chosen, finished, request)
     if trace is not None:
-        trace.end(found)
-    return found
+        trace.end(hypotheses)
+    return hypotheses
 
 
 def _remaining(
     step: _Chosen, ends: list[bool] | None, length: int, request: Request, finished: list[bool]
 ) -> list[int] | None:
-    """The places of rows that are not over, None if that is all of them; marks in `finished` those that have ended."""
+    """The positions in `step` of the rows that continue, None if all do; sets `finished` of those that ended."""
     remaining = []
-    for place, row in enumerate(step.rows):
-        if step.possible is not None and not step.possible[place]:
+    for position, row in enumerate(step.rows):
+        if step.possible is not None and not step.possible[position]:
             continue
-        if ends is not None and ends[place]:
+        if ends is not None and ends[position]:
             finished[row] = True
         elif length < request.max_new_tokens[row]:
-            remaining.append(place)
+            remaining.append(position)
     return remaining if len(remaining) < len(step.rows) else None
 
 
 def _hypotheses(steps: list[_Chosen], finished: list[bool], request: Request) -> list[list[Hypothesis]]:
-    """The tokens of all steps, put together row by row."""
+    """The hypothesis of each row, from the tokens of all steps."""
     ids: list[list[int]] = [[] for _ in finished]
     scores: list[list[float]] = [[] for _ in finished]
     for step in steps:
-        for place, (row, token, score) in enumerate(zip(step.rows, step.tokens.tolist(), step.log_probs.tolist())):
-            if step.possible is None or step.possible[place]:
+        for position, (row, token, score) in enumerate(zip(step.rows, step.tokens.tolist(), step.log_probs.tolist())):
+            if step.possible is None or step.possible[position]:
                 ids[row].append(token)
                 scores[row].append(score)
     for row, written in enumerate(ids):

@@ -67,8 +67,8 @@ def mask_predict(
         best, token = torch.log_softmax(scores, dim=-1).max(dim=-1)  # (B,L)
         broken = best.isnan() & hidden
         if bool(broken.any()):
-            row, place = broken.nonzero()[0].tolist()
-            raise no_distribution(row, place)
+            row, position = broken.nonzero()[0].tolist()
+            raise no_distribution(row, position)
         ids = torch.where(hidden, token, ids)
         log_probs = torch.where(hidden, best, log_probs)
     return Filled(ids, log_probs)

@@ -15,7 +15,7 @@ from torch import Tensor
 from atento.decoding.beam.search import beam
 from atento.decoding.contract import Request, StateT, StepFunction
 from atento.decoding.hypothesis import Hypothesis
-from atento.decoding.risk import Choice, minimum_bayes_risk_choice
+from atento.decoding.risk import Ranking, minimum_bayes_risk_choice
 from atento.decoding.sampling import sample
 from atento.decoding.seeds import row_seed
 from atento.decoding.strategies import MBR, Beam, Sample
@@ -51,17 +51,17 @@ def mbr(
     evidence = None if strategy.evidence is None else _pools(step_function, begin, first, strategy.evidence, request, 1)
     results: list[list[Hypothesis]] = []
     for row, pool in enumerate(pools):
-        choice, pool = _choice(pool, None if evidence is None else evidence[row], strategy, request.seeds[row])
-        ranked = [replace(pool[place], score=float(choice.expected[place])) for place in choice.order]
+        ranking, pool = _ranking(pool, None if evidence is None else evidence[row], strategy, request.seeds[row])
+        ranked = [replace(pool[index], score=float(ranking.expected[index])) for index in ranking.order]
         results.append(_different(ranked, strategy.text)[: strategy.n_best])
-        if request.trace is not None and choice.matrix is not None:
-            request.trace.note("risk", choice.matrix)
+        if request.trace is not None and ranking.matrix is not None:
+            request.trace.note("risk", ranking.matrix)
     return results
 
 
-def _choice(
+def _ranking(
     pool: list[Hypothesis], evidence: list[Hypothesis] | None, strategy: MBR, seed: int
-) -> tuple[Choice, list[Hypothesis]]:
+) -> tuple[Ranking, list[Hypothesis]]:
     """The candidates of one row and their ranking. "uniform" counts each draw, "model" each different output once."""
     by_model = strategy.weights == "model"
     if by_model or evidence is not None:
@@ -69,19 +69,19 @@ def _choice(
     if evidence is not None and by_model:
         evidence = _different(evidence)
     text = strategy.text or spelled
-    choice = minimum_bayes_risk_choice(
-        [text(one.ids) for one in pool],
-        None if evidence is None else [text(one.ids) for one in evidence],
+    ranking = minimum_bayes_risk_choice(
+        [text(hypothesis.ids) for hypothesis in pool],
+        None if evidence is None else [text(hypothesis.ids) for hypothesis in evidence],
         strategy.utility,
         weights=_probabilities(pool if evidence is None else evidence) if by_model else None,
-        log_probs=[one.log_prob for one in pool],
+        log_probs=[hypothesis.log_prob for hypothesis in pool],
         self_comparison=strategy.self_comparison,
         method=strategy.method,
         keep=max(strategy.keep, strategy.n_best),
         confidence=strategy.confidence,
         seed=seed,
     )
-    return choice, pool
+    return ranking, pool
 
 
 def _pools(
@@ -96,13 +96,13 @@ def _pools(
     joined: list[list[Hypothesis]] = [[] for _ in range(first.shape[0])]
     for number, writer in enumerate([writers] if isinstance(writers, Sample | Beam) else writers):
         seeds = tuple(strategy_seed(seed, side, number) for seed in request.seeds)
-        own = replace(request, seeds=seeds)
+        writer_request = replace(request, seeds=seeds)
         if isinstance(writer, Beam):
-            found = beam(step_function, begin(), first, writer, own)
+            outputs = beam(step_function, begin(), first, writer, writer_request)
         else:
-            found = sample(step_function, begin(), first, writer, own)
-        for pool, more in zip(joined, found):
-            pool.extend(more)
+            outputs = sample(step_function, begin(), first, writer, writer_request)
+        for pool, row_outputs in zip(joined, outputs):
+            pool.extend(row_outputs)
     return joined
 
 
@@ -116,16 +116,16 @@ def strategy_seed(seed: int, side: int, number: int) -> int:
 
 def _different(pool: list[Hypothesis], text: Callable[[list[int]], str] | None = None) -> list[Hypothesis]:
     """Each output once, the first of those with the same ids or, where `text` is given, the same text."""
-    seen: dict[tuple[int, ...] | str, Hypothesis] = {}
-    for one in pool:
-        seen.setdefault(tuple(one.ids) if text is None else text(one.ids), one)
-    return list(seen.values())
+    distinct: dict[tuple[int, ...] | str, Hypothesis] = {}
+    for hypothesis in pool:
+        distinct.setdefault(tuple(hypothesis.ids) if text is None else text(hypothesis.ids), hypothesis)
+    return list(distinct.values())
 
 
 def _probabilities(pool: list[Hypothesis]) -> list[float]:
     """Weights in proportion to the model's probability, the largest 1; all 1 where every probability is 0."""
-    best = max((one.log_prob for one in pool), default=-math.inf)
-    return [1.0 if best == -math.inf else math.exp(one.log_prob - best) for one in pool]
+    best = max((hypothesis.log_prob for hypothesis in pool), default=-math.inf)
+    return [1.0 if best == -math.inf else math.exp(hypothesis.log_prob - best) for hypothesis in pool]
 
 
 # Letters that no case folding, accent or tokenizer changes: CJK ideographs, in two blocks without gaps.

@@ -30,8 +30,8 @@ class RiskMatrix:
     Attributes:
         candidates, evidence: the texts.
         utilities: (N,M), 0-1, the candidate as hypothesis and the evidence as reference.
-        weights: (N,M), what each piece of evidence counts for each candidate. Every row sums to 1, or to 0 where there
-            is no evidence to compare with.
+        weights: (N,M), the weight of each piece of evidence for each candidate. Every row sums to 1, or to 0 where
+            there is no evidence to compare with.
     """
 
     candidates: list[str]
@@ -42,23 +42,23 @@ class RiskMatrix:
     @property
     def expected(self) -> Floats:
         """(N,) the expected utility of each candidate."""
-        found: Floats = (self.utilities * self.weights).sum(axis=1)
-        return found
+        expected: Floats = (self.utilities * self.weights).sum(axis=1)
+        return expected
 
     @property
     def risks(self) -> Floats:
         """(N,M), 1 - utility."""
-        found: Floats = 1 - self.utilities
-        return found
+        risks: Floats = 1 - self.utilities
+        return risks
 
 
 @dataclass(frozen=True)
-class Choice:
+class Ranking:
     """The ranking of candidates.
 
     Attributes:
         order: indices of the candidates, lowest risk first: those that were compared with all the evidence, then the
-            rest.
+            others.
         expected: (N,) their expected utilities, 1 - risk; estimates where not `exact`.
         exact: (N,) boolean, whether a candidate was compared with all the evidence.
         matrix: of the candidates that are exact, in the order of their indices; None if none is.
@@ -86,33 +86,34 @@ class _Problem:
     evidence: list[str]
     utility: Utility
     weights: Floats
-    own: Ints
+    own_copy: Ints
     log_probs: Floats
 
     def weights_of(self, rows: Ints, columns: Ints) -> Floats:
-        """What evidence counts for candidates, (rows, columns); every row sums to 1, or to 0 where none counts."""
-        counted = np.where(self.own[rows][:, None] == columns[None, :], 0.0, self.weights[columns][None, :])
+        """The weights of evidence for candidates (rows, columns); every row sums to 1, or to 0 if no evidence
+        counts."""
+        counted = np.where(self.own_copy[rows][:, None] == columns[None, :], 0.0, self.weights[columns][None, :])
         total = counted.sum(axis=1, keepdims=True)
         shares: Floats = np.divide(counted, total, out=np.zeros_like(counted), where=total > 0)
         return shares
 
     def utilities(self, rows: Ints, columns: Ints) -> Floats:
-        """The utilities (rows, columns). Raises UsageError where the utility gives another matrix."""
+        """The utilities (rows, columns). Raises UsageError if the utility returns a matrix of another shape."""
         candidates, evidence = [self.candidates[i] for i in rows], [self.evidence[j] for j in columns]
-        found = np.asarray(self.utility(candidates, evidence), dtype=np.float64)
-        if found.shape != (len(rows), len(columns)):
+        utilities = np.asarray(self.utility(candidates, evidence), dtype=np.float64)
+        if utilities.shape != (len(rows), len(columns)):
             raise UsageError(
                 f"a utility must give a matrix, a row a candidate and a column a piece of evidence: got shape "
-                f"{found.shape} for {len(rows)} and {len(columns)}"
+                f"{utilities.shape} for {len(rows)} and {len(columns)}"
             )
-        if not np.isfinite(found).all():
+        if not np.isfinite(utilities).all():
             raise UsageError("a utility must give finite numbers: got NaN or infinity")
-        return found
+        return utilities
 
-    def ranked(self, expected: Floats, places: Ints) -> Ints:
+    def ranked(self, expected: Floats, indices: Ints) -> Ints:
         """These candidates, best first; ties go to the more probable, then to the earlier."""
-        keys = (places, -self.log_probs[places], -np.round(expected[places], _DIGITS))
-        return places[np.lexsort(keys)]
+        keys = (indices, -self.log_probs[indices], -np.round(expected[indices], _DIGITS))
+        return indices[np.lexsort(keys)]
 
 
 def minimum_bayes_risk_choice(
@@ -127,14 +128,14 @@ def minimum_bayes_risk_choice(
     keep: int = 16,
     confidence: float = 0.999,
     seed: int = 0,
-) -> Choice:
+) -> Ranking:
     """The ranking of candidate texts by their expected risk over the evidence.
 
     See docs/notes.md#h10.
 
-    The risk of a candidate is Σ_j w_j · (1 - utility(candidate, evidence_j)), the weights scaled to sum to 1. Of equal
-    ones (expected utilities that agree to 12 decimals) the most probable comes first, of equally probable ones the
-    earliest. A candidate without evidence to compare with has the expected utility 0.
+    The risk of a candidate is Σ_j w_j · (1 - utility(candidate, evidence_j)), the weights scaled to sum to 1. Ties
+    (expected utilities that agree to 12 decimals) go to the more probable candidate, then to the earlier one. A
+    candidate without evidence to compare with has the expected utility 0.
 
     On 60 sets of 256 samples of a translation model "coarse" and "pruned" made the choice of "full" every time, with
     9 % and 22 % of its pairs; "aggregated" did for 68 % (BLEU), 82 % (chrF) and 95 % (ROUGE-2) of them.
@@ -143,8 +144,8 @@ def minimum_bayes_risk_choice(
         candidates: N texts; a text may occur several times.
         evidence: M texts; None: the candidates themselves.
         utility: a name in `atento.metrics.utilities.UTILITIES`, or a function of two lists of texts that gives (N,M).
-        weights: of each piece of evidence, not negative; None: all alike.
-        log_probs: of each candidate, for ties; None: all alike.
+        weights: of each piece of evidence, not negative; None: all equal.
+        log_probs: of each candidate, for ties; None: all equal.
         self_comparison: whether a candidate is also compared with itself, where the candidates are the evidence; other
             copies of the same text always count.
         method: "full": every pair. "aggregated": every candidate with the mean of the evidence, O(N + M), for n-gram
@@ -156,34 +157,36 @@ def minimum_bayes_risk_choice(
         seed: of pruning: the order of the evidence and the resamples.
 
     Raises:
-        UsageError: no candidate or no evidence, lists of another length, weights out of range or all 0, an unknown
+        UsageError: no candidate or no evidence, lists of different lengths, weights out of range or all 0, an unknown
             name, a utility that gives another matrix, or one that cannot be aggregated.
 
     Paper: Kumar and Byrne 2004; DeNero et al. 2009, Fast Consensus Decoding over Translation Forests; Vamvas and
     Sennrich 2024, Linear-time Minimum Bayes Risk Decoding with Reference Aggregation; Cheng and Vlachos 2023, Faster
     Minimum Bayes Risk Decoding with Confidence-based Pruning.
     """
-    problem = _checked(candidates, evidence, utility, weights, log_probs, self_comparison)
+    problem = _checked_problem(candidates, evidence, utility, weights, log_probs, self_comparison)
     if keep < 1:
         raise UsageError(f"`keep` must be at least 1: got {keep}")
     if not 0 < confidence < 1:
         raise UsageError(f"`confidence` must lie between 0 and 1: got {confidence}")
-    everyone = np.arange(len(problem.candidates))
+    all_candidates = np.arange(len(problem.candidates))
     if method == "full":
-        return _exactly(problem, everyone, np.zeros(len(everyone)), everyone[:0])
+        return _compare_in_full(problem, all_candidates, np.zeros(len(all_candidates)), all_candidates[:0])
     if method == "pruned":
         return _pruned(problem, keep, confidence, seed)
     if method not in METHODS:
         raise UsageError(f"unknown method {method!r}{nearest(method, list(METHODS))}")
     estimated = _aggregated(problem)
-    order = problem.ranked(estimated, everyone)
+    order = problem.ranked(estimated, all_candidates)
     if method == "aggregated":
-        return Choice(order.tolist(), estimated, np.zeros(len(everyone), dtype=bool), None, 0)
-    kept = np.sort(_first_texts(problem, order, keep))
-    return _exactly(problem, kept, estimated, np.setdiff1d(order, kept, assume_unique=True))
+        return Ranking(order.tolist(), estimated, np.zeros(len(all_candidates), dtype=bool), None, 0)
+    compared_candidates = np.sort(_first_texts(problem, order, keep))
+    return _compare_in_full(
+        problem, compared_candidates, estimated, np.setdiff1d(order, compared_candidates, assume_unique=True)
+    )
 
 
-def _checked(
+def _checked_problem(
     candidates: Sequence[str],
     evidence: Sequence[str] | None,
     utility: str | Utility,
@@ -192,91 +195,103 @@ def _checked(
     self_comparison: bool,
 ) -> _Problem:
     texts = list(candidates)
-    against = texts if evidence is None else list(evidence)
-    for name, one in (("candidates", candidates), ("evidence", against)):
-        if isinstance(one, str) or not len(one):
-            raise UsageError(f"`{name}` must be a list of at least one text: got {one!r}")
-    mass = np.ones(len(against)) if weights is None else np.array(list(weights), dtype=np.float64)
-    likely = np.zeros(len(texts)) if log_probs is None else np.array(list(log_probs), dtype=np.float64)
-    for name, given, expected in (("weights", mass, against), ("log_probs", likely, texts)):
-        if given.shape != (len(expected),):
-            raise UsageError(f"`{name}` must give one number a text: got {len(given)} for {len(expected)}")
-    if not np.isfinite(mass).all() or (mass < 0).any() or not mass.any():
+    references = texts if evidence is None else list(evidence)
+    for name, texts_of_argument in (("candidates", candidates), ("evidence", references)):
+        if isinstance(texts_of_argument, str) or not len(texts_of_argument):
+            raise UsageError(f"`{name}` must be a list of at least one text: got {texts_of_argument!r}")
+    weights_of_evidence = np.ones(len(references)) if weights is None else np.array(list(weights), dtype=np.float64)
+    log_probs_of_candidates = np.zeros(len(texts)) if log_probs is None else np.array(list(log_probs), dtype=np.float64)
+    for name, values, expected in (
+        ("weights", weights_of_evidence, references),
+        ("log_probs", log_probs_of_candidates, texts),
+    ):
+        if values.shape != (len(expected),):
+            raise UsageError(f"`{name}` must give one number a text: got {len(values)} for {len(expected)}")
+    if not np.isfinite(weights_of_evidence).all() or (weights_of_evidence < 0).any() or not weights_of_evidence.any():
         raise UsageError("`weights` must be finite and not negative, and one of them at least above 0")
-    if np.isnan(likely).any():
+    if np.isnan(log_probs_of_candidates).any():
         raise UsageError("`log_probs` must be numbers: got NaN")
-    alone = evidence is None and not self_comparison
-    own = np.arange(len(texts)) if alone else np.full(len(texts), -1)
+    excludes_itself = evidence is None and not self_comparison
+    own_copy = np.arange(len(texts)) if excludes_itself else np.full(len(texts), -1)
     chosen = utility_named(utility) if isinstance(utility, str) else utility
-    return _Problem(texts, against, chosen, mass / mass.max(), own, likely)
+    return _Problem(
+        texts, references, chosen, weights_of_evidence / weights_of_evidence.max(), own_copy, log_probs_of_candidates
+    )
 
 
-def _exactly(problem: _Problem, kept: Ints, estimated: Floats, rest: Ints) -> Choice:
-    """Compare `kept` candidates with all the evidence; the rest follows, ranked by the estimates."""
+def _compare_in_full(problem: _Problem, compared: Ints, estimated: Floats, remaining: Ints) -> Ranking:
+    """Compare the candidates `compared` with all the evidence; the `remaining` ones follow, ranked by the estimates."""
     columns = np.arange(len(problem.evidence))
     matrix = RiskMatrix(
-        [problem.candidates[i] for i in kept],
+        [problem.candidates[i] for i in compared],
         problem.evidence,
-        problem.utilities(kept, columns),
-        problem.weights_of(kept, columns),
+        problem.utilities(compared, columns),
+        problem.weights_of(compared, columns),
     )
-    return _choice(problem, kept, matrix, estimated, problem.ranked(estimated, rest), matrix.utilities.size)
+    return _ranking(problem, compared, matrix, estimated, problem.ranked(estimated, remaining), matrix.utilities.size)
 
 
-def _choice(problem: _Problem, kept: Ints, matrix: RiskMatrix, estimated: Floats, rest: Ints, compared: int) -> Choice:
+def _ranking(
+    problem: _Problem, candidates: Ints, matrix: RiskMatrix, estimated: Floats, remaining: Ints, compared: int
+) -> Ranking:
     expected = estimated.copy()
-    expected[kept] = matrix.expected
+    expected[candidates] = matrix.expected
     exact = np.zeros(len(expected), dtype=bool)
-    exact[kept] = True
-    return Choice([*problem.ranked(expected, kept).tolist(), *rest.tolist()], expected, exact, matrix, compared)
+    exact[candidates] = True
+    return Ranking(
+        [*problem.ranked(expected, candidates).tolist(), *remaining.tolist()], expected, exact, matrix, compared
+    )
 
 
 def _aggregated(problem: _Problem) -> Floats:
     """(N,) the utility of each candidate against the mean of the evidence."""
     if not hasattr(problem.utility, "aggregated"):
-        named = [name for name, one in UTILITIES.items() if hasattr(one, "aggregated")]
+        named = [name for name, utility_of_name in UTILITIES.items() if hasattr(utility_of_name, "aggregated")]
         raise UsageError(
             "this utility cannot be aggregated, as it is no function of n-gram counts or vectors: take the method "
             f"'full' or 'pruned', or one of {', '.join(named)} or `embedding_utility`"
         )
     utility: Aggregable = problem.utility  # type: ignore[assignment]
-    left_out = np.where(problem.own >= 0, problem.weights[problem.own], 0.0)
+    left_out = np.where(problem.own_copy >= 0, problem.weights[problem.own_copy], 0.0)
     expected = utility.aggregated(problem.candidates, problem.evidence, problem.weights, left_out)
-    rest = problem.weights.sum() - left_out
-    # where one text has nearly all the weight, subtracting it loses the rest to rounding: make that mean without it
-    for place in np.flatnonzero((left_out > 0) & (rest < 1e-6 * left_out)):
-        others = np.delete(problem.weights, problem.own[place])
-        evidence = [text for j, text in enumerate(problem.evidence) if j != problem.own[place]]
-        expected[place] = 0.0
-        if others.any():
-            one = utility.aggregated([problem.candidates[place]], evidence, others / others.max(), np.zeros(1))
-            expected[place] = float(one[0])
+    remaining_weight = problem.weights.sum() - left_out
+    # where one text has nearly all the weight, subtracting it loses the others to rounding: compute that mean without
+    # it
+    for index in np.flatnonzero((left_out > 0) & (remaining_weight < 1e-6 * left_out)):
+        weights_without = np.delete(problem.weights, problem.own_copy[index])
+        evidence = [text for j, text in enumerate(problem.evidence) if j != problem.own_copy[index]]
+        expected[index] = 0.0
+        if weights_without.any():
+            utility_of_name = utility.aggregated(
+                [problem.candidates[index]], evidence, weights_without / weights_without.max(), np.zeros(1)
+            )
+            expected[index] = float(utility_of_name[0])
     return expected
 
 
 def _first_texts(problem: _Problem, order: Ints, number: int) -> Ints:
     """The indices, in that order, of the first `number` different texts."""
     texts = list(dict.fromkeys(problem.candidates[i] for i in order))[:number]
-    wanted = set(texts)
-    return np.array([i for i in order if problem.candidates[i] in wanted], dtype=np.int64)
+    chosen = set(texts)
+    return np.array([i for i in order if problem.candidates[i] in chosen], dtype=np.int64)
 
 
-def _pruned(problem: _Problem, keep: int, confidence: float, seed: int) -> Choice:
+def _pruned(problem: _Problem, keep: int, confidence: float, seed: int) -> Ranking:
     """Drop candidates while evidence is added; those that remain have been compared with all of it."""
     draw = np.random.default_rng(seed)
-    shown = draw.permutation(len(problem.evidence))
+    evidence_order = draw.permutation(len(problem.evidence))
     live = np.arange(len(problem.candidates))
     known = np.empty((len(live), 0))
     estimated, compared = np.zeros(len(live)), 0
     dropped: list[Ints] = []
-    seen, until = 0, min(_FIRST_EVIDENCE, len(shown))
-    while seen < len(shown):
-        known = np.hstack([known, problem.utilities(live, shown[seen:until])])
-        compared += len(live) * (until - seen)
-        seen, until = until, min(2 * until, len(shown))
-        weights = problem.weights_of(live, shown[:seen])
+    used, until = 0, min(_FIRST_EVIDENCE, len(evidence_order))
+    while used < len(evidence_order):
+        known = np.hstack([known, problem.utilities(live, evidence_order[used:until])])
+        compared += len(live) * (until - used)
+        used, until = until, min(2 * until, len(evidence_order))
+        weights = problem.weights_of(live, evidence_order[:used])
         estimated[live] = (known * weights).sum(axis=1)
-        if seen == len(shown):
+        if used == len(evidence_order):
             break
         order = problem.ranked(estimated, live)
         stays = np.isin(live, _first_texts(problem, order, keep))
@@ -284,13 +299,16 @@ def _pruned(problem: _Problem, keep: int, confidence: float, seed: int) -> Choic
         stays |= _chances(known, weights, leader, draw) > 1 - confidence
         dropped.append(problem.ranked(estimated, live[~stays]))
         live, known = live[stays], known[stays]
-    back = np.argsort(shown)
-    columns = np.arange(len(shown))
+    original_order = np.argsort(evidence_order)
+    columns = np.arange(len(evidence_order))
     matrix = RiskMatrix(
-        [problem.candidates[i] for i in live], problem.evidence, known[:, back], problem.weights_of(live, columns)
+        [problem.candidates[i] for i in live],
+        problem.evidence,
+        known[:, original_order],
+        problem.weights_of(live, columns),
     )
-    rest = np.concatenate([np.arange(0), *reversed(dropped)])  # candidates that were dropped later come first
-    return _choice(problem, live, matrix, estimated, rest, compared)
+    remaining = np.concatenate([np.arange(0), *reversed(dropped)])  # candidates that were dropped later come first
+    return _ranking(problem, live, matrix, estimated, remaining, compared)
 
 
 def _chances(known: Floats, weights: Floats, leader: int, draw: np.random.Generator) -> Floats:

@@ -72,8 +72,8 @@ class NoRepeatNGrams:
         grams = before.unfold(1, self.n, 1)  # (R,N,n)
         # Padding never matches: an n-gram that begins further left contains more of it than the last one does.
         end = before[:, before.shape[1] - self.n + 1 :].unsqueeze(1)
-        again = (grams[..., :-1] == end).all(dim=-1)
-        completed = torch.where(again, grams[..., -1], _PADDING)
+        repeated = (grams[..., :-1] == end).all(dim=-1)
+        completed = torch.where(repeated, grams[..., -1], _PADDING)
         return scores.masked_fill(_in_vocabulary(completed, scores.shape[-1]), float("-inf"))
 
 
@@ -108,9 +108,9 @@ class Banned:
             if m > written.ids.shape[1]:
                 continue
             end = written.ids[:, written.ids.shape[1] - m :]
-            stands = (end.unsqueeze(1) == before.to(end.device)).all(dim=-1)  # (R,N)
-            place, which = stands.nonzero(as_tuple=True)
-            forbidden[place, last.to(end.device)[which]] = True
+            matches = (end.unsqueeze(1) == before.to(end.device)).all(dim=-1)  # (R,N)
+            row, sequence_index = matches.nonzero(as_tuple=True)
+            forbidden[row, last.to(end.device)[sequence_index]] = True
         return scores.masked_fill(forbidden, float("-inf"))
 
 
@@ -142,8 +142,8 @@ class ForcedLast:
         last = [(limits if isinstance(limits, int) else limits[row]) == step + 1 for row in written.rows]
         if not any(last):
             return scores
-        here = torch.tensor(last, device=scores.device).unsqueeze(1)
-        return torch.where(here, _only(scores, self.token), scores)
+        at_limit = torch.tensor(last, device=scores.device).unsqueeze(1)
+        return torch.where(at_limit, _only(scores, self.token), scores)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _before(written: Written, prompt: bool) -> Tensor:
         return written.ids
     prompts = [written.prompts[row] for row in written.rows]
     longest = max(map(len, prompts), default=0)
-    padded = [[_PADDING] * (longest - len(one)) + list(one) for one in prompts]
+    padded = [[_PADDING] * (longest - len(prompt_ids)) + list(prompt_ids) for prompt_ids in prompts]
     shape = (len(prompts), longest)
     return torch.cat([torch.tensor(padded, dtype=torch.long, device=written.ids.device).view(shape), written.ids], 1)
 
@@ -193,7 +193,7 @@ def _only(scores: Tensor, token: int) -> Tensor:
     """Forbids all other tokens; this one keeps its score, or gets 0 where it was forbidden."""
     if not 0 <= token < scores.shape[-1]:
         raise ValueError(f"a forced id must lie below {scores.shape[-1]}, the vocabulary: got {token}")
-    own = scores[:, token]
+    token_scores = scores[:, token]
     out = torch.full_like(scores, float("-inf"))
-    out[:, token] = torch.where(own == float("-inf"), torch.zeros_like(own), own)
+    out[:, token] = torch.where(token_scores == float("-inf"), torch.zeros_like(token_scores), token_scores)
     return out

@@ -55,18 +55,18 @@ def sample(
     if request.trace is not None:
         request.trace.begin("sample", first.shape[0])
     for tokens in draws(step_function, state, first, strategy, request):
-        for one in tokens:
-            scores[one.row][one.number].append(one.log_prob)
-            finished[one.row][one.number] = one.end in ("eos", "stop")
-            if one.end != "eos":
-                ids[one.row][one.number].append(one.id)
-    found = [
+        for token in tokens:
+            scores[token.row][token.number].append(token.log_prob)
+            finished[token.row][token.number] = token.end in ("eos", "stop")
+            if token.end != "eos":
+                ids[token.row][token.number].append(token.id)
+    hypotheses = [
         [hypothesis(ids[row][number], scores[row][number], finished[row][number], 0.0) for number in range(strategy.n)]
         for row in range(first.shape[0])
     ]
     if request.trace is not None:
-        request.trace.end(found)
-    return found
+        request.trace.end(hypotheses)
+    return hypotheses
 
 
 @dataclass
@@ -80,16 +80,16 @@ class _Live:
     length: int = 0
     id_lists: list[list[int]] = field(default_factory=list)  # `ids` as lists, for `Request.stop`
 
-    def select(self, places: list[int]) -> "_Live":
+    def select(self, outputs: list[int]) -> "_Live":
         """These outputs alone."""
-        index = torch.tensor(places, dtype=torch.long, device=self.keys.device)
+        index = torch.tensor(outputs, dtype=torch.long, device=self.keys.device)
         return _Live(
-            [self.rows[place] for place in places],
-            [self.numbers[place] for place in places],
+            [self.rows[output] for output in outputs],
+            [self.numbers[output] for output in outputs],
             self.keys[index],
             self.ids[index],
             self.length,
-            [self.id_lists[place] for place in places],
+            [self.id_lists[output] for output in outputs],
         )
 
 
@@ -116,11 +116,11 @@ def draws(
             changed = [(name, scores[index]) for name, scores in changed]
         log_probs = next_log_probs(logits, live.rows, live.length)  # (R,V)
         tokens = draw(allowed, strategy, live.keys, live.length)
-        drawn = _drawn(live, tokens, log_probs, request)
+        drawn = _drawn_tokens(live, tokens, log_probs, request)
         if request.trace is not None:
             _record_step(request.trace, live, log_probs, [*changed, *stages(allowed, strategy)], drawn)
         yield drawn
-        remaining = [place for place, one in enumerate(drawn) if one.end is None]
+        remaining = [output for output, token in enumerate(drawn) if token.end is None]
         if not remaining:
             return
         if written_is_read:
@@ -174,20 +174,20 @@ def _begin(first: Tensor, strategy: Sample, request: Request) -> _Live:
     )
 
 
-def _drawn(live: _Live, tokens: Tensor, log_probs: Tensor, request: Request) -> list[Drawn]:
+def _drawn_tokens(live: _Live, tokens: Tensor, log_probs: Tensor, request: Request) -> list[Drawn]:
     """The tokens (R,) that were drawn, each with how its output ends, if it does."""
     scores = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).tolist()
     drawn = []
-    for place, (token, score) in enumerate(zip(tokens.tolist(), scores)):
+    for output, (token, score) in enumerate(zip(tokens.tolist(), scores)):
         end: End | None = None
         if token in request.eos_ids:
             end = "eos"
         elif request.stop is not None:
-            live.id_lists[place].append(token)
-            end = "stop" if request.stop(live.id_lists[place]) else None
-        if end is None and live.length + 1 >= request.max_new_tokens[live.rows[place]]:
+            live.id_lists[output].append(token)
+            end = "stop" if request.stop(live.id_lists[output]) else None
+        if end is None and live.length + 1 >= request.max_new_tokens[live.rows[output]]:
             end = "limit"
-        drawn.append(Drawn(live.rows[place], live.numbers[place], token, score, end))
+        drawn.append(Drawn(live.rows[output], live.numbers[output], token, score, end))
     return drawn
 
 
@@ -199,4 +199,4 @@ def _record_step(
     for name, scores in changed:
         if name != MODEL:
             trace.filter(name, scores)
-    trace.choose(torch.tensor([one.id for one in drawn]), [one.end in ("eos", "stop") for one in drawn])
+    trace.choose(torch.tensor([token.id for token in drawn]), [token.end in ("eos", "stop") for token in drawn])

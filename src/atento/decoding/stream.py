@@ -70,11 +70,11 @@ def stream(
         trace=None,
         seed=seed,
     )
-    return _written(prepared, drawn)
+    return _tokens(prepared, drawn)
 
 
 @torch.inference_mode()
-def _written(prepared: Prepared, strategy: Sample) -> Iterator[Token]:
+def _tokens(prepared: Prepared, strategy: Sample) -> Iterator[Token]:
     written: list[int] = []
     for (token,) in draws(prepared.step_function, prepared.begin(), prepared.first, strategy, prepared.request):
         written.append(token.id)

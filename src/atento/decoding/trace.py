@@ -7,9 +7,9 @@ A search that is given a trace calls it in this order:
         trace.step(rows, ids, log_probs)           # R partial outputs: sentence of each, ids (R,t), log p (R,V)
         trace.filter("top_k", scores)              # after each rule or filter: the scores (R,V), -inf = removed
         trace.choose(tokens, ended)                # one token for each row (R), and whether it ends the output (R)
-        # or, where a step keeps several: trace.candidate(place, token, fate, total=...) for each candidate
+        # or, where a step keeps several: trace.candidate(row, token, fate, total=...) for each candidate
     trace.stop(row, "the length limit")            # why the search for a sentence ended, where that is not obvious
-    trace.end(found)                               # the n-best lists, one for each sentence
+    trace.end(hypotheses)                          # the n-best lists, one for each sentence
     trace.note("risk", matrix)                     # anything else, at any time
 
 Without a trace this costs nothing: `if request.trace is not None` once a step. Afterwards `trace.runs` is the record,
@@ -51,7 +51,7 @@ NOTEBOOK_STEPS = 200  # of a page inside a notebook, which is saved with it: som
 class Distribution:
     """The most probable next tokens of a partial output, by the model or after one filter, best first."""
 
-    parent: int  # place in the step's `live`
+    parent: int  # index in the step's `live`
     filter: str  # "model", or the name of the rule or filter
     tokens: list[int]
     probabilities: list[float]  # of all that is left they sum to 1
@@ -65,10 +65,10 @@ class Distribution:
 class Candidate:
     """One continuation that the search considered."""
 
-    parent: int  # place in the step's `live`
+    parent: int  # index in the step's `live`
     token: int
     log_prob: float  # by the model, unfiltered
-    score: float  # after the rules and filters, as the search used it
+    score: float  # after the rules and filters, as the search used them
     total: float  # of the whole partial output, as the search ranked it
     fate: str
 
@@ -102,7 +102,7 @@ class Run:
     count: int
     steps: list[Step] = field(default_factory=list)
     stopped: dict[int, str] = field(default_factory=dict)
-    found: list[list[Hypothesis]] = field(default_factory=list)
+    hypotheses: list[list[Hypothesis]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"Run({self.strategy}, {counted(self.count, 'sentence')}, {counted(len(self.steps), 'step')})"
@@ -117,7 +117,7 @@ class Trace:
 
     Args:
         top: how many tokens of each distribution, and how many candidates of each partial output, are recorded.
-        name: id -> text, for those who read it.
+        name: id -> text, for readers of the record.
         listen: called with the strategy's name and each step when the step is complete, to show a search while it runs.
     """
 
@@ -134,7 +134,7 @@ class Trace:
         self.runs: list[Run] = []
         self.notes: dict[str, list[Any]] = {}
         self._open: dict[int, Step] = {}  # the current step of each sentence
-        self._place: list[tuple[Step, int] | None] = []  # the step of each of the R rows, and its number in `live`
+        self._entries: list[tuple[Step, int] | None] = []  # the step of each of the R rows, and its number in `live`
         self._log_probs = self._scores = torch.empty(0)
         self._filters: list[tuple[str, Tensor]] = []
         self._totals: dict[tuple[int, tuple[int, ...]], float] = {}
@@ -167,18 +167,18 @@ class Trace:
             rows: the sentence of each.
             ids: (R,t) the tokens of each.
             log_probs: (R,V) the model's log-probabilities of the next token.
-            totals: (R,) their scores so far, -inf for a place not in use; None: the trace sums them up itself.
+            totals: (R,) their scores so far, -inf for a row not in use; None: the trace computes the sums.
         """
         self._close()
         self._log_probs = self._scores = log_probs
         self._filters = []
-        given = [None] * len(rows) if totals is None else totals.tolist()
-        for row, written, total in zip(rows, ids.tolist(), given):
+        row_totals = [None] * len(rows) if totals is None else totals.tolist()
+        for row, written, total in zip(rows, ids.tolist(), row_totals):
             if total == -math.inf:
-                self._place.append(None)
+                self._entries.append(None)
                 continue
             step = self._open.setdefault(row, Step(row, ids.shape[1]))
-            self._place.append((step, len(step.live)))
+            self._entries.append((step, len(step.live)))
             step.live.append(written)
             step.totals.append(self._totals.get((row, tuple(written)), 0.0) if total is None else total)
         self.runs[-1].steps.extend(self._open.values())
@@ -192,40 +192,40 @@ class Trace:
 
     def choose(self, tokens: Tensor, ended: Sequence[bool] | Tensor, otherwise: str = NOT_DRAWN) -> None:
         """One token of each row (R,) was chosen, and ended the output or not (R,); `otherwise` is the others' fate."""
-        for place, (token, end) in enumerate(zip(tokens.tolist(), list(map(bool, ended)))):
-            self.candidate(place, token, self.taken_out(place, token) or (FINISHED if end else KEPT))
-            for other in self.most_probable(place):
-                if other != token:
-                    self.candidate(place, other, self.taken_out(place, other) or otherwise)
+        for row, (token, end) in enumerate(zip(tokens.tolist(), list(map(bool, ended)))):
+            self.candidate(row, token, self.taken_out(row, token) or (FINISHED if end else KEPT))
+            for alternative in self.most_probable(row):
+                if alternative != token:
+                    self.candidate(row, alternative, self.taken_out(row, alternative) or otherwise)
 
-    def most_probable(self, place: int) -> list[int]:
-        """The most probable next tokens of row `place`, by the model; none if the place is not in use."""
-        if self._place[place] is None:
+    def most_probable(self, row: int) -> list[int]:
+        """The most probable next tokens of row `row`, by the model; none if the row is not in use."""
+        if self._entries[row] is None:
             return []
-        scores, tokens = self._log_probs[place].topk(min(self.top, self._log_probs.shape[1]))
+        scores, tokens = self._log_probs[row].topk(min(self.top, self._log_probs.shape[1]))
         return [token for token, score in zip(tokens.tolist(), scores.tolist()) if score > -math.inf]
 
-    def taken_out(self, place: int, token: int) -> str:
+    def taken_out(self, row: int, token: int) -> str:
         """The fate of a token that a filter removed; empty if none did."""
         for name, scores in self._filters:
-            if float(scores[place, token]) == -math.inf:
+            if float(scores[row, token]) == -math.inf:
                 return TAKEN_OUT + name
         return ""
 
     def candidate(
-        self, place: int, token: int, fate: str, *, total: float | None = None, log_prob: float | None = None
+        self, row: int, token: int, fate: str, *, total: float | None = None, log_prob: float | None = None
     ) -> None:
-        """A continuation of the partial output in row `place` (0 to R-1) and its fate.
+        """A continuation of the partial output in row `row` (0 to R-1) and its fate.
 
         `total` is its score in the search's ranking; None: that of the partial output plus `log_prob`, the model's.
         """
-        where = self._place[place]
-        if where is None:
+        entry = self._entries[row]
+        if entry is None:
             return
-        step, parent = where
+        step, parent = entry
         if log_prob is None:
-            log_prob = float(self._log_probs[place, token])
-        score = float(self._scores[place, token])
+            log_prob = float(self._log_probs[row, token])
+        score = float(self._scores[row, token])
         if total is None:
             total = step.totals[parent] + log_prob
         if fate == KEPT:
@@ -236,10 +236,10 @@ class Trace:
         """Why the search for one sentence ended."""
         self.runs[-1].stopped[row] = why
 
-    def end(self, found: list[list[Hypothesis]]) -> None:
+    def end(self, hypotheses: list[list[Hypothesis]]) -> None:
         """The n-best lists of the search, one for each sentence."""
         self._close()
-        self.runs[-1].found = found
+        self.runs[-1].hypotheses = hypotheses
 
     def note(self, name: str, value: Any) -> None:
         """Record anything else, such as a matrix of risks; values of one name are kept in their order."""
@@ -256,41 +256,41 @@ class Trace:
                     "sentences": run.count,
                     "stopped": {str(row): why for row, why in run.stopped.items()},
                     "steps": [_step_dict(step) for step in run.steps],
-                    "found": [[_hypothesis_dict(one) for one in row] for row in run.found],
+                    "found": [[_hypothesis_dict(hypothesis) for hypothesis in row] for row in run.hypotheses],
                 }
             )
-        made: dict[str, Any] = {"runs": runs, "notes": self.notes}
+        record: dict[str, Any] = {"runs": runs, "notes": self.notes}
         if self.name is not None:
-            made["names"] = {str(token): self.name(token) for token in sorted(self._tokens())}
-        plain: dict[str, Any] = _plain(made)
+            record["names"] = {str(token): self.name(token) for token in sorted(self._tokens())}
+        plain: dict[str, Any] = _plain(record)
         return plain
 
     def _tokens(self) -> set[int]:
         """Every token of the record."""
-        seen: set[int] = set()
+        tokens: set[int] = set()
         for run in self.runs:
             for step in run.steps:
-                seen.update(token for ids in step.live for token in ids)
-                seen.update(one.token for one in step.candidates)
-                seen.update(token for one in step.distributions for token in one.tokens)
-            seen.update(token for row in run.found for one in row for token in one.ids)
-        return seen
+                tokens.update(token for ids in step.live for token in ids)
+                tokens.update(item.token for item in step.candidates)
+                tokens.update(token for item in step.distributions for token in item.tokens)
+            tokens.update(token for row in run.hypotheses for item in row for token in item.ids)
+        return tokens
 
     def _distribution(self, name: str, scores: Tensor) -> None:
         probabilities, tokens = torch.softmax(scores.double(), dim=1).topk(min(self.top, scores.shape[1]), dim=1)
         left = (scores > -math.inf).sum(dim=1).tolist()
-        for where, p, ids, count in zip(self._place, probabilities.tolist(), tokens.tolist(), left):
-            if where is not None:
-                step, parent = where
-                some = min(count, len(ids))
-                step.distributions.append(Distribution(parent, name, ids[:some], p[:some], count))
+        for entry, p, ids, count in zip(self._entries, probabilities.tolist(), tokens.tolist(), left):
+            if entry is not None:
+                step, parent = entry
+                shown_count = min(count, len(ids))
+                step.distributions.append(Distribution(parent, name, ids[:shown_count], p[:shown_count], count))
 
     def _close(self) -> None:
         """The current step is complete."""
         if self.listen is not None:
             for step in self._open.values():
                 self.listen(self.runs[-1].strategy, step)
-        self._open, self._place = {}, []
+        self._open, self._entries = {}, []
 
 
 def rule_name(rule: Any) -> str:
@@ -305,18 +305,18 @@ def _step_dict(step: Step) -> dict[str, Any]:
         "length": step.length,
         "live": step.live,
         "totals": step.totals,
-        "candidates": [vars(one) for one in step.candidates],
-        "distributions": [vars(one) for one in step.distributions],
+        "candidates": [vars(item) for item in step.candidates],
+        "distributions": [vars(item) for item in step.distributions],
     }
 
 
-def _hypothesis_dict(one: Hypothesis) -> dict[str, Any]:
+def _hypothesis_dict(hypothesis: Hypothesis) -> dict[str, Any]:
     return {
-        "ids": one.ids,
-        "score": one.score,
-        "log_prob": one.log_prob,
-        "token_scores": one.token_scores,
-        "finished": one.finished,
+        "ids": hypothesis.ids,
+        "score": hypothesis.score,
+        "log_prob": hypothesis.log_prob,
+        "token_scores": hypothesis.token_scores,
+        "finished": hypothesis.finished,
     }
 
 
@@ -326,9 +326,9 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         value = vars(value)
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

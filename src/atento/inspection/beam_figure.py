@@ -83,7 +83,7 @@ def beam_svg(run: Run, row: int = 0, *, name: Callable[[int], str] = str, title:
                 nodes[before].children.remove(nodes[key])
             nodes[before].children.append(made)
             nodes[key] = made
-    best = run.found[row][0].ids if run.found and run.found[row] else []
+    best = run.hypotheses[row][0].ids if run.hypotheses and run.hypotheses[row] else []
     way = {id(nodes[tuple(best[:n])]) for n in range(len(best) + 1) if tuple(best[:n]) in nodes}
     ends = [child for node in [nodes.get(tuple(best))] if node for child in node.children if child.fate == FINISHED]
     return _drawn(
@@ -101,7 +101,7 @@ def outputs_svg(runs: Sequence[Run], row: int = 0, *, name: Callable[[int], str]
     nodes: dict[tuple[int, ...], _Node] = {(): root}
     for number, run in enumerate(runs):
         _check_row(run, row)
-        for one in (run.found[row] if run.found else [])[: 1 if run.strategy != "sample" else None]:
+        for one in (run.hypotheses[row] if run.hypotheses else [])[: 1 if run.strategy != "sample" else None]:
             end = root
             for length in range(1, len(one.ids) + 1):
                 key = tuple(one.ids[:length])

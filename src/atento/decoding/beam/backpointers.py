@@ -1,4 +1,4 @@
-"""The tokens of a beam, stored as one pointer back for each step and followed only for outputs that are handed out."""
+"""The tokens of a beam, stored as one pointer back for each step and followed only for outputs that are returned."""
 
 from dataclasses import dataclass, field
 
@@ -24,7 +24,7 @@ class _Step:
     tokens: Tensor
     log_probs: Tensor
     parents: Tensor  # the row of this step that each extends
-    remaining: list[int] | None = None  # the groups that went on to the next step; None: all
+    remaining: list[int] | None = None  # the groups that continued to the next step; None: all
     lists: tuple[list[int], list[float], list[int]] | None = None
 
     def read(self) -> tuple[list[int], list[float], list[int]]:
@@ -47,13 +47,13 @@ class Backpointers:
         self.steps.append(_Step(tokens, log_probs, parents))
 
     def select(self, remaining: list[int]) -> None:
-        """After the last step only these groups go on."""
+        """Only these groups continue after the last step."""
         self.steps[-1].remaining = remaining
 
-    def output(self, one: Finished) -> tuple[list[int], list[float]]:
+    def output(self, finished: Finished) -> tuple[list[int], list[float]]:
         """The ids of a finished output without EOS, and its log-probabilities with EOS's."""
-        ids, log_probs = self.before(one.step, one.parent)
-        return ids if one.eos else [*ids, one.token], [*log_probs, one.log_prob]
+        ids, log_probs = self.before(finished.step, finished.parent)
+        return ids if finished.eos else [*ids, finished.token], [*log_probs, finished.log_prob]
 
     def before(self, step: int, row: int) -> tuple[list[int], list[float]]:
         """The ids and log-probabilities of row `row` at the beginning of step number `step`."""

@@ -19,11 +19,11 @@ class Candidates:
     tokens: Tensor  # (U,c)
 
     def select(self, index: Tensor) -> "Candidates":
-        """Those at `index` (U,n)."""
+        """The candidates at `index` (U,n)."""
         return Candidates(*(part.gather(1, index) for part in (self.scores, self.parents, self.tokens)))
 
     def first(self, count: int) -> "Candidates":
-        """The preferred ones."""
+        """The first `count` candidates of each group."""
         return Candidates(self.scores[:, :count], self.parents[:, :count], self.tokens[:, :count])
 
 
@@ -76,8 +76,8 @@ def highest(log_probs: Tensor, scores: Tensor, count: int) -> Candidates:
     else:
         promising = _promising(log_probs, scores, count)  # (U,m)
         total = flat.gather(1, promising) + scores.gather(1, promising.div(vocab_size, rounding_mode="floor"))
-        best, place = total.topk(count, dim=1)
-        index = promising.gather(1, place)
+        best, rank = total.topk(count, dim=1)
+        index = promising.gather(1, rank)
     if best.is_cuda or bool((best[:, 1:] == best[:, :-1]).any()):  # `topk` leaves the order of equal sums open
         best, index = _ordered(best, index)
         # a tie that runs past the last candidate: some of the equal sums were cut off, perhaps not the right ones
@@ -110,15 +110,15 @@ def _promising(log_probs: Tensor, scores: Tensor, count: int) -> Tensor:
     index: Tensor = (first.unsqueeze(2) + torch.arange(BLOCK, device=block.device)).flatten(1)
     if vocab_size == blocks * BLOCK:
         return index
-    rest = torch.arange(blocks * BLOCK, vocab_size, device=block.device)  # the tokens after the last whole block
-    rest = (torch.arange(width, device=block.device).unsqueeze(1) * vocab_size + rest).flatten()
-    return torch.cat([index, rest.expand(groups, -1)], dim=1)
+    tail = torch.arange(blocks * BLOCK, vocab_size, device=block.device)  # the tokens after the last whole block
+    tail = (torch.arange(width, device=block.device).unsqueeze(1) * vocab_size + tail).flatten()
+    return torch.cat([index, tail.expand(groups, -1)], dim=1)
 
 
 def first_live(dropped: Tensor, width: int) -> Tensor:
     """The indices (U,w) of the first candidates that are not `dropped` (U,c), in their order.
 
-    Where there are too few, some that are dropped stand behind them.
+    Where there are too few, dropped candidates follow.
     """
     return dropped.byte().argsort(dim=1, stable=True)[:, :width]
 
@@ -127,7 +127,7 @@ class DiverseGroups:
     """Diverse beam search: the groups of a sentence choose one after the other (Vijayakumar et al. 2018).
 
     A token's score falls by `diversity` for each earlier group that has taken it at this step. The penalty stays in the
-    sums by which a search ranks; the scores that are handed out do not contain it.
+    sums by which a search ranks; the returned scores do not contain it.
     """
 
     def __init__(self, count: int, groups: int, diversity: float, eos_ids: Sequence[int]) -> None:
@@ -144,12 +144,14 @@ class DiverseGroups:
             penalised = by_group_log_probs[:, group]
             if group:
                 penalised = penalised - self.diversity * times_taken.unsqueeze(1)
-            one = highest(penalised, by_group[:, group], self.count)
-            dropped = isin(one.tokens, self.eos_ids) | (one.scores == -torch.inf)
+            candidates = highest(penalised, by_group[:, group], self.count)
+            dropped = isin(candidates.tokens, self.eos_ids) | (candidates.scores == -torch.inf)
             index = first_live(dropped, width)
-            times_taken.scatter_add_(1, one.tokens.gather(1, index), (~dropped.gather(1, index)).to(times_taken.dtype))
-            proposed.append(one)
-        parts = zip(*((one.scores, one.parents, one.tokens) for one in proposed))
+            times_taken.scatter_add_(
+                1, candidates.tokens.gather(1, index), (~dropped.gather(1, index)).to(times_taken.dtype)
+            )
+            proposed.append(candidates)
+        parts = zip(*((candidates.scores, candidates.parents, candidates.tokens) for candidates in proposed))
         return Candidates(*(torch.stack(part, dim=1).view(total, -1) for part in parts))
 
     def advance(self, chosen: Candidates) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from atento.decoding.beam.candidates import Candidates, first_live
 from atento.decoding.contract import Request
 
-_MOST_SEQUENCES = 10  # an automaton has up to 2 to that power times as many states as there are tokens
+_MAX_SEQUENCES = 10  # an automaton has up to 2 to that power times as many states as there are tokens
 
 
 @dataclass(frozen=True)
@@ -32,31 +32,31 @@ class Automaton:
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> "Automaton":
         """The automaton of sequences of at least one token; a repeated sequence counts once."""
-        wanted = list(dict.fromkeys(tuple(sequence) for sequence in sequences))
-        alphabet = sorted({token for sequence in wanted for token in sequence})
-        begun = {sequence[:length] for sequence in wanted for length in range(len(sequence) + 1)} | {()}
+        distinct = list(dict.fromkeys(tuple(sequence) for sequence in sequences))
+        alphabet = sorted({token for sequence in distinct for token in sequence})
+        begun = {sequence[:length] for sequence in distinct for length in range(len(sequence) + 1)} | {()}
 
         def after(state: tuple[tuple[int, ...], int], token: int) -> tuple[tuple[int, ...], int]:
-            end, whole = (*state[0], token), state[1]
-            for n, sequence in enumerate(wanted):
+            end, complete = (*state[0], token), state[1]
+            for n, sequence in enumerate(distinct):
                 if end[-len(sequence) :] == sequence:
-                    whole |= 1 << n
+                    complete |= 1 << n
             while end not in begun:
                 end = end[1:]
-            return end, whole
+            return end, complete
 
         start: tuple[tuple[int, ...], int] = ((), 0)
         numbers, moves, queue = {start: 0}, [], deque([start])
         while queue:
             state = queue.popleft()
             reached = [((), state[1]), *(after(state, token) for token in alphabet)]
-            for one in reached:
-                if one not in numbers:
-                    numbers[one] = len(numbers)
-                    queue.append(one)
-            moves.append([numbers[one] for one in reached])
-        everything = (1 << len(wanted)) - 1
-        return cls(alphabet, moves, _distances(moves, {n for state, n in numbers.items() if state[1] == everything}))
+            for next_state in reached:
+                if next_state not in numbers:
+                    numbers[next_state] = len(numbers)
+                    queue.append(next_state)
+            moves.append([numbers[next_state] for next_state in reached])
+        all_complete = (1 << len(distinct)) - 1
+        return cls(alphabet, moves, _distances(moves, {n for state, n in numbers.items() if state[1] == all_complete}))
 
     def read(self, ids: Sequence[int]) -> int:
         """The state after those tokens."""
@@ -70,8 +70,8 @@ def _distances(moves: list[list[int]], ends: set[int]) -> list[int]:
     """The fewest moves from each state to one of `ends`."""
     backwards: list[list[int]] = [[] for _ in moves]
     for state, reached in enumerate(moves):
-        for other in reached:
-            backwards[other].append(state)
+        for next_state in reached:
+            backwards[next_state].append(state)
     distance = dict.fromkeys(ends, 0)
     queue = deque(ends)
     while queue:
@@ -107,29 +107,31 @@ class Required:
             )
         self.count, self.ends = count, torch.tensor(request.eos_ids, dtype=torch.long, device=device)
         automata = [
-            _checked(sequences, row, request.max_new_tokens[row], request.eos_ids)
+            _checked_automaton(sequences, row, request.max_new_tokens[row], request.eos_ids)
             for sequences, row in zip(required, rows)
         ]
-        states = max(len(one.moves) for one in automata)
-        letters = max(len(one.alphabet) for one in automata)
-        self.stages = 1 + max(max(one.missing) for one in automata)
+        states = max(len(automaton.moves) for automaton in automata)
+        letters = max(len(automaton.alphabet) for automaton in automata)
+        self.stages = 1 + max(max(automaton.missing) for automaton in automata)
         # smaller automata are padded with states that nothing leads to
         moves = [
             [
-                *(m + m[:1] * (letters + 1 - len(m)) for m in one.moves),
-                *[[0] * (letters + 1)] * (states - len(one.moves)),
+                *(state_moves + state_moves[:1] * (letters + 1 - len(state_moves)) for state_moves in automaton.moves),
+                *[[0] * (letters + 1)] * (states - len(automaton.moves)),
             ]
-            for one in automata
+            for automaton in automata
         ]
-        missing = [one.missing + [0] * (states - len(one.missing)) for one in automata]
+        missing = [automaton.missing + [0] * (states - len(automaton.missing)) for automaton in automata]
         self.alphabet = torch.tensor(
-            [one.alphabet + [-1] * (letters - len(one.alphabet)) for one in automata], device=device
+            [automaton.alphabet + [-1] * (letters - len(automaton.alphabet)) for automaton in automata], device=device
         ).view(len(automata), letters)  # (N,A)
         self.letters = torch.where(self.alphabet < 0, self.alphabet[:, :1].clamp_min(0), self.alphabet)
         self.moves = torch.tensor(moves, device=device)  # (N,states,1+A)
         self.missing = torch.tensor(missing, device=device)  # (N,states)
         limits = [request.max_new_tokens[row] for row in rows]
-        end = [int(bool(request.eos_ids) and one.missing[0] < limit) for one, limit in zip(automata, limits)]
+        end = [
+            int(bool(request.eos_ids) and automaton.missing[0] < limit) for automaton, limit in zip(automata, limits)
+        ]
         self.max_new_tokens = torch.tensor(limits, device=device)
         self.end = torch.tensor(end, device=device)  # (N,) the room that EOS takes
         self.state = torch.zeros(len(automata), width, dtype=torch.long, device=device)
@@ -140,21 +142,23 @@ class Required:
         vocab_size = log_probs.shape[-1]
         if length == 1 and int(self.letters.max()) >= vocab_size:
             raise ValueError(f"`required` holds id {int(self.letters.max())}: the vocabulary ends at {vocab_size - 1}")
-        others = log_probs.view(count, width, vocab_size).clone()
+        unrequired = log_probs.view(count, width, vocab_size).clone()
         letters = self.letters.unsqueeze(1).expand(-1, width, -1)  # (N,w,A)
         absent = (self.alphabet < 0).unsqueeze(1)  # (N,1,A) padding of a smaller alphabet
         reached = self.moves.gather(1, self.state.unsqueeze(2).expand(-1, -1, self.moves.shape[2]))  # (N,w,1+A)
         lacking = self.missing.gather(1, reached.flatten(1)).view_as(reached)
-        left = (self.max_new_tokens - length - self.end).view(-1, 1, 1)
-        shut = (lacking > 0) & (lacking > left)  # too late: the missing words would not fit
-        required = others.gather(2, letters).masked_fill(absent | shut[..., 1:], -torch.inf)
+        remaining = (self.max_new_tokens - length - self.end).view(-1, 1, 1)
+        too_late = (lacking > 0) & (lacking > remaining)  # too late: the missing words would not fit
+        required = unrequired.gather(2, letters).masked_fill(absent | too_late[..., 1:], -torch.inf)
         # tokens of required words must not be candidates twice; where nothing is required, id 0 keeps its score
-        others = others.scatter(2, letters, torch.where(absent[..., :1], others.gather(2, letters), -torch.inf))
-        ending = others[..., self.ends].masked_fill(self.missing.gather(1, self.state).unsqueeze(2) > 0, -torch.inf)
-        others = others.masked_fill(shut[..., :1], -torch.inf)
-        others[..., self.ends] = ending
-        token = others.topk(min(self.count, vocab_size), dim=2).indices.sort(dim=2).values  # (N,w,m) by their ids
-        best = others.gather(2, token)
+        unrequired = unrequired.scatter(
+            2, letters, torch.where(absent[..., :1], unrequired.gather(2, letters), -torch.inf)
+        )
+        ending = unrequired[..., self.ends].masked_fill(self.missing.gather(1, self.state).unsqueeze(2) > 0, -torch.inf)
+        unrequired = unrequired.masked_fill(too_late[..., :1], -torch.inf)
+        unrequired[..., self.ends] = ending
+        token = unrequired.topk(min(self.count, vocab_size), dim=2).indices.sort(dim=2).values  # (N,w,m) by their ids
+        best = unrequired.gather(2, token)
         total = torch.cat([best, required], dim=2) + scores.unsqueeze(2)  # (N,w,m+A)
         tokens = torch.cat([token, letters], dim=2)
         stages = torch.cat([lacking[..., :1].expand_as(token), lacking[..., 1:]], dim=2)
@@ -184,10 +188,10 @@ class Required:
     def advance(self, chosen: Candidates) -> None:
         """See `Proposer`: the automata move on."""
         letter = (chosen.tokens.unsqueeze(2) == self.alphabet.unsqueeze(1)).long()  # (N,w,A)
-        place = (letter * torch.arange(1, letter.shape[2] + 1, device=letter.device)).sum(dim=2)
+        column = (letter * torch.arange(1, letter.shape[2] + 1, device=letter.device)).sum(dim=2)
         state = self.state.gather(1, chosen.parents)
         self.state = self.moves.gather(1, state.unsqueeze(2).expand(-1, -1, self.moves.shape[2]))
-        self.state = self.state.gather(2, place.unsqueeze(2)).squeeze(2)
+        self.state = self.state.gather(2, column.unsqueeze(2)).squeeze(2)
 
     def select(self, groups: Tensor) -> None:
         """See `Proposer`."""
@@ -195,10 +199,12 @@ class Required:
             setattr(self, name, getattr(self, name)[groups])
 
 
-def _checked(sequences: Sequence[Sequence[int]], row: int, max_new_tokens: int, eos_ids: tuple[int, ...]) -> Automaton:
+def _checked_automaton(
+    sequences: Sequence[Sequence[int]], row: int, max_new_tokens: int, eos_ids: tuple[int, ...]
+) -> Automaton:
     """The automaton of one row's sequences. Raises ValueError where no output could contain them."""
-    if len(sequences) > _MOST_SEQUENCES:
-        raise ValueError(f"`required` takes at most {_MOST_SEQUENCES} sequences a row: row {row} has {len(sequences)}")
+    if len(sequences) > _MAX_SEQUENCES:
+        raise ValueError(f"`required` takes at most {_MAX_SEQUENCES} sequences a row: row {row} has {len(sequences)}")
     for sequence in sequences:
         if not sequence or set(sequence) & set(eos_ids):
             raise ValueError(

@@ -30,9 +30,9 @@ def beam(
 
     Rules change the log-probabilities before the choice, and the changed ones are not scaled to sum to 1 again. The
     search uses the changed sums throughout: which hypotheses stay in the beam, when the search is over, which output is
-    best. Handed out are the model's own log-probabilities. So where a rule makes tokens less likely without forbidding
-    them (a repetition penalty, `diversity`), the outputs are in the order that the rule asks for, and their `score`
-    need not fall from one to the next. Without rules, and where rules only forbid, it does.
+    best. The outputs have the model's own log-probabilities. So where a rule makes tokens less likely without
+    forbidding them (a repetition penalty, `diversity`), the outputs are in the order that the rule asks for, and their
+    `score` need not fall from one to the next. Without rules, and where rules only forbid, it does.
 
     Finished outputs come before those that the length limit cut off, which only fill up the list: an unfinished
     hypothesis is always more probable than any output that begins with it, so the two scores do not compare.
@@ -123,7 +123,7 @@ class _Search:
         """Set what depends on which groups remain."""
         self.rows = [group.row for group in self.groups for _ in range(self.width)]
         self.next_limit = min((group.max_new_tokens for group in self.groups if not group.over), default=0)
-        self.own_rows = torch.arange(len(self.rows), device=self.device).view(len(self.groups), self.width)
+        self.slot_rows = torch.arange(len(self.rows), device=self.device).view(len(self.groups), self.width)
 
     def extend(self, log_probs: Tensor, results: list[list[Hypothesis]]) -> tuple[Tensor | None, Tensor]:
         """Do one step of the search.
@@ -145,7 +145,7 @@ class _Search:
         # More candidates than slots, in order: those that finish an output leave the beam, others take their slots.
         candidates = self.proposer.propose(changed, self.previous_scores, self.length)
         index = candidates.parents * log_probs.shape[-1] + candidates.tokens
-        own_log_probs = log_probs.view(len(self.groups), -1).gather(1, index)  # (U,c) before the rules
+        model_log_probs = log_probs.view(len(self.groups), -1).gather(1, index)  # (U,c) before the rules
         ends = self._ends(candidates)
         dropped = ends | (candidates.scores == -torch.inf)
         # Only the best `width` may finish an output, and most steps have none that does: then the rest is skipped.
@@ -154,20 +154,20 @@ class _Search:
         record = some_dropped or request.trace is not None
         slots = [_slots(group, self.strategy) for group in self.groups] if record else []
         if some_dropped:
-            self._store_finished(candidates, ends, own_log_probs, slots)
+            self._store_finished(candidates, ends, model_log_probs, slots)
             live = first_live(dropped, self.width)
-            chosen, own_log_probs = candidates.select(live), own_log_probs.gather(1, live)
+            chosen, model_log_probs = candidates.select(live), model_log_probs.gather(1, live)
             # where too few candidates are live, dropped ones fill the slots up: these slots are empty
             chosen.scores = chosen.scores.masked_fill(dropped.gather(1, live), -torch.inf)
         else:
-            chosen, own_log_probs = candidates.first(self.width), own_log_probs[:, : self.width]
+            chosen, model_log_probs = candidates.first(self.width), model_log_probs[:, : self.width]
         if self.closed is not None:
             chosen.scores = chosen.scores.masked_fill(self.closed, -torch.inf)
 
         self.scores = chosen.scores
         self.proposer.advance(chosen)
-        parents = chosen.parents + self.own_rows[:, :1]  # (U,w) slots of a group -> rows of the batch
-        self.backpointers.append(chosen.tokens, own_log_probs, parents)
+        parents = chosen.parents + self.slot_rows[:, :1]  # (U,w) slots of a group -> rows of the batch
+        self.backpointers.append(chosen.tokens, model_log_probs, parents)
         # A search can only be over after a step in which an output finished, the limit was reached, or it waits for
         # better outputs. Otherwise the scores need not be read back from the device.
         remaining = None
@@ -186,7 +186,7 @@ class _Search:
         stop = self.request.stop
         if stop is None or self.written is None:
             return ends
-        rows = (candidates.parents + self.own_rows[:, :1]).tolist()
+        rows = (candidates.parents + self.slot_rows[:, :1]).tolist()
         written, possible = self.written.tolist(), (candidates.scores > -torch.inf).tolist()
         stopped = [
             [ok and stop([*written[row], token]) for row, token, ok in zip(*group)]
@@ -194,33 +194,33 @@ class _Search:
         ]
         return ends | torch.tensor(stopped, device=self.device)
 
-    def _store_finished(self, candidates: Candidates, ends: Tensor, own_log_probs: Tensor, slots: list[int]) -> None:
+    def _store_finished(self, candidates: Candidates, ends: Tensor, model_log_probs: Tensor, slots: list[int]) -> None:
         """Store the candidates that finish an output and are among the best `slots`."""
-        places = (ends & (candidates.scores > -torch.inf))[:, : self.width].nonzero().tolist()
+        finishing = (ends & (candidates.scores > -torch.inf))[:, : self.width].nonzero().tolist()
         scores, parents, tokens = (
             part[:, : self.width].tolist() for part in (candidates.scores, candidates.parents, candidates.tokens)
         )
-        log_probs = own_log_probs[:, : self.width].tolist()
+        log_probs = model_log_probs[:, : self.width].tolist()
         divisor = self.length**self.strategy.length_penalty
-        for number, place in places:
-            if place < slots[number]:
-                one = Finished(
-                    rank=scores[number][place] / divisor,
+        for group, column in finishing:
+            if column < slots[group]:
+                finished = Finished(
+                    rank=scores[group][column] / divisor,
                     step=self.length - 1,
-                    parent=number * self.width + parents[number][place],
-                    token=tokens[number][place],
-                    log_prob=log_probs[number][place],
-                    eos=tokens[number][place] in self.request.eos_ids,
+                    parent=group * self.width + parents[group][column],
+                    token=tokens[group][column],
+                    log_prob=log_probs[group][column],
+                    eos=tokens[group][column] in self.request.eos_ids,
                 )
-                self.groups[number].finished.append(one)
-        for number in {number for number, _ in places}:
-            self.groups[number].finished.sort(key=lambda one: -one.rank)
-            del self.groups[number].finished[self.width :]  # more are never handed out
-        if places:
+                self.groups[group].finished.append(finished)
+        for group in {group for group, _ in finishing}:
+            self.groups[group].finished.sort(key=lambda finished: -finished.rank)
+            del self.groups[group].finished[self.width :]  # more are never returned
+        if finishing:
             self._close_slots()
 
     def _is_waiting(self) -> bool:
-        """Whether a group has as many outputs as it may hand out, and only waits for better ones."""
+        """Whether a group has as many outputs as it may return, and only waits for better ones."""
         return self.strategy.until != "filled" and any(len(group.finished) >= self.width for group in self.groups)
 
     def _remaining(self, results: list[list[Hypothesis]]) -> list[int] | None:
@@ -272,15 +272,17 @@ class _Search:
         penalty, n_best = self.strategy.length_penalty, self.strategy.n_best
         exact = not self.request.rules and not self.strategy.diversity  # then rank is score, but for the last digit
         ranked = []
-        for one in (one for group in groups for one in group.finished):
-            output = hypothesis(*self.backpointers.output(one), True, penalty)
-            ranked.append((output.score if exact else one.rank, one.token, output))
-        outputs, here = _best(ranked, n_best), slice(start, start + len(groups))
+        for finished in (finished for group in groups for finished in group.finished):
+            output = hypothesis(*self.backpointers.output(finished), True, penalty)
+            ranked.append((output.score if exact else finished.rank, finished.token, output))
+        outputs, group_slice = _best(ranked, n_best), slice(start, start + len(groups))
         if len(outputs) < n_best and self.length >= groups[0].max_new_tokens:
-            cut = self._unfinished(self.scores[here], self.backpointers.after, start)
+            cut = self._unfinished(self.scores[group_slice], self.backpointers.after, start)
             outputs += _best(cut, n_best - len(outputs))
         if not outputs:  # the rules left no token
-            outputs = _best(self._unfinished(self.previous_scores[here], self.backpointers.before, start), n_best)
+            outputs = _best(
+                self._unfinished(self.previous_scores[group_slice], self.backpointers.before, start), n_best
+            )
         return outputs
 
     def _unfinished(
@@ -290,17 +292,17 @@ class _Search:
 
         `tokens` gives the ids and log-probabilities of a row after or before the last step.
         """
-        penalty, found = self.strategy.length_penalty, []
+        penalty, ranked = self.strategy.length_penalty, []
         for slot, score in enumerate(scores.flatten().tolist()):
             if score > -torch.inf:
-                one = hypothesis(*tokens(self.length - 1, start * self.width + slot), False, penalty)
-                found.append((score / max(1, len(one.ids)) ** penalty, -1, one))
-        return found
+                output = hypothesis(*tokens(self.length - 1, start * self.width + slot), False, penalty)
+                ranked.append((score / max(1, len(output.ids)) ** penalty, -1, output))
+        return ranked
 
     def _select(self, parents: Tensor, tokens: Tensor, remaining: list[int] | None) -> tuple[Tensor | None, Tensor]:
-        """Keep the remaining groups alone; what `extend` returns."""
+        """Drop all groups but the remaining ones. Returns the value of `extend`."""
         if remaining is None:
-            rows = None if torch.equal(parents, self.own_rows) else parents.flatten()
+            rows = None if torch.equal(parents, self.slot_rows) else parents.flatten()
             tokens = tokens.flatten()
             if self.written is not None:
                 written = self.written if rows is None else self.written[rows]
@@ -326,8 +328,9 @@ def _slots(group: _Group, strategy: Beam) -> int:
 
 
 def _best(ranked: list[tuple[float, int, Hypothesis]], count: int) -> list[Hypothesis]:
-    """The `count` best of (rank, the token that finished it, output), each once: groups may find the same output."""
+    """The `count` best of (rank, the token that finished it, output) without duplicates: groups may find the same
+    output."""
     best: dict[tuple[int, ...], Hypothesis] = {}
-    for _, end, one in sorted(ranked, key=lambda entry: -entry[0]):
-        best.setdefault((end, *one.ids), one)
+    for _, end, output in sorted(ranked, key=lambda entry: -entry[0]):
+        best.setdefault((end, *output.ids), output)
     return list(best.values())[:count]
