@@ -237,14 +237,14 @@ def test_weights_in_another_file_are_refused(h5py: Any, tmp_path: Path) -> None:
         with h5py.File(files[1], "a") as file:
             del file[place]
             file[place] = link
-        with pytest.raises(ModelError, match=r"CNN_proj/b_proj must stand in the file itself: got a link"):
+        with pytest.raises(ModelError, match=r"CNN_proj/b_proj must be in the file itself: got a link"):
             load_published(*files)
     (tmp_path / "raw").write_bytes(bytes(40))
     saved(h5py, tmp_path, options(), weights(), "float64")
     with h5py.File(files[1], "a") as file:
         del file[place]
         file.create_dataset(place, (5,), dtype="f8", external=[(str(tmp_path / "raw"), 0, 40)])
-    with pytest.raises(ModelError, match=r"CNN_proj/b_proj must stand in the file itself: got a reference"):
+    with pytest.raises(ModelError, match=r"CNN_proj/b_proj must be in the file itself: got a reference"):
         load_published(*files)
 
 

@@ -101,7 +101,7 @@ def test_c11_whole_sequences_of_different_lengths(name: str, bidirectional: bool
     x = normal(4, 6, 5)
     for side in ("left", "right"):
         real = padded([[1] * length for length in lengths], side)[1]
-        states, ends = stack(x, real=real)
+        states, ends = stack(x, token_mask=real)
         for row in range(4):
             expected, last = theirs(x[row : row + 1, real[row]])
             torch.testing.assert_close(states[row, real[row]], expected[0], rtol=0, atol=1e-10)

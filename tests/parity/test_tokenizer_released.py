@@ -417,7 +417,7 @@ def test_d1_d2_the_ids_are_those_of_transformers_on_many_strings(
 def test_decode_is_that_of_transformers(name: str, both: Callable[[str], Pair]) -> None:
     """But for the unknown, which we let be seen and they drop, so without it."""
     ours, peer = both(name)
-    unknown = ours.specials.get("unk") if ours.specials.shown else None
+    unknown = ours.specials.get("unk") if ours.specials.visible_ids else None
     encoded = [[i for i in ids if i != unknown] for ids in ours.encode_batch(strings())]
     encoded = [ours.with_specials(ids)[0] for ids in encoded]
     said = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
@@ -452,7 +452,7 @@ def test_user_text_never_makes_special_ids(name: str, both: Callable[[str], Pair
     ours, peer = both(name)
     chance = random.Random(5)
     texts = [*APART, *("".join(chance.choice([*APART, "gato", " ", "a"]) for _ in range(6)) for _ in range(200))]
-    hidden = set(ours.specials.ids.values()) - ({ours.specials.get("unk")} if ours.specials.shown else set())
+    hidden = set(ours.specials.ids.values()) - ({ours.specials.get("unk")} if ours.specials.visible_ids else set())
     for text in texts:
         assert not hidden & set(ours.encode(text)), text
         assert not hidden & set(ours.encode_with_offsets(text).ids), text

@@ -120,7 +120,7 @@ def test_a_prefix_is_read_before_the_first_choice() -> None:
         assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
 
 
-def test_a_state_that_was_overtaken_is_refused() -> None:
+def test_a_state_that_is_not_the_newest_is_refused() -> None:
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([4])
     step_function = GraphStepFunction(network)
@@ -132,7 +132,7 @@ def test_a_state_that_was_overtaken_is_refused() -> None:
     assert torch.equal(a, b)
     one, other = first.select(torch.tensor([0, 1])), first.select(torch.tensor([1, 0]))
     step_function.step(start, one)
-    with pytest.raises(CapabilityError, match="overtaken"):
+    with pytest.raises(CapabilityError, match="not the newest"):
         step_function.step(start, other)
 
 

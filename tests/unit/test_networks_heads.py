@@ -71,7 +71,7 @@ def test_a_head_may_stand_on_the_half_that_writes() -> None:
     output = network(IDS, IDS[:, :3])
     part = network.heads["classification"]
     torch.testing.assert_close(network.read("classification", output), part(output.hidden[:, -1]), rtol=0, atol=1e-12)
-    with pytest.raises(ValueError, match="head 'classification' stands on the decoder: give the network a target"):
+    with pytest.raises(ValueError, match="head 'classification' is on the decoder: give the network a target"):
         network.read("classification", network(IDS))
 
 

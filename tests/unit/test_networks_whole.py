@@ -207,7 +207,10 @@ def test_c1_layer_norm_by_hand_and_where_it_stands() -> None:
     """Population σ and ε; post-norm norm(x + f(x)), pre-norm x + f(norm(x))."""
     x = torch.tensor([[1.0, 2.0, 3.0, 6.0]], dtype=torch.float64)
     f = torch.tensor([[0.5, -1.0, 0.0, 2.0]], dtype=torch.float64)
-    post, pre = (Residual(nn.LayerNorm(4, eps=1e-3), place=place, dropout=0.0).double() for place in ("post", "pre"))
+    post, pre = (
+        Residual(nn.LayerNorm(4, eps=1e-3), norm_placement=placement, dropout=0.0).double()
+        for placement in ("post", "pre")
+    )
     gamma, beta = torch.tensor([1.0, 2.0, -1.0, 0.5]).double(), torch.tensor([0.0, 1.0, 0.0, -1.0]).double()
     with torch.no_grad():
         for part in (post, pre):

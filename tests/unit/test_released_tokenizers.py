@@ -126,14 +126,17 @@ def test_damaged_model_files_are_refused(tmp_path: Path) -> None:
     whole = model(T5)
     for end in range(len(whole)):  # whatever the place of the cut
         path.write_bytes(whole[:end])
-        assert message(tmp_path).startswith(f"{path} must be a whole SentencePiece model: ")
+        assert message(tmp_path).startswith(f"{path} must be a complete SentencePiece model: ")
     for data, start in [
-        (b"<html>no</html>", f"{path} must be a whole SentencePiece model: "),
+        (b"<html>no</html>", f"{path} must be a complete SentencePiece model: "),
         (model(T5, 4), f"{path} must be a unigram or bpe model: got char"),
         (model(T5, 2), f"{path}: a t5 tokenizer must be unigram: got bpe"),
         (model(T5[3:]), f"{path} must have one piece for the unknown"),
         (model([*T5, T5[4]]), f"the pieces of {path} must differ from one another: got 'a' again at 7"),
-        (model([*T5, ("x", float("nan"))]), f"{path} must be a whole SentencePiece model: a piece has a type or score"),
+        (
+            model([*T5, ("x", float("nan"))]),
+            f"{path} must be a complete SentencePiece model: a piece has a type or score",
+        ),
     ]:
         path.write_bytes(data)
         assert message(tmp_path).startswith(start)
@@ -264,7 +267,7 @@ def test_marian_needs_sentencepiece_and_says_so(tmp_path: Path, monkeypatch: pyt
         patch.setitem(sys.modules, "sentencepiece", None)
         assert message(folder, MissingPartError) == "reading target.spm needs sentencepiece: pip install 'atento[spm]'"
     put(folder, {"source.spm": model(T5)[:-1]})
-    assert message(folder).startswith(f"{folder / 'source.spm'} must be a whole SentencePiece model: ")
+    assert message(folder).startswith(f"{folder / 'source.spm'} must be a complete SentencePiece model: ")
     put(folder, {"vocab.json": {"</s>": 0, "a": 1, "<pad>": 2}})
     assert message(folder) == f"{folder / 'vocab.json'} must hold '<unk>', the piece for what is unknown"
     (folder / "target.spm").unlink()
@@ -374,7 +377,9 @@ def test_d5_the_template_of_tokenizer_json_decides(tmp_path: Path) -> None:
     assert loaded(None).with_specials([5], [6]) == ([5, 6], [0, 1])  # nothing says what it is
     assert loaded(None, tokenizer_class="BertTokenizer").with_specials([5])[0] == [2, 5, 3]
     for wrong in [5, {}, {"type": "Other"}, {**old, "sep": ["[SEP]", "x"]}, {**template, "special_tokens": {}}]:
-        with pytest.raises(TokenizerError, match=r"the `post_processor` must say which tokens stand around a text$"):
+        with pytest.raises(
+            TokenizerError, match=r"the `post_processor` must say which tokens are added around a text$"
+        ):
             loaded(wrong)
     with pytest.raises(TokenizerError, match=r"the template of special tokens must have ids below 13$"):
         loaded({**old, "cls": ["[CLS]", 13]})

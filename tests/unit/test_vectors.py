@@ -105,7 +105,7 @@ def test_every_file_that_goes_on_is_refused(read: Reader, write: Writer, data: b
     path = tmp_path / "vectors"
     for more in (b"\n", b"x", b" ", b"gata 1 2\n", b"\0"):
         path.write_bytes(data + more)
-        with pytest.raises(DataError, match=r"goes on after the 2 words its first line says"):
+        with pytest.raises(DataError, match=r"has more than the 2 words of its first line"):
             read(path)
 
 
@@ -129,7 +129,7 @@ def test_every_file_that_goes_on_is_refused(read: Reader, write: Writer, data: b
         (b"2 2\n\xff 1 2\nb 1 2\n", r"vectors:2: the word is not UTF-8"),
         (b"2 2\n 1 2\nb 1 2\n", r"vectors:2: the word is empty"),
         (b"3 2\na 1 2\nb 1 2\n", r"vectors:4: the file ends after 2 of the 3 words"),
-        (b"1 2\na 1 2\nb 1 2\n", r"vectors:3: the file goes on after the 1 words"),
+        (b"1 2\na 1 2\nb 1 2\n", r"vectors:3: the file has more than the 1 words"),
         (b"1 2\na 1 2", r"vectors:2: the file ends inside this line"),
     ],
 )

@@ -92,33 +92,36 @@ def exact_search(
         raise ValueError(f"`max_new_tokens` gives one number a row: got {len(limits)} for {len(ids)} rows")
     if trace is not None:
         trace.begin("exact", ids.shape[0])
-    real = [None if token_mask is None else token_mask[row : row + 1] for row in range(len(ids))]
-    prompts = [one.tolist() if mask is None else one[mask[0]].tolist() for one, mask in zip(ids, real)]
-    step_function, found = step_function_of(network), []
+    token_masks = [None if token_mask is None else token_mask[row : row + 1] for row in range(len(ids))]
+    prompts = [
+        prompt_ids.tolist() if mask is None else prompt_ids[mask[0]].tolist()
+        for prompt_ids, mask in zip(ids, token_masks)
+    ]
+    step_function, results = step_function_of(network), []
     for row in range(ids.shape[0]):
-        state: State = step_function.begin(ids[row : row + 1], real[row])
-        first = first_tokens(step_function, ids[row : row + 1], real[row], None)
+        state: State = step_function.begin(ids[row : row + 1], token_masks[row])
+        first = first_tokens(step_function, ids[row : row + 1], token_masks[row], None)
         ends = (step_function.eos_id,) if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
         request = Request(limits, min_new_tokens, ends, tuple(rules), prompts=prompts, trace=trace)
         search = _Search(step_function, row, request, length_penalty, limit)
-        beat = None if known is None else known[row]
-        if beat is not None and (beat.finished or not ends):
-            search.best, search.rank = beat, beat.score
-        found.append(search.run(state, first))
+        known_output = None if known is None else known[row]
+        if known_output is not None and (known_output.finished or not ends):
+            search.best, search.rank = known_output, known_output.score
+        results.append(search.run(state, first))
     if trace is not None:
-        trace.end([[] if one.best is None else [one.best] for one in found])
-    return found
+        trace.end([[] if result.best is None else [result.best] for result in results])
+    return results
 
 
-def search_error(found: Hypothesis, exact: Exact) -> float | None:
+def search_error(output: Hypothesis, exact: Exact) -> float | None:
     """How much score another search lost: 0 if it found the optimum, None if that is not known.
 
     It is not known for an output that the limit cut off. A value above 0 is certain even if the exact search was given
     up. Both must have been ranked by the same length penalty.
     """
-    if exact.best is None or not found.finished:
+    if exact.best is None or not output.finished:
         return None
-    lost = 0.0 if exact.best.ids == found.ids else exact.best.score - found.score
+    lost = 0.0 if exact.best.ids == output.ids else exact.best.score - output.score
     return lost if lost > 0 else 0.0 if exact.optimal else None
 
 

@@ -62,7 +62,7 @@ def exported_layout(
 def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, bytes]:
     """The tokenizer's files, its special tokens and lengths as this model uses them."""
     writes = network.architecture != "encoder"
-    if writes and tokenizer.own and tokenizer.kind in _NO_SPACES:
+    if writes and tokenizer.native and tokenizer.kind in _NO_SPACES:
         raise CapabilityError(
             f"the Hugging Face layout cannot say where a {tokenizer.kind} tokenizer puts spaces when it decodes; "
             "a model that writes needs one of kind unigram, bpe, character or byte there"

@@ -52,7 +52,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         ModelError: there are no weights. CheckpointError: a damaged file, or a number that is not finite.
     """
     with TensorFiles(folder) as files:
-        weights = {name: files.read(name) for name in files.places}
+        weights = {name: files.read(name) for name in files.entries}
     for name, value in weights.items():
         check_finite(folder, name, value)
     return weights

@@ -1,4 +1,4 @@
-"""From a configuration to a network: one table of architectures."""
+"""Builds a network from a configuration, with one table of architectures."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 
-Seq2Seq = EncoderDecoder | RecurrentSeq2Seq  # what reads a source and writes a target; called alike
+Seq2Seq = EncoderDecoder | RecurrentSeq2Seq  # encode a source and decode a target; with the same signature
 ARCHITECTURES: dict[str, Callable[[NetworkConfig], Network]] = {
     "encoder-decoder": EncoderDecoder,
     "encoder": Encoder,
@@ -33,10 +33,10 @@ def build_network(config: NetworkConfig) -> Network:
 
 
 def build_seq2seq(config: NetworkConfig) -> Seq2Seq:
-    """As `build_network`, of what reads a source and writes a target.
+    """As `build_network`, for a network that encodes a source and decodes a target.
 
     Raises:
-        ModelError: the architecture does not.
+        ModelError: the architecture is another one.
     """
     network = build_network(config)
     if not isinstance(network, Seq2Seq):
@@ -45,5 +45,5 @@ def build_seq2seq(config: NetworkConfig) -> Seq2Seq:
 
 
 def parameter_count(network: nn.Module) -> int:
-    """How many numbers the network learns; shared ones count once."""
+    """The number of parameters of the network; shared ones count once."""
     return sum(parameter.numel() for parameter in network.parameters())

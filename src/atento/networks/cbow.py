@@ -1,4 +1,4 @@
-"""Word vectors from a fixed window: CBOW and skip-gram, by negative sampling or the whole softmax.
+"""Word vectors from a fixed window: CBOW and skip-gram, by negative sampling or the full softmax.
 
 See docs/notes.md#c15, #e9.
 """
@@ -21,10 +21,10 @@ from atento.networks.output import Output
 
 
 class CBOW(Network):
-    """Two vectors a word, one as it is read and one as it is guessed (Mikolov et al. 2013; docs/notes.md#c15).
+    """Two vectors a word, one as input and one as target (Mikolov et al. 2013; docs/notes.md#c15).
 
-    CBOW guesses a word from the mean of the vectors around it, skip-gram each word around it from its own vector. The
-    gradient of the mean is the true one: a neighbour's share is 1/n. (The published program gives each the whole.)
+    CBOW predicts a word from the mean of its neighbours' vectors, skip-gram each neighbour from the word's vector. The
+    gradient of the mean is exact: the factor of a neighbour is 1/n. (The published program uses 1.)
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -42,14 +42,14 @@ class CBOW(Network):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Vectors uniform within ±1/(2D), output vectors zero, as the published program begins."""
+        """Vectors uniform within ±1/(2D), output vectors zero, as in the published program."""
         bound = 0.5 / self.config.d_model
         nn.init.uniform_(self.input_weight, -bound, bound, generator=generator)
         nn.init.zeros_(self.output_weight)
 
     @property
     def vectors(self) -> Tensor:
-        """What training is for: the words' vectors (V,D)."""
+        """The word vectors (V,D), the result of training."""
         return self.input_weight
 
     def forward(
@@ -65,7 +65,7 @@ class CBOW(Network):
         Args:
             ids: (B,L): the words of a window, or the one word of skip-gram.
             token_mask: boolean (B,L), True = a real word; None: all are.
-            random: where dropout draws from while training.
+            random: the random numbers of dropout in training.
             project: False leaves `logits` None.
 
         Returns:
@@ -83,11 +83,11 @@ class CBOW(Network):
 
     @property
     def table(self) -> TokenEmbedding | None:
-        """None: the words' vectors are no matrix that a head could use."""
+        """None: no head can use the word vectors as its matrix."""
         return None
 
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
-        """As `Network.features`: each word's vector, whatever stands around it."""
+        """As `Network.features`: the vector of each word, without its context."""
         refuse_inner_layer(layer, 1, "a network of word vectors")
         hidden: Tensor = self(ids, token_mask=token_mask, project=False).hidden
         return hidden
@@ -103,14 +103,14 @@ class CBOW(Network):
 
         See docs/notes.md#e9.
 
-        With negatives, -log σ(u·v) - Σ_k log σ(-u·v_k) for each target (Mikolov et al. 2013b, equation 4), a drawn word
-        that is the target itself left out; without, -log softmax(u V)_target.
+        With negatives, -log σ(u·v) - Σ_k log σ(-u·v_k) for each target (Mikolov et al. 2013b, equation 4), without
+        drawn words that equal the target; without negatives, -log softmax(u V)_target.
 
         Args:
             centre: (B,), the words in the middle.
-            context: (B,2C), the words around them; below 0 where there is none.
+            context: (B,2C), the words around them; below 0 for no word.
             negatives: (B,N) for CBOW, (B,2C,N) for skip-gram; None where `config.cbow.negatives` is 0.
-            random: where dropout draws from while training.
+            random: the random numbers of dropout in training.
 
         Raises:
             ValueError: `negatives` of another shape than the configuration asks for.
@@ -118,8 +118,8 @@ class CBOW(Network):
         targets_shape = context.shape if self.skip_gram else centre.shape
         expected = (*targets_shape, self.negatives) if self.negatives else None
         if (None if negatives is None else tuple(negatives.shape)) != expected:
-            got = None if negatives is None else tuple(negatives.shape)
-            raise ValueError(f"`negatives` must have the shape {expected}: got {got}")
+            shape = None if negatives is None else tuple(negatives.shape)
+            raise ValueError(f"`negatives` must have the shape {expected}: got {shape}")
         real = context >= 0  # (B,2C)
         if self.skip_gram:
             pooled = _pooled(self(centre.unsqueeze(1), random=random, project=False))  # (B,D)
@@ -174,9 +174,9 @@ class TrainedVectors:
 def train_vectors(
     sentences: Sentences, config: NetworkConfig, seed: int, *, epochs: int = 10, learning_rate: float = 0.02
 ) -> TrainedVectors:
-    """Word vectors from text, on the CPU; small enough to read beside the notes (docs/notes.md#c15).
+    """Word vectors from text, on the CPU; a short implementation for the notes (docs/notes.md#c15).
 
-    Adam, its rate falling in a straight line; the same text, configuration and seed give the same vectors.
+    Adam, with a linearly decreasing rate; the same text, configuration and seed give the same vectors.
 
     Args:
         sentences: the text as windows, with as many negatives as `config.cbow` says.

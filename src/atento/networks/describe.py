@@ -1,4 +1,4 @@
-"""A live network as a tree of named parts, in the order in which numbers pass them: what diagrams are drawn from."""
+"""A network as a tree of named parts, in the order of computation: the data of diagrams."""
 
 from dataclasses import dataclass, field
 
@@ -23,10 +23,10 @@ from atento.networks.stack.stack import Stack
 
 @dataclass(frozen=True)
 class Part:
-    """A box: its name, a few words on it, how many numbers it learns (None: it is no place for them).
+    """A box: its name, a short description, the number of its parameters (None: not shown).
 
-    `parts` are the boxes inside, from the first passed to the last; `times` says how many such stand in a row. `around`
-    marks where a residual sum takes up the stream again: how many boxes back it left.
+    `parts` are the inner boxes, from first to last; `times` is how often the box is repeated. `around` is for the sum
+    of a residual connection: the number of boxes that the connection skips.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Part:
 
 
 def describe(network: Network) -> list[Part]:
-    """The columns of a network's diagram: one, or a reader's and a writer's."""
+    """The columns of a network's diagram: one, or those of an encoder and a decoder."""
     if isinstance(network, EncoderDecoder):
         reader = [_table(network.embedding, "source tokens"), *_inputs(network.source_inputs), *_stack(network.encoder)]
         writer = [_table(network.table, "target tokens, shifted right"), *_inputs(network.target_inputs)]
@@ -50,8 +50,8 @@ def describe(network: Network) -> list[Part]:
         score = "additive" if recurrent is None else recurrent.attention
         both = "both ways" if recurrent is None or recurrent.bidirectional else "one way"
         reader = [_table(network.embedding, "source tokens"), Part(kind.upper(), both, _count(network.encoder))]
-        asked = Part("attention", score, None) if score != "none" else Part("context", "the last state")
-        writer = [_table(network.table, "target tokens, shifted right"), asked]
+        attention = Part("attention", score, None) if score != "none" else Part("context", "the last state")
+        writer = [_table(network.table, "target tokens, shifted right"), attention]
         writer += [Part(kind.upper(), "step by step", _count(network.decoder)), *_heads(network)]
         return [Part("encoder", parts=tuple(reader)), Part("decoder", parts=tuple(writer))]
     if isinstance(network, RecurrentLM):
@@ -69,32 +69,32 @@ def describe(network: Network) -> list[Part]:
         return [Part("CBOW", parts=(words, Part("mean"), Part("the word between", "", network.output_weight.numel())))]
     if not isinstance(network, Encoder | Decoder):
         raise CapabilityError(f"there is no diagram of a network of type {type(network).__name__}")
-    whole = [_table(network.embedding, "tokens"), *_inputs(network.inputs), *_stack(network.stack)]
+    parts = [_table(network.embedding, "tokens"), *_inputs(network.inputs), *_stack(network.stack)]
     if isinstance(network, Decoder):
-        return [Part("decoder", parts=(*whole, *_heads(network)))]
+        return [Part("decoder", parts=(*parts, *_heads(network)))]
     if network.pooler is not None:
-        whole.append(Part("pooler", "tanh of the first token", _count(network.pooler)))
-    whole += _heads(network)
-    return [Part("encoder", parts=tuple(whole))]
+        parts.append(Part("pooler", "tanh of the first token", _count(network.pooler)))
+    parts += _heads(network)
+    return [Part("encoder", parts=tuple(parts))]
 
 
 def _count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _table(embedding: nn.Module, what: str) -> Part:
-    return Part("embedding", what, _count(embedding))
+def _table(embedding: nn.Module, detail: str) -> Part:
+    return Part("embedding", detail, _count(embedding))
 
 
 def _heads(network: Network) -> list[Part]:
     parts = []
     for name in network.heads:
         head = network.heads[name]
-        own = _count(head)
+        n_parameters = _count(head)
         if isinstance(head, VocabularyHead) and head.transform is None:
-            parts.append(Part("linear and softmax", "" if own else "the embedding's matrix", own))
+            parts.append(Part("linear and softmax", "" if n_parameters else "the embedding's matrix", n_parameters))
         else:
-            parts.append(Part(f"{name} head", "", own))
+            parts.append(Part(f"{name} head", "", n_parameters))
     return parts
 
 
@@ -132,6 +132,6 @@ def _sublayer(part: nn.Module, residual: Residual, detail: str) -> list[Part]:
         middle = Part(kind, f"{part.n_heads} heads{shared}; {detail}", _count(part))
     else:
         middle = Part("feed-forward", f"{part.outer.in_features} wide", _count(part))  # type: ignore[union-attr]
-    if residual.place == "pre":
+    if residual.norm_placement == "pre":
         return [norm, middle, Part("+", "the stream itself", around=2)]
     return [middle, Part("+", "the stream itself", around=1), norm]

@@ -1,4 +1,4 @@
-"""What is read off a network: vocabulary, classes, tags, spans, the next sentence, a number (docs/notes.md#e2)."""
+"""The heads of networks: vocabulary, classes, tags, spans, next sentence, a number (docs/notes.md#e2)."""
 
 from collections.abc import Callable, Iterable
 
@@ -45,7 +45,7 @@ def mean_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
 
 
 def last_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
-    """The vector of each row's last real token, which has seen most where a network reads from left to right.
+    """The vector of each row's last real token, the one with the most context if a network reads from left to right.
 
     (B,L,D) -> (B,D).
     """
@@ -64,13 +64,13 @@ POOLINGS: dict[Pooling, Callable[[Tensor, Tensor | None], Tensor]] = {
 
 
 class Head(nn.Module):
-    """What all heads have: a kind, which decides the loss that they are trained by."""
+    """The base of all heads: a kind, which decides the loss that trains them."""
 
     kind: HeadKind
 
 
 class Transform(nn.Module):
-    """norm(act(W x + b)): what stands before the output matrix of a masked language model (Devlin et al. 2019)."""
+    """norm(act(W x + b)): the layer before the output matrix of a masked language model (Devlin et al. 2019)."""
 
     def __init__(self, config: NetworkConfig, activation: str) -> None:
         super().__init__()
@@ -85,12 +85,13 @@ class Transform(nn.Module):
 
 
 class VocabularyHead(Head):
-    """hidden -> logits over the vocabulary: of the next token, or of what a hidden token was.
+    """hidden -> logits over the vocabulary, of the next token or of a masked token.
 
     See docs/notes.md#c5, #e3.
 
-    The matrix is its own or the embedding's. Before it, the vectors may pass a dense layer with a norm (BERT) or be
-    multiplied by `scale` (T5). A loss that never holds all logits at once takes `read`, `matrix` and `bias`.
+    The matrix is the head's or, if tied, the embedding's. Before it, the vectors may pass a dense layer with a norm
+    (BERT) or be multiplied by `scale` (T5). A loss that never computes all logits at once uses `read`, `matrix` and
+    `bias`.
     """
 
     kind = "vocabulary"
@@ -111,15 +112,15 @@ class VocabularyHead(Head):
 
     @property
     def bias(self) -> Tensor | None:
-        """What is added to the logits, (V,)."""
+        """The bias of the logits, (V,)."""
         return self.output.bias
 
     def matrix(self, table: TokenEmbedding | None) -> Tensor:
-        """The output matrix (V,D): its own, or that of the embedding `table`."""
+        """The output matrix (V,D): the head's, or that of the embedding `table`."""
         return self.output.matrix(table)
 
     def read(self, hidden: Tensor) -> Tensor:
-        """hidden (...,D) -> what the matrix is multiplied with, (...,D)."""
+        """hidden (...,D) -> the input of the output matrix, (...,D)."""
         if self.transform is not None:
             hidden = self.transform(hidden)
         return hidden * self.scale if self.scale != 1.0 else hidden
@@ -131,7 +132,8 @@ class VocabularyHead(Head):
 
 
 class SpanBoundaryHead(Head):
-    """A hidden token from the two tokens beside its span and its position in it (Joshi et al. 2020, 3.2).
+    """Predicts a masked token from the two tokens beside its span and its position in the span (Joshi et al. 2020,
+    3.2).
 
     See docs/notes.md#e5.
     """
@@ -149,11 +151,11 @@ class SpanBoundaryHead(Head):
 
     @property
     def bias(self) -> Tensor | None:
-        """What is added to the logits, (V,)."""
+        """The bias of the logits, (V,)."""
         return self.output.bias
 
     def matrix(self, table: TokenEmbedding | None) -> Tensor:
-        """The output matrix (V,D): its own, or that of the embedding `table`."""
+        """The output matrix (V,D): the head's, or that of the embedding `table`."""
         return self.output.matrix(table)
 
     def read(self, left: Tensor, right: Tensor, positions: Tensor) -> Tensor:
@@ -173,22 +175,24 @@ class LinearHead(Head):
     """Dropout, an optional dense layer with tanh, and a linear map: classes, tags, answers, a number."""
 
     def __init__(self, d_model: int, config: HeadConfig, pooling: Pooling | None) -> None:
-        """`pooling` says which one vector of a text it reads; None: it reads every token's."""
+        """`pooling` reduces a text to one vector; None: the head reads the vector of every token."""
         super().__init__()
         self.config, self.kind, self.pooling = config, HEAD_KINDS[config.kind], pooling
         self.dense = nn.Linear(d_model, d_model) if config.hidden else None
         self.out = nn.Linear(d_model, config.outputs)
 
     def pooled(self, output: Output, token_mask: Tensor | None) -> Tensor:
-        """What it reads of an output: (B,D), or (B,L,D) for a head of every token; `token_mask` (B,L) of that text."""
+        """The input of the head, from an output: (B,D), or (B,L,D) without pooling; `token_mask` (B,L) of that text."""
         source = output.encoded if self.config.side == "encoder" else None
         if self.config.side == "decoder" and output.hidden is output.encoded:
-            raise ValueError(f"head {self.config.name!r} stands on the decoder: give the network a target to read")
+            raise ValueError(f"head {self.config.name!r} is on the decoder: give the network a target to read")
         hidden = output.hidden if source is None else source
         if self.pooling is None:
             return hidden
         if self.pooling == "pooler":
-            assert output.pooled is not None  # `NetworkConfig` refuses a head that reads a pooler that is not there
+            assert (
+                output.pooled is not None
+            )  # `NetworkConfig` refuses a head that reads a pooler that the network does not have
             return output.pooled
         return POOLINGS[self.pooling](hidden, token_mask)
 
@@ -210,16 +214,18 @@ class Heads(nn.ModuleDict):
 
     def __init__(self, heads: Iterable[tuple[str, Head]] = ()) -> None:
         """Raises:
-        RecipeError: a name that PyTorch uses for something else.
+        RecipeError: a name that is an attribute of PyTorch's modules.
         """
         super().__init__()
         for name, head in heads:
             if hasattr(self, name):
-                raise RecipeError(f"`name` of a head cannot be {name!r}: PyTorch's modules have an attribute so named")
+                raise RecipeError(
+                    f"`name` of a head cannot be {name!r}: PyTorch's modules have an attribute of that name"
+                )
             self[name] = head
 
     def __getitem__(self, name: str) -> Head:
-        """The head of that name. Raises CapabilityError: there is none; the message lists those there are."""
+        """The head of that name. Raises CapabilityError: there is none; the message lists the heads."""
         if name not in self:
             known = nearest(name, list(self)) if len(self) else ": it has none"
             raise CapabilityError(f"this network has no {name!r} head{known}")
@@ -247,20 +253,20 @@ class Heads(nn.ModuleDict):
 
 
 def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
-    """The heads that `config` describes, the vocabulary's first where the network writes.
+    """The heads that `config` describes, the vocabulary's first if the network predicts tokens.
 
-    `width` is that of the vectors that heads of texts and tokens read; None: `d_model`.
+    `width` is the width of the vectors that linear heads read; None: `d_model`.
     """
-    made: list[tuple[str, Head]] = []
+    heads: list[tuple[str, Head]] = []
     if config.writes:
         scale = config.d_model**-0.5 if config.output.scaled else 1.0
         next_token = VocabularyHead(
             config.vocab_size, config.d_model, tied=config.output.tied, bias=config.output.bias, scale=scale
         )
-        made.append(("vocabulary", next_token))
+        heads.append(("vocabulary", next_token))
     elif config.architecture == "elmo" and config.vocab_size:  # the next word, and the one before, of one direction
-        made.append(("vocabulary", VocabularyHead(config.vocab_size, config.d_model, tied=False, bias=True)))
-    return Heads([*made, *((head.name, _make_head(config, head, width or config.d_model)) for head in config.heads)])
+        heads.append(("vocabulary", VocabularyHead(config.vocab_size, config.d_model, tied=False, bias=True)))
+    return Heads([*heads, *((head.name, _make_head(config, head, width or config.d_model)) for head in config.heads)])
 
 
 def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:

@@ -1,4 +1,4 @@
-"""How the weights of a Transformer begin."""
+"""The initialisation of the weights of a Transformer."""
 
 import torch
 from torch import nn
@@ -8,18 +8,18 @@ from atento.config.network import NetworkConfig
 
 @torch.no_grad()
 def initialise(network: nn.Module, config: NetworkConfig) -> None:
-    """Draws from PyTorch's global generator, biases zero.
+    """Initialise the weights from PyTorch's global generator; biases are zero.
 
     "xavier": matrices Xavier-uniform, embeddings normal with deviation 1/√D, as the code of Vaswani et al. 2017 has
-    it. "normal": deviation 0.02 throughout, as BERT and GPT have it (Devlin et al. 2019). A network on the meta device
-    has nothing to draw.
+    it. "normal": deviation 0.02 throughout, as BERT and GPT have it (Devlin et al. 2019). A network on the meta
+    device is left unchanged.
     """
     if next(network.parameters()).is_meta:  # drawing there would import PyTorch's compiler, which takes seconds
         return
     own_matrix = "heads.vocabulary.output.weight" if config.writes else ""
     for name, parameter in network.named_parameters():
         if ".schemes." in name or ".gates." in name or ".sparse." in name:
-            continue  # a position scheme or a learned sparsity begins as its paper has it
+            continue  # position schemes and learned sparsity are initialised as in their papers
         if parameter.dim() < 2:
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
@@ -38,11 +38,11 @@ def initialise(network: nn.Module, config: NetworkConfig) -> None:
 
 
 def _attention(stacked: nn.Parameter, config: NetworkConfig) -> None:
-    """The stacked matrix is three: each gets the bound of its own; queries make up for a scale that is left out."""
+    """Initialise queries, keys and values, each with its own bound; queries compensate for a scale that is not 1/√K."""
     shared = config.kv_heads
     width = config.head_width
-    queries, *rest = stacked.split([config.n_heads * width, shared * width, shared * width])
-    for part in (queries, *rest):
+    queries, *keys_values = stacked.split([config.n_heads * width, shared * width, shared * width])
+    for part in (queries, *keys_values):
         nn.init.xavier_uniform_(part)
     if config.attention.scale is not None:
         queries.mul_(width**-0.5 / config.attention.scale)

@@ -18,7 +18,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class RMSNorm(nn.Module):
-    """x / √(mean x² + ε) · w: no mean taken away, no bias (Zhang & Sennrich 2019; T5, Llama)."""
+    """x / √(mean x² + ε) · w: the mean is not subtracted, no bias (Zhang & Sennrich 2019; T5, Llama)."""
 
     def __init__(self, d_model: int, *, eps: float) -> None:
         super().__init__()
@@ -38,11 +38,11 @@ def make_norm(kind: str, d_model: int, eps: float) -> nn.Module:
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2 at every position alike (Vaswani et al. 2017, 3.3), with other activations.
+    """max(0, x W1 + b1) W2 + b2 at every position separately (Vaswani et al. 2017, 3.3), with other activations.
 
     See docs/notes.md#c2.
 
-    `gated`: act(x W1) ⊙ (x W3) W2 (Shazeer 2020; T5 1.1, Llama); W1 and W3 stand in one matrix, W1 first.
+    `gated`: act(x W1) ⊙ (x W3) W2 (Shazeer 2020; T5 1.1, Llama); W1 and W3 are concatenated in one matrix, W1 first.
     """
 
     def __init__(
@@ -76,33 +76,33 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """Wires a sublayer into the stream: post-norm, norm(x + f(x)), as in the paper; pre-norm, x + f(norm(x)).
+    """The residual connection of a sublayer: post-norm, norm(x + f(x)), as in the paper; pre-norm, x + f(norm(x)).
 
     See docs/notes.md#c1.
     """
 
-    def __init__(self, norm: nn.Module, *, place: str, dropout: float) -> None:
+    def __init__(self, norm: nn.Module, *, norm_placement: str, dropout: float) -> None:
         super().__init__()
         self.norm = norm
-        self.place, self.dropout = place, dropout
+        self.norm_placement, self.dropout = norm_placement, dropout
 
     def before(self, x: Tensor) -> Tensor:
-        """What the sublayer reads, (B,L,D)."""
-        normed: Tensor = self.norm(x) if self.place == "pre" else x
+        """The input of the sublayer, (B,L,D)."""
+        normed: Tensor = self.norm(x) if self.norm_placement == "pre" else x
         return normed
 
     def after(self, x: Tensor, fx: Tensor, random: Randomness | None) -> Tensor:
-        """What goes on, (B,L,D), from the stream `x` and the sublayer's output `fx`."""
+        """The output of the residual connection, (B,L,D), from its input `x` and the sublayer's output `fx`."""
         if self.training and self.dropout:
             out = add_dropout(x, fx, self.dropout, fresh(random))
         else:
             out = x + fx
-        normed: Tensor = self.norm(out) if self.place == "post" else out
+        normed: Tensor = self.norm(out) if self.norm_placement == "post" else out
         return normed
 
 
 class TokenEmbedding(nn.Module):
-    """ids -> vectors, times √D where the paper scales them; its weight may also be the output matrix.
+    """ids -> vectors, times √D with `scale`; its weight may also be the output matrix.
 
     See docs/notes.md#c4, #c5.
     """
@@ -119,7 +119,7 @@ class TokenEmbedding(nn.Module):
 
 
 class OutputMatrix(nn.Module):
-    """The matrix from vectors to logits over the vocabulary, its own or the embedding's, and an optional bias.
+    """The matrix from vectors to logits over the vocabulary, untied or the embedding's, and an optional bias.
 
     See docs/notes.md#c5.
     """
@@ -130,7 +130,7 @@ class OutputMatrix(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
     def matrix(self, table: TokenEmbedding | None) -> Tensor:
-        """The matrix itself, (V,D); `table` is the embedding that it may share."""
+        """The matrix, (V,D); `table` is the embedding that it may share."""
         if self.weight is not None:
             return self.weight
         if table is None:

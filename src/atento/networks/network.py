@@ -1,4 +1,4 @@
-"""What every network is to the rest of the package: the calls that training, decoding and the tasks may make."""
+"""The interface of networks: the calls that training, decoding and the tasks may make."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from atento.networks.output import Output
 
 
 class Network(nn.Module, ABC):
-    """The interface of all networks. Nobody outside `networks/` needs to know which class a network is of.
+    """The interface of all networks. No code outside `networks/` needs to know the class of a network.
 
-    A network computes hidden vectors; its heads say what is read off them. Calling it returns an `Output`; it takes
-    tensors by keyword, as each network documents them, and `random` and `project` (False leaves `Output.logits` None).
+    A network computes hidden vectors, from which its heads predict. Calling it returns an `Output`; it takes tensors by
+    keyword, as each network documents them, and `random` and `project` (False leaves `Output.logits` None).
     """
 
     config: NetworkConfig
@@ -31,7 +31,7 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
-        """ids (B,L) -> the hidden vectors (B,L,D) of one layer, of the source where the network reads one.
+        """ids (B,L) -> the hidden vectors (B,L,D) of one layer, of the source if the network has one.
 
         Args:
             ids: tokens (B,L).
@@ -43,7 +43,7 @@ class Network(nn.Module, ABC):
         """
 
     def cost(self) -> Tensor | None:
-        """What learned sparsity adds to the loss, in nats a target; None: nothing (docs/notes.md#a17)."""
+        """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""
         return None
 
     @property
@@ -70,16 +70,16 @@ class Network(nn.Module, ABC):
     def read(
         self, name: str, output: Output, token_mask: Tensor | None = None, random: Randomness | None = None
     ) -> Tensor:
-        """What the head of that name gives for an output of this network: (B,L,V), (B,L,C) or (B,C).
+        """The prediction of the head of that name for an output of this network: (B,L,V), (B,L,C) or (B,C).
 
         Args:
             name: of the head.
-            output: what `forward` returned.
+            output: the result of `forward`.
             token_mask: boolean (B,L), True = a real token, of the text that the head reads.
-            random: where dropout draws from while training.
+            random: the random numbers of dropout in training.
 
         Raises:
-            CapabilityError: there is no such head; or it reads chosen positions, and `network.heads[name]` is called.
+            CapabilityError: there is no such head; or it reads chosen positions: call `network.heads[name]` instead.
         """
         return self.heads.read(name, output, self.table, token_mask, random)
 
@@ -96,6 +96,7 @@ def layer_count(layer: int, n_layers: int) -> int:
 
 
 def refuse_inner_layer(layer: int, n_layers: int, what: str) -> None:
-    """Raises UsageError: no such layer. CapabilityError: it is not the last, and `what` gives no other."""
+    """Raises UsageError: no such layer. CapabilityError: it is not the last, and `what` (a kind of network) gives no
+    other."""
     if layer_count(layer, n_layers) != n_layers:
         raise CapabilityError(f"{what} gives the vectors of its last layer alone: got `layer` {layer} of {n_layers}")

@@ -1,4 +1,4 @@
-"""What every network hands back: one class, so that callers need not know the family."""
+"""The result of every network: one class, so that callers need not know the network's class."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass
 class Output:
-    """hidden (B,L,D), logits (B,L,V), pooled (B,D), encoded (B,S,D), decode state; what does not apply is None."""
+    """hidden (B,L,D), logits (B,L,V), pooled (B,D), encoded (B,S,D), decode state; None where not applicable."""
 
     hidden: Tensor
     logits: Tensor | None = None

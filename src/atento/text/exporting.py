@@ -38,23 +38,25 @@ def exported_files(
     Raises:
         CapabilityError: the tokenizer runs SentencePiece, which the layout of this family does not support.
     """
-    if not tokenizer.own and template == tokenizer.template() and tokenizer.family == MODEL_TYPES.get(model_type):
+    if not tokenizer.native and template == tokenizer.template() and tokenizer.family == MODEL_TYPES.get(model_type):
         return tokenizer.files()
     data = json.loads(tokenizer.definition)
     if data["model"].get("type") == "Marian":
         raise CapabilityError(f"Marian's tokenizer is read beside a Marian network only: got family {model_type!r}")
     names = {i: tokenizer.tokens([i])[0] for i in template.ids()}
     data |= {"post_processor": post_processor(template, names), "truncation": None, "padding": None}
-    theirs = {} if tokenizer.own else as_settings(tokenizer.files())
+    theirs = {} if tokenizer.native else as_settings(tokenizer.files())
     config: dict[str, Any] = {name: theirs[name] for name in _KEPT if name in theirs}
     config |= special_strings(tokenizer.specials) | _framing(template, names)
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", **settings}
     config.setdefault("clean_up_tokenization_spaces", False)
-    if tokenizer.own:
+    if tokenizer.native:
         config["atento"] = {"kind": tokenizer.kind, "lowercase": tokenizer.lowercase}
     contents = {DEFINITION: data, CONFIG: config}
-    written = {name: (json.dumps(one, ensure_ascii=False, indent=2) + "\n").encode() for name, one in contents.items()}
-    return {name: one for name, one in tokenizer.files().items() if name.endswith(".model")} | written
+    written = {
+        name: (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode() for name, content in contents.items()
+    }
+    return {name: content for name, content in tokenizer.files().items() if name.endswith(".model")} | written
 
 
 def post_processor(template: Template, names: Mapping[int, str]) -> dict[str, Any] | None:

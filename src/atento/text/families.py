@@ -73,15 +73,15 @@ def numbered(content: bytes, path: Path) -> dict[str, int]:
     data = as_object(as_text(content, path), path)
     if not data:
         raise TokenizerError(f"{path} must hold a vocabulary: it is empty")
-    seen: dict[int, str] = {}
+    piece_of_id: dict[int, str] = {}
     for piece, number in data.items():
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**31:
             raise TokenizerError(f"{path} must give each piece an id: got {number!r} for {piece!r}")
-        if number in seen:
+        if number in piece_of_id:
             raise TokenizerError(
-                f"{path} must give each piece its own id: {seen[number]!r} and {piece!r} have {number}"
+                f"{path} must give each piece its own id: {piece_of_id[number]!r} and {piece!r} have {number}"
             )
-        seen[number] = piece
+        piece_of_id[number] = piece
     return data
 
 
@@ -282,8 +282,8 @@ def t5(sources: Sources) -> Built:
     Setting: `extra_ids`, the number of sentinels (100, or 0 if the model has its own).
     """
     model = _read(sources, "spiece.model", "t5", "unigram")
-    own = any("<extra_id_" in piece.text for piece in model.pieces)
-    count = sources.config.get("extra_ids", 0 if own else 100)
+    has_sentinels = any("<extra_id_" in piece.text for piece in model.pieces)
+    count = sources.config.get("extra_ids", 0 if has_sentinels else 100)
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 10_000:
         raise TokenizerError(f"`extra_ids` in {sources.directory} must lie in 0 ... 10000: got {count!r}")
     pieces = [(piece.text, piece.score) for piece in model.pieces]
@@ -315,8 +315,8 @@ def llama(sources: Sources) -> Built:
     """
     model = _read(sources, "tokenizer.model", "llama", "bpe", "unigram")
     vocabulary = {piece.text: i for i, piece in enumerate(model.pieces)}
-    given = sources.flag("add_prefix_space", None)
-    prefix = model.dummy_prefix if given is None else given
+    add_prefix_space = sources.flag("add_prefix_space", None)
+    prefix = model.dummy_prefix if add_prefix_space is None else add_prefix_space
     unk = model.pieces[model.unk_id].text
     library: models.Model
     if model.kind == "bpe":

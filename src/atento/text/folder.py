@@ -38,8 +38,8 @@ def folder_files(definition: str, kind: str, lowercase: bool, specials: SpecialT
 def special_strings(specials: SpecialTokens) -> dict[str, Any]:
     """The special tokens as the keys of `tokenizer_config.json`."""
     config: dict[str, Any] = {f"{role}_token": text for role, text in specials.roles.items()}
-    others = [text for text in specials.ids if text not in specials.roles.values()]
-    return config | {"extra_special_tokens": others} if others else config
+    extra = [text for text in specials.ids if text not in specials.roles.values()]
+    return config | {"extra_special_tokens": extra} if extra else config
 
 
 def as_settings(files: Mapping[str, bytes]) -> dict[str, Any]:

@@ -46,10 +46,10 @@ def truncate(
             if len(ids) > (0 if pair is None else len(pair)):
                 first, second = second, first
 
-    def kept(text: Sequence[int], n: int) -> list[int]:
+    def truncated(text: Sequence[int], n: int) -> list[int]:
         return list(text[:n] if side == "right" else text[len(text) - n :])
 
-    return kept(ids, first), None if pair is None else kept(pair, second), cut
+    return truncated(ids, first), None if pair is None else truncated(pair, second), cut
 
 
 def pad_batch(
@@ -74,7 +74,7 @@ def pad_batch(
     ids = np.full((len(batch), longest), pad_id, dtype=np.int64)
     real = np.zeros((len(batch), longest), dtype=np.bool_)
     for row, sequence in enumerate(batch):
-        place = slice(0, len(sequence)) if side == "right" else slice(longest - len(sequence), longest)
-        ids[row, place] = sequence
-        real[row, place] = True
+        columns = slice(0, len(sequence)) if side == "right" else slice(longest - len(sequence), longest)
+        ids[row, columns] = sequence
+        real[row, columns] = True
     return ids, real

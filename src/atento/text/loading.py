@@ -46,13 +46,13 @@ def read_tokenizer(directory: Path) -> Parts:
     try:
         kind, lowercase = _kind(config.get("atento"), model.get("type"))
         template = template_of(data.get("post_processor"))
-        own = isinstance(config.get("atento"), dict)
+        native = isinstance(config.get("atento"), dict)
         if template is None:
-            template = Template() if own else _usual(directory, config, specials)
+            template = Template() if native else _usual(directory, config, specials)
     except TokenizerError as error:
         raise TokenizerError(f"{directory}: {error}") from None
-    family = None if own else family_named(directory, config)
-    return Parts(text, kind, specials, lowercase, own, files, template, family=family)
+    family = None if native else family_named(directory, config)
+    return Parts(text, kind, specials, lowercase, native, files, template, family=family)
 
 
 def _kind(ours: object, model_type: object) -> tuple[str, bool]:

@@ -47,7 +47,7 @@ class MarianSide:
         try:
             self._processor.LoadFromSerializedProto(model)
         except (RuntimeError, ValueError, OSError, TypeError) as error:
-            raise TokenizerError(f"{path} must be a whole SentencePiece model: {error}") from None
+            raise TokenizerError(f"{path} must be a complete SentencePiece model: {error}") from None
         self._ids = vocabulary
         self._pieces = {i: piece for piece, i in vocabulary.items()}
         self._specials = specials
@@ -65,15 +65,17 @@ class MarianSide:
     def encode(self, sequence: str, *, add_special_tokens: bool = False) -> Cut:
         """Split a text, with the character offsets of each piece."""
         serialized = self._processor.Encode(sequence, out_type="serialized_proto")
-        places = [
+        piece_fields = [
             dict(fields(value)) for number, value in fields(serialized) if number == 2 and isinstance(value, bytes)
         ]
-        pieces = [bytes(place.get(1, b"")).decode("utf-8", "replace") for place in places]
+        pieces = [bytes(piece_field.get(1, b"")).decode("utf-8", "replace") for piece_field in piece_fields]
         char_at: list[int] = []  # of each byte of the text, and of its end
         for i, char in enumerate(sequence):
             char_at += [i] * len(char.encode("utf-8"))
         char_at.append(len(sequence))
-        offsets = [(char_at[int(place.get(4, 0))], char_at[int(place.get(5, 0))]) for place in places]
+        offsets = [
+            (char_at[int(piece_field.get(4, 0))], char_at[int(piece_field.get(5, 0))]) for piece_field in piece_fields
+        ]
         return Cut([self._id(piece) for piece in pieces], pieces, offsets)
 
     def normalize(self, text: str) -> str:

@@ -116,8 +116,8 @@ def build(
     head = front(name, specials)
     vocabulary = {piece: i for i, piece in enumerate([*head, *pieces])}
     if len(vocabulary) != len(head) + len(pieces):
-        seen = set(head)
-        double = next(piece for piece in pieces if piece in seen or seen.add(piece))  # type: ignore[func-returns-value]
+        known = set(head)
+        double = next(piece for piece in pieces if piece in known or known.add(piece))  # type: ignore[func-returns-value]
         raise TokenizerError(f"the pieces of a vocabulary must differ from one another: got {double!r} twice")
     unk = specials.roles["unk"]
     model: models.Model
@@ -188,7 +188,7 @@ def guard(backend: tokenizers.Tokenizer, specials: SpecialTokens) -> None:
             tails.setdefault(text[0], []).append(text[1:])
     if not tails or not _may_make(json.loads(backend.to_str())["model"], specials):
         return
-    cuts = [f"{_quoted(head)}(?={'|'.join(map(_quoted, rest))})" for head, rest in tails.items()]
+    cuts = [f"{_quoted(head)}(?={'|'.join(map(_quoted, suffixes))})" for head, suffixes in tails.items()]
     cut = pre_tokenizers.Split(Regex("|".join(cuts)), "isolated")
     before = backend.pre_tokenizer
     backend.pre_tokenizer = cut if before is None else pre_tokenizers.Sequence([before, cut])
@@ -230,8 +230,8 @@ def spellings(definition: Mapping[str, object]) -> Callable[[str], bytes | str]:
         return lambda piece: bytes(table[c] for c in piece) if all(c in table for c in piece) else piece
 
     def spell(piece: str) -> bytes | str:
-        found = _BYTE.fullmatch(piece)
-        return bytes([int(found[1], 16)]) if found else piece.replace(SPACE, " ")
+        match = _BYTE.fullmatch(piece)
+        return bytes([int(match[1], 16)]) if match else piece.replace(SPACE, " ")
 
     return spell
 
@@ -239,5 +239,5 @@ def spellings(definition: Mapping[str, object]) -> Callable[[str], bytes | str]:
 def _byte_letters() -> dict[str, int]:
     """The byte of each byte letter of GPT-2: printable Latin-1 is itself, other bytes are letters from U+0100 on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [b for b in range(256) if b not in plain]
-    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(others)}
+    unprintable = [b for b in range(256) if b not in plain]
+    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(unprintable)}

@@ -235,10 +235,10 @@ def _add_tokens(
     backend = built.backend
     for number, token in sorted(stated.items()):
         backend.add_tokens([token])
-        found = backend.token_to_id(token.content)
-        if found != number:
+        token_id = backend.token_to_id(token.content)
+        if token_id != number:
             raise TokenizerError(
-                f"the added token {token.content!r} of {directory} must have the next free id {found}: got {number}"
+                f"the added token {token.content!r} of {directory} must have the next free id {token_id}: got {number}"
             )
     known = {token.content for token in stated.values() if token.special}
     for key, named in settings.items():
@@ -248,10 +248,10 @@ def _add_tokens(
             flags = named if isinstance(named, dict) else {"lstrip": key == "mask_token" and built.kind != "wordpiece"}
             backend.add_special_tokens([_token(text, flags, special=True)])
             known.add(text)
-    for one in [*_listed(settings, "additional_special_tokens"), *_listed(settings, "extra_special_tokens")]:
-        text = token_text(one)
+    for extra_token in [*_listed(settings, "additional_special_tokens"), *_listed(settings, "extra_special_tokens")]:
+        text = token_text(extra_token)
         if text is not None and text not in known:
-            backend.add_special_tokens([_token(text, one, special=True)])
+            backend.add_special_tokens([_token(text, extra_token, special=True)])
             known.add(text)
     backend.add_special_tokens([_token(text, None, special=True) for text in built.specials if text not in known])
     ids = backend.get_vocab(with_added_tokens=True)
@@ -270,15 +270,17 @@ def _listed(settings: Mapping[str, Any], key: str) -> list[Any]:
 def _token(text: str, flags: object, *, special: bool) -> AddedToken:
     """A token of the library, with the flags of the settings."""
     names = ("lstrip", "rstrip", "single_word", "normalized")
-    said = {name: bool(flags.get(name, False)) for name in names} if isinstance(flags, dict) else {"normalized": False}
-    return AddedToken(text, special=special, **said)
+    flag_values = (
+        {name: bool(flags.get(name, False)) for name in names} if isinstance(flags, dict) else {"normalized": False}
+    )
+    return AddedToken(text, special=special, **flag_values)
 
 
 def _with_short_sentinels(specials: SpecialTokens) -> SpecialTokens:
     """mT5 has sentinels with `▁` in front; make them available without it too."""
     pattern = re.compile(f"{SPACE}(<extra_id_[0-9]+>)")
-    found = {text: pattern.fullmatch(text) for text in specials.ids}
-    short = {match[1]: specials.ids[text] for text, match in found.items() if match is not None}
+    matches = {text: pattern.fullmatch(text) for text in specials.ids}
+    short = {match[1]: specials.ids[text] for text, match in matches.items() if match is not None}
     return SpecialTokens(specials.roles, short | specials.ids)
 
 

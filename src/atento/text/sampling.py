@@ -128,33 +128,33 @@ class Sampler:
             self._merge(parts, count, chance)
             self._merged[word] = self._pieces(parts), count - len(parts)
         plain, merges = self._merged[word]
-        made = 0.0 if rate == 1.0 else log(1.0 - chance.random()) / log1p(-rate) if rate else inf
-        if made >= merges:
+        n_merges = 0.0 if rate == 1.0 else log(1.0 - chance.random()) / log1p(-rate) if rate else inf
+        if n_merges >= merges:
             return plain
         parts = self._letters(word)
-        self._merge(parts, int(made), chance)
-        where = self._best(parts, rate, chance, passed=self._best(parts, 0.0, chance))
-        while where >= 0:
-            parts[where : where + 2] = [parts[where] + parts[where + 1]]
-            where = self._best(parts, rate, chance)
+        self._merge(parts, int(n_merges), chance)
+        position = self._best(parts, rate, chance, passed=self._best(parts, 0.0, chance))
+        while position >= 0:
+            parts[position : position + 2] = [parts[position] + parts[position + 1]]
+            position = self._best(parts, rate, chance)
         return self._pieces(parts)
 
     def _merge(self, parts: list[str], times: int, chance: random.Random) -> None:
         """Apply at most that number of best merges."""
         for _ in range(times):
-            where = self._best(parts, 0.0, chance)
-            if where < 0:
+            position = self._best(parts, 0.0, chance)
+            if position < 0:
                 break
-            parts[where : where + 2] = [parts[where] + parts[where + 1]]
+            parts[position : position + 2] = [parts[position] + parts[position + 1]]
 
     def _best(self, parts: list[str], rate: float, chance: random.Random, passed: int = -1) -> int:
         """The position of the best merge that is not skipped, where `passed` is skipped for certain; -1 if none."""
-        best, where = inf, -1
+        best, position = inf, -1
         for i in range(len(parts) - 1):
             rank = self._ranks.get((parts[i], parts[i + 1]))
             if rank is not None and rank < best and i != passed and (not rate or chance.random() >= rate):
-                best, where = rank, i
-        return where
+                best, position = rank, i
+        return position
 
     def _letters(self, word: str) -> list[str]:
         parts = list(word)
@@ -206,16 +206,16 @@ class Sampler:
         start = 0
         while start < len(word):
             prefix = self._prefix if start else ""
-            found = 0
+            match_end = 0
             for end in range(min(len(word), start + self._longest), start, -1):
                 if prefix + word[start:end] in self._ids:
-                    found = end
+                    match_end = end
                     if end == start + 1 or chance.random() >= rate:
                         break
-            if not found:
+            if not match_end:
                 return None  # a shorter match has no continuation: use the plain segmentation
-            ids.append(self._ids[prefix + word[start:found]])
-            start = found
+            ids.append(self._ids[prefix + word[start:match_end]])
+            start = match_end
         return ids
 
 

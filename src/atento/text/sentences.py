@@ -27,27 +27,27 @@ def split_sentences(text: str) -> list[str]:
     sentences: list[str] = []
     for line in re.split(r"[\r\n\u2028\u2029]+", text):
         start = 0
-        for mark in _END.finditer(line):
-            if _ends_sentence(line, start, mark):
-                sentences.append(line[start : mark.end()].strip())
-                start = mark.end()
+        for punctuation in _END.finditer(line):
+            if _ends_sentence(line, start, punctuation):
+                sentences.append(line[start : punctuation.end()].strip())
+                start = punctuation.end()
         sentences.append(line[start:].strip())
     return [sentence for sentence in sentences if sentence]
 
 
-def _ends_sentence(line: str, start: int, mark: re.Match[str]) -> bool:
-    """Whether the punctuation at `mark` ends the sentence that began at `start`."""
-    following = line[mark.end() : mark.end() + 64].lstrip().lstrip(_OPENING).lstrip()
+def _ends_sentence(line: str, start: int, punctuation: re.Match[str]) -> bool:
+    """Whether the punctuation at `punctuation` ends the sentence that began at `start`."""
+    following = line[punctuation.end() : punctuation.end() + 64].lstrip().lstrip(_OPENING).lstrip()
     if following[:1].islower():
         return False
-    if mark.group() != ".":
+    if punctuation.group() != ".":
         return True
-    before = line[max(start, mark.start() - 32) : mark.start()].split()
+    before = line[max(start, punctuation.start() - 32) : punctuation.start()].split()
     if not before:
         return True
     word = before[-1].lstrip(_OPENING)
     if len(word) == 1 and word.isupper():
         return False
-    if word.isdigit() and not line[start : mark.start() - len(word)].strip():
+    if word.isdigit() and not line[start : punctuation.start() - len(word)].strip():
         return False
     return word.lower() not in _ABBREVIATIONS

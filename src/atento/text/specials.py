@@ -39,11 +39,11 @@ class SpecialTokens:
         return self.ids.get(self.roles.get(role, role))
 
     @property
-    def shown(self) -> frozenset[int]:
+    def visible_ids(self) -> frozenset[int]:
         """The special ids that decoded text shows: that of `unk`, unless it has another role too, as in GPT-2."""
         unk = self.get("unk")
-        others = {self.ids[text] for role, text in self.roles.items() if role != "unk" and text in self.ids}
-        return frozenset() if unk is None or unk in others else frozenset([unk])
+        other_role_ids = {self.ids[text] for role, text in self.roles.items() if role != "unk" and text in self.ids}
+        return frozenset() if unk is None or unk in other_role_ids else frozenset([unk])
 
 
 def standard_specials(extra: Iterable[str] = ()) -> SpecialTokens:

@@ -12,7 +12,7 @@ from pathlib import Path
 from atento.errors import TokenizerError
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-"""What a piece is."""
+"""The types of pieces."""
 
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 
@@ -117,20 +117,20 @@ def read_model(data: bytes, path: Path) -> SentencePieceModel:
         charsmap = _bytes((normalizer or {}).get(2, b""))
         spaces = [bool((normalizer or {}).get(number, 1)) for number in (3, 4)]
     except (ValueError, struct.error) as error:
-        raise TokenizerError(f"{path} must be a whole SentencePiece model: {error}") from None
+        raise TokenizerError(f"{path} must be a complete SentencePiece model: {error}") from None
     if trainer is None or normalizer is None or not pieces:
         # These fields come last in the file, so a truncation between two fields is found here.
         missing = "pieces" if not pieces else "training settings" if trainer is None else "normaliser settings"
-        raise TokenizerError(f"{path} must be a whole SentencePiece model: it has no {missing}")
+        raise TokenizerError(f"{path} must be a complete SentencePiece model: it has no {missing}")
     if kind not in ("unigram", "bpe"):
         raise TokenizerError(f"{path} must be a unigram or bpe model: got {kind}")
     if sum(piece.type == UNKNOWN for piece in pieces) != 1:
         raise TokenizerError(f"{path} must have one piece for the unknown")
-    seen: set[str] = set()
+    known: set[str] = set()
     for i, piece in enumerate(pieces):
-        if piece.text in seen:
+        if piece.text in known:
             raise TokenizerError(f"the pieces of {path} must differ from one another: got {piece.text!r} again at {i}")
-        seen.add(piece.text)
+        known.add(piece.text)
     return SentencePieceModel(tuple(pieces), kind, bool(trainer.get(35, 0)), charsmap, *spaces)
 
 
@@ -145,7 +145,7 @@ def _piece(value: int | bytes) -> Piece:
 
 def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise ValueError("a number stands where text or a table must be")
+        raise ValueError("got a number in place of text or a table")
     return value
 
 

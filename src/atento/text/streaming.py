@@ -39,11 +39,11 @@ class TextStream:
         self._tokenizer, self._stop = tokenizer, tuple(stop)
         self._whole_words = not kind_named(tokenizer.kind).spaces
         self._runs = tokenizer.kind != "byte"
-        self._hidden = frozenset(tokenizer.specials.ids.values()) - tokenizer.specials.shown  # ids without text
+        self._hidden = frozenset(tokenizer.specials.ids.values()) - tokenizer.specials.visible_ids  # ids without text
         self._ids = [token for token in before if token not in self._hidden]
         self._base = self._settled()
         self._tail = tokenizer.decode(self._ids)[len(self._base) :]
-        self._given = ""
+        self._emitted = ""
         self.stopped = False  # True after a stop string: no more text is emitted
 
     def push(self, token: int) -> str:
@@ -78,9 +78,9 @@ class TextStream:
         elif not last:
             end -= max((_begun(new, string) for string in self._stop), default=0)
         new = new[:end]
-        if not (text.startswith(self._base) and new.startswith(self._given)):
+        if not (text.startswith(self._base) and new.startswith(self._emitted)):
             return _UNREADABLE if last else ""  # a broken character later in the run makes all of it unreadable
-        piece, self._given = new[len(self._given) :], new
+        piece, self._emitted = new[len(self._emitted) :], new
         return piece
 
 

@@ -86,10 +86,10 @@ def template_named(name: str, ids: Mapping[str, int]) -> Template:
         content, _, segment = text.partition(":")
         if content in ("A", "B"):
             return content, int(segment or 0)
-        found = ids.get(content, ids.get(_INSTEAD.get(content, content)))
-        if found is None:
+        token_id = ids.get(content, ids.get(_INSTEAD.get(content, content)))
+        if token_id is None:
             raise TokenizerError(f"the {name} template needs a token for {content!r}: this tokenizer has none")
-        return found, int(segment or 0)
+        return token_id, int(segment or 0)
 
     single, pair = TEMPLATES[name]
     return Template(tuple(map(slot, single.split(" "))), tuple(map(slot, pair.split(" "))))
@@ -106,14 +106,14 @@ def template_of(post_processor: object) -> Template | None:
     try:
         return _read(post_processor)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        raise TokenizerError("the `post_processor` must say which tokens stand around a text") from None
+        raise TokenizerError("the `post_processor` must say which tokens are added around a text") from None
 
 
 def _read(data: Any) -> Template | None:
     kind = data["type"]
     if kind == "Sequence":
-        found = [template for template in map(_read, data["processors"]) if template is not None]
-        return found[-1] if found else None
+        templates = [template for template in map(_read, data["processors"]) if template is not None]
+        return templates[-1] if templates else None
     if kind == "ByteLevel":
         return None
     if kind == "TemplateProcessing":

@@ -60,7 +60,7 @@ class Tokenizer:
         self.lowercase = lowercase
         self.notes = notes
         self.family = None if parts is None else parts.family
-        self.own = parts is None or parts.own
+        self.native = parts is None or parts.native
         self._files: Mapping[str, bytes] = {} if parts is None else parts.files
         self._template = Template() if parts is None else parts.template
         self._target = None if parts is None or parts.target is None else Tokenizer._of(parts.target)
@@ -73,7 +73,7 @@ class Tokenizer:
         numbers = cast(Backend, self._backend).get_vocab(with_added_tokens=True).values()
         self.vocab_size: int = max(numbers, default=-1) + 1  # number of rows of an embedding
         self._special_ids = frozenset(specials.ids.values())
-        self._hidden = self._special_ids - specials.shown
+        self._hidden = self._special_ids - specials.visible_ids
         if not self._template.fits(self.vocab_size):
             raise TokenizerError(f"the template of special tokens must have ids below {self.vocab_size}")
 
@@ -315,7 +315,7 @@ class Tokenizer:
             TokenizerError: the text is not valid Unicode.
         """
         require_unicode(text)
-        normal = normalize_with_spans(text, self.lowercase) if self.own else None
+        normal = normalize_with_spans(text, self.lowercase) if self.native else None
         if normal is None or normal.text != self.normalize(text):
             # Another normalisation, or characters newer than one of the two Unicode tables: the library's offsets.
             encoding = self._backend.encode(text, add_special_tokens=False)
@@ -347,12 +347,12 @@ class Tokenizer:
         Raises:
             TokenizerError: an id is outside the vocabulary.
         """
-        kept = [i for i in self._checked(ids) if not (skip_special and i in self._hidden)]
-        if self._kind_row.spaces or not self.own:
-            text = str(self._backend.decode(kept, skip_special_tokens=False))
-            return self._readable(kept) if self.own and _UNREADABLE in text and self._kind_row.bytes else text
+        shown_ids = [i for i in self._checked(ids) if not (skip_special and i in self._hidden)]
+        if self._kind_row.spaces or not self.native:
+            text = str(self._backend.decode(shown_ids, skip_special_tokens=False))
+            return self._readable(shown_ids) if self.native and _UNREADABLE in text and self._kind_row.bytes else text
         words: list[str] = []
-        for i in kept:
+        for i in shown_ids:
             token = self._backend.id_to_token(i) or ""
             spelling = " " + token if i in self._special_ids else self._spell(token)
             if isinstance(spelling, bytes):
@@ -366,7 +366,7 @@ class Tokenizer:
     def _readable(self, ids: list[int]) -> str:
         """The text of pieces, byte by byte; the library makes a whole run unreadable for one broken character."""
         spelt = [self._spell(self._backend.id_to_token(i) or "") for i in ids]
-        joined = b"".join(one if isinstance(one, bytes) else one.encode("utf-8") for one in spelt)
+        joined = b"".join(spelling if isinstance(spelling, bytes) else spelling.encode("utf-8") for spelling in spelt)
         return joined.decode("utf-8", "replace").removeprefix("" if self.kind == "byte" else " ")
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
@@ -379,8 +379,8 @@ class Tokenizer:
 
     def token_id(self, piece: str) -> int | None:
         """The id of a piece; None if it is not in the vocabulary."""
-        found: int | None = self._backend.token_to_id(piece)
-        return found
+        token_id: int | None = self._backend.token_to_id(piece)
+        return token_id
 
     def words(self, ids: Iterable[int]) -> Words:
         """Group ids into words (docs/notes.md#d4, #e2); an unknown piece is read as U+FFFD."""
@@ -401,11 +401,11 @@ class Tokenizer:
         """
         for i, word in enumerate(words):
             require_unicode(word, f"word {i}")
-        shown = [word if self.normalize(word) else _UNREADABLE for word in words]
-        text = " ".join(shown)
+        readable = [word if self.normalize(word) else _UNREADABLE for word in words]
+        text = " ".join(readable)
         encoded = self.encode_with_offsets(text)
         at: list[int | None] = []
-        for i, word in enumerate(shown):
+        for i, word in enumerate(readable):
             at += [None if is_blank(char) else i for char in word] + [None]
         index = [next((w for w in at[start:end] if w is not None), None) for start, end in encoded.offsets]
-        return Encoded(encoded.ids, encoded.tokens, encoded.offsets, index, shown)
+        return Encoded(encoded.ids, encoded.tokens, encoded.offsets, index, readable)

@@ -42,7 +42,7 @@ class Parts:
         kind: one of the six kinds.
         specials: its special tokens.
         lowercase: whether it lower-cases text.
-        own: whether Atento trained it.
+        native: whether Atento trained it.
         files: the files that were read, name -> bytes.
         template: the special tokens around texts.
         backend: the tokenizer, if it is not one of the library.
@@ -54,7 +54,7 @@ class Parts:
     kind: str
     specials: SpecialTokens
     lowercase: bool
-    own: bool
+    native: bool
     files: Mapping[str, bytes]
     template: Template
     backend: Backend | None = None

@@ -80,14 +80,14 @@ def train_tokenizer(
     return Tokenizer(backend.to_str(pretty=True), config.kind, specials, lowercase=config.lowercase, notes=notes)
 
 
-def _notes(kind: str, requested: int, got: int, specials: SpecialTokens) -> tuple[str, ...]:
+def _notes(kind: str, requested: int, size: int, specials: SpecialTokens) -> tuple[str, ...]:
     """Notes to the user about the size of the vocabulary."""
-    if got > requested:
+    if size > requested:
         needs = f"{len(front(kind, specials))} special and byte pieces and every letter of the text"
-        return (f"the vocabulary has {got} pieces, {requested} were requested: a {kind} vocabulary holds {needs}",)
-    if got < requested and kind in ("unigram", "bpe", "wordpiece"):
+        return (f"the vocabulary has {size} pieces, {requested} were requested: a {kind} vocabulary holds {needs}",)
+    if size < requested and kind in ("unigram", "bpe", "wordpiece"):
         return (
-            f"the vocabulary has {got} pieces, {requested} were requested: the text has no more pieces worth keeping",
+            f"the vocabulary has {size} pieces, {requested} were requested: the text has no more pieces worth keeping",
         )
     return ()
 
@@ -140,12 +140,12 @@ def _covered(counts: Counter[str]) -> tuple[Counter[str], list[str]]:
     if not rare:
         return counts, sorted(ranked)
     cut = re.compile("[" + "".join(map(re.escape, sorted(rare))) + "]+")
-    kept: Counter[str] = Counter()
+    covered_counts: Counter[str] = Counter()
     for word, count in counts.items():
         for part in cut.split(word):
             if part:
-                kept[part] += count
-    return kept, sorted(ranked)
+                covered_counts[part] += count
+    return covered_counts, sorted(ranked)
 
 
 def _run(model: models.Model, trainer: Any, counts: Counter[str]) -> dict[str, Any]:
@@ -192,9 +192,9 @@ def _bpe(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]]:
 
 
 def _wordpiece(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]]:
-    kept = set(_ranked(_letters(counts))[:_MAX_LETTERS])
-    counts = Counter({word: count for word, count in counts.items() if kept.issuperset(word)})
-    letters = [*sorted(kept), *(f"##{char}" for char in sorted(kept))]
+    alphabet = set(_ranked(_letters(counts))[:_MAX_LETTERS])
+    counts = Counter({word: count for word, count in counts.items() if alphabet.issuperset(word)})
+    letters = [*sorted(alphabet), *(f"##{char}" for char in sorted(alphabet))]
     trainer = trainers.WordPieceTrainer(
         vocab_size=max(room, len(letters)), min_frequency=2, show_progress=False, special_tokens=letters
     )

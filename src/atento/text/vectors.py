@@ -69,8 +69,10 @@ class Vectors:
         row = self._row(word)
         direction = (self.matrix[row] / self._lengths[row]).astype(np.float32)
         cosines = np.clip((self.matrix @ direction) / self._lengths, -1.0, 1.0)
-        order = [int(other) for other in np.argsort(-cosines, kind="stable") if other != row]
-        return [(self.words[other], float(cosines[other])) for other in order[:top]]
+        ranked = [
+            int(row_of_neighbour) for row_of_neighbour in np.argsort(-cosines, kind="stable") if row_of_neighbour != row
+        ]
+        return [(self.words[row_of_neighbour], float(cosines[row_of_neighbour])) for row_of_neighbour in ranked[:top]]
 
     def _row(self, word: str) -> int:
         if word not in self.index:
@@ -92,20 +94,20 @@ def read_text_vectors(path: str | Path) -> Vectors:
         numbers = bytearray()
         for line in range(2, count + 2):
             raw = stream.readline(_LINE_LIMIT + 1)
-            place = f"{path}:{line}"
+            location = f"{path}:{line}"
             if not raw:
-                raise DataError(f"{place}: the file ends after {line - 2} of the {count} words its first line says")
+                raise DataError(f"{location}: the file ends after {line - 2} of the {count} words of its first line")
             if len(raw) > _LINE_LIMIT:
-                raise DataError(f"{place}: the line is longer than {_LINE_LIMIT} bytes")
+                raise DataError(f"{location}: the line is longer than {_LINE_LIMIT} bytes")
             if not raw.endswith(b"\n"):  # its last number may have lost digits
-                raise DataError(f"{place}: the file ends inside this line, without a newline")
+                raise DataError(f"{location}: the file ends inside this line, without a newline")
             fields = raw.rstrip(b"\r\n ").split(b" ")
             if len(fields) != width + 1:
-                raise DataError(f"{place}: a row must have a word and {width} numbers: got {len(fields)} fields")
-            _add(words, fields[0], line, place, "line")
-            numbers += _numbers(fields[1:], place).tobytes()
+                raise DataError(f"{location}: a row must have a word and {width} numbers: got {len(fields)} fields")
+            _add(words, fields[0], line, location, "line")
+            numbers += _numbers(fields[1:], location).tobytes()
         if stream.read(1):
-            raise DataError(f"{path}:{count + 2}: the file goes on after the {count} words its first line says")
+            raise DataError(f"{path}:{count + 2}: the file has more than the {count} words of its first line")
     return _vectors(words, numbers, width)
 
 
@@ -122,19 +124,19 @@ def read_binary_vectors(path: str | Path) -> Vectors:
         numbers = bytearray()
         for number in range(count):
             start = stream.tell()
-            place = f"{path}: byte {start}"
-            raw = _word(stream, f"{place}: word {number + 1} of {count}", after_newline=number > 0)
-            _add(words, raw, number + 1, place, "word")
+            location = f"{path}: byte {start}"
+            raw = _word(stream, f"{location}: word {number + 1} of {count}", after_newline=number > 0)
+            _add(words, raw, number + 1, location, "word")
             data = stream.read(4 * width)
             if len(data) < 4 * width:
-                raise DataError(f"{place}: the file ends inside the vector of word {number + 1} of {count}")
+                raise DataError(f"{location}: the file ends inside the vector of word {number + 1} of {count}")
             if not np.isfinite(np.frombuffer(data, dtype="<f4")).all():
-                raise DataError(f"{place}: the vector of word {number + 1} is not finite")
+                raise DataError(f"{location}: the vector of word {number + 1} is not finite")
             numbers += data
         end = stream.tell()
-        rest = stream.read(2)
-        if rest not in (b"", b"\n"):
-            raise DataError(f"{path}: byte {end}: the file goes on after the {count} words its first line says")
+        tail = stream.read(2)
+        if tail not in (b"", b"\n"):
+            raise DataError(f"{path}: byte {end}: the file has more than the {count} words of its first line")
     return _vectors(words, numbers, width)
 
 
@@ -167,38 +169,38 @@ def _header(stream: BinaryIO, name: str) -> tuple[int, int]:
     return count, width
 
 
-def _word(stream: BinaryIO, place: str, *, after_newline: bool) -> bytes:
+def _word(stream: BinaryIO, location: str, *, after_newline: bool) -> bytes:
     """The bytes up to the next space, without the newline that may end the vector before."""
-    found = bytearray()
+    word = bytearray()
     byte = stream.read(1)
     if after_newline and byte == b"\n":
         byte = stream.read(1)
     while byte != b" ":
         if not byte:
-            raise DataError(f"{place}: the file ends before the end of the word")
-        if byte == b"\n" or len(found) >= _WORD_LIMIT:
+            raise DataError(f"{location}: the file ends before the end of the word")
+        if byte == b"\n" or len(word) >= _WORD_LIMIT:
             raise DataError(
-                f"{place}: no space ends the word, is this the binary format? It begins {bytes(found[:40])!r}"
+                f"{location}: no space ends the word, is this the binary format? It begins {bytes(word[:40])!r}"
             )
-        found += byte
+        word += byte
         byte = stream.read(1)
-    return bytes(found)
+    return bytes(word)
 
 
-def _add(words: dict[str, int], raw: bytes, number: int, place: str, unit: str) -> None:
+def _add(words: dict[str, int], raw: bytes, number: int, location: str, unit: str) -> None:
     """Add a word with its number to `words`. Raises DataError if it is not UTF-8, empty, or occurs twice."""
     try:
         word = raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise DataError(f"{place}: the word is not UTF-8: {raw[:40]!r}") from None
+        raise DataError(f"{location}: the word is not UTF-8: {raw[:40]!r}") from None
     if not word:
-        raise DataError(f"{place}: the word is empty")
+        raise DataError(f"{location}: the word is empty")
     if word in words:
-        raise DataError(f"{place}: the word {word[:40]!r} comes twice, first as {unit} {words[word]}")
+        raise DataError(f"{location}: the word {word[:40]!r} comes twice, first as {unit} {words[word]}")
     words[word] = number
 
 
-def _numbers(fields: list[bytes], place: str) -> NDArray[np.float32]:
+def _numbers(fields: list[bytes], location: str) -> NDArray[np.float32]:
     """Fields of text as float32; the field after the word is the second."""
     values: list[float] = []
     for field in fields:
@@ -207,11 +209,11 @@ def _numbers(fields: list[bytes], place: str) -> NDArray[np.float32]:
         except ValueError:
             values.append(math.nan)
     with np.errstate(over="ignore"):
-        found = np.array(values).astype("<f4")
-    for column in np.flatnonzero(~np.isfinite(found)):
-        got = fields[column].decode("utf-8", "replace")[:40]
-        raise DataError(f"{place}: field {column + 2} must be a finite number of float32: got {got!r}")
-    return found
+        numbers = np.array(values).astype("<f4")
+    for column in np.flatnonzero(~np.isfinite(numbers)):
+        field_text = fields[column].decode("utf-8", "replace")[:40]
+        raise DataError(f"{location}: field {column + 2} must be a finite number of float32: got {field_text!r}")
+    return numbers
 
 
 def _vectors(words: dict[str, int], numbers: bytearray, width: int) -> Vectors:
@@ -229,7 +231,7 @@ def _reading(path: Path) -> Iterator[BinaryIO]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except EOFError:
-        raise DataError(f"{path}: the gzip data is cut short; the file is not whole") from None
+        raise DataError(f"{path}: the gzip data is truncated") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: the gzip data is damaged: {error}") from None
     except OSError as error:

@@ -27,7 +27,7 @@ class Words:
 
 
 @lru_cache(maxsize=65536)
-def _stands_alone(char: str) -> bool:
+def _is_word(char: str) -> bool:
     """Punctuation and Han characters are words of their own."""
     if char.isascii():
         return not char.isalnum()
@@ -40,7 +40,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     start = -1
     for i, char in enumerate(text):
-        if is_blank(char) or _stands_alone(char):
+        if is_blank(char) or _is_word(char):
             if start >= 0:
                 spans.append((start, i))
             start = -1
@@ -136,9 +136,9 @@ def merge_labels(
     if len(labels) != len(index):
         raise DataError(f"every token must have a label: got {len(labels)} labels for {len(index)} tokens")
     out: list[Label | None] = [missing] * n_words
-    seen: set[int] = set()
+    labelled: set[int] = set()
     for label, word in zip(labels, index, strict=True):
-        if word is not None and word not in seen and 0 <= word < n_words:
-            seen.add(word)
+        if word is not None and word not in labelled and 0 <= word < n_words:
+            labelled.add(word)
             out[word] = label
     return out

@@ -37,7 +37,7 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
     )
     roberta = model_type != "bert"
     pad = first_id(data.get("pad_token_id"), 1 if roberta else 0)
-    if roberta and data.get("pad_token_id") == []:  # no token has the id that was given
+    if roberta and data.get("pad_token_id") == []:  # the configured id is beyond the vocabulary
         raise ModelError(f"{model_type}: positions begin behind `pad_token_id`, which must be below `vocab_size`")
     shift = pad + 1 if roberta else 0  # RoBERTa's positions begin behind the id of padding
     vocab_size = data["vocab_size"]
@@ -78,9 +78,9 @@ def _heads(data: Mapping[str, Any], names: frozenset[str], roberta: bool) -> tup
     """The heads that the file holds."""
     rate = data.get("classifier_dropout")
     rate = data.get("hidden_dropout_prob", 0.1) if rate is None else rate
-    given = data.get("id2label") or {}
-    count = len(given) or data.get("num_labels", 2)
-    labels = tuple(str(given.get(str(n), given.get(n, f"LABEL_{n}"))) for n in range(count))
+    label_names = data.get("id2label") or {}
+    count = len(label_names) or data.get("num_labels", 2)
+    labels = tuple(str(label_names.get(str(n), label_names.get(n, f"LABEL_{n}"))) for n in range(count))
     activation = data.get("hidden_act", "gelu")
     heads = []
     if ("lm_head.dense.weight" if roberta else "cls.predictions.transform.dense.weight") in names:
@@ -96,7 +96,7 @@ def _heads(data: Mapping[str, Any], names: frozenset[str], roberta: bool) -> tup
     if dense or "classifier.weight" in names:
         tags = any("TokenClassification" in str(name) for name in data.get("architectures") or ())
         tags = tags or (not dense and "pooler.dense.weight" not in names)
-        one = HeadConfig("tagging", labels, dropout=rate) if tags else None
+        tag_head = HeadConfig("tagging", labels, dropout=rate) if tags else None
         kind: Any = "regression" if count == 1 else "classification"
         pooled = HeadConfig(
             kind,
@@ -105,7 +105,7 @@ def _heads(data: Mapping[str, Any], names: frozenset[str], roberta: bool) -> tup
             hidden=dense,
             dropout=rate,
         )
-        heads.append(one or pooled)
+        heads.append(tag_head or pooled)
     return tuple(heads)
 
 
@@ -177,7 +177,7 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
 
 
 def _output(model_type: str) -> str:
-    """Where what a hidden token was is read off."""
+    """The name of the masked-language-model head in their files."""
     return "cls.predictions" if model_type == "bert" else "lm_head"
 
 
@@ -187,7 +187,7 @@ def _head_rows(model_type: str, head: HeadConfig, tied: bool) -> list[Row]:
         theirs = _output(model_type)
         between, end = (f"{theirs}.transform", "LayerNorm") if model_type == "bert" else (theirs, "layer_norm")
         matrix = [] if tied else [Row(f"{ours}.output.weight", (f"{theirs}.decoder.weight",), head=True)]
-        # `transformers` takes an output matrix of its own for a sign that the bias is not shared either
+        # if the output matrix is untied, `transformers` does not share the bias either
         copies = () if tied else (f"{theirs}.decoder.bias",)
         return [
             *linear(f"{ours}.transform.dense", f"{between}.dense", head=True),
@@ -202,8 +202,8 @@ def _head_rows(model_type: str, head: HeadConfig, tied: bool) -> list[Row]:
             *linear(f"{ours}.dense", "classifier.dense", head=True),
             *linear(f"{ours}.out", "classifier.out_proj", head=True),
         ]
-    place = {"next-sentence": "cls.seq_relationship", "answer": "qa_outputs"}.get(head.kind, "classifier")
-    return linear(f"{ours}.out", place, head=True)
+    their_name = {"next-sentence": "cls.seq_relationship", "answer": "qa_outputs"}.get(head.kind, "classifier")
+    return linear(f"{ours}.out", their_name, head=True)
 
 
 def _family(model_type: str) -> Family:

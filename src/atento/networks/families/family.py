@@ -1,4 +1,4 @@
-"""What a family of released models is: its configuration read both ways, its weight table, its class names."""
+"""A family of released models: its configuration in both directions, its weight table, its class names."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -46,11 +46,11 @@ _SMALL = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "rope_theta")
 class Family:
     """One `model_type` of the Hugging Face layout.
 
-    `prefix` is what models with a head put before the names of their base. `read` and `write` translate the
-    configuration; `read` also sees which tensors there are, which decide the heads, and which of them repeat one
+    `prefix` is the prefix of the base model's names in models with a head. `read` and `write` translate the
+    configuration; `read` also gets the names of the tensors, which decide the heads, and which of them repeat one
     another. `computed` are names, or ends of names, of tensors that hold nothing learned. `repeats` are those that
-    usually repeat another one, by the configuration. `tied` says whether one that a file leaves out repeats it, where
-    the configuration does not say so; None: the configuration is not asked.
+    usually repeat another one, by the configuration. `tied` says whether a tensor that a file leaves out repeats
+    another one, if the configuration has no `tie_word_embeddings`; None: it always does.
     """
 
     model_type: str
@@ -67,9 +67,9 @@ class Family:
         data: Mapping[str, Any],
         names: Collection[str],
         prefix: str = "",
-        equal: Callable[[str, str], bool] = lambda one, two: False,
+        equal: Callable[[str, str], bool] = lambda first, second: False,
     ) -> Tying:
-        """What became of `repeats` in a file of that configuration; the rest as in `resolve`."""
+        """The `Tying` of `repeats` in a file of that configuration; the other arguments as in `resolve`."""
         fill = self.tied is None or bool(data.get("tie_word_embeddings", self.tied))
         return resolve(self.repeats(data), names, prefix, equal, fill=fill)
 
@@ -90,21 +90,23 @@ def check_numbers(data: Mapping[str, Any]) -> None:
 def known_ids(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
     """Their configuration without special ids that no token has, and those ids: at or beyond `vocab_size`."""
     size = data.get("vocab_size")
-    kept, beyond = dict(data), {}
+    known, beyond = dict(data), {}
     for key in _IDS.keys() & data.keys():
-        given = data[key] if isinstance(data[key], list) else [data[key]]
-        lost = [one for one in given if isinstance(one, int) and isinstance(size, int) and one >= size]
-        if lost:
-            kept[key], beyond[key] = [one for one in given if one not in lost], lost[0]
-    return kept, beyond
+        ids = data[key] if isinstance(data[key], list) else [data[key]]
+        unknown_ids = [
+            token_id for token_id in ids if isinstance(token_id, int) and isinstance(size, int) and token_id >= size
+        ]
+        if unknown_ids:
+            known[key], beyond[key] = [token_id for token_id in ids if token_id not in unknown_ids], unknown_ids[0]
+    return known, beyond
 
 
-def warn_of_ids(beyond: Mapping[str, int], config: NetworkConfig, place: str) -> None:
-    """Say which special ids of a configuration no token has, and what stands for them."""
+def warn_of_ids(beyond: Mapping[str, int], config: NetworkConfig, path: str) -> None:
+    """Warn of special ids that are beyond the vocabulary, and say which id replaces each."""
     for key, value in sorted(beyond.items()):
         _log.warning(
-            "%s: `%s` is %d, beyond the vocabulary of %d: no token has that id; %d stands for it",
-            place,
+            "%s: `%s` is %d, beyond the vocabulary of %d: no token has that id; %d replaces it",
+            path,
             key,
             value,
             config.vocab_size,
@@ -125,14 +127,14 @@ def their_activation(config: NetworkConfig) -> str:
 
 
 def first_id(value: object, otherwise: int) -> int:
-    """A token id of their configuration: the first of several, or another one where there is none."""
+    """A token id of their configuration: the first of several, or `otherwise` if there is none."""
     if isinstance(value, list):
         value = value[0] if value else None
     return value if isinstance(value, int) and value >= 0 else otherwise
 
 
-def refuse(data: Mapping[str, Any], wanted: Mapping[str, tuple[Any, ...]], model_type: str) -> None:
-    """Raises ModelError: a key of their configuration asks for what is not built here."""
-    for key, allowed in wanted.items():
+def refuse(data: Mapping[str, Any], supported: Mapping[str, tuple[Any, ...]], model_type: str) -> None:
+    """Raises ModelError: a key of their configuration has a value that is not supported."""
+    for key, allowed in supported.items():
         if key in data and data[key] not in allowed:
             raise ModelError(f"{model_type}: `{key}` {data[key]!r} is not built here; known: {allowed[0]!r}")

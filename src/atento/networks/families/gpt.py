@@ -91,10 +91,10 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
 
 def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
     first = model_type == "openai-gpt"
-    table, places = _tables(first)
+    table, position_table = _tables(first)
     rows = [
         Row("embedding.weight", (f"{table}.weight",)),
-        Row("inputs.positions.schemes.0.weight", (f"{places}.weight",)),
+        Row("inputs.positions.schemes.0.weight", (f"{position_table}.weight",)),
     ]
     for n in range(config.n_layers):
         ours, theirs = f"stack.blocks.{n}", f"h.{n}"

@@ -1,4 +1,4 @@
-"""Llama and its relatives (Mistral, Qwen2, Qwen3): one configuration and weight table, and what each does differently.
+"""Llama and its relatives (Mistral, Qwen2, Qwen3): one configuration and weight table, and their differences.
 
 Rotary positions over halves, shared heads, a gated feed-forward. See docs/notes.md#c16.
 """
@@ -19,10 +19,10 @@ from atento.networks.families.tying import Repeat, Tying
 
 @dataclass(frozen=True)
 class Relative:
-    """What a relative of Llama does differently.
+    """The differences of a relative of Llama.
 
-    `bias`: queries, keys and values have a bias, and the projection behind attention has none. `norm`: queries and keys
-    are normalised. `windowed`: a window needs no `use_sliding_window`, and is for all layers.
+    `bias`: queries, keys and values have a bias, and the output projection of attention has none. `norm`: queries and
+    keys are normalised. `windowed`: a window needs no `use_sliding_window`, and is for all layers.
     """
 
     model_type: str
@@ -85,7 +85,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
 
 
 def _window(relative: Relative, data: Mapping[str, Any]) -> MaskConfig | None:
-    """The window of self-attention, and the layers that have it."""
+    """The window mask of self-attention, and the layers that have it."""
     width, depth = data.get("sliding_window"), data["num_hidden_layers"]
     if width is None or not (relative.windowed or data.get("use_sliding_window")):
         return None
@@ -103,19 +103,19 @@ def _window(relative: Relative, data: Mapping[str, Any]) -> MaskConfig | None:
 
 
 def _their_window(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
-    """The same in their words."""
+    """The same under their keys."""
     if config.mask is None or config.mask.kind != "window" or config.mask.left is None:
         return {"sliding_window": None}
     layers = range(config.n_layers) if config.mask.layers is None else config.mask.layers
     kinds = ["sliding_attention" if n in layers else "full_attention" for n in range(config.n_layers)]
-    own: dict[str, Any] = {"sliding_window": config.mask.left + 1}
+    keys: dict[str, Any] = {"sliding_window": config.mask.left + 1}
     if not relative.windowed:
-        own |= {"use_sliding_window": True, "layer_types": kinds, "max_window_layers": min(layers)}
-    return own
+        keys |= {"use_sliding_window": True, "layer_types": kinds, "max_window_layers": min(layers)}
+    return keys
 
 
 def _stretch(rope: Mapping[str, Any], model_type: str) -> StretchConfig | None:
-    """How rotations are slowed, by their name for it."""
+    """The stretch of rotary positions, from their key."""
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return None
@@ -130,15 +130,15 @@ def _stretch(rope: Mapping[str, Any], model_type: str) -> StretchConfig | None:
 
 
 def _rope(config: NetworkConfig) -> dict[str, Any]:
-    """The same in their words."""
+    """The same under their keys."""
     scheme = config.schemes[0] if config.schemes else PositionConfig("rotary")
-    own: dict[str, Any] = {"rope_type": "default", "rope_theta": scheme.base}
+    keys: dict[str, Any] = {"rope_type": "default", "rope_theta": scheme.base}
     if scheme.stretch is None:
-        return own
-    own |= {"rope_type": "linear", "factor": scheme.stretch.factor}
+        return keys
+    keys |= {"rope_type": "linear", "factor": scheme.stretch.factor}
     if scheme.stretch.trained_len is None:
-        return own
-    return own | {
+        return keys
+    return keys | {
         "rope_type": "llama3",
         "low_freq_factor": scheme.stretch.low,
         "high_freq_factor": scheme.stretch.high,

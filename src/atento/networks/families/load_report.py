@@ -1,4 +1,4 @@
-"""The load report of weights: what was taken from where, what is new, what was left."""
+"""The load report: which weights were loaded from which tensors, which are new, which tensors were not used."""
 
 from dataclasses import dataclass, field, fields
 
@@ -7,10 +7,11 @@ from atento.errors import counted
 
 @dataclass
 class LoadReport:
-    """What became of the weights: `loaded` ours -> theirs; `new`: ours, not there; `unused`: theirs, not taken.
+    """The result of loading weights: `loaded` ours -> theirs; `new`: ours, not in the file; `unused`: theirs, not
+    loaded.
 
-    `tied` repeat another tensor of theirs, `computed` hold nothing learned: neither is needed. `untied` usually repeat
-    another tensor, differ from it here, and are loaded; `replaced` are tensors that another one stands in for.
+    `tied` repeat another tensor of theirs, `computed` are not learned: neither is needed. `untied` usually repeat
+    another tensor, differ from it here, and are loaded; `replaced` are tensors that another one replaces.
     """
 
     loaded: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -22,13 +23,13 @@ class LoadReport:
     computed: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        counts = (f"{len(getattr(self, one.name))} {one.name}" for one in fields(self))
+        counts = (f"{len(getattr(self, field_.name))} {field_.name}" for field_ in fields(self))
         return f"LoadReport({', '.join(counts)})"
 
     def __str__(self) -> str:
         parts = [f"{counted(len(self.loaded), 'tensor')} loaded"]
         for name in ("new", "unused", "tied", "untied", "replaced", "computed"):
-            found = getattr(self, name)
-            if found:
-                parts.append(f"{len(found)} {name} ({', '.join(found[:3])}{', ...' if len(found) > 3 else ''})")
+            names = getattr(self, name)
+            if names:
+                parts.append(f"{len(names)} {name} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})")
         return "; ".join(parts)

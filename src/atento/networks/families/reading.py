@@ -1,4 +1,4 @@
-"""A folder in the Hugging Face layout to our configuration and weights, with a load report of what went where."""
+"""Reads a folder in the Hugging Face layout: our configuration, our weights, and a load report."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ from atento.networks.families.tensors import TensorFiles, check_finite
 from atento.networks.families.tying import Tying
 from atento.precision import side_by_side
 
-_AT_ONCE = 4  # tensors read side by side at most
+_AT_ONCE = 4  # tensors read in parallel at most
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
@@ -29,15 +29,15 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def family_of(data: Mapping[str, Any], place: str) -> Family:
+def family_of(data: Mapping[str, Any], path: str) -> Family:
     """The family that a `config.json` names.
 
     Raises:
-        ModelError: none of ours; lists them.
+        ModelError: an unknown family; suggests known ones.
     """
     name = data.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        raise ModelError(f"{place}: model_type {name!r} is not known here{nearest(str(name), list(FAMILIES))}")
+        raise ModelError(f"{path}: model_type {name!r} is not known here{nearest(str(name), list(FAMILIES))}")
     return FAMILIES[name]
 
 
@@ -48,16 +48,16 @@ def read_released(
 
     Args:
         data: the folder's `config.json`.
-        allow_missing: weights that the file lacks are left out (and begin anew). allow_unused: those that have no
-            place here are passed over. Both are errors otherwise.
+        allow_missing: weights that the file lacks are left out (and initialised). allow_unused: weights that the
+            network does not have are ignored. Both are errors otherwise.
 
     Raises:
-        ModelError: another family, a configuration that is not built here, weights missing or left over.
+        ModelError: another family, a configuration that is not supported, missing or unused weights.
         CheckpointError: a damaged file.
     """
     family = family_of(data, str(folder / "config.json"))
     with TensorFiles(folder) as files:
-        theirs = files.places.keys()
+        theirs = files.entries.keys()
         prefix = family.prefix if any(name.startswith(family.prefix) for name in theirs) else ""
         plain = frozenset(name.removeprefix(prefix) for name in theirs)
         try:
@@ -71,11 +71,11 @@ def read_released(
             raise ModelError(f"{folder / 'config.json'}: {error}") from None
         rows = family.rows(config)
         weights, load_report = _take(files, config, rows, prefix, tying)
-        taken = {name for names in load_report.loaded.values() for name in names}
-        for name in sorted(theirs - taken):
+        used_names = {name for names in load_report.loaded.values() for name in names}
+        for name in sorted(theirs - used_names):
             bare = name.removeprefix(prefix)
             getattr(load_report, _kind(family, tying, bare)).append(name)
-        load_report.untied = sorted(taken.intersection(tying.untied))
+        load_report.untied = sorted(used_names.intersection(tying.untied))
     if load_report.new and not allow_missing:
         lacking = [", ".join(row.theirs) for row in rows if row.ours in set(load_report.new)]
         of = "".join(f" of a {name}" for name in (data.get("architectures") or ())[:1] if isinstance(name, str))
@@ -90,7 +90,7 @@ def read_released(
 
 
 def _kind(family: Family, tying: Tying, name: str) -> str:
-    """Which list of the load report a tensor belongs to that no row has taken."""
+    """The list of the load report for a tensor that no row uses."""
     if name.endswith(family.computed):
         return "computed"
     if name in tying.repeated:
@@ -103,28 +103,29 @@ def _take(
 ) -> tuple[dict[str, Tensor], LoadReport]:
     weights: dict[str, Tensor] = {}
     load_report = LoadReport()
-    there: list[Row] = []
+    present_rows: list[Row] = []
     zeros: list[str] = []
     for row in rows:
         before = "" if row.head else prefix
-        names = tuple(tying.places.get(name, before + name) for name in row.theirs)
-        if all(name in files.places for name in names):
+        names = tuple(tying.stored_names.get(name, before + name) for name in row.theirs)
+        if all(name in files.entries for name in names):
             load_report.loaded[row.ours] = names
-            there.append(row)
+            present_rows.append(row)
         elif row.optional:  # a bias that some files leave out is zero
             zeros.append(row.ours)
         else:
             load_report.new.append(row.ours)
-    with side_by_side(min(_AT_ONCE, torch.get_num_threads()), 1) as pool:  # turning round takes longer than reading
-        tensors = pool.map(lambda row: _read(files, row, load_report.loaded[row.ours]), there)
-        weights |= {row.ours: tensor for row, tensor in zip(there, tensors)}
+    with side_by_side(min(_AT_ONCE, torch.get_num_threads()), 1) as pool:  # transposing takes longer than reading
+        tensors = pool.map(lambda row: _read(files, row, load_report.loaded[row.ours]), present_rows)
+        weights |= {row.ours: tensor for row, tensor in zip(present_rows, tensors)}
     dtype = next((tensor.dtype for tensor in weights.values()), torch.float32)
     weights |= {name: torch.zeros(config.vocab_size, dtype=dtype) for name in zeros}
     return weights, load_report
 
 
 def _read(files: TensorFiles, row: Row, names: tuple[str, ...]) -> Tensor:
-    """One of our tensors from theirs. Raises CheckpointError: it holds what is no number. ModelError: whole ones."""
+    """One of our tensors from theirs. Raises CheckpointError: it holds NaN or infinity. ModelError: it holds
+    integers."""
     if len(names) > 1:
         tensor = files.joined(names)
     else:

@@ -1,4 +1,4 @@
-"""Weight tables: rows of (our tensor, theirs, what is done on the way), which read in both directions."""
+"""Weight tables: rows of (our tensor, theirs, how they are converted), used in both directions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from atento.config.network import NetworkConfig
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor of ours and the one, or the several, that it is made of.
+    """One tensor of ours and the tensors of theirs that it is made of.
 
-    Several stand under one another in ours, `sizes` rows each. `transposed`: theirs is (in, out). `flat`: theirs is
-    (1, N) where ours is (N,). `head`: theirs stands outside the part that a base model has, so it takes no prefix.
-    `optional`: ours is zero where their file leaves it out. `copies`: further names under which it is written.
+    Several are concatenated in ours, `sizes` rows each. `transposed`: theirs is (in, out). `flat`: theirs is
+    (1, N) where ours is (N,). `head`: theirs is not part of the base model, so it has no prefix.
+    `optional`: ours is zero if their file leaves it out. `copies`: further names under which it is written.
     """
 
     ours: str
@@ -68,11 +68,11 @@ def attention(ours: str, theirs: Iterable[str], output: str, config: NetworkConf
 
 
 def convert(rows: Iterable[Row], prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our weights under their names; `prefix` stands before what is not a head's."""
-    found: dict[str, Tensor] = {}
+    """Our weights under their names; `prefix` is put before all names but those of heads."""
+    converted: dict[str, Tensor] = {}
     for row in rows:
         before = "" if row.head else prefix
         parts = row.split(weights[row.ours])
-        found |= {before + name: part for name, part in zip(row.theirs, parts, strict=True)}
-        found |= {before + name: parts[0] for name in row.copies}
-    return found
+        converted |= {before + name: part for name, part in zip(row.theirs, parts, strict=True)}
+        converted |= {before + name: parts[0] for name in row.copies}
+    return converted

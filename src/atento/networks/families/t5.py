@@ -22,12 +22,12 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
     activation = activation_of(kind, model_type)
     if gate and activation == "gelu":
         activation = "gelu-tanh"  # what T5 1.1's files call gated-gelu is the approximation by tanh
-    whole = any(name.startswith("decoder.") for name in names)
+    has_decoder = any(name.startswith("decoder.") for name in names)
     scaled = data.get("scale_decoder_outputs", data.get("tie_word_embeddings") is not False)
     depth, rate = data["num_layers"], data.get("dropout_rate", 0.1)
     pad = first_id(data.get("pad_token_id"), 0)
     return NetworkConfig(
-        architecture="encoder-decoder" if whole else "encoder",
+        architecture="encoder-decoder" if has_decoder else "encoder",
         family=model_type,
         vocab_size=data["vocab_size"],
         d_model=data["d_model"],
@@ -36,11 +36,12 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         attention=AttentionConfig(d_head=data["d_kv"], dropout=rate, bias=False, scale=1.0),
         feed_forward=FeedForwardConfig(dropout=rate, activation=activation, gated=bool(gate), bias=False),
         embedding=InputConfig(
-            scaled=False, shared=tying.same(_READER, "shared.weight") and (not whole or tying.same(_READER, _WRITER))
+            scaled=False,
+            shared=tying.same(_READER, "shared.weight") and (not has_decoder or tying.same(_READER, _WRITER)),
         ),
         output=OutputConfig(
-            tied=not whole or tying.same("lm_head.weight", _WRITER),
-            scaled=whole and model_type == "t5" and bool(scaled),
+            tied=not has_decoder or tying.same("lm_head.weight", _WRITER),
+            scaled=has_decoder and model_type == "t5" and bool(scaled),
         ),
         ids=SpecialIds(
             pad=pad,
@@ -51,7 +52,7 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         ),
         n_layers=depth,
         n_decoder_layers=None
-        if not whole or data.get("num_decoder_layers") in (None, depth)
+        if not has_decoder or data.get("num_decoder_layers") in (None, depth)
         else data["num_decoder_layers"],
         dropout=rate,
         norm="pre",
@@ -72,10 +73,10 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
         if config.feed_forward.gated and config.feed_forward.activation == "gelu-tanh"
         else their_activation(config)
     )
-    whole = config.architecture == "encoder-decoder"
+    has_decoder = config.architecture == "encoder-decoder"
     cls = {"t5": "T5", "mt5": "MT5"}[model_type]
     return {
-        "architectures": [f"{cls}ForConditionalGeneration" if whole else f"{cls}EncoderModel"],
+        "architectures": [f"{cls}ForConditionalGeneration" if has_decoder else f"{cls}EncoderModel"],
         "model_type": model_type,
         "vocab_size": config.vocab_size,
         "d_model": config.d_model,
@@ -89,7 +90,7 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
         "layer_norm_epsilon": config.norm_eps,
         "relative_attention_num_buckets": scheme.n_buckets,
         "relative_attention_max_distance": scheme.max_distance or 128,
-        "is_encoder_decoder": whole,
+        "is_encoder_decoder": has_decoder,
         "tie_word_embeddings": config.output.scaled,
         "scale_decoder_outputs": config.output.scaled,
         "pad_token_id": config.pad_id,

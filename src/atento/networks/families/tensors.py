@@ -1,4 +1,4 @@
-"""Tensors of one or several safetensors files, read straight to where they go: a model is in memory once.
+"""The tensors of one or several safetensors files, read directly into their destination: no second copy in memory.
 
 Several threads may read at once.
 """
@@ -20,7 +20,7 @@ from atento.errors import CheckpointError, ModelError, counted
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 _HEADER_LIMIT = 100 << 20  # bytes; the format's own
 _PIECE = 16 << 20  # bytes compared at once
-_LFS = int.from_bytes(b"version ", "little")  # how a pointer begins that Git LFS leaves in place of a large file
+_LFS = int.from_bytes(b"version ", "little")  # the start of a pointer file that Git LFS puts in place of a large file
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -36,8 +36,8 @@ _DTYPES = {
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a tensor stands: which file, from which byte on, how many, of which kind and shape."""
+class TensorEntry:
+    """The location of a tensor (file, first byte, number of bytes), its dtype and shape."""
 
     file: Path
     start: int
@@ -47,21 +47,21 @@ class Place:
 
 
 class TensorFiles:
-    """The tensors of a folder by name; headers are read and checked at once, tensors when they are asked for."""
+    """The tensors of a folder by name; headers are read and checked immediately, tensors on request."""
 
     def __init__(self, folder: Path) -> None:
         """Raises:
-        ModelError: no weights there. CheckpointError: a damaged file or index; names it.
+        ModelError: the folder has no weights. CheckpointError: a damaged file or index; names it.
         """
         self.folder = folder
         self._open: dict[Path, int] = {}
         self._opening = Lock()
         self._space = local()  # of each thread that reads
-        self.places: dict[str, Place] = {}
+        self.entries: dict[str, TensorEntry] = {}
         if (folder / INDEX).exists():
             self._read_index(folder / INDEX)
         elif (folder / SINGLE).exists():
-            self.places = _header(folder / SINGLE)
+            self.entries = _header(folder / SINGLE)
         else:
             older = sorted(path.name for path in folder.glob("*.bin"))
             hint = f"; {older[0]} is an older format: `atento convert {folder} --to atento` reads it" if older else ""
@@ -80,13 +80,13 @@ class TensorFiles:
                 raise CheckpointError(f"{path}: a shard must be a file of the same folder: got {name!r}")
             if not (path.parent / name).exists():
                 raise ModelError(f"{path.parent}: {name} is missing; {path.name} names it")
-            held = _header(path.parent / name)
-            missing = [tensor for tensor in files[name] if tensor not in held]
+            entries = _header(path.parent / name)
+            missing = [tensor for tensor in files[name] if tensor not in entries]
             if missing:
                 raise CheckpointError(
                     f"{path.parent / name} lacks {counted(len(missing), 'tensor')} of the index: {missing[:3]}"
                 )
-            self.places |= {tensor: held[tensor] for tensor in files[name]}
+            self.entries |= {tensor: entries[tensor] for tensor in files[name]}
 
     def __enter__(self) -> "TensorFiles":
         return self
@@ -99,20 +99,20 @@ class TensorFiles:
         self._open.clear()
 
     def read(self, name: str, into: Tensor | None = None) -> Tensor:
-        """The tensor of that name, or the same read into a contiguous tensor of its kind and shape.
+        """The tensor of that name, or `into`, a contiguous tensor of its dtype and shape, filled with it.
 
         Raises:
             CheckpointError: the file ends early.
         """
-        place = self.places[name]
-        out = torch.empty(place.shape, dtype=place.dtype) if into is None else into
-        fd = self._descriptor(place.file)
-        view = out.view(-1).view(torch.uint8).numpy().data if place.size else memoryview(b"")
+        entry = self.entries[name]
+        out = torch.empty(entry.shape, dtype=entry.dtype) if into is None else into
+        fd = self._descriptor(entry.file)
+        view = out.view(-1).view(torch.uint8).numpy().data if entry.size else memoryview(b"")
         done = 0
-        while done < place.size:
-            count = os.preadv(fd, [view[done : done + (1 << 30)]], place.start + done)
+        while done < entry.size:
+            count = os.preadv(fd, [view[done : done + (1 << 30)]], entry.start + done)
             if count <= 0:
-                raise CheckpointError(f"{place.file} is truncated: tensor {name!r} ends past its end")
+                raise CheckpointError(f"{entry.file} is truncated: tensor {name!r} ends past its end")
             done += count
         return out
 
@@ -122,47 +122,48 @@ class TensorFiles:
                 self._open[file] = os.open(file, os.O_RDONLY)
             return self._open[file]
 
-    def _bytes(self, place: Place, start: int, count: int) -> bytes:
-        return os.pread(self._descriptor(place.file), count, place.start + start)
+    def _bytes(self, entry: TensorEntry, start: int, count: int) -> bytes:
+        return os.pread(self._descriptor(entry.file), count, entry.start + start)
 
-    def equal(self, one: str, two: str) -> bool:
+    def equal(self, name: str, other_name: str) -> bool:
         """Whether two tensors have the same shape and hold the same numbers, compared piece by piece."""
-        first, second = self.places[one], self.places[two]
-        if first.shape != second.shape:
+        entry, other_entry = self.entries[name], self.entries[other_name]
+        if entry.shape != other_entry.shape:
             return False
-        if first.dtype != second.dtype:
-            wide = torch.promote_types(first.dtype, second.dtype)
-            return torch.equal(self.read(one).to(wide), self.read(two).to(wide))
-        for start in range(0, first.size, _PIECE):
-            count = min(_PIECE, first.size - start)
-            if self._bytes(first, start, count) != self._bytes(second, start, count):
+        if entry.dtype != other_entry.dtype:
+            wide = torch.promote_types(entry.dtype, other_entry.dtype)
+            return torch.equal(self.read(name).to(wide), self.read(other_name).to(wide))
+        for start in range(0, entry.size, _PIECE):
+            count = min(_PIECE, entry.size - start)
+            if self._bytes(entry, start, count) != self._bytes(other_entry, start, count):
                 return False
         return True
 
     def transposed(self, name: str) -> Tensor:
-        """The matrix of that name turned round, made through a space that is kept: what is freed leaves holes."""
-        place = self.places[name]
-        count = place.size // place.dtype.itemsize
-        space: Tensor | None = getattr(self._space, "kept", None)
-        if space is None or space.dtype != place.dtype or space.numel() < count:
-            self._space.kept = space = torch.empty(count, dtype=place.dtype)
-        return self.read(name, space[:count].view(place.shape)).t().contiguous()
+        """The transposed matrix of that name. Each thread reuses one buffer, because freed buffers fragment the
+        memory."""
+        entry = self.entries[name]
+        count = entry.size // entry.dtype.itemsize
+        space: Tensor | None = getattr(self._space, "buffer", None)
+        if space is None or space.dtype != entry.dtype or space.numel() < count:
+            self._space.buffer = space = torch.empty(count, dtype=entry.dtype)
+        return self.read(name, space[:count].view(entry.shape)).t().contiguous()
 
     def joined(self, names: Sequence[str]) -> Tensor:
-        """Several tensors under one another, each read into its rows.
+        """Several tensors concatenated along the first dimension.
 
         Raises:
-            CheckpointError: their widths or kinds differ.
+            CheckpointError: their widths or dtypes differ.
         """
-        places = [self.places[name] for name in names]
-        if len({(place.dtype, place.shape[1:]) for place in places}) > 1 or not places[0].shape:
-            raise CheckpointError(f"{self.folder}: {', '.join(names)} do not stand under one another: shapes differ")
-        whole = torch.empty((sum(place.shape[0] for place in places), *places[0].shape[1:]), dtype=places[0].dtype)
+        entries = [self.entries[name] for name in names]
+        if len({(entry.dtype, entry.shape[1:]) for entry in entries}) > 1 or not entries[0].shape:
+            raise CheckpointError(f"{self.folder}: {', '.join(names)} cannot be concatenated: shapes differ")
+        joined = torch.empty((sum(entry.shape[0] for entry in entries), *entries[0].shape[1:]), dtype=entries[0].dtype)
         row = 0
-        for name, place in zip(names, places):
-            self.read(name, whole[row : row + place.shape[0]])
-            row += place.shape[0]
-        return whole
+        for name, entry in zip(names, entries):
+            self.read(name, joined[row : row + entry.shape[0]])
+            row += entry.shape[0]
+        return joined
 
 
 def check_finite(folder: Path, name: str, tensor: Tensor) -> None:
@@ -173,8 +174,8 @@ def check_finite(folder: Path, name: str, tensor: Tensor) -> None:
         raise CheckpointError(f"{folder}: tensor {name} is not finite: it holds NaN or infinity")
 
 
-def _header(path: Path) -> dict[str, Place]:
-    """What a safetensors file says it holds, checked against its size.
+def _header(path: Path) -> dict[str, TensorEntry]:
+    """The header of a safetensors file, checked against the size of the file.
 
     Raises:
         ModelError: it cannot be read. CheckpointError: truncated, altered, or not of this format.
@@ -189,7 +190,7 @@ def _header(path: Path) -> dict[str, Place]:
                 raise CheckpointError(f"{path} is damaged: a header of {length} bytes in a file of {size}")
             entries: dict[str, Any] = json.loads(file.read(length))
         entries.pop("__metadata__", None)
-        places, end = {}, 0
+        tensor_entries, end = {}, 0
         for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
             start, stop = entry["data_offsets"]
             dtype, shape = _DTYPES.get(entry["dtype"]), tuple(int(n) for n in entry["shape"])
@@ -200,7 +201,7 @@ def _header(path: Path) -> dict[str, Place]:
                 count *= extent
             if start != end or min((*shape, 0)) < 0 or stop - start != count * dtype.itemsize:
                 raise CheckpointError(f"{path} is damaged: tensor {name!r} does not fit its place")
-            places[name] = Place(path, 8 + length + start, stop - start, dtype, shape)
+            tensor_entries[name] = TensorEntry(path, 8 + length + start, stop - start, dtype, shape)
             end = stop
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from None
@@ -208,4 +209,4 @@ def _header(path: Path) -> dict[str, Place]:
         raise CheckpointError(f"{path} is damaged: {error}") from None
     if 8 + length + end != size:
         raise CheckpointError(f"{path} is damaged: it has {size} bytes, its header says {8 + length + end}")
-    return places
+    return tensor_entries

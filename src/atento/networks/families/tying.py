@@ -1,4 +1,4 @@
-"""Which tensors of a file repeat another one: their values decide, whatever the configuration says.
+"""Which tensors of a file repeat another one, decided by their values, not by the configuration.
 
 See docs/notes.md#c5, #c16.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 class Repeat:
     """`name` usually repeats `source`, so that a file may leave out either of the two.
 
-    `replaces`: where both stand in a file and differ, `source` is read by nothing, as the first bias of BERT's output.
+    `replaces`: where a file holds both and they differ, `source` is not read, as the first bias of BERT's output.
     """
 
     name: str
@@ -21,60 +21,60 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Tying:
-    """What became of a family's `Repeat`s in one file; names are without the family's prefix but in `places`.
+    """The `Repeat`s of a family in one file; names are without the family's prefix except in `stored_names`.
 
-    `places` says under which name of the file a tensor is read; `repeated` are equal to another one, or stand in its
-    place; `untied` are names of the file: they stand beside another one and differ from it; `sources` are what others
-    repeat.
+    `stored_names` maps a tensor to the name under which the file stores it; `repeated` are equal to another tensor, or
+    replace it; `untied` are names of the file whose tensors differ from the one that they usually repeat; `sources`
+    are the tensors that others repeat.
     """
 
-    places: dict[str, str]
+    stored_names: dict[str, str]
     repeated: frozenset[str]
     untied: tuple[str, ...]
     sources: frozenset[str]
 
-    def same(self, one: str, two: str) -> bool:
+    def same(self, name: str, other_name: str) -> bool:
         """Whether both names are read from one tensor of the file."""
-        return self.places.get(one, one) == self.places.get(two, two)
+        return self.stored_names.get(name, name) == self.stored_names.get(other_name, other_name)
 
 
 def resolve(
     repeats: Iterable[Repeat],
     names: Collection[str],
     prefix: str = "",
-    equal: Callable[[str, str], bool] = lambda one, two: False,
+    equal: Callable[[str, str], bool] = lambda first, second: False,
     *,
     fill: bool = True,
 ) -> Tying:
-    """Compare what a file holds of the tensors that may repeat one another.
+    """Compare the tensors of a file that may repeat one another.
 
     Args:
         names: of the file's tensors. prefix: what the file puts before the names of the base model.
         equal: whether two of the file's tensors hold the same numbers.
-        fill: whether what the file leaves out is read from the other of the two.
+        fill: whether a tensor that the file leaves out is read from the other one.
     """
-    places: dict[str, str] = {}
+    stored_names: dict[str, str] = {}
     repeated: set[str] = set()
     untied: list[str] = []
 
     def named(bare: str) -> str:
-        return places.get(bare, prefix + bare if prefix + bare in names else bare)
+        return stored_names.get(bare, prefix + bare if prefix + bare in names else bare)
 
     repeats = [repeat for repeat in repeats if fill or repeat.replaces or named(repeat.name) in names]
-    for repeat in repeats:  # the first that is there stands for a source that is not
+    for repeat in repeats:  # the first that is stored replaces a source that is not
         if named(repeat.source) not in names and named(repeat.name) in names and (fill or repeat.replaces):
-            places[repeat.source] = named(repeat.name)
+            stored_names[repeat.source] = named(repeat.name)
     for repeat in repeats:
-        own, other = named(repeat.name), named(repeat.source)
-        if other not in names:
+        stored, source = named(repeat.name), named(repeat.source)
+        if source not in names:
             continue
-        places[repeat.source] = places[repeat.name] = other
-        if own == other or (own in names and equal(own, other)):
+        stored_names[repeat.source] = stored_names[repeat.name] = source
+        if stored == source or (stored in names and equal(stored, source)):
             repeated.add(repeat.name)
-        elif own in names:
-            untied.append(own)
-            places[repeat.name] = own
+        elif stored in names:
+            untied.append(stored)
+            stored_names[repeat.name] = stored
             if repeat.replaces:
-                places[repeat.source] = own
+                stored_names[repeat.source] = stored
     sources = frozenset(repeat.source for repeat in repeats)
-    return Tying(places, frozenset(repeated), tuple(untied), sources)
+    return Tying(stored_names, frozenset(repeated), tuple(untied), sources)

@@ -1,4 +1,4 @@
-"""Our configuration and weights in the Hugging Face layout, where the family has one that holds them."""
+"""Writes our configuration and weights in the Hugging Face layout, if the family's layout can hold them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from atento.errors import CapabilityError, ModelError, RecipeError
 from atento.networks.families.reading import FAMILIES
 from atento.networks.families.rows import convert
 
-# What says how a network begins or is trained, not what it computes: their files need not hold it.
+# Keys of initialisation and training, which do not change what a network computes: their files need not hold them.
 _FREE = {
     "family",
     "initializer",
@@ -31,7 +31,7 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
     """`config.json` and the tensors, as `transformers` reads them.
 
     Raises:
-        CapabilityError: the family has no layout there, or one that cannot say what this network is; names the fields.
+        CapabilityError: the network is of no released family, or its layout cannot hold it; names the fields.
     """
     if config.family not in FAMILIES:
         known = ", ".join(FAMILIES)
@@ -42,13 +42,17 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
     family = FAMILIES[config.family]
     try:
         data, rows = family.write(config), family.rows(config)
-        made = {name: row.ours for row in rows for name in (*row.theirs, *row.copies)}
-        names = frozenset(made)
-        again = family.read(data, names, family.tying(data, names, equal=lambda one, two: made[one] == made[two]))
+        our_names = {name: row.ours for row in rows for name in (*row.theirs, *row.copies)}
+        names = frozenset(our_names)
+        read_back = family.read(
+            data,
+            names,
+            family.tying(data, names, equal=lambda stated, stated_back: our_names[stated] == our_names[stated_back]),
+        )
     except (ModelError, RecipeError) as error:
         raise CapabilityError(f"the layout of {config.family} cannot hold this network: {error}") from None
-    one, two = _stated(config), _stated(again)
-    lost = [name for name in one if one[name] != two[name]]
+    stated, stated_back = _stated(config), _stated(read_back)
+    lost = [name for name in stated if stated[name] != stated_back[name]]
     lost += sorted(weights.keys() - {row.ours for row in rows})
     if lost:
         raise CapabilityError(f"the layout of {config.family} cannot hold this network's {', '.join(lost)}")
@@ -58,7 +62,7 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
 
 
 def _stated(config: NetworkConfig) -> dict[str, Any]:
-    """What decides what a network computes, field by field."""
+    """The fields that decide what a network computes."""
     heads = tuple(
         replace(head, dropout=0.0, activation=_activation(head, config), pooling=config.pooling(head))
         for head in config.heads
@@ -75,5 +79,5 @@ def _stated(config: NetworkConfig) -> dict[str, Any]:
 
 
 def _activation(head: HeadConfig, config: NetworkConfig) -> Any:
-    """The activation that a masked-language-model head has, said or not."""
+    """The activation of a masked-language-model head, the network's if the head has none."""
     return (head.activation or config.feed_forward.activation) if head.kind == "masked-language-model" else None

@@ -45,7 +45,7 @@ def rnn_cell(weights: Weights, x: Tensor, state: LayerState) -> LayerState:
 
 @dataclass(frozen=True)
 class Cell:
-    """One recurrence: its equation, torch.nn's layer for whole sequences, how many vectors its state is."""
+    """One recurrence: its equation, torch.nn's layer for whole sequences, the number of vectors of its state."""
 
     step: Callable[[Weights, Tensor, LayerState], LayerState]
     layer: Callable[..., nn.RNNBase]
@@ -60,22 +60,22 @@ class PackedRows:
     """Padded rows with their real tokens moved to the left, so that a recurrence runs over them without gaps.
 
     Padding may be on either side, or between: it changes no state. `lengths` (B,) are on the CPU, where
-    `pack_padded_sequence` wants them; `order` (B,L) are the positions in their new order, None if rows are padded on
+    `pack_padded_sequence` needs them; `order` (B,L) are the positions in their new order, None if rows are padded on
     the right.
     """
 
-    real: Tensor
+    token_mask: Tensor
     lengths: Tensor
     order: Tensor | None
 
     @staticmethod
-    def from_mask(real: Tensor | None) -> PackedRows | None:
+    def from_mask(token_mask: Tensor | None) -> PackedRows | None:
         """From a token mask (B,L), True = a real token; None if nothing is padded."""
-        if real is None or bool(real.all()):
+        if token_mask is None or bool(token_mask.all()):
             return None
-        on_the_right = bool((real[:, 1:] <= real[:, :-1]).all())
-        order = None if on_the_right else (~real).to(torch.uint8).argsort(dim=1, stable=True)
-        return PackedRows(real, real.sum(dim=1).cpu(), order)
+        on_the_right = bool((token_mask[:, 1:] <= token_mask[:, :-1]).all())
+        order = None if on_the_right else (~token_mask).to(torch.uint8).argsort(dim=1, stable=True)
+        return PackedRows(token_mask, token_mask.sum(dim=1).cpu(), order)
 
     def pack(self, x: Tensor) -> Tensor:
         """(B,L,D), real tokens first, in their order."""
@@ -85,13 +85,13 @@ class PackedRows:
         """The inverse of `pack`, with zeros at padding."""
         if self.order is not None:
             x = x.gather(1, self.order.argsort(dim=1).unsqueeze(-1).expand_as(x))
-        return x.masked_fill(~self.real.unsqueeze(-1), 0.0)
+        return x.masked_fill(~self.token_mask.unsqueeze(-1), 0.0)
 
 
 class RecurrentStack(nn.Module):
     """Recurrent layers, each reading the states of the one below; dropout between them (Zaremba et al. 2014).
 
-    A bidirectional layer has D/2 units a direction; its state at a place is [forward; backward], D wide.
+    A bidirectional layer has D/2 units a direction; its state at a position is [forward; backward], D wide.
     """
 
     def __init__(
@@ -117,18 +117,18 @@ class RecurrentStack(nn.Module):
         x: Tensor,
         states: list[LayerState] | None = None,
         *,
-        real: Tensor | None = None,
+        token_mask: Tensor | None = None,
         random: Randomness | None = None,
     ) -> tuple[Tensor, list[LayerState]]:
         """The whole sequence at once: x (B,L,Din) -> the top layer's states (B,L,D) and every layer's last state.
 
-        `states` are where the layers begin (None: zeros, and so always if bidirectional); `real` (B,L) is the padding
-        mask. Padded places give zeros; a row of nothing but padding leaves its state as it was.
+        `states` are the initial states of the layers (None: zeros, as always if bidirectional); `token_mask` (B,L) is
+        True for real tokens. Padded positions give zeros; a row of padding alone does not change its state.
         """
         initial = [None] * len(self.layers) if states is None else states
         if x.shape[1] == 0:
             return x.new_zeros(x.shape[0], 0, self.d_model), [before or self.zeros(x) for before in initial]
-        packed = PackedRows.from_mask(real)
+        packed = PackedRows.from_mask(token_mask)
         x = x if packed is None else packed.pack(x)
         lengths = None if packed is None else packed.lengths
         ends = []
@@ -147,17 +147,17 @@ class RecurrentStack(nn.Module):
         return after
 
     def zeros(self, like: Tensor) -> LayerState:
-        """A layer's state before anything was read, for like's rows, dtype and device."""
+        """The initial state of a layer, with the rows, dtype and device of `like`."""
         return tuple(like.new_zeros(like.shape[0], self.d_model) for _ in range(self.cell.parts))
 
     def _between(self, index: int, x: Tensor, random: Randomness | None) -> Tensor:
-        """What layer `index` reads, dropped out if it comes from another layer."""
+        """The input of layer `index`, with dropout if it is the output of another layer."""
         return dropout(x, self.dropout, fresh(random)) if index and self.training and self.dropout else x
 
     def _run(
         self, layer: nn.Module, x: Tensor, before: LayerState | None, lengths: Tensor | None
     ) -> tuple[Tensor, LayerState]:
-        """One layer over rows whose real tokens stand on the left: (B,L,D) -> (B,L,D) and its last state."""
+        """One layer over rows whose real tokens are on the left: (B,L,D) -> (B,L,D) and its last state."""
         begin: LayerState | Tensor | None = None
         if before is not None:
             begin = tuple(part.unsqueeze(0).contiguous() for part in before)  # (1,B,D)
@@ -172,15 +172,17 @@ class RecurrentStack(nn.Module):
         parts = last if isinstance(last, tuple) else (last,)
         after = tuple(part.transpose(0, 1).flatten(1) for part in parts)  # (directions,B,D/directions) -> (B,D)
         if lengths is not None and bool((lengths == 0).any()):
-            some = (lengths > 0).to(x.device).unsqueeze(1)  # packing wants a token of every row: an empty one is undone
-            after = tuple(torch.where(some, new, old) for new, old in zip(after, before or self.zeros(x)))
+            not_empty = (
+                (lengths > 0).to(x.device).unsqueeze(1)
+            )  # packing needs a token in every row: the step of an empty row is undone
+            after = tuple(torch.where(not_empty, new, old) for new, old in zip(after, before or self.zeros(x)))
         return x, after
 
 
 def keep_real(real: Tensor, new: list[LayerState], old: list[LayerState]) -> list[LayerState]:
     """The new states of rows whose token is real (B,), the old ones of the others."""
-    some = real.unsqueeze(1)
-    return [tuple(torch.where(some, n, o) for n, o in zip(after, before)) for after, before in zip(new, old)]
+    is_real = real.unsqueeze(1)
+    return [tuple(torch.where(is_real, n, o) for n, o in zip(after, before)) for after, before in zip(new, old)]
 
 
 @torch.no_grad()

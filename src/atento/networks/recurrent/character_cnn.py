@@ -1,4 +1,4 @@
-"""Words from their characters: embedding, convolutions of several widths, the maximum of each, highway, projection."""
+"""Word vectors from characters: embedding, convolutions of several widths, the maximum of each, highway, projection."""
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ _ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
 class Highway(nn.Module):
-    """y = g · relu(x W + b) + (1 - g) · x, g = σ(x C + c): begins by carrying x on (Srivastava et al. 2015)."""
+    """y = g · relu(x W + b) + (1 - g) · x, g = σ(x C + c): at first it passes x on (Srivastava et al. 2015)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -25,11 +25,11 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """Character ids -> word vectors, as the published ELMo has it (Peters et al. 2018; Kim et al. 2016).
+    """Character ids -> word vectors, as in the published ELMo (Peters et al. 2018; Kim et al. 2016).
 
     See docs/notes.md#c14.
 
-    The maximum runs over all characters of a word, its padding too: that is what the published weights were trained on.
+    The maximum is over all characters of a word and its padding, as in the training of the published weights.
     """
 
     def __init__(self, config: CharacterConfig, d_model: int) -> None:
@@ -48,7 +48,7 @@ class CharacterCNN(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Each matrix normal with deviation 1/√inputs, biases zero, highway gates nearly shut (-2), as published."""
+        """Each matrix normal with deviation 1/√inputs, biases zero, highway gates nearly closed (-2), as published."""
         nn.init.uniform_(self.embedding, -1.0, 1.0)
         self.embedding[0].zero_()  # no word has no characters
         for name, parameter in self.named_parameters():
@@ -70,8 +70,8 @@ class CharacterCNN(nn.Module):
             )
         x = F.embedding(characters.flatten(0, 1), self.embedding, padding_idx=0)  # (B,L,C) -> (N,C,E)
         x = x.transpose(1, 2)  # (N,E,C)
-        found = [convolution(x).amax(dim=-1) for convolution in self.convolutions]  # each (N,count)
-        x = _ACTIVATIONS[self.config.activation](torch.cat(found, dim=-1))  # (N,W)
+        maxima = [convolution(x).amax(dim=-1) for convolution in self.convolutions]  # each (N,count)
+        x = _ACTIVATIONS[self.config.activation](torch.cat(maxima, dim=-1))  # (N,W)
         for highway in self.highways:
             x = highway(x)
         if self.projection is not None:

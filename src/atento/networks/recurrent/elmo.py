@@ -3,7 +3,7 @@
 See docs/notes.md#c14.
 
 Stateless: every call begins at zero, so a sentence's vectors depend on that sentence alone. (The published programs
-carry their state from batch to batch, so theirs agree with these on a first batch.)
+carry their state from batch to batch, so they give the same vectors on the first batch.)
 """
 
 import math
@@ -44,7 +44,8 @@ class ProjectedLSTM(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Matrices Xavier-uniform, gate by gate; biases zero, but 1 for the forget gate: a cell begins by keeping."""
+        """Matrices Xavier-uniform, gate by gate; biases zero, but 1 for the forget gate, so that a cell first retains
+        its state."""
         for gates in (self.input.weight, self.recurrent.weight):
             for gate in gates.chunk(4):
                 nn.init.xavier_uniform_(gate)
@@ -52,22 +53,22 @@ class ProjectedLSTM(nn.Module):
         nn.init.zeros_(self.input.bias)
         self.input.bias[self.d_cell : 2 * self.d_cell].fill_(1.0)
 
-    def forward(self, x: Tensor, real: Tensor | None) -> Tensor:
-        """x (B,L,D), real (B,L) or None for all -> h (B,L,D); where nothing is real the state waits and h is 0."""
+    def forward(self, x: Tensor, token_mask: Tensor | None) -> Tensor:
+        """x (B,L,D), token mask (B,L) or None -> h (B,L,D); padding does not change the state, and its h is 0."""
         length = x.shape[1]
         gates = self.input(x)  # (B,L,4C)
         hidden, cell = x.new_zeros(x.shape[0], x.shape[2]), x.new_zeros(x.shape[0], self.d_cell)
-        found = [hidden] * length
+        outputs = [hidden] * length
         for t in reversed(range(length)) if self.backward else range(length):
             new_hidden, new_cell = self.step(gates[:, t], hidden, cell)
-            if real is None:
+            if token_mask is None:
                 hidden, cell = new_hidden, new_cell
-                found[t] = hidden
+                outputs[t] = hidden
             else:
-                here = real[:, t, None]
-                hidden, cell = torch.where(here, new_hidden, hidden), torch.where(here, new_cell, cell)
-                found[t] = torch.where(here, new_hidden, torch.zeros_like(new_hidden))
-        return torch.stack(found, dim=1) if found else x
+                is_real = token_mask[:, t, None]
+                hidden, cell = torch.where(is_real, new_hidden, hidden), torch.where(is_real, new_cell, cell)
+                outputs[t] = torch.where(is_real, new_hidden, torch.zeros_like(new_hidden))
+        return torch.stack(outputs, dim=1) if outputs else x
 
     def step(self, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """One token: its x W + b (B,4C), h (B,D), c (B,C) -> the next h and c."""
@@ -82,7 +83,7 @@ class ProjectedLSTM(nn.Module):
 
 
 class LayerMix(nn.Module):
-    """γ Σ_j softmax(w)_j h_j: what a task reads, w and γ learned with the task (Peters et al. 2018, equation 1).
+    """γ Σ_j softmax(w)_j h_j: the input of a task, w and γ learned with the task (Peters et al. 2018, equation 1).
 
     With `norm` each layer is first normalised, token by token and without scale or shift. (The published programs
     take mean and variance over the whole batch, which makes a sentence's vectors depend on its neighbours.)
@@ -96,7 +97,7 @@ class LayerMix(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """All layers alike, γ = 1."""
+        """Equal weights of all layers, γ = 1."""
         nn.init.zeros_(self.weights)
         nn.init.ones_(self.gamma)
 
@@ -110,7 +111,7 @@ class LayerMix(nn.Module):
 
 @dataclass(frozen=True)
 class BidirectionalLoss:
-    """What a bidirectional language model's loss is made of: nats as sums, and the real targets they are over.
+    """The loss of a bidirectional language model: sums of nats, and the numbers of real targets.
 
     See docs/notes.md#e9.
     """
@@ -141,7 +142,7 @@ class ELMo(Network):
     """Embeddings from a bidirectional language model (Peters et al. 2018; docs/notes.md#c14, #e9).
 
     `config.d_model` is the width K of one direction, so that hidden is 2K wide. The language model's softmax, over
-    words, is shared by both directions; with `vocab_size` 0 there is none, and the network only represents.
+    words, is shared by both directions; with `vocab_size` 0 there is none, and the network only gives vectors.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -164,7 +165,7 @@ class ELMo(Network):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Every part as its paper begins; word matrices normal with deviation 1/√D."""
+        """Initialise every part as in its paper; word matrices normal with deviation 1/√D."""
         for part in self.modules():
             if isinstance(part, CharacterCNN | ProjectedLSTM | LayerMix):
                 part.reset_parameters()
@@ -175,13 +176,13 @@ class ELMo(Network):
                 nn.init.zeros_(parameter)
 
     def forward(self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None) -> Output:
-        """One pass over whole sentences.
+        """One pass over complete sentences.
 
         Args:
             ids: characters (B,L,C), C = 50 as published, from `atento.text.characters`; or word ids (B,L) for a
-                network without characters. Begin and end of sentence are words like others.
+                network without characters. Begin and end of sentence count as words.
             token_mask: boolean (B,L), True = a real word; None: all are.
-            random: where dropout draws from while training.
+            random: the random numbers of dropout in training.
 
         Returns:
             Output with hidden (B,L,2D), the mix of all layers; 0 at padding.
@@ -189,7 +190,7 @@ class ELMo(Network):
         return Output(self.mix(self.layers(ids, token_mask=token_mask, random=random)))
 
     def layers(self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None) -> Tensor:
-        """All layers, forward beside backward, (N+1,B,L,2D); the lowest is the word's own vector, twice."""
+        """All layers, forward beside backward, (N+1,B,L,2D); the lowest is the word vector, twice."""
         both = self.directions(ids, token_mask=token_mask, random=random)
         return torch.stack([torch.cat(pair, dim=-1) for pair in both])
 
@@ -198,23 +199,24 @@ class ELMo(Network):
     ) -> list[tuple[Tensor, Tensor]]:
         """The forward and the backward states (B,L,D) of each layer, N+1 pairs; 0 at padding.
 
-        The state at t knows the words up to t, or from t on. While training, dropout falls on every layer's input.
+        The state at t depends on the words up to t, or from t on. In training, dropout is applied to every layer's
+        input.
         """
         x = self._embed(ids)  # (B,L,D)
-        real = token_mask
-        if real is not None:
-            if real.shape != x.shape[:2] or real.dtype != torch.bool:
+        if token_mask is not None:
+            if token_mask.shape != x.shape[:2] or token_mask.dtype != torch.bool:
                 raise ValueError(
-                    f"`token_mask` must be boolean {tuple(x.shape[:2])}: got {real.dtype} {tuple(real.shape)}"
+                    f"`token_mask` must be boolean {tuple(x.shape[:2])}: got {token_mask.dtype} "
+                    f"{tuple(token_mask.shape)}"
                 )
-            x = torch.where(real.unsqueeze(-1), x, torch.zeros_like(x))
+            x = torch.where(token_mask.unsqueeze(-1), x, torch.zeros_like(x))
         both = [(x, x)]
         ahead, behind = x, x
         for number, layers in enumerate(zip(self.forward_layers, self.backward_layers)):
             ahead, behind = self._dropped(ahead, random), self._dropped(behind, random)
-            found = layers[0](ahead, real), layers[1](behind, real)
+            outputs = layers[0](ahead, token_mask), layers[1](behind, token_mask)
             carried = self.skip and number > 0
-            ahead, behind = (found[0] + ahead, found[1] + behind) if carried else found
+            ahead, behind = (outputs[0] + ahead, outputs[1] + behind) if carried else outputs
             both.append((ahead, behind))
         return both
 
@@ -224,7 +226,7 @@ class ELMo(Network):
 
     @property
     def table(self) -> TokenEmbedding | None:
-        """The embedding of words; None where they are read from their characters."""
+        """The embedding of words; None if words are read from their characters."""
         return self.embedding
 
     def loss(
@@ -235,13 +237,13 @@ class ELMo(Network):
         token_mask: Tensor | None = None,
         random: Randomness | None = None,
     ) -> BidirectionalLoss:
-        """-Σ log p(w_t+1 | w_1..t) - Σ log p(w_t-1 | w_t..L), the two sums apart (docs/notes.md#e9).
+        """-Σ log p(w_t+1 | w_1..t) - Σ log p(w_t-1 | w_t..L), as two sums (docs/notes.md#e9).
 
         Args:
-            ids: as for `forward`, begin and end of sentence with them.
+            ids: as for `forward`, with begin and end of sentence.
             words: (B,L), the same words by id in the output's vocabulary.
             token_mask: boolean (B,L); a pair of neighbours counts where both are real.
-            random: where dropout draws from while training.
+            random: the random numbers of dropout in training.
         """
         ahead, behind = self.directions(ids, token_mask=token_mask, random=random)[-1]
         pairs = torch.ones_like(words, dtype=torch.bool) if token_mask is None else token_mask
@@ -259,8 +261,8 @@ class ELMo(Network):
     def _embed(self, ids: Tensor) -> Tensor:
         """Characters (B,L,C) or word ids (B,L) -> (B,L,D)."""
         if self.characters is not None:
-            found: Tensor = self.characters(ids)
-            return found
+            word_vectors: Tensor = self.characters(ids)
+            return word_vectors
         assert self.embedding is not None
         if ids.dim() != 2:
             raise ValueError(f"word ids must be (B,L): got {tuple(ids.shape)}; this ELMo reads no characters")
@@ -272,7 +274,7 @@ class ELMo(Network):
 
 
 def _direction(config: NetworkConfig, elmo: ELMoConfig, *, backward: bool) -> nn.ModuleList:
-    """The stack of LSTMs that reads one way."""
+    """The stack of LSTMs of one direction."""
     return nn.ModuleList(
         ProjectedLSTM(
             config.d_model,

@@ -1,17 +1,17 @@
-"""The published ELMo files, `options.json` and `weights.hdf5`, as a network of ours (Peters et al. 2018).
+"""Loads the published ELMo files, `options.json` and `weights.hdf5` (Peters et al. 2018).
 
 See docs/notes.md#c14.
 
 The layout, K = projection_dim, C = dim of the cell, F = all filters:
 
-    char_embed                                   (261, E)      our row 0, no word, is not in it and stays zero
+    char_embed                                   (261, E)      without our row 0 (no word), which stays zero
     CNN/W_cnn_i  CNN/b_cnn_i                     (1, width, E, count)  (count,)
     CNN_high_j/W_carry b_carry W_transform b_transform         (F, F)  (F,)
     CNN_proj/W_proj b_proj                       (F, K)  (K,)
     RNN_d/RNN/MultiRNNCell/Cell{layer}/LSTMCell/ d = 0 forward, 1 backward
         W_0 (K + K, 4C)   B (4C,)   W_P_0 (C, K)
 
-Matrices stand input first. W_0 has the layer's input above the previous output; its columns are the gates i, j, f, o,
+Matrices are (in, out). W_0 has the layer's input above the previous output; its columns are the gates i, j, f, o,
 where j is the candidate, and the forget gate's bias lacks the 1 that TensorFlow adds while running. The softmax of the
 language model was never published.
 """
@@ -57,7 +57,7 @@ def published_config(options: str | Path, *, vocab_size: int = 0) -> NetworkConf
         raise ModelError(f"{path}: is not JSON: {error}") from None
 
     def option(kind: type, *keys: str, default: Any = ...) -> Any:
-        """The value at those keys; a missing one, or null, gives the default, where there is one."""
+        """The value at those keys; the default, if there is one, for a missing value or null."""
         value = tree
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None
@@ -73,7 +73,7 @@ def published_config(options: str | Path, *, vocab_size: int = 0) -> NetworkConf
     if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):  # with and without the row for no word
         raise ModelError(f"{path}: char_cnn.n_characters must be {N_CHARACTERS}: got {n_characters}")
     filters = option(list, "char_cnn", "filters")
-    if not all(isinstance(one, list) and len(one) == 2 and all(type(n) is int for n in one) for one in filters):
+    if not all(isinstance(pair, list) and len(pair) == 2 and all(type(n) is int for n in pair) for pair in filters):
         raise ModelError(f"{path}: char_cnn.filters must be pairs of width and count: got {repr(filters)[:60]}")
     d_model = option(int, "lstm", "projection_dim")
     try:
@@ -115,8 +115,8 @@ def load_published(
 
     Args:
         options, weights: the two files.
-        vocab_size: words of a fresh output matrix, to train the language model on; 0: none.
-        dtype: of the network's numbers.
+        vocab_size: rows of a new output matrix, to train the language model; 0: none.
+        dtype: of the network's weights.
 
     Raises:
         MissingPartError: h5py is not installed.
@@ -128,39 +128,39 @@ def load_published(
         raise MissingPartError("ELMo's published weights need h5py: pip install 'atento[elmo]'") from None
     network = ELMo(published_config(options, vocab_size=vocab_size)).to(dtype)
     path = Path(weights)
-    taken: set[str] = set()
+    read_names: set[str] = set()
 
     def read(name: str, *shape: int) -> Tensor:
-        taken.add(name)
+        read_names.add(name)
         return _read(h5py, file, path, name, shape).to(dtype)
 
     try:
         with h5py.File(path, "r") as file:
             _fill(network, read)
-            found: list[str] = []
-            file.visititems(lambda name, part: found.append(name) if isinstance(part, h5py.Dataset) else None)
+            names_in_file: list[str] = []
+            file.visititems(lambda name, part: names_in_file.append(name) if isinstance(part, h5py.Dataset) else None)
     except OSError as error:
         raise ModelError(f"{path}: is not an HDF5 file that can be read: {error}") from None
-    surplus = sorted(set(found) - taken)
+    surplus = sorted(set(names_in_file) - read_names)
     if surplus:
         raise ModelError(f"{path}: holds weights that {options} does not describe: {', '.join(surplus[:3])}")
     return network.eval()
 
 
 def _read(h5py: Any, file: Any, path: Path, name: str, shape: tuple[int, ...]) -> Tensor:
-    """One array of the file, checked before it is read: there, in this file itself, of that shape, and finite."""
+    """One array of the file, checked before it is read: it is in this file, has that shape, and is finite."""
     part = file
     for key in name.split("/"):
         link = part.get(key, getlink=True) if isinstance(part, h5py.Group) else None
         if link is None:
             raise ModelError(f"{path}: has no {name}")
         if not isinstance(link, h5py.HardLink):
-            raise ModelError(f"{path}: {name} must stand in the file itself: got a link")
+            raise ModelError(f"{path}: {name} must be in the file itself: got a link")
         part = part[key]
     if not isinstance(part, h5py.Dataset) or part.dtype.kind != "f":
         raise ModelError(f"{path}: {name} must be an array of floating-point numbers")
     if part.external or part.is_virtual:
-        raise ModelError(f"{path}: {name} must stand in the file itself: got a reference to another")
+        raise ModelError(f"{path}: {name} must be in the file itself: got a reference to another")
     if part.shape != shape:
         raise ModelError(f"{path}: {name} must have the shape {shape}: got {part.shape}")
     try:
@@ -174,7 +174,7 @@ def _read(h5py: Any, file: Any, path: Path, name: str, shape: tuple[int, ...]) -
 
 @torch.no_grad()
 def _fill(network: ELMo, read: _Read) -> None:
-    """Every weight of the network from the file."""
+    """Read every weight of the network from the file."""
     cnn = network.characters
     assert cnn is not None
     config, width, d_model = cnn.config, cnn.config.n_filters, network.config.d_model
@@ -198,8 +198,8 @@ def _fill(network: ELMo, read: _Read) -> None:
             _fill_layer(layer, d_model, f"RNN_{direction}/RNN/MultiRNNCell/Cell{number}/LSTMCell", read)
 
 
-def _fill_layer(layer: ProjectedLSTM, d_model: int, place: str, read: _Read) -> None:
-    """One LSTM: gates put in our order i, f, g, o, and the forget gate's 1 into its bias."""
+def _fill_layer(layer: ProjectedLSTM, d_model: int, prefix: str, read: _Read) -> None:
+    """Read one LSTM, with gates in our order i, f, g, o, and 1 added to the bias of the forget gate."""
     d_cell = layer.d_cell
 
     def ours(gates: Tensor) -> Tensor:
@@ -207,9 +207,9 @@ def _fill_layer(layer: ProjectedLSTM, d_model: int, place: str, read: _Read) -> 
         i, j, f, o = gates.split(d_cell, dim=-1)
         return torch.cat([i, f, j, o], dim=-1)
 
-    matrix = ours(read(f"{place}/W_0", 2 * d_model, 4 * d_cell))
+    matrix = ours(read(f"{prefix}/W_0", 2 * d_model, 4 * d_cell))
     layer.input.weight.copy_(matrix[:d_model].t())
     layer.recurrent.weight.copy_(matrix[d_model:].t())
-    layer.input.bias.copy_(ours(read(f"{place}/B", 4 * d_cell)))
+    layer.input.bias.copy_(ours(read(f"{prefix}/B", 4 * d_cell)))
     layer.input.bias[d_cell : 2 * d_cell] += 1.0
-    layer.projection.weight.copy_(read(f"{place}/W_P_0", d_cell, d_model).t())
+    layer.projection.weight.copy_(read(f"{prefix}/W_P_0", d_cell, d_model).t())

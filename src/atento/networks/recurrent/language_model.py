@@ -65,12 +65,12 @@ class RecurrentLM(Network):
         """One forward pass, or the next tokens of a cached one.
 
         Args:
-            ids: (B,T) tokens; the output at place t is about the token at t + 1.
-            token_mask: boolean (B,T), True = a real token; padding may stand on either side and changes no state.
-                With a `state` it may cover the tokens seen before too.
+            ids: (B,T) tokens; the output at position t predicts the token at t + 1.
+            token_mask: boolean (B,T), True = a real token; padding may be on either side and changes no state.
+                With a `state` it may also cover the tokens that were read before.
             mask: None; a recurrent network reads from left to right.
-            state: from `begin()`; it is brought up to date and handed back.
-            random: where dropout draws from while training.
+            state: from `begin()`; updated in place and returned.
+            random: the random numbers of dropout in training.
             project: False leaves `logits` None.
 
         Returns:
@@ -80,12 +80,16 @@ class RecurrentLM(Network):
             CapabilityError: a mask is given.
         """
         if mask is not None:
-            got = repr(mask) if isinstance(mask, Mask) else f"a {type(mask).__name__}"
-            raise CapabilityError(f"a recurrent network reads from left to right and takes no `mask`: got {got}")
+            description = repr(mask) if isinstance(mask, Mask) else f"a {type(mask).__name__}"
+            raise CapabilityError(
+                f"a recurrent network reads from left to right and takes no `mask`: got {description}"
+            )
         random = fresh(random) if self.training and self.config.dropout else random
-        real = None if token_mask is None else token_mask[:, token_mask.shape[1] - ids.shape[1] :]
+        new_token_mask = None if token_mask is None else token_mask[:, token_mask.shape[1] - ids.shape[1] :]
         x = self._drop(self.embedding(ids), random)
-        hidden, layers = self.stack(x, None if state is None else state.layers, real=real, random=random)
+        hidden, layers = self.stack(
+            x, None if state is None else state.layers, token_mask=new_token_mask, random=random
+        )
         if state is not None:
             state.layers, state.length = layers, state.length + ids.shape[1]
         hidden = self._drop(hidden, random)

@@ -25,7 +25,7 @@ from atento.networks.steps.plain import Seq2SeqStepFunction
 
 @dataclass(frozen=True)
 class Memory:
-    """What the decoder reads of the source: C (B,D), keys made ready for the score, values (B,S,D), padding."""
+    """The encoded source: context C (B,D), keys projected for the score, values (B,S,D), and the mask."""
 
     context: Tensor
     ready: Tensor
@@ -41,9 +41,10 @@ class Memory:
 
 @dataclass
 class Seq2SeqState:
-    """What the decoder keeps between steps; `memory` None: it has not read the source yet.
+    """The state of the decoder between steps; `memory` None: it has not read the source yet.
 
-    `layers` are its own states; `fed` (B,D) the last attentional vector, where input is fed; `length` what it has seen.
+    `layers` are the states of its layers; `fed` (B,D) is the last attentional vector, with input feeding; `length` is
+    the number of tokens that it has read.
     """
 
     memory: Memory | None = None
@@ -68,16 +69,16 @@ class SourceAttention(nn.Module):
 
     def __init__(self, d_model: int, *, score: str, values: str) -> None:
         super().__init__()
-        made: dict[str, AdditiveScore | BilinearScore | DotScore] = {"dot": DotScore()}
+        scores: dict[str, AdditiveScore | BilinearScore | DotScore] = {"dot": DotScore()}
         if score == "additive":
-            made[score] = AdditiveScore(d_model, d_model, d_model)
+            scores[score] = AdditiveScore(d_model, d_model, d_model)
         elif score == "bilinear":
-            made[score] = BilinearScore(d_model, d_model)
-        self.score = made[score]
+            scores[score] = BilinearScore(d_model, d_model)
+        self.score = scores[score]
         self.value = nn.Linear(d_model, d_model, bias=False) if values == "projected" else None
 
     def keys_values(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        """encoded (B,S,D) -> keys made ready (B,S,D) and values (B,S,D), once for all steps."""
+        """encoded (B,S,D) -> projected keys (B,S,D) and values (B,S,D), once for all steps."""
         return self.score.project(encoded), encoded if self.value is None else self.value(encoded)
 
     def forward(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
@@ -86,24 +87,24 @@ class SourceAttention(nn.Module):
 
 
 class RecurrentDecoder(nn.Module):
-    """Previous state, previous token and context in; next state and what is projected to the vocabulary out.
+    """Computes the next state, and the vector that is projected to the vocabulary, from state, token and context.
 
     See docs/notes.md#c12.
 
-    Without attention the context is C, the source's last state, at every step (Cho et al. 2014). Additive attention
-    asks with the state before the step and hands the context to the cell (Bahdanau et al. 2015). In both, the output
-    is a maxout of state, token and context, and C makes the first state, tanh(V C). Bilinear and dot attention ask with
-    the state after the step, and the output is tanh(W [context; state]) (Luong et al. 2015), fed to the next step if
-    `input_feeding`.
+    Without attention the context is C, the source's last state, at every step (Cho et al. 2014). The query of
+    additive attention is the state before the step, and the cell reads the context (Bahdanau et al. 2015). In both, the
+    output is a maxout of state, token and context, and the first state is tanh(V C). The query of bilinear and dot
+    attention is the state after the step, and the output is tanh(W [context; state]) (Luong et al. 2015), fed to the
+    next step with `input_feeding`.
     """
 
     def __init__(self, config: NetworkConfig, recurrent: RecurrentConfig) -> None:
         super().__init__()
         width, self.recurrent = config.d_model, recurrent
         self.asks_before = recurrent.attention in ASKED_BEFORE
-        wide = self.asks_before or recurrent.input_feeding  # the cell reads the token and one vector more
+        reads_context = self.asks_before or recurrent.input_feeding  # the cell reads the token and one more vector
         self.stack = RecurrentStack(
-            recurrent.cell, 2 * width if wide else width, width, config.decoder_layers, dropout=config.dropout
+            recurrent.cell, 2 * width if reads_context else width, width, config.decoder_layers, dropout=config.dropout
         )
         self.bridge = nn.Linear(width, config.decoder_layers * self.stack.cell.parts * width)
         self.attention = (
@@ -114,52 +115,52 @@ class RecurrentDecoder(nn.Module):
         self.join = nn.Linear(3 * width, 2 * width) if self.asks_before else nn.Linear(2 * width, width, bias=False)
 
     def begin(self, encoded: Tensor, token_mask: Tensor | None) -> Seq2SeqState:
-        """A decode state that has read the source: encoded (B,S,D), padding mask (B,S)."""
+        """The decode state after the source: encoded (B,S,D), token mask (B,S)."""
         context = last_state(encoded, token_mask, bidirectional=self.recurrent.bidirectional)
         parts = self.stack.cell.parts
         first = torch.tanh(self.bridge(context)).chunk(len(self.stack.layers) * parts, dim=-1)
         layers: list[LayerState] = [first[at : at + parts] for at in range(0, len(first), parts)]
         ready, values = (encoded, encoded) if self.attention is None else self.attention.keys_values(encoded)
         real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)
-        mask = lower(real, 1, encoded.shape[1], encoded.device)  # every query alike: one row stands for all
+        mask = lower(real, 1, encoded.shape[1], encoded.device)  # the same for every query: one row is enough
         fed = torch.zeros_like(context) if self.recurrent.input_feeding else None
         return Seq2SeqState(Memory(context, ready, values, mask), layers, fed)
 
     def forward(
-        self, x: Tensor, state: Seq2SeqState, *, real: Tensor | None = None, random: Randomness | None = None
+        self, x: Tensor, state: Seq2SeqState, *, token_mask: Tensor | None = None, random: Randomness | None = None
     ) -> Tensor:
-        """x (B,T,D), the embedded previous tokens -> (B,T,D); `state` is brought up to date.
+        """x (B,T,D), the embedded previous tokens -> (B,T,D); `state` is updated in place.
 
-        Tokens that are not `real` (B,T) change no state; what is written at their places means nothing.
+        Tokens that are not `token_mask` (B,T) change no state; the output at their positions has no meaning.
         """
         assert state.memory is not None and state.layers is not None
         one_by_one = self.attention is not None and (self.asks_before or self.recurrent.input_feeding)
         if one_by_one and x.shape[1]:
-            hidden, weights = self._one_by_one(x, state, real, random)
+            hidden, weights = self._one_by_one(x, state, token_mask, random)
         else:
-            hidden, weights = self._at_once(x, state, real, random)
+            hidden, weights = self._at_once(x, state, token_mask, random)
         if self.attention is not None:
             record_weights(self.attention, self.attention.kind, self.attention.layer, weights)
         state.length += x.shape[1]
         return hidden
 
     def _at_once(
-        self, x: Tensor, state: Seq2SeqState, real: Tensor | None, random: Randomness | None
+        self, x: Tensor, state: Seq2SeqState, token_mask: Tensor | None, random: Randomness | None
     ) -> tuple[Tensor, Tensor]:
-        """Where no context of a step is needed for the next: all states first, then all contexts."""
+        """For attention after the step without input feeding: all states first, then all contexts."""
         assert state.memory is not None
         context = state.memory.context.unsqueeze(1).expand(-1, x.shape[1], -1)  # C, the same at every step
         inputs = torch.cat([x, context], dim=-1) if self.asks_before else x
-        states, state.layers = self.stack(inputs, state.layers, real=real, random=random)
+        states, state.layers = self.stack(inputs, state.layers, token_mask=token_mask, random=random)
         weights = x.new_zeros(x.shape[0], x.shape[1], 0)
         if self.attention is not None:
             context, weights = self.attention(states, state.memory)
         return self._join(states, x, context), weights
 
     def _one_by_one(
-        self, x: Tensor, state: Seq2SeqState, real: Tensor | None, random: Randomness | None
+        self, x: Tensor, state: Seq2SeqState, token_mask: Tensor | None, random: Randomness | None
     ) -> tuple[Tensor, Tensor]:
-        """Where each step reads what the step before made of its context."""
+        """For a step that depends on the context of the step before."""
         assert self.attention is not None and state.memory is not None and state.layers is not None
         states, contexts, weights, fed = [], [], [], []
         for t, token in enumerate(x.unbind(dim=1)):  # (B,D)
@@ -172,8 +173,8 @@ class RecurrentDecoder(nn.Module):
                 after = self.stack.step(torch.cat([token, state.fed], dim=-1), before, random)
                 context, row = self.attention(after[-1][0].unsqueeze(1), state.memory)
                 fed.append(self._join(after[-1][0], token, context.squeeze(1)))
-                state.fed = fed[-1] if real is None else torch.where(real[:, t, None], fed[-1], state.fed)
-            state.layers = after if real is None else keep_real(real[:, t], after, before)
+                state.fed = fed[-1] if token_mask is None else torch.where(token_mask[:, t, None], fed[-1], state.fed)
+            state.layers = after if token_mask is None else keep_real(token_mask[:, t], after, before)
             states.append(after[-1][0])
             contexts.append(context)
             weights.append(row)
@@ -183,7 +184,8 @@ class RecurrentDecoder(nn.Module):
         return hidden, torch.cat(weights, dim=1)
 
     def _join(self, state: Tensor, token: Tensor, context: Tensor) -> Tensor:
-        """What is projected, (...,D): maxout of state, token and context, or Luong's tanh of context and state."""
+        """The vector that is projected, (...,D): maxout of state, token and context, or Luong's tanh of context and
+        state."""
         if not self.asks_before:
             return torch.tanh(self.join(torch.cat([context, state], dim=-1)))
         pieces: Tensor = self.join(torch.cat([state, token, context], dim=-1))  # (...,2D)
@@ -191,7 +193,8 @@ class RecurrentDecoder(nn.Module):
 
 
 def last_state(encoded: Tensor, token_mask: Tensor | None, *, bidirectional: bool) -> Tensor:
-    """C, what the encoder ends with: encoded (B,S,D) -> (B,D); a row without a real token gives zeros, so S may be 0.
+    """C, the last state of the encoder: encoded (B,S,D) -> (B,D); a row without a real token gives zeros, so S may be
+    0.
 
     Reading forward ends at the last real token; reading backward, the second half of D, ends at the first.
     """
@@ -211,9 +214,10 @@ def last_state(encoded: Tensor, token_mask: Tensor | None, *, bidirectional: boo
 
 
 class RecurrentSeq2Seq(Network):
-    """Reads a source by a recurrent network, one way or both, and writes a target by another.
+    """Encodes a source with a recurrent network, in one or both directions, and decodes a target with another one.
 
-    Called as `EncoderDecoder` is, and with its embeddings: one table for source and target, tied to the output, or not.
+    It has the signature and the embeddings of `EncoderDecoder`: one table for source and target, tied to the output, or
+    not.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -247,9 +251,9 @@ class RecurrentSeq2Seq(Network):
     def encode(
         self, source_ids: Tensor, *, source_token_mask: Tensor | None = None, random: Randomness | None = None
     ) -> Tensor:
-        """source_ids (B,S), padding mask (B,S) True = real -> the states h_j (B,S,D), zeros at padded places."""
+        """source_ids (B,S), token mask (B,S) True = real -> the states h_j (B,S,D), zeros at padded positions."""
         x = self._drop(self.embedding(source_ids), random)
-        states: Tensor = self.encoder(x, real=source_token_mask, random=random)[0]
+        states: Tensor = self.encoder(x, token_mask=source_token_mask, random=random)[0]
         return states
 
     def forward(
@@ -270,12 +274,12 @@ class RecurrentSeq2Seq(Network):
         Args:
             source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
             target_ids: (B,T), shifted right (beginning with `config.start_id`); with a `state` only the new ones. None:
-                the source alone is encoded, for heads that stand on the encoder; hidden is then what encoded is.
+                only the source is encoded, for heads on the encoder; `hidden` is then `encoded`.
             source_token_mask, target_token_mask: boolean (B,S) and (B,T), True = a real token, padding on either
-                side; with a `state`, the target's may cover the tokens seen before too.
+                side; with a `state`, the target's may also cover the tokens that were read before.
             mask: None; a recurrent decoder has no mask to replace.
-            state: from `begin()`; it is brought up to date and handed back.
-            random: where dropout draws from while training.
+            state: from `begin()`; updated in place and returned.
+            random: the random numbers of dropout in training.
             project: False leaves `logits` None, for losses that do their own projection.
 
         Returns:
@@ -285,9 +289,10 @@ class RecurrentSeq2Seq(Network):
             CapabilityError: a mask is given.
         """
         if mask is not None:
-            got = repr(mask) if isinstance(mask, Mask) else f"a {type(mask).__name__}"
+            description = repr(mask) if isinstance(mask, Mask) else f"a {type(mask).__name__}"
             raise CapabilityError(
-                f"a recurrent network takes no `mask`, its order is fixed; padding masks are welcome: got {got}"
+                f"a recurrent network takes no `mask`, its order is fixed; use token masks for padding: got "
+                f"{description}"
             )
         random = fresh(random) if self.training and self.config.dropout else random
         if target_ids is None:
@@ -305,10 +310,12 @@ class RecurrentSeq2Seq(Network):
             fresh_state = self.decoder.begin(encoded, source_token_mask)
             current.memory, current.layers = fresh_state.memory, fresh_state.layers
             current.fed = fresh_state.fed
-        real = target_token_mask
-        if real is not None:
-            real = real[:, real.shape[1] - target_ids.shape[1] :]  # of the new tokens
-        hidden = self.decoder(self._drop(self.table(target_ids), random), current, real=real, random=random)
+        new_token_mask = target_token_mask
+        if new_token_mask is not None:
+            new_token_mask = new_token_mask[:, new_token_mask.shape[1] - target_ids.shape[1] :]  # of the new tokens
+        hidden = self.decoder(
+            self._drop(self.table(target_ids), random), current, token_mask=new_token_mask, random=random
+        )
         hidden = self._drop(hidden, random)
         return Output(hidden, self.project(hidden) if project else None, encoded=encoded, state=state)
 

@@ -30,12 +30,12 @@ class BlockState:
 class Block(nn.Module):
     """One layer of a Transformer: self-attention, cross-attention where there is a source, feed-forward.
 
-    Each sublayer stands in a residual connection with its norm (docs/notes.md#c3, #c7).
+    Each sublayer has a residual connection with its norm (docs/notes.md#c3, #c7).
 
     Args:
         self_attention: attends to the input itself.
         cross_attention: attends to the encoded source; None: there is none.
-        feed_forward: applied to every position alike.
+        feed_forward: applied to every position separately.
         residuals: the residual connections of the sublayers, in their order.
     """
 
@@ -70,9 +70,9 @@ class Block(nn.Module):
             x: (B,T,D); with a `state` only the new positions.
             mask: which keys each query of self-attention may attend to.
             position_terms: position schemes of self-attention.
-            memory: the encoded source (B,S,D); not needed where the state holds its keys and values.
+            memory: the encoded source (B,S,D); not needed if the state holds its keys and values.
             memory_mask: which positions of the source may be attended to.
-            state: the cache, which is brought up to date.
+            state: the cache; updated in place.
             random: the randomness of dropout.
 
         Returns:
@@ -126,7 +126,7 @@ def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bo
 
     def residual() -> Residual:
         norm = make_norm(config.norm_kind, config.d_model, config.norm_eps)
-        return Residual(norm, place=config.norm, dropout=config.dropout)
+        return Residual(norm, norm_placement=config.norm, dropout=config.dropout)
 
     return Block(
         self_attention=attention(kind),

@@ -21,7 +21,7 @@ from atento.networks.steps.plain import DecoderStepFunction
 
 
 class Decoder(Network):
-    """Writes a text, each token seeing those before it and itself; `mask` lets it see more, as a prefix LM does."""
+    """Decodes a text under a causal mask; `mask` replaces it, as for a prefix LM."""
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -54,17 +54,17 @@ class Decoder(Network):
         Args:
             ids: (B,T); with a `state` only the new ones.
             token_mask: boolean (B,T), True = a real token; with a `state` it covers the cached positions too.
-            position_ids: (B,T), counted on from what the state has seen where not given.
+            position_ids: (B,T); None: they continue from the state's length.
             mask: None = causal (a list: one a layer); the padding mask is always joined to it.
-            state: from `begin()`; it is brought up to date and handed back.
-            random: where dropout draws from while training.
+            state: from `begin()`; updated in place and returned.
+            random: the random numbers of dropout in training.
             project: False leaves `logits` None, for losses that do their own projection.
 
         Returns:
             Output with hidden (B,T,D), logits (B,T,V) and state.
 
         Raises:
-            CapabilityError: a mask that looks ahead, with a state: what was cached could not have seen it.
+            CapabilityError: a mask that looks ahead, with a state: cached keys and values are not recomputed.
         """
         x = self.inputs(
             self.embedding(ids),
@@ -84,7 +84,7 @@ class Decoder(Network):
         return hidden
 
     def cost(self) -> Tensor | None:
-        """What learned sparsity asks the loss to count, nats a target; None where there is none (docs/notes.md#a17)."""
+        """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""
         return total_cost(self)
 
     def begin(self) -> StackState:

@@ -20,7 +20,7 @@ from atento.networks.stack.stack import MaskArgument, Stack
 
 
 class Encoder(Network):
-    """Reads a text with every token seeing every other; its heads say what is read off it."""
+    """Encodes a text under a bidirectional mask; its heads predict from the hidden vectors."""
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -53,9 +53,9 @@ class Encoder(Network):
 
         Args:
             ids: (B,L). token_mask: boolean (B,L), True = a real token.
-            segment_ids: (B,L), 0 where not given. position_ids: (B,L), 0 to L-1 where not given.
+            segment_ids: (B,L); None: 0. position_ids: (B,L); None: 0 to L-1.
             mask: replaces the bidirectional mask (a list: one a layer); the padding mask is always joined to it.
-            random: where dropout draws from while training.
+            random: the random numbers of dropout in training.
             project: False leaves `logits` None.
 
         Returns:
@@ -89,5 +89,5 @@ class Encoder(Network):
         return self.embedding
 
     def cost(self) -> Tensor | None:
-        """What learned sparsity asks the loss to count, nats a target; None where there is none (docs/notes.md#a17)."""
+        """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""
         return total_cost(self)

@@ -18,7 +18,7 @@ from atento.networks.steps.plain import Seq2SeqStepFunction
 
 
 class EncoderDecoder(Network):
-    """Reads a source with every token seeing every other, writes a target with none seeing the future.
+    """Encodes a source under a bidirectional mask, and decodes a target under a causal one.
 
     Tied embeddings: source, target and output share one matrix (Press & Wolf 2017).
     """
@@ -74,19 +74,19 @@ class EncoderDecoder(Network):
         Args:
             source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
             target_ids: (B,T), shifted right (beginning with `config.start_id`); with a `state` only the new ones. None:
-                the source alone is encoded, for heads that stand on the encoder; hidden is then what encoded is.
+                only the source is encoded, for heads on the encoder; `hidden` is then `encoded`.
             source_token_mask, target_token_mask: boolean (B,S) and (B,T), True = a real token; with a `state`, the
                 target's covers the cached positions too.
             mask: replaces the decoder's causal mask; the padding mask is always joined to it.
-            state: from `begin()`; it is brought up to date and handed back.
-            random: where dropout draws from while training.
+            state: from `begin()`; updated in place and returned.
+            random: the random numbers of dropout in training.
             project: False leaves `logits` None, for losses that do their own projection.
 
         Returns:
             Output with hidden (B,T,D), logits (B,T,V), encoded (B,S,D) and state.
         """
-        seen = state is not None and (state.length > 0 or state.memory_mask is not None)
-        if encoded is None and not seen:
+        has_source = state is not None and (state.length > 0 or state.memory_mask is not None)
+        if encoded is None and not has_source:
             if source_ids is None:
                 raise ValueError("give `source_ids`, or `encoded`, or a `state` that has seen the source")
             encoded = self.encode(source_ids, source_token_mask=source_token_mask, random=random)
@@ -95,9 +95,9 @@ class EncoderDecoder(Network):
                 raise ValueError("a `state` that has seen the source needs `target_ids`")
             return Output(encoded, encoded=encoded)
         # positions that count real tokens only need the padding mask of these tokens, not of the cached ones
-        own_padding = None if target_token_mask is None else target_token_mask[:, -target_ids.shape[1] :]
+        new_token_mask = None if target_token_mask is None else target_token_mask[:, -target_ids.shape[1] :]
         x = self.target_inputs(
-            self.table(target_ids), 0 if state is None else state.length, token_mask=own_padding, random=random
+            self.table(target_ids), 0 if state is None else state.length, token_mask=new_token_mask, random=random
         )
         hidden = self.decoder(
             x,
@@ -115,7 +115,7 @@ class EncoderDecoder(Network):
         return self.encode(ids, source_token_mask=token_mask, depth=layer_count(layer, self.config.n_layers))
 
     def cost(self) -> Tensor | None:
-        """What learned sparsity asks the loss to count, nats a target; None where there is none (docs/notes.md#a17)."""
+        """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""
         return total_cost(self)
 
     def begin(self) -> StackState:

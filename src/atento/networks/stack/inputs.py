@@ -14,7 +14,7 @@ from atento.networks.stack.positions import input_positions
 
 
 class InputLayer(nn.Module):
-    """token + position + segment, then norm and dropout; which of them, `config` says (Devlin et al. 2019, fig. 2)."""
+    """token + position + segment, then norm and dropout, as `config` says (Devlin et al. 2019, fig. 2)."""
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -35,9 +35,9 @@ class InputLayer(nn.Module):
         token_mask: Tensor | None = None,
         random: Randomness | None = None,
     ) -> Tensor:
-        """Token vectors x (B,L,D) -> (B,L,D); the first stands at `offset`, or where `position_ids` (B,L) say.
+        """Token vectors x (B,L,D) -> (B,L,D); the first is at position `offset`, unless `position_ids` (B,L) are given.
 
-        `segment_ids` (B,L) are 0 where not given.
+        `segment_ids` (B,L) default to 0.
 
         Raises:
             ValueError: segments given to a network that has none.

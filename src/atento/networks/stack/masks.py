@@ -1,4 +1,4 @@
-"""The masks that the layers of a stack have where a call gives none: `network.mask` of a recipe, layer by layer."""
+"""The default masks of the layers of a stack: `network.mask` of a recipe, layer by layer."""
 
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, prefix, window
 from atento.config.attention import MaskConfig
@@ -15,8 +15,8 @@ def default_masks(config: NetworkConfig, *, kind: str, n_layers: int) -> list[Ma
     usual = bidirectional() if kind == "encoder" else causal()
     if config.mask is None or (kind == "decoder" and config.reads_source):
         return [usual] * n_layers
-    given = _mask(config.mask, kind)
-    return [given if config.mask.layers is None or n in config.mask.layers else usual for n in range(n_layers)]
+    configured = _mask(config.mask, kind)
+    return [configured if config.mask.layers is None or n in config.mask.layers else usual for n in range(n_layers)]
 
 
 def _mask(config: MaskConfig, kind: str) -> Mask:

@@ -1,4 +1,4 @@
-"""Position schemes and learned sparsity placed in a network: those added to the input, and those of each layer."""
+"""The position schemes of a network, added to its input or used in each layer, and its learned sparsity."""
 
 from dataclasses import asdict, replace
 from functools import partial
@@ -20,7 +20,8 @@ from atento.config.positions import ADDED, PositionConfig
 
 
 class AddedPositions(nn.Module):
-    """The sum of the schemes that add a vector to each token, each with a learned gate if asked (docs/notes.md#b1)."""
+    """The sum of the schemes that add a vector to each token, each with a learned gate if configured
+    (docs/notes.md#b1)."""
 
     def __init__(self, config: NetworkConfig, schemes: list[PositionConfig]) -> None:
         super().__init__()
@@ -31,7 +32,7 @@ class AddedPositions(nn.Module):
             for scheme in schemes
         )
         self.numbers = [_number(scheme, config) for scheme in schemes]
-        self.off: set[int] = set()  # numbers of schemes that are switched off for a while (`position_ablation`)
+        self.off: set[int] = set()  # numbers of schemes that are switched off at present (`position_ablation`)
         self.real_only = [scheme.real_only for scheme in schemes]
         self.gates = nn.ParameterDict(
             {str(n): nn.Parameter(torch.ones(())) for n, scheme in enumerate(schemes) if scheme.gate}
@@ -44,9 +45,9 @@ class AddedPositions(nn.Module):
         position_ids: Tensor | None = None,
         token_mask: Tensor | None = None,
     ) -> Tensor:
-        """x (B,L,D) -> (B,L,D); the first token stands at `offset`, or where `position_ids` (B,L) say.
+        """x (B,L,D) -> (B,L,D); the first token is at position `offset`, unless `position_ids` (B,L) are given.
 
-        A scheme that counts real tokens only reads `token_mask` (B,L) for it.
+        A scheme that counts only real tokens reads `token_mask` (B,L).
         """
         for number, scheme in enumerate(self.schemes):
             assert isinstance(scheme, Learned | Sinusoidal)
@@ -67,16 +68,16 @@ class AddedPositions(nn.Module):
 
 def _number(scheme: PositionConfig, config: NetworkConfig) -> int:
     """The number of that scheme in the configuration, which may hold another one equal to it."""
-    return next(number for number, other in enumerate(config.schemes) if other is scheme)
+    return next(number for number, configured in enumerate(config.schemes) if configured is scheme)
 
 
 def real_positions(token_mask: Tensor) -> Tensor:
-    """Positions that count real tokens alone: token mask (B,L) -> (B,L); padding before them is at 0."""
+    """Positions that count real tokens alone: token mask (B,L) -> (B,L); padding before the first has position 0."""
     return (token_mask.long().cumsum(dim=1) - 1).clamp_min_(0)
 
 
 def input_positions(config: NetworkConfig) -> AddedPositions:
-    """What is added before the first layer."""
+    """The position schemes that are added before the first layer."""
     return AddedPositions(
         config, [scheme for scheme in config.schemes if scheme.kind in ADDED and scheme.layers is None]
     )
@@ -88,7 +89,7 @@ class LayerPositions(nn.Module):
     def __init__(self, config: NetworkConfig, *, kind: str, n_layers: int) -> None:
         super().__init__()
         self.schemes = nn.ModuleList()  # each scheme once, or once a layer
-        self.numbers: list[int] = []  # of each, where it stands in the configuration
+        self.numbers: list[int] = []  # of each, its index in the configuration
         self.relative: list[list[int]] = [[] for _ in range(n_layers)]  # indices into `schemes`
         self.rotary: list[list[tuple[int, tuple[int, ...] | None]]] = [[] for _ in range(n_layers)]  # (index, heads)
         self.n_heads = config.n_heads
@@ -160,15 +161,15 @@ class LayerPositions(nn.Module):
         terms: list[PositionTerms | None] = []
         for layer, (rotary_keys, relative_indices) in enumerate(zip(self.rotary, self.relative)):
             schemes = tuple(self.schemes[index] for index in relative_indices)
-            here = positions
+            layer_positions = positions
             if rotary_keys and schemes:  # relative schemes may need the queries as they were before rotation
-                here = replace(positions, inverse_rotations=tuple(inverses[key] for key in rotary_keys))
-            relative = RelativeTerms(schemes, here) if schemes else None  # type: ignore[arg-type]
+                layer_positions = replace(positions, inverse_rotations=tuple(inverses[key] for key in rotary_keys))
+            relative = RelativeTerms(schemes, layer_positions) if schemes else None  # type: ignore[arg-type]
             block_router = None
             if str(layer) in self.sparse:
                 sparse = self.sparse[str(layer)]
                 if isinstance(sparse, SparseAttention):
-                    relative = RelativeTerms(schemes, here, sparse)  # type: ignore[arg-type]
+                    relative = RelativeTerms(schemes, layer_positions, sparse)  # type: ignore[arg-type]
                 else:
                     assert isinstance(sparse, BlockRouter)
                     block_router = sparse

@@ -53,7 +53,7 @@ class Stack(nn.Module):
         masks: Sequence[Mask] | None = None,
         reads_source: bool = False,
     ) -> None:
-        """`masks` are those of self-attention, one a layer, where a call gives none; None: as `config` says."""
+        """`masks` are the default masks of self-attention, one a layer; None: those of `config`."""
         super().__init__()
         self.blocks = nn.ModuleList(
             make_block(config, kind=kind, layer=layer, reads_source=reads_source) for layer in range(n_layers)
@@ -83,10 +83,10 @@ class Stack(nn.Module):
             token_mask: boolean (B,S), True = a real token, the cached ones among them.
             memory: the encoded source (B,S,D), for cross-attention.
             memory_token_mask: boolean (B,S), True = a real token of the source.
-            position_ids: positions (B,T) of the tokens; counted on from the state's where not given.
-            state: the cache, which is brought up to date.
+            position_ids: positions (B,T) of the tokens; None: they continue from the state's length.
+            state: the cache; updated in place.
             random: the randomness of dropout.
-            depth: how many blocks to run; fewer than all give what the last of them returns, without the final norm.
+            depth: how many blocks to run; with fewer than all, the output of the last of them, without the final norm.
 
         Returns:
             (B,T,D).
@@ -96,7 +96,7 @@ class Stack(nn.Module):
         memory_mask = None if state is None else state.memory_mask
         if memory_mask is None and memory is not None:
             real = None if memory_token_mask is None else padding(memory_token_mask)
-            memory_mask = lower(real, 1, memory.shape[1], x.device)  # every query alike: one row stands for all
+            memory_mask = lower(real, 1, memory.shape[1], x.device)  # the same for every query: one row is enough
         offset = 0 if state is None else state.length
         terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)
         for index, block in enumerate(self.blocks):
@@ -116,16 +116,16 @@ class Stack(nn.Module):
         return x if self.norm is None else self.norm(x)
 
     def _positions(self, x: Tensor, position_ids: Tensor | None, state: StackState | None) -> QueryKeyPositions:
-        """Positions of queries and keys; the state keeps those that were given."""
+        """Positions of queries and keys; `position_ids` are stored in the state."""
         cached = 0 if state is None else state.length
         if position_ids is None:
             if state is not None and state.position_ids is not None:
-                raise ValueError("a decode state that was given `position_ids` needs them at every step")
+                raise ValueError("a decode state that has `position_ids` needs them at every step")
             return QueryKeyPositions.arange(x.shape[1], cached + x.shape[1], x.device)
         keys = position_ids
         if state is not None:
             if cached and state.position_ids is None:
-                raise ValueError("a decode state that was given no `position_ids` takes none later")
+                raise ValueError("a decode state without `position_ids` takes none later")
             keys = position_ids if state.position_ids is None else torch.cat([state.position_ids, position_ids], dim=1)
             state.position_ids = keys
         return QueryKeyPositions(position_ids, keys, False)
@@ -139,9 +139,9 @@ class Stack(nn.Module):
         state: StackState | None,
     ) -> list[LoweredMask]:
         """The masks of the layers, joined with padding and learned spans, as kernels take them."""
-        given = self.masks if mask is None else mask
-        masks: list[Mask | Tensor] = list(given) if isinstance(given, Sequence) else [given]
-        if isinstance(given, Sequence) and len(masks) != len(self.blocks):
+        layer_masks = self.masks if mask is None else mask
+        masks: list[Mask | Tensor] = list(layer_masks) if isinstance(layer_masks, Sequence) else [layer_masks]
+        if isinstance(layer_masks, Sequence) and len(masks) != len(self.blocks):
             raise ValueError(f"a list of masks gives one a layer: got {len(masks)} for {len(self.blocks)} layers")
         if all(layer_mask is masks[0] for layer_mask in masks):  # lowered once for all layers
             masks = masks[:1]
@@ -149,10 +149,12 @@ class Stack(nn.Module):
         joined: list[Mask | Tensor] = []
         for layer_mask in masks:
             if state is not None and not (isinstance(layer_mask, Mask) and not layer_mask.looks_ahead):
-                got = (
+                description = (
                     repr(layer_mask) if isinstance(layer_mask, Mask) else f"a matrix of shape {tuple(layer_mask.shape)}"
                 )
-                raise CapabilityError(f"a mask that looks ahead cannot be cached: got {got} with a decode state")
+                raise CapabilityError(
+                    f"a mask that looks ahead cannot be cached: got {description} with a decode state"
+                )
             if token_mask is not None:
                 real = padding(token_mask)
                 if isinstance(layer_mask, Mask):

@@ -1,4 +1,4 @@
-"""The one door to step functions: a network in; its plain, fast or CUDA graph step function out."""
+"""`step_function`: makes the plain, fast or CUDA graph step function of a network."""
 
 from copy import deepcopy
 from typing import Any, Literal
@@ -35,23 +35,23 @@ def step_function(
         kind: "plain" is the network's own forward pass. "fast" holds a packed copy of the weights. "graphs" is fast
             with one CUDA graph a step. "auto" is fast on a CPU where the network supports it, else plain.
         precision: "float32", "bfloat16", or "int8" (fast on a CPU alone). None: the type of the weights.
-        device: None: where the weights are; another one: a copy of the network there, the `network` of what is
-            returned, which is then what `observe` can see.
+        device: None: the device of the weights. Another one: the network is copied to it; the copy is `network` of the
+            step function, and the one that `observe` can observe.
 
     Raises:
-        CapabilityError: the network writes nothing, or does not support that kind or precision; says why. ValueError:
-            no such kind.
+        CapabilityError: the network writes nothing, or does not support that kind or precision. ValueError: an
+            unknown kind.
     """
     if not isinstance(network, EncoderDecoder | Decoder | RecurrentSeq2Seq | RecurrentLM):
         raise CapabilityError(f"networks of type {type(network).__name__} write nothing, so they have no step function")
     if kind not in ("auto", "plain", "fast", "graphs"):
         raise ValueError(f"`kind` must be auto, plain, fast or graphs: got {kind!r}")
     weight = next(network.parameters())
-    requested = weight.device if device is None else torch.device(device)  # "cuda" is any of its devices
+    requested = weight.device if device is None else torch.device(device)  # "cuda" matches any CUDA device
     if requested.type != weight.device.type or requested.index not in (None, weight.device.index):
         network = deepcopy(network).to(requested)
         weight = next(network.parameters())
-    own = str(weight.dtype).removeprefix("torch.")
+    weight_dtype = str(weight.dtype).removeprefix("torch.")
     reason = why_not_fast(network)
     on_cpu = weight.device.type == "cpu"
     if precision == "int8" and (reason is not None or not on_cpu):
@@ -59,9 +59,11 @@ def step_function(
     if kind in ("fast", "graphs") or (kind == "auto" and reason is None and on_cpu):
         if not isinstance(network, EncoderDecoder | Decoder) or reason is not None:
             raise CapabilityError(f"no fast steps for {reason}")
-        wanted = precision or ("bfloat16" if weight.dtype == torch.bfloat16 else "float32")
-        return (GraphStepFunction if kind == "graphs" else FastStepFunction)(network, wanted)
-    if precision not in (None, own):
+        chosen_precision = precision or ("bfloat16" if weight.dtype == torch.bfloat16 else "float32")
+        return (GraphStepFunction if kind == "graphs" else FastStepFunction)(network, chosen_precision)
+    if precision not in (None, weight_dtype):
         why = f"no fast steps for {reason}" if reason is not None else f"plain steps on {weight.device}"
-        raise CapabilityError(f"{why}, and plain steps compute in the type of the weights, {own}: got {precision}")
+        raise CapabilityError(
+            f"{why}, and plain steps compute in the type of the weights, {weight_dtype}: got {precision}"
+        )
     return network.step_function()

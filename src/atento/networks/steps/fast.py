@@ -1,9 +1,10 @@
 """The fast step function of a Transformer: the same outputs as the plain one, to rounding, in a fraction of the time.
 
-What makes it fast: linear layers packed for the processor, in float32, bfloat16 or int8; queries, keys and values from
-one product; keys and values of the source made once and shared by all beams of a text; one cache for all beams of a
-text, in which a mask lets each beam see its own past, so that beams change places without a copy; no module calls
-between the products. On other devices than the CPU the same steps run on plain products.
+It is fast because linear layers are packed for the processor, in float32, bfloat16 or int8; queries, keys and values
+come from one product; keys and values of the source are computed once and shared by all beams of a text; all beams of
+a text share one cache, in which a mask lets each beam attend to its own past, so that reordering beams copies no
+cache; and no modules are called between the products. On devices other than the CPU the same steps run on plain
+products.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ from atento.errors import CapabilityError
 from atento.networks.stack.block import Block
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.stack.positions import real_positions
 from atento.networks.steps.fast_state import ROOM, Cache, FastState
 from atento.networks.steps.packed_linear import PackedLinear, PackedModule, Precision, pack, pack_modules
-from atento.networks.steps.plain import all_but_last, at_least_float32, last_tokens, moved_to_front, own_positions
+from atento.networks.steps.plain import all_but_last, at_least_float32, last_tokens, moved_to_front
 from atento.precision import best_precision
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
 def why_not_fast(network: object) -> str | None:
-    """What about this network the fast step function does not support; None where it supports all."""
+    """The part of this network that the fast step function does not support; None if it supports all."""
     if not isinstance(network, EncoderDecoder | Decoder):
         return f"networks of type {type(network).__name__}"
     stack = network.decoder if isinstance(network, EncoderDecoder) else network.stack
@@ -76,7 +78,7 @@ class _Layer:
 
 @dataclass(frozen=True)
 class StepPositions:
-    """What the position schemes do to one token, layer by layer: rotations of queries and keys, and score biases.
+    """The terms of the position schemes for one token, layer by layer: rotations of queries and keys, and score biases.
 
     A bias is (N or 1, 1 or H, w or 1, S), the mask added to it, or None.
     """
@@ -94,10 +96,10 @@ def _with_mask(bias: Tensor, mask: Tensor | None, width: int) -> Tensor:
 class FastStepFunction:
     """The fast step function of an encoder-decoder or a decoder (docs/notes.md#h12).
 
-    It holds a packed copy of the weights, made here, beside the network's own; it does not follow later changes.
+    It packs a copy of the weights, beside the network's own; later changes of the network have no effect on it.
 
     Raises:
-        CapabilityError: something about the network is not supported; says what.
+        CapabilityError: the network has a part that is not supported; names it.
     """
 
     def __init__(self, network: EncoderDecoder | Decoder, precision: Precision = "float32") -> None:
@@ -107,8 +109,10 @@ class FastStepFunction:
         self.network, self.precision, self.plain = network, precision, network.step_function()
         config = network.config
         self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
-        own = next(network.parameters()).dtype
-        self.dtype = torch.bfloat16 if precision == "bfloat16" else own if own == torch.float64 else torch.float32
+        weight_dtype = next(network.parameters()).dtype
+        self.dtype = torch.float64 if weight_dtype == torch.float64 else torch.float32
+        if precision == "bfloat16":
+            self.dtype = torch.bfloat16
         # A CPU attends several times slower in bfloat16 with one query, so a cache of one output stays in float32.
         # Where beams share a cache, reading half the bytes is faster.
         on_cpu = next(network.parameters()).device.type == "cpu"
@@ -117,7 +121,7 @@ class FastStepFunction:
         self.beam_cache_dtype = torch.bfloat16 if rounds and best_precision("cpu") == "bfloat16" else self.dtype
         copy = _on_the_same_weights(network).to(self.dtype).eval()
         self.project = pack(copy.projection, copy.vocabulary_head.bias, precision)
-        # of an encoder-decoder, what encodes sources; of a decoder, what reads prompts
+        # `encoder` encodes the sources of an encoder-decoder; `reader` reads the prompts of a decoder
         self.encoder: EncoderDecoder | None = None
         self.reader = pack_modules(copy, precision) if isinstance(copy, Decoder) else None
         stack = copy.decoder if isinstance(copy, EncoderDecoder) else copy.stack
@@ -135,18 +139,18 @@ class FastStepFunction:
             self._keep_encoder(copy)
 
     def _keep_encoder(self, copy: EncoderDecoder) -> None:
-        """The copy without its decoder, packed, as `encoder`."""
+        """Set `encoder` to the packed copy without its decoder."""
         copy.decoder = nn.Module()  # type: ignore[assignment]
         precision = self.precision
-        if precision == "int8":  # the source is read once, so half the bits save enough there
+        if precision == "int8":  # the source is read once, so half precision is enough there
             precision = best_precision("cpu")
             self.embedding, self.inputs = deepcopy((self.embedding, self.inputs))
             copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
         self.encoder = pack_modules(copy, precision)
 
     def _layer(self, block: Block) -> _Layer:
-        """The parts of a block, packed unless they are already."""
-        own, cross, feed = block.self_attention, block.cross_attention, block.feed_forward
+        """The parts of a block, packed if they are not yet."""
+        self_attention, cross_attention, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
         precision = self.precision
 
         def packed(linear: nn.Module, relu: bool = False) -> PackedLinear:
@@ -156,27 +160,30 @@ class FastStepFunction:
             return pack(linear.weight, linear.bias, precision, relu=relu)
 
         norms = [block.self_attention_residual.norm, block.feed_forward_residual.norm]
-        relu = feed.activation is F.relu and not feed.gated and isinstance(feed.inner, nn.Linear)
+        relu = (
+            feed_forward.activation is F.relu and not feed_forward.gated and isinstance(feed_forward.inner, nn.Linear)
+        )
         layer = _Layer(
             norms,
-            packed(own.input),
-            packed(own.output),
+            packed(self_attention.input),
+            packed(self_attention.output),
             None,
             None,
             None,
-            packed(feed.inner, relu),
-            packed(feed.outer),
-            None if relu else feed.activation,
-            feed.gated,
+            packed(feed_forward.inner, relu),
+            packed(feed_forward.outer),
+            None if relu else feed_forward.activation,
+            feed_forward.gated,
         )
-        if cross is not None and block.cross_attention_residual is not None:
+        if cross_attention is not None and block.cross_attention_residual is not None:
             norms.insert(1, block.cross_attention_residual.norm)
             queries = self.heads * self.d_head
-            weight, bias = cross.input.weight, cross.input.bias
+            weight, bias = cross_attention.input.weight, cross_attention.input.bias
             layer.cross_queries = pack(weight[:queries], None if bias is None else bias[:queries], precision)
-            once = "float32" if precision == "int8" else precision  # the source's keys and values are made once
-            layer.cross_keys_values = pack(weight[queries:], None if bias is None else bias[queries:], once)
-            layer.cross_output = packed(cross.output)
+            # the source's keys and values are computed once
+            source_precision = "float32" if precision == "int8" else precision
+            layer.cross_keys_values = pack(weight[queries:], None if bias is None else bias[queries:], source_precision)
+            layer.cross_output = packed(cross_attention.output)
         return layer
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
@@ -208,25 +215,25 @@ class FastStepFunction:
         return state
 
     def _read_prompts(self, ids: Tensor, token_mask: Tensor | None, state: FastState) -> FastState:
-        """All but each prompt's last token, in one pass; shorter prompts are moved to end together."""
+        """All but each prompt's last token, in one pass; shorter prompts are moved to end at the same column."""
         assert self.reader is not None
         ids, real = all_but_last(ids, token_mask)
         columns = ids.shape[1]
         if not columns:
             return state
-        whole = bool(real.all())
+        unpadded = bool(real.all())
         read = self.reader(
             ids,
-            token_mask=None if whole else real,
-            position_ids=None if whole else own_positions(real),
+            token_mask=None if unpadded else real,
+            position_ids=None if unpadded else real_positions(real),
             state=self.reader.begin(),
             project=False,
         ).state
         caches = [block.self_attention for block in read.blocks]
         cache = Cache([c.keys.to(self.cache_dtype) for c in caches], [c.values.to(self.cache_dtype) for c in caches])
-        state.cache = cache.roomier(columns, columns + ROOM)
+        state.cache = cache.enlarged(columns, columns + ROOM)
         state.cache.holder, state.length = state, columns
-        if not whole:
+        if not unpadded:
             state.starts = real.sum(dim=1) - columns  # start + column is each token's own position
             mask = torch.full((len(ids), 1, columns + ROOM), float("-inf"), dtype=self.cache_dtype, device=ids.device)
             mask[:, 0, :columns].masked_fill_(real, 0.0)
@@ -242,13 +249,13 @@ class FastStepFunction:
         return at_least_float32(self.project(self.read_output(self._advance(columns[-1], state)))), state
 
     def _advance(self, tokens: Tensor, state: FastState) -> Tensor:
-        """One token of each output: tokens (R,) -> hidden (R,D); the state has read them then."""
+        """One token of each output: tokens (R,) -> hidden (R,D); updates the state."""
         width, column = state.width, state.length
-        state.make_room()
+        state.reserve()
         first, last = column * width, (column + 1) * width  # this token's columns in the cache, one for each beam
-        if state.mask is not None:  # each beam sees its own new token
-            own = state.mask.new_full((width, width), float("-inf")).fill_diagonal_(0.0) if width > 1 else 0.0
-            state.mask[:, :, first:last] = own
+        if state.mask is not None:  # each beam attends to its own new token
+            new_columns = state.mask.new_full((width, width), float("-inf")).fill_diagonal_(0.0) if width > 1 else 0.0
+            state.mask[:, :, first:last] = new_columns
         mask = None if state.mask is None else state.mask[:, None, :, :last]
         starts = None if state.starts is None else state.starts.view(-1, width)[:, :1]  # (N,1): beams share it
         x = self.embed(tokens, column, state.starts)
@@ -272,7 +279,7 @@ class FastStepFunction:
         return x
 
     def step_positions(self, column: int, columns: int, starts: Tensor | None, like: Tensor) -> StepPositions:
-        """What the position schemes do to the token in `column` beside keys in columns 0 to `columns`.
+        """The terms of the position schemes for the token in `column`, with keys in columns 0 to `columns`.
 
         Outputs begin at `starts` (N,1), or at 0. Biases have the dtype and device of `like`.
         """
@@ -280,27 +287,27 @@ class FastStepFunction:
         if not len(self.positions.schemes):
             return StepPositions([()] * count, [None] * count)
         keys = torch.arange(columns, device=like.device)
-        own = keys[column : column + 1]
-        places = (
-            QueryKeyPositions(own, keys, True)
+        query_columns = keys[column : column + 1]
+        query_key_positions = (
+            QueryKeyPositions(query_columns, keys, True)
             if starts is None
-            else QueryKeyPositions(starts + own, starts + keys, False)
+            else QueryKeyPositions(starts + query_columns, starts + keys, False)
         )
         rotations: list[tuple[Rotation, ...]] = []
         biases: list[Tensor | None] = []
-        made: dict[tuple[int, ...], Tensor | None] = {}  # layers with the same schemes share a bias
-        for terms in self.positions.terms(places, self.dtype):
+        bias_of_schemes: dict[tuple[int, ...], Tensor | None] = {}  # layers with the same schemes share a bias
+        for terms in self.positions.terms(query_key_positions, self.dtype):
             relative = None if terms is None else terms.relative
-            turned = () if terms is None else terms.rotations
-            rotations.append(tuple(one for one in turned if isinstance(one, Rotation)))
+            layer_rotations = () if terms is None else terms.rotations
+            rotations.append(tuple(rotation for rotation in layer_rotations if isinstance(rotation, Rotation)))
             if relative is None:
                 biases.append(None)
                 continue
             schemes = tuple(id(scheme) for scheme in relative.schemes)
-            if schemes not in made:
-                bias = relative.scores(like, self.scale)  # these schemes take only the dtype from the queries
-                made[schemes] = None if bias is None else bias.to(like.dtype)
-            biases.append(made[schemes])
+            if schemes not in bias_of_schemes:
+                bias = relative.scores(like, self.scale)  # these schemes read only the dtype of the queries
+                bias_of_schemes[schemes] = None if bias is None else bias.to(like.dtype)
+            biases.append(bias_of_schemes[schemes])
         return StepPositions(rotations, biases)
 
     def run_layers(
@@ -325,7 +332,7 @@ class FastStepFunction:
             x = layer.self_output.plus(out.transpose(1, 2).reshape(rows, -1), x)
             x = x if self.pre_norm else layer.norms[0](x)
             if layer.cross_queries is not None and layer.cross_output is not None:
-                # M sources, each read by the R/M outputs that belong to it: they are queries of one attention call
+                # M sources, each attended to by its R/M outputs, which are the queries of one attention call
                 source_keys, source_values = source[number]
                 normed = layer.norms[1](x) if self.pre_norm else x
                 q = layer.cross_queries(normed).view(len(source_keys), -1, self.heads, self.d_head).transpose(1, 2)

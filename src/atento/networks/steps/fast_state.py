@@ -1,4 +1,4 @@
-"""The state of the fast step function: one cache for all beams of a text, with a mask that gives each its own past."""
+"""The state of the fast step function: one cache for all beams of a text, with a mask for the past of each beam."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ SHARED = 8  # up to so many outputs of one text share a cache; with more, readin
 class Cache:
     """Keys and values (N,Hkv,C·w,K) of every layer, with room for C tokens of w beams.
 
-    Token t of all beams stands in columns t·w to (t+1)·w. Several states may read one cache; `holder` alone writes it.
+    Token t of all beams is in columns t·w to (t+1)·w. Several states may read one cache; only `holder` writes it.
     """
 
     keys: list[Tensor]
     values: list[Tensor]
     holder: object = None
 
-    def roomier(self, used: int, room: int) -> Cache:
+    def enlarged(self, used: int, room: int) -> Cache:
         """The first `used` columns in new memory with room for `room` columns."""
-        return Cache([_moved(one, used, room) for one in self.keys], [_moved(one, used, room) for one in self.values])
+        return Cache(
+            [_moved(tensor, used, room) for tensor in self.keys], [_moved(tensor, used, room) for tensor in self.values]
+        )
 
     def grow(self, used: int, room: int) -> None:
-        """As `roomier`, in place and a layer at a time, so that no two whole caches are held at once."""
+        """As `enlarged`, in place and a layer at a time, so that two caches never exist at once."""
         for part in (self.keys, self.values):
             for layer, old in enumerate(part):
                 part[layer] = _moved(old, used, room)
 
     def of(self, texts: Tensor) -> Cache:
-        """Those of some texts, in new memory."""
+        """The keys and values of some texts, in new memory."""
         return Cache(
-            [one.index_select(0, texts) for one in self.keys], [one.index_select(0, texts) for one in self.values]
+            [tensor.index_select(0, texts) for tensor in self.keys],
+            [tensor.index_select(0, texts) for tensor in self.values],
         )
 
 
@@ -50,11 +53,11 @@ def _moved(old: Tensor, used: int, room: int) -> Tensor:
 class FastState:
     """What R = N·w outputs of N texts have read, w beams of each text; M sources are read by R / M outputs each.
 
-    A beam that takes another's place inherits that one's past. The cache stays as it is: only the rows of `mask`
-    change places, which is why a step of beam search copies no keys or values.
+    A beam that continues another one inherits its past. The cache is not changed: only the rows of `mask` are
+    reordered, so a step of beam search copies no keys or values.
 
     Attributes:
-        mask: (N,w,C·w), 0 in the columns of a beam's own past and -inf elsewhere; None where all columns are its own.
+        mask: (N,w,C·w), 0 in the columns of a beam's own past and -inf elsewhere; None if all columns are its own.
         starts: (R,) the positions of the first tokens, where they differ.
     """
 
@@ -71,14 +74,14 @@ class FastState:
     def select(self, rows: Tensor) -> FastState:
         """Only those outputs, in that order.
 
-        Four cases, the cheapest that fits: beams change places within their texts (the mask alone is copied); whole
-        texts leave (the cache is copied without them); outputs are repeated before the first token (a new cache for
-        beams); anything else (each output gets a cache of its own).
+        Four cases, the cheapest that fits: beams are reordered within their texts (only the mask is copied); all beams
+        of some texts leave (the cache is copied without them); outputs are repeated before the first token (a new
+        cache for beams); anything else (each output gets its own cache).
         """
         count = len(rows)
         width = self.width
         texts = None if count % width else rows.view(-1, width) // width  # (N',w) the text that each comes from
-        if texts is None or not bool((texts == texts[:, :1]).all()):  # the beams of a text are no longer together
+        if texts is None or not bool((texts == texts[:, :1]).all()):  # the beams of a text are not consecutive
             return self._separated().select(rows)
         chosen = texts[:, 0]
         same = len(chosen) * width == self.rows and bool(
@@ -86,20 +89,20 @@ class FastState:
         )
         if self.length == 0 and width == 1 and not same:
             return self._with_beams(rows)
-        made = FastState(
+        selected = FastState(
             self.cache, width, self.length, None, None, self.source, self.source_mask, count, self.beam_cache_dtype
         )
         if not same:
-            made.cache = self.cache.of(chosen)
-            made._select_sources(self, rows)
-        # The new state writes the cache from here on. If another state already does (a search continues twice from one
-        # past, as the exact search does), this one copies the cache before it writes (`make_room`).
+            selected.cache = self.cache.of(chosen)
+            selected._select_sources(self, rows)
+        # The new state becomes the holder of the cache. If another state already is (a search continues twice from one
+        # past, as the exact search does), this one copies the cache before it writes (`reserve`).
         if not same or self.cache.holder is self:
-            made.cache.holder = made
-        made.starts = None if self.starts is None else self.starts.index_select(0, rows)
+            selected.cache.holder = selected
+        selected.starts = None if self.starts is None else self.starts.index_select(0, rows)
         if self.mask is not None:
-            made.mask = self.mask.view(self.rows, -1).index_select(0, rows).view(len(chosen), width, -1)
-        return made
+            selected.mask = self.mask.view(self.rows, -1).index_select(0, rows).view(len(chosen), width, -1)
+        return selected
 
     def _with_beams(self, rows: Tensor) -> FastState:
         """Before the first token: where each text is repeated w times in a row, its outputs are beams of one cache."""
@@ -115,22 +118,22 @@ class FastState:
         count = len(self.cache.keys)
         dtype = self.beam_cache_dtype if width > 1 else like.dtype
         cache = Cache(*[[like.new_empty(shape, dtype=dtype) for _ in range(count)] for _ in range(2)])
-        made = FastState(cache, width, 0, None, None, self.source, self.source_mask, len(rows), self.beam_cache_dtype)
-        cache.holder = made
+        beams = FastState(cache, width, 0, None, None, self.source, self.source_mask, len(rows), self.beam_cache_dtype)
+        cache.holder = beams
         if width > 1:
-            made.mask = like.new_full((len(rows) // width, width, ROOM * width), float("-inf"), dtype=dtype)
-        made.starts = None if self.starts is None else self.starts.index_select(0, rows)
-        made._select_sources(self, rows)
-        made.source = [(keys.to(dtype), values.to(dtype)) for keys, values in made.source]
-        made.source_mask = None if made.source_mask is None else made.source_mask.to(dtype)
-        return made
+            beams.mask = like.new_full((len(rows) // width, width, ROOM * width), float("-inf"), dtype=dtype)
+        beams.starts = None if self.starts is None else self.starts.index_select(0, rows)
+        beams._select_sources(self, rows)
+        beams.source = [(keys.to(dtype), values.to(dtype)) for keys, values in beams.source]
+        beams.source_mask = None if beams.source_mask is None else beams.source_mask.to(dtype)
+        return beams
 
     def _select_sources(self, old: FastState, rows: Tensor) -> None:
-        """The sources of those rows of the old state: each once, where all have equally many outputs in a row."""
+        """Set the sources of those rows of the old state, each once if all have equally many consecutive outputs."""
         if not old.source:
             return
         owners = rows // (old.rows // old.source[0][0].shape[0])  # (R',) of M
-        # a source stands once for a run of equal owners, if all runs are of one size; else once for each output
+        # a source is stored once for a run of equal owners, if all runs have one size; else once for each output
         changes = torch.nonzero(owners[1:] != owners[:-1]).flatten() + 1
         count = len(changes) + 1
         if len(rows) % count == 0:
@@ -144,38 +147,40 @@ class FastState:
         self.source_mask = None if self.source_mask is None else self.source_mask.index_select(0, owners)
 
     def _separated(self) -> FastState:
-        """The same outputs, each with a cache of its own: the columns that its mask lets it see, in their order."""
+        """The same outputs, each with a cache of its own: the columns that its mask allows, in their order."""
         if self.width == 1:
             raise ValueError("`rows` must be numbers of rows")
         assert self.mask is not None
         width, used = self.width, self.length * self.width
-        own = self.mask[:, :, :used].reshape(self.rows, used) == 0  # (R,t·w), True t times in each row
-        columns = own.nonzero()[:, 1].view(self.rows, self.length)  # ascending: the order of time
+        visible = self.mask[:, :, :used].reshape(self.rows, used) == 0  # (R,t·w), True t times in each row
+        columns = visible.nonzero()[:, 1].view(self.rows, self.length)  # ascending: the order of time
         texts = torch.arange(self.rows, device=columns.device) // width
 
-        def taken(old: Tensor) -> Tensor:
+        def past_of_each(old: Tensor) -> Tensor:
             past = old.transpose(1, 2)[texts[:, None], columns]  # (R,t,Hkv,K)
             new = old.new_empty(self.rows, old.shape[1], self.length + ROOM, old.shape[3])
             new[:, :, : self.length] = past.transpose(1, 2)
             return new
 
-        cache = Cache([taken(one) for one in self.cache.keys], [taken(one) for one in self.cache.values])
-        made = FastState(
+        cache = Cache(
+            [past_of_each(tensor) for tensor in self.cache.keys], [past_of_each(tensor) for tensor in self.cache.values]
+        )
+        separated = FastState(
             cache, 1, self.length, None, self.starts, self.source, self.source_mask, self.rows, self.beam_cache_dtype
         )
-        cache.holder = made
-        return made
+        cache.holder = separated
+        return separated
 
-    def make_room(self) -> None:
-        """Room for one more token, in memory that no other state writes."""
-        columns, own = self.cache.keys[0].shape[2], self.cache.holder is self
-        used, more = self.length * self.width, (self.length + 1) * self.width
-        if more > columns:  # half as much again, in whole tokens: copying stays linear in the length
-            columns = max(more, columns + max(columns // 2, self.width) // self.width * self.width)
-            if own:
+    def reserve(self) -> None:
+        """Make room for one more token, in memory that no other state writes."""
+        columns, is_holder = self.cache.keys[0].shape[2], self.cache.holder is self
+        used, needed = self.length * self.width, (self.length + 1) * self.width
+        if needed > columns:  # half as much again, in whole tokens: copying stays linear in the length
+            columns = max(needed, columns + max(columns // 2, self.width) // self.width * self.width)
+            if is_holder:
                 self.cache.grow(used, columns)
-        if not own:
-            self.cache = self.cache.roomier(used, columns)
+        if not is_holder:
+            self.cache = self.cache.enlarged(used, columns)
             self.cache.holder = self
         if self.mask is not None and self.mask.shape[2] < columns:
             grown = self.mask.new_full((*self.mask.shape[:2], columns), float("-inf"))

@@ -1,8 +1,8 @@
-"""The step function with CUDA graphs: caches that stay in place, so that a GPU captures a step once and replays it.
+"""The step function with CUDA graphs: caches with fixed memory, so that a GPU captures a step once and replays it.
 
 A step of a small network is some hundred short kernels, and launching them one by one takes longer than running them; a
 captured graph launches all of them at once. For that, no tensor in it may move or change its shape: caches have room
-for more tokens than there are, a mask says which are there, and outputs that end leave the batch only when half of it
+for more tokens than there are, a mask says which are used, and finished outputs leave the batch only when half of it
 is empty.
 """
 
@@ -21,15 +21,15 @@ from atento.networks.steps.fast import FastStepFunction, StepPositions
 from atento.networks.steps.packed_linear import Precision
 
 ROOM = 64  # tokens that a cache has room for at first; it grows by as many again
-WARM_UP = 3  # steps on new memory before they are captured: what libraries set up at first use must not be in the graph
+WARM_UP = 3  # steps on new memory before the capture: what libraries set up at first use must not be in the graph
 _DEVICE = Lock()  # no thread may launch a step while another thread captures one
 
 
 @dataclass
 class Buffers:
-    """What a step of P places reads and writes, always in the same memory, with room for C tokens.
+    """The memory of a step with P slots for outputs and room for C tokens; its addresses never change.
 
-    `positions` holds the rotations and biases of the current token; `mask` (P,1,1,C) is 0 where a token stands, else
+    `positions` holds the rotations and biases of the current token; `mask` (P,1,1,C) is 0 where there is a token, else
     -inf. Buffers belong to the states of one search: `version` counts the steps on them, and a state of an earlier
     version is refused.
     """
@@ -48,7 +48,7 @@ class Buffers:
     version: int = 0
 
     @property
-    def places(self) -> int:
+    def slots(self) -> int:
         """How many outputs there is room for."""
         return self.mask.shape[0]
 
@@ -68,8 +68,8 @@ class Buffers:
         mask = self.mask.new_full((len(rows), 1, 1, room), float("-inf"))
         mask[..., : self.room] = self.mask.index_select(0, rows)
         return Buffers(
-            [longer(one) for one in self.keys],
-            [longer(one) for one in self.values],
+            [longer(tensor) for tensor in self.keys],
+            [longer(tensor) for tensor in self.values],
             [(k.index_select(0, rows), v.index_select(0, rows)) for k, v in self.source],
             None if self.source_mask is None else self.source_mask.index_select(0, rows),
             mask,
@@ -77,30 +77,30 @@ class Buffers:
         )
 
     def take(self, rows: Tensor) -> None:
-        """Those rows (P,) in place of what stood here."""
-        pairs = [one for pair in self.source for one in pair]
+        """Replace the content of the slots by those rows (P,)."""
+        pairs = [tensor for pair in self.source for tensor in pair]
         masks = [self.mask] if self.source_mask is None else [self.mask, self.source_mask]
-        for one in (*self.keys, *self.values, *pairs, *masks):
-            one.copy_(one.index_select(0, rows))
+        for tensor in (*self.keys, *self.values, *pairs, *masks):
+            tensor.copy_(tensor.index_select(0, rows))
 
 
 @dataclass
 class GraphState:
-    """What R outputs have read. Only the newest state of a search can be stepped: all of them share their buffers."""
+    """The state of R outputs. Only the newest state of a search can be stepped: all of them share their buffers."""
 
     buffers: Buffers
     count: int  # R
     length: int
     starts: Tensor | None = None  # (R,): the positions of the first tokens, where they differ
-    rows: Tensor | None = None  # (R,) of the places, to be taken before the next step; None: the first R
+    rows: Tensor | None = None  # (R,) of the slots, selected before the next step; None: the first R
     version: int = 0
-    begun: bool = False  # nothing was written yet: the search may continue from here any number of times
+    begun: bool = False  # no token was written yet: a search may continue from this state any number of times
 
     def select(self, rows: Tensor) -> GraphState:
         """Only those outputs, in that order; they are copied at the next step."""
-        taken = rows if self.rows is None else self.rows.index_select(0, rows)
+        selected_rows = rows if self.rows is None else self.rows.index_select(0, rows)
         starts = None if self.starts is None else self.starts.index_select(0, rows)
-        return GraphState(self.buffers, len(rows), self.length, starts, taken, self.version, self.begun)
+        return GraphState(self.buffers, len(rows), self.length, starts, selected_rows, self.version, self.begun)
 
 
 class GraphStepFunction:
@@ -110,7 +110,7 @@ class GraphStepFunction:
     continues from several states of one past (the exact search) needs another step function.
 
     Raises:
-        CapabilityError: something about the network is not supported; int8; a state that is not the newest.
+        CapabilityError: the network has a part that is not supported; int8; a state that is not the newest.
     """
 
     def __init__(self, network: EncoderDecoder | Decoder, precision: Precision = "float32") -> None:
@@ -137,7 +137,9 @@ class GraphStepFunction:
             mask = torch.full((len(ids), 1, 1, room), float("-inf"), dtype=self.fast.cache_dtype, device=ids.device)
             mask[..., : read.length] = 0.0 if read.mask is None else read.mask[:, :, None, : read.length]
             column = torch.zeros(1, dtype=torch.long, device=ids.device)
-            keys, values = ([one[:, :, : read.length] for one in part] for part in (read.cache.keys, read.cache.values))
+            keys, values = (
+                [tensor[:, :, : read.length] for tensor in part] for part in (read.cache.keys, read.cache.values)
+            )
             buffers = Buffers(keys, values, read.source, read.source_mask, mask, column)
             return GraphState(buffers, len(ids), read.length, read.starts, begun=True)
 
@@ -154,7 +156,7 @@ class GraphStepFunction:
     def _advance(self, tokens: Tensor, state: GraphState) -> Tensor:
         """One token of each output: tokens (R,) -> logits (P,V), in memory that the next step writes again."""
         buffers = _writable(state)
-        empty = buffers.places - state.count  # these places repeat the first output
+        empty = buffers.slots - state.count  # these slots repeat the first output
 
         def filled(rows: Tensor) -> Tensor:
             return torch.cat([rows, rows[:1].expand(empty, *rows.shape[1:])]) if empty else rows
@@ -165,8 +167,8 @@ class GraphStepFunction:
         x = self.fast.embed(filled(tokens), state.length, starts)
         of_rows = None if starts is None else starts.unsqueeze(1)
         positions = self.fast.step_positions(state.length, buffers.room, of_rows, buffers.mask)
-        masked = {id(one): one + buffers.mask for one in positions.biases if one is not None}
-        biases: list[Tensor | None] = [buffers.mask if one is None else masked[id(one)] for one in positions.biases]
+        masked = {id(bias): bias + buffers.mask for bias in positions.biases if bias is not None}
+        biases: list[Tensor | None] = [buffers.mask if bias is None else masked[id(bias)] for bias in positions.biases]
         positions = StepPositions(positions.rotations, biases)
         if buffers.x is None or buffers.positions is None:
             buffers.x, buffers.positions = x, positions
@@ -181,7 +183,7 @@ class GraphStepFunction:
         return self._run(buffers)
 
     def _run(self, buffers: Buffers) -> Tensor:
-        """A step on these buffers: computed at first, then captured, then replayed."""
+        """A step on these buffers: first computed, then captured, then replayed."""
         buffers.n_steps += 1
         if buffers.column.device.type != "cuda" or buffers.n_steps <= WARM_UP:
             return self.compute(buffers)
@@ -190,7 +192,7 @@ class GraphStepFunction:
             if buffers.graph is None:
                 torch.cuda.synchronize()
                 graph = torch.cuda.CUDAGraph()
-                # other threads may allocate memory meanwhile, for their searches
+                # other threads may allocate memory for their searches during the capture
                 stream = torch.cuda.Stream(device)
                 with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                     buffers.logits = self.compute(buffers)
@@ -200,7 +202,7 @@ class GraphStepFunction:
         return buffers.logits
 
     def compute(self, buffers: Buffers) -> Tensor:
-        """What is captured: logits (P,V) from these buffers; Python reads none of their numbers."""
+        """The captured computation: logits (P,V) from these buffers; Python reads none of their values."""
         assert buffers.x is not None and buffers.positions is not None
 
         def extend(layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -213,14 +215,14 @@ class GraphStepFunction:
 
 
 def _writable(state: GraphState) -> Buffers:
-    """The buffers of that state with its rows in place and room for one more token; it is the newest state then."""
+    """The buffers of that state with its rows selected and room for one more token; the state becomes the newest."""
     buffers = state.buffers
     if state.version != buffers.version:
         raise CapabilityError(
-            "this state was overtaken: with graphs, only the newest state of a search can be stepped; use plain or "
+            "this state is not the newest: with graphs, only the newest state of a search can be stepped; use plain or "
             "fast steps"
         )
-    fits = not state.begun and state.length < buffers.room and buffers.places // 2 < state.count <= buffers.places
+    fits = not state.begun and state.length < buffers.room and buffers.slots // 2 < state.count <= buffers.slots
     rows = state.rows
     if not fits:
         rows = torch.arange(state.count, device=buffers.mask.device) if rows is None else rows
@@ -228,15 +230,15 @@ def _writable(state: GraphState) -> Buffers:
         buffers = buffers.moved(rows, room)
         state.buffers, state.begun = buffers, False
     elif rows is not None:
-        buffers.take(torch.cat([rows, rows[:1].expand(buffers.places - state.count)]))
+        buffers.take(torch.cat([rows, rows[:1].expand(buffers.slots - state.count)]))
     buffers.version += 1
     state.version, state.rows = buffers.version, None
     return buffers
 
 
 def _tensors(positions: StepPositions) -> list[Tensor]:
-    """Those of its tensors that change from token to token, always in the same order."""
-    turned = [
-        one for rotations in positions.rotations for rotation in rotations for one in (rotation.cos, rotation.sin)
+    """The tensors of `positions` that change from token to token, always in the same order."""
+    rotation_tensors = [
+        tensor for rotations in positions.rotations for rotation in rotations for tensor in (rotation.cos, rotation.sin)
     ]
-    return [*turned, *[one for one in positions.biases if one is not None]]
+    return [*rotation_tensors, *[tensor for tensor in positions.biases if tensor is not None]]

@@ -1,7 +1,7 @@
 """Plain step functions: a network's own forward pass, one token at a time, with a decode state.
 
-A step function holds a network and nothing of any call: what `begin` has read is in the state that it returns, and
-`show` is given again what `begin` was given. So threads can share one step function.
+A step function holds a network and no state of a call: the result of `begin` is in the state that it returns, and
+`show` gets the arguments of `begin` again. So threads can share one step function.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from atento.attention.observe import observing, unobserved
 from atento.config.network import NetworkConfig
 from atento.networks.output import Output
+from atento.networks.stack.positions import real_positions
 from atento.networks.stack.stack import StackState
 
 
 class DecodeState(Protocol):
-    """What a network keeps of the tokens that it has read."""
+    """The state of a network after the tokens that it has read."""
 
     def select(self, rows: Tensor) -> Self:
         """Only those batch rows, in that order."""
@@ -83,15 +84,10 @@ def moved_to_front(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tens
 
 
 def all_but_last(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Prompts without their last real token, and their token mask, both (B,T-1); real tokens stand last in each row."""
+    """Prompts without their last real token, and their token mask, both (B,T-1); real tokens are last in each row."""
     real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
     order = torch.argsort(real.int(), dim=1, stable=True)  # padding first, the order of real tokens kept
     return ids.gather(1, order)[:, :-1], real.gather(1, order)[:, :-1]
-
-
-def own_positions(token_mask: Tensor) -> Tensor:
-    """token_mask (B,T) -> the position of each real token among the real ones of its row, (B,T)."""
-    return (token_mask.long().cumsum(dim=1) - 1).clamp_min_(0)
 
 
 def at_least_float32(logits: Tensor) -> Tensor:
@@ -109,7 +105,7 @@ def padded(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[Te
 
 @dataclass
 class PromptState:
-    """What a decoder has read; where prompts differ in length, also which of it is real and where each row stands."""
+    """The state of a decoder; if prompts differ in length, also the token mask and the next position of each row."""
 
     stack: StackState
     real: Tensor | None = None  # (B,S) boolean
@@ -126,7 +122,7 @@ class DecoderStepFunction:
     """The step function of a `Decoder`: it reads prompts (B,T) at once, then a token at a time with cached keys and
     values (docs/notes.md#h12).
 
-    Prompts may be padded on either side. Inside they are moved to end together, and each counts its own positions.
+    Prompts may be padded on either side. They are moved to end at the same column, and each counts its own positions.
     """
 
     def __init__(self, network: LanguageModel[StackState]) -> None:
@@ -149,7 +145,7 @@ class DecoderStepFunction:
                     self.network(ids, state=state, project=False)
             return PromptState(state)
         with unobserved():
-            self.network(ids, token_mask=real, position_ids=own_positions(real), state=state, project=False)
+            self.network(ids, token_mask=real, position_ids=real_positions(real), state=state, project=False)
         return PromptState(state, real, real.sum(dim=1))
 
     @torch.inference_mode()
@@ -170,17 +166,18 @@ class DecoderStepFunction:
 
     @torch.inference_mode()
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
-        """Show observers one pass over each prompt in ids (B,T) and what was read after it, without the last token.
+        """Show observers one pass over each prompt in ids (B,T) and the output that was read, without its last token.
 
-        In a prompt of P tokens (the start token alone if it is empty), row P - 1 + t is what was read to write token t.
+        In a prompt of P tokens (the start token alone if it is empty), row P - 1 + t is the input that token t was
+        predicted from.
         """
         if not observing(self.network):
             return
         real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
         prompts = [row[keep].tolist() or [self.start_id] for row, keep in zip(ids, real)]
         rows = [[*prompt, *after] for prompt, after in zip(prompts, written)]
-        whole, real = padded(rows, self.pad_id, ids.device)
-        self.network(whole, token_mask=real, project=False)
+        read_ids, real = padded(rows, self.pad_id, ids.device)
+        self.network(read_ids, token_mask=real, project=False)
 
 
 class RecurrentStepFunction(Generic[StateT]):
@@ -200,9 +197,9 @@ class RecurrentStepFunction(Generic[StateT]):
 
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> StateT:
-        """The state after all of each row's real tokens but the last; padding may stand on either side."""
+        """The state after all of each row's real tokens but the last; padding may be on either side."""
         real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
-        after = real.flip(1).cumsum(dim=1).flip(1)  # how many real tokens stand here and to the right
+        after = real.flip(1).cumsum(dim=1).flip(1)  # the number of real tokens from here to the right
         read = self.network(ids, token_mask=real & (after > 1), state=self.network.begin(), project=False)
         state: StateT = read.state
         return state
@@ -228,7 +225,7 @@ class Seq2SeqStepFunction(Generic[StateT]):
 
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> StateT:
-        """Encodes sources (B,S) and makes the keys and values of the cross-attention, once for all steps.
+        """Encode sources (B,S) and compute the keys and values of the cross-attention, once for all steps.
 
         Sources padded on the left are moved to the front, so that tokens have the same positions on either side.
         """
@@ -247,9 +244,10 @@ class Seq2SeqStepFunction(Generic[StateT]):
 
     @torch.inference_mode()
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
-        """Show observers one pass over each source in ids (B,S) and what was read of its output.
+        """Show observers one pass over each source in ids (B,S) and the output that was read.
 
-        `written` has no start token and not the last token of the output. Rows past an output's end mean nothing.
+        `written` has neither the start token nor the last token of the output. Rows past an output's end have no
+        meaning.
         """
         if not observing(self.network):
             return

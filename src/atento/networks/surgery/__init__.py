@@ -1,1 +1,1 @@
-"""Changes to trained networks: parts transplanted, weights taken apart, positions ablated."""
+"""Changes to trained networks: transplanted weights, decomposed scores, ablated positions."""

@@ -1,4 +1,4 @@
-"""Position schemes taken away, one at a time, to see what the loss says to it (docs/notes.md#b7)."""
+"""Removes the position schemes one at a time and measures the effect on the loss (docs/notes.md#b7)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,11 +23,11 @@ def scheme_names(config: NetworkConfig) -> list[str]:
 
 @contextmanager
 def without_scheme(network: nn.Module, name: str) -> Iterator[None]:
-    """While this lasts, the network has not that scheme: `with without_scheme(network, "sinusoidal"): ...`.
+    """Remove a scheme from the network for the time of a block: `with without_scheme(network, "sinusoidal"): ...`.
 
-    It is left out of every layer, head and stack that has it, with all it has learned; nothing else changes. For
-    forward passes of the network: step functions made before it began keep their own weights. The network must not be
-    used from another thread meanwhile.
+    It is removed from every layer, head and stack, with its learned weights; nothing else changes. This holds for
+    forward passes of the network: step functions made before have their own weights. The network must not be used
+    from another thread meanwhile.
 
     Args:
         name: one of `scheme_names(network.config)`.
@@ -45,30 +45,30 @@ def without_scheme(network: nn.Module, name: str) -> Iterator[None]:
         if isinstance(part, LayerPositions):
             before.append((part, part.relative, part.rotary))
             part.relative = [[i for i in layer if part.numbers[i] != number] for layer in part.relative]
-            part.rotary = [[one for one in layer if part.numbers[one[0]] != number] for layer in part.rotary]
-    for one in added:
-        one.off.add(number)
+            part.rotary = [[scheme for scheme in layer if part.numbers[scheme[0]] != number] for layer in part.rotary]
+    for scheme in added:
+        scheme.off.add(number)
     try:
         yield
     finally:
         for stack, relative, rotary in before:
             stack.relative, stack.rotary = relative, rotary
-        for one in added:
-            one.off.discard(number)
+        for scheme in added:
+            scheme.off.discard(number)
 
 
 @torch.no_grad()
 def position_effects(network: nn.Module, loss: Callable[[], float]) -> dict[str, float]:
-    """What taking each scheme away adds to the loss: {"sinusoidal": 1.31, "t5": 0.02}; `loss` runs the network once.
+    """The increase of the loss without each scheme: {"sinusoidal": 1.31, "t5": 0.02}; `loss` runs the network once.
 
     Near 0: the model does as well without it. One run a scheme, and one with all of them.
 
     Args:
         network: in evaluation mode.
-        loss: nats a token on some data, say, by a forward pass of the network.
+        loss: a forward pass of the network, for example nats a token on some data.
     """
-    whole, effects = loss(), {}
+    full_loss, effects = loss(), {}
     for name in scheme_names(network.config):  # type: ignore[arg-type]
         with without_scheme(network, name):
-            effects[name] = loss() - whole
+            effects[name] = loss() - full_loss
     return effects

@@ -1,4 +1,4 @@
-"""Transplants: one trained network's weights in another network, with a load report of what was taken.
+"""Transplants: the weights of a trained network in another network, with a load report.
 
 Each returns the new network, in the mode (training or not) and of the type of the old one, and its load report.
 """
@@ -20,7 +20,7 @@ from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 
-# what must agree for the blocks of two networks to stand in one
+# the keys that must be equal for the blocks of two networks to be part of one network
 _SHARED = (
     "vocab_size",
     "d_model",
@@ -47,25 +47,28 @@ _VOCABULARY = ("embedding.weight", "target_embedding.weight")
 
 
 def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
-    """An encoder (BERT) as a language model: it writes under a causal mask, or under a prefix's given per call.
+    """An encoder (BERT) as a language model: with a causal mask, or with a prefix mask that a call gives.
 
     Under `mask=bidirectional()` its hidden vectors are the encoder's. Segment 0 is folded into the learned positions;
-    of a masked-language head the output bias is kept, its dense layer has no place.
+    the output bias of a masked-language-model head is used, its dense layer is not.
 
     Raises:
-        CapabilityError: it is no encoder, or has segments, and no learned positions to fold them into.
+        CapabilityError: it is not an encoder, or it has segments but no learned positions to fold them into.
     """
     if not isinstance(encoder, Encoder):
         raise CapabilityError(f"an encoder becomes a decoder: got a network of type {type(encoder).__name__}")
-    own = encoder.config
+    encoder_config = encoder.config
     config = changed(
-        own,
+        encoder_config,
         architecture="decoder",
         family="",
         heads=(),
         pooler=False,
         embedding={"segments": 0},
-        output={"tied": own.output.tied or "vocabulary" not in encoder.heads, "bias": "vocabulary" in encoder.heads},
+        output={
+            "tied": encoder_config.output.tied or "vocabulary" not in encoder.heads,
+            "bias": "vocabulary" in encoder.heads,
+        },
     )
     weights = encoder.state_dict()
     segments = weights.get("inputs.segments")
@@ -75,7 +78,7 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
             raise CapabilityError("segments can only be folded into learned positions, and this encoder has none")
         weights[tables[0]] = weights[tables[0]] + segments[0]
     decoder, load_report = _planted(config, encoder, weights, {})
-    if segments is not None:  # its first row lives on in the positions
+    if segments is not None:  # its first row is now part of the positions
         load_report.unused.remove("inputs.segments")
         load_report.loaded[tables[0]] = (tables[0], "inputs.segments")
     assert isinstance(decoder, Decoder)
@@ -83,12 +86,12 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
 
 
 def to_encoder(network: EncoderDecoder, heads: Sequence[HeadConfig] = ()) -> tuple[Encoder, LoadReport]:
-    """The reading half of an encoder-decoder (T5's, say) as an encoder, with new heads."""
-    own = network.config
+    """The encoder of an encoder-decoder (such as T5) as an encoder network, with new heads."""
+    network_config = network.config
     config = changed(
-        own,
+        network_config,
         architecture="encoder",
-        family=own.family if own.family in ("t5", "mt5") and not heads else "",
+        family=network_config.family if network_config.family in ("t5", "mt5") and not heads else "",
         n_decoder_layers=None,
         heads=tuple(heads),
         output={"tied": True, "bias": False, "scaled": False},
@@ -103,17 +106,19 @@ def to_encoder(network: EncoderDecoder, heads: Sequence[HeadConfig] = ()) -> tup
 def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> tuple[EncoderDecoder, LoadReport]:
     """Two checkpoints as the two halves of an encoder-decoder; the cross-attention is new (Rothe et al. 2020).
 
-    Both must be of one kind of block, and one vocabulary; give the same network twice to begin both halves from it.
+    Both must have the same kind of block and the same vocabulary; pass one network twice to use it for both halves.
 
     Raises:
-        CapabilityError: they differ in what one configuration must say once; names it.
+        CapabilityError: they differ in a key that both halves share; names it.
     """
     first, second = by_key(reader.config), by_key(writer.config)
     for name in _SHARED:
-        one, two = first[name], second[name]
-        if one != two:
-            raise CapabilityError(f"the two networks must have the same `{name}`: got {one!r} and {two!r}")
-    depth, other = reader.config.n_layers, writer.config.n_layers
+        reader_value, writer_value = first[name], second[name]
+        if reader_value != writer_value:
+            raise CapabilityError(
+                f"the two networks must have the same `{name}`: got {reader_value!r} and {writer_value!r}"
+            )
+    reader_depth, writer_depth = reader.config.n_layers, writer.config.n_layers
     same = reader is writer or torch.equal(reader.embedding.weight, writer.embedding.weight)
     config = changed(
         reader.config,
@@ -128,37 +133,37 @@ def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> 
             "scaled": writer.config.output.scaled,
         },
         ids={"start": writer.config.start_id, "eos": writer.config.eos_id},
-        n_decoder_layers=None if depth == other else other,
+        n_decoder_layers=None if reader_depth == writer_depth else writer_depth,
         max_len=min(reader.config.max_len, writer.config.max_len),
     )
     weights: dict[str, Tensor] = {}
     halves = ((reader, "reader.", "source_inputs.", "encoder."), (writer, "writer.", "target_inputs.", "decoder."))
     names: dict[str, str] = {}
-    for network, mark, inputs, stack in halves:
+    for network, half_prefix, inputs, stack in halves:
         half = _without_segments(network)
         rows = config.max_len
         for name, tensor in half.items():
             is_table = name.startswith("inputs.positions.schemes.") and name.endswith(".weight")
             shift = config.schemes[0].shift if config.schemes else 0
-            weights[mark + name] = tensor[: rows + shift] if is_table else tensor
-        names |= {f"{mark}inputs.": inputs, f"{mark}stack.": stack}
+            weights[half_prefix + name] = tensor[: rows + shift] if is_table else tensor
+        names |= {f"{half_prefix}inputs.": inputs, f"{half_prefix}stack.": stack}
     names |= {"reader.embedding.": "embedding.", "writer.heads.vocabulary.": "heads.vocabulary."}
     if not same:
         names["writer.embedding."] = "target_embedding."
-    made, load_report = _planted(config, reader, weights, names)
-    assert isinstance(made, EncoderDecoder)
-    return made, load_report
+    encoder_decoder, load_report = _planted(config, reader, weights, names)
+    assert isinstance(encoder_decoder, EncoderDecoder)
+    return encoder_decoder, load_report
 
 
 def with_positions(
     network: Network, positions: PositionConfig | tuple[PositionConfig, ...]
 ) -> tuple[Network, LoadReport]:
-    """The same network with other positions (absolute to relative, say); what the new schemes learn is new."""
+    """The same network with other positions (such as relative for absolute); weights of the new schemes are new."""
     config = replace(network.config, positions=positions, family="")
-    kept = {name: value for name, value in network.state_dict().items() if ".positions." not in name}
-    made, load_report = _planted(config, network, kept, {})
-    load_report.unused += [name for name in network.state_dict() if name not in kept]
-    return made, load_report
+    weights = {name: value for name, value in network.state_dict().items() if ".positions." not in name}
+    changed_network, load_report = _planted(config, network, weights, {})
+    load_report.unused += [name for name in network.state_dict() if name not in weights]
+    return changed_network, load_report
 
 
 def extended(network: Network, vocab_size: int) -> tuple[Network, LoadReport]:
@@ -187,19 +192,19 @@ def trimmed(network: Network, ids: Sequence[int]) -> tuple[Network, LoadReport]:
         ValueError: an id twice or out of range, or one that the network needs (padding, start, end ...) left out.
     """
     config = network.config
-    kept = list(ids)
-    if len(set(kept)) < len(kept) or not kept or min(kept) < 0 or max(kept) >= config.vocab_size:
+    kept_ids = list(ids)
+    if len(set(kept_ids)) < len(kept_ids) or not kept_ids or min(kept_ids) < 0 or max(kept_ids) >= config.vocab_size:
         raise ValueError(f"`ids` must be different ids below {config.vocab_size}")
-    place = {old: new for new, old in enumerate(kept)}
+    new_ids = {old: new for new, old in enumerate(kept_ids)}
     needed = vars(config.ids)
     for name, old in needed.items():
-        if old is not None and old not in place:
+        if old is not None and old not in new_ids:
             raise ValueError(f"`ids` must hold `ids.{name}`: {old}")
-    moved = {name: None if old is None else place[old] for name, old in needed.items()}
-    rows = torch.tensor(kept)
+    special_ids = {name: None if old is None else new_ids[old] for name, old in needed.items()}
+    rows = torch.tensor(kept_ids)
     return _resized(
         network,
-        replace(config, vocab_size=len(kept), tokenizer_fingerprint=None, ids=SpecialIds(**moved)),  # type: ignore[arg-type]
+        replace(config, vocab_size=len(kept_ids), tokenizer_fingerprint=None, ids=SpecialIds(**special_ids)),  # type: ignore[arg-type]
         lambda table: table[rows.to(table.device)],
     )
 
@@ -224,19 +229,23 @@ def _without_segments(network: Encoder | Decoder) -> dict[str, Tensor]:
 def _planted(
     config: NetworkConfig, source: nn.Module, weights: dict[str, Tensor], names: dict[str, str]
 ) -> tuple[Network, LoadReport]:
-    """A network of that configuration with the weights whose names, begun anew as `names` says, are its own."""
+    """A network of that configuration with the weights whose names, with prefixes replaced by `names`, it has."""
     network = build_network(config)
     like = next(source.parameters())
     network = network.to(device=like.device, dtype=like.dtype).train(source.training)
-    own = network.state_dict()
+    target_weights = network.state_dict()
     load_report = LoadReport()
     for name, value in weights.items():
         start = next((old for old in sorted(names, key=len, reverse=True) if name.startswith(old)), "")
         target = names[start] + name.removeprefix(start) if start else name
-        if target in own and own[target].shape == value.shape and target not in load_report.loaded:
-            own[target].copy_(value)
+        if (
+            target in target_weights
+            and target_weights[target].shape == value.shape
+            and target not in load_report.loaded
+        ):
+            target_weights[target].copy_(value)
             load_report.loaded[target] = (name,)
         else:
             load_report.unused.append(name)
-    load_report.new = [name for name in own if name not in load_report.loaded]
+    load_report.new = [name for name in target_weights if name not in load_report.loaded]
     return network, load_report

@@ -86,7 +86,9 @@ def residual_and_norm() -> Finding:
     for norm in norms:
         nn.init.normal_(norm.weight)
         nn.init.normal_(norm.bias)
-    post, pre = (Residual(norm, place=place, dropout=0.0) for norm, place in zip(norms, ("post", "pre")))
+    post, pre = (
+        Residual(norm, norm_placement=placement, dropout=0.0) for norm, placement in zip(norms, ("post", "pre"))
+    )
     flat = torch.full((1, 1, 12), 3.0, dtype=torch.float64)
     value = {
         "post-norm away": apart(post.after(x, fx, None), norm_by_hand(x + fx, norms[0])),
