@@ -258,7 +258,7 @@ def test_w3_every_kind_of_tokenizer_or_a_refusal(kind: str, tmp_path: Path) -> N
     assert stock(folder)([*TEXTS, *LEARNED[:40]])["input_ids"] == rows(reader, [*TEXTS, *LEARNED[:40]])
     writer = made("gpt2", tmp_path, kind)
     if kind in ("word", "wordpiece"):
-        with pytest.raises(CapabilityError, match=f"cannot say where a {kind} tokenizer puts spaces"):
+        with pytest.raises(CapabilityError, match=f"cannot express where a {kind} tokenizer puts spaces"):
             writer.save(tmp_path / "writer", layout="huggingface")
         assert not (tmp_path / "writer").exists()
         return

@@ -532,11 +532,11 @@ def test_a_float_mask_is_refused_when_lowered() -> None:
         (lambda: global_tokens([3, -1]), "`positions` must name at least one position, none negative: got [3, -1]"),
         (
             lambda: blocks(torch.ones(2, 2), 4),
-            "`kept` must be a boolean matrix, or one for each head: got torch.float32 (2, 2)",
+            "`allowed_blocks` must be a boolean matrix, or one for each head: got torch.float32 (2, 2)",
         ),
         (
             lambda: blocks(torch.ones(2).bool(), 4),
-            "`kept` must be a boolean matrix, or one for each head: got torch.bool (2,)",
+            "`allowed_blocks` must be a boolean matrix, or one for each head: got torch.bool (2,)",
         ),
         (lambda: blocks(torch.ones(2, 2).bool(), 0), "`size` must be a whole number, 1 or more: got 0"),
         (

@@ -30,11 +30,11 @@ def ablate(network: nn.Module, kind: str, layer: int, head: int) -> Iterator[Non
     Raises:
         UsageError: the network has no such layer or head.
     """
-    found = attentions(network)
-    depth = max((number + 1 for name, number in found if name == kind), default=0)
-    attention = found.get((kind, layer + depth if layer < 0 else layer))
+    by_kind_and_layer = attentions(network)
+    depth = max((number + 1 for name, number in by_kind_and_layer if name == kind), default=0)
+    attention = by_kind_and_layer.get((kind, layer + depth if layer < 0 else layer))
     if attention is None or not 0 <= head < attention.n_heads:
-        known = ", ".join(f"{name} {number}" for name, number in sorted(found))
+        known = ", ".join(f"{name} {number}" for name, number in sorted(by_kind_and_layer))
         heads = "" if attention is None else f", heads 0 to {attention.n_heads - 1}"
         raise UsageError(f"no head {head} in {kind} attention of layer {layer}; there are: {known}{heads}")
     columns = slice(head * attention.d_head, (head + 1) * attention.d_head)

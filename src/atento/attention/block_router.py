@@ -81,7 +81,7 @@ class BlockRouter(nn.Module):
         (query_len, width), key_len, size = q.shape[-2:], k.shape[-2], self.size
         lowered = lower(mask, query_len, key_len, q.device)
         front = (key_len - query_len) % size  # positions of the first block that are before the first query
-        own = (key_len - query_len) // size  # the block of the first query
+        own_block = (key_len - query_len) // size  # the block of the first query
         real = _keys_seen_by_all(lowered)
         block_keys = _block_means(k, size, 0, real)  # (B,H,Sb,K)
         first = (torch.arange(0, query_len + front, size, device=q.device) - front).clamp(min=0)
@@ -97,7 +97,7 @@ class BlockRouter(nn.Module):
                 allowed = _allowed_corners(lowered, first[start : start + _ROUTED_AT_ONCE], size)
                 scores = scores if allowed is None else scores.masked_fill(~allowed, float("-inf"))  # (B,H,g,Sb)
                 rows = torch.arange(scores.shape[2], device=q.device)
-                scores[:, :, rows, own + start + rows] = float("inf")  # its own block is always chosen
+                scores[:, :, rows, own_block + start + rows] = float("inf")  # its own block is always chosen
                 chosen.append(scores.topk(min(self.n, scores.shape[-1]), dim=-1).indices.sort(dim=-1).values)
         blocks = torch.cat(chosen, dim=2)
         chosen_keys = block_keys.gather(2, blocks.flatten(2).unsqueeze(-1).expand(-1, -1, -1, width))

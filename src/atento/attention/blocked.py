@@ -138,8 +138,8 @@ def _strips(call: _Call, batch: int, n_heads: int) -> Iterator[_Strip]:
         else:
             n_matrices = call.mask.n_matrices(row)  # the mask of a strip is made for these at once
         width = max(1, count(middle)) * n_matrices
-        wanted = min(_MAX_QUERIES, max(_MIN_QUERIES, count(middle) // 8)) if call.mask.limits_keys else _MAX_QUERIES
-        size = max(_TINY, min(wanted, call.budget // width))
+        n_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, count(middle) // 8)) if call.mask.limits_keys else _MAX_QUERIES
+        size = max(_TINY, min(n_queries, call.budget // width))
         first = 0
         while first < query_len:
             last = min(first + size, query_len)

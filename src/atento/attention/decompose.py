@@ -111,12 +111,12 @@ def _membership(words: Sequence[int | None], like: Tensor) -> Tensor:
     return out
 
 
-def _normed(norm: Any, part: Tensor, whole: Tensor, constant: bool) -> Tensor:
-    """The contribution of `part` to the norm of `whole`."""
+def _normed(norm: Any, part: Tensor, x: Tensor, constant: bool) -> Tensor:
+    """The contribution of `part` to the norm of `x`."""
     if isinstance(norm, nn.LayerNorm):
-        part, deviation = part - part.mean(dim=-1, keepdim=True), whole.var(dim=-1, unbiased=False, keepdim=True)
+        part, deviation = part - part.mean(dim=-1, keepdim=True), x.var(dim=-1, unbiased=False, keepdim=True)
     else:
-        deviation = whole.square().mean(dim=-1, keepdim=True)
+        deviation = x.square().mean(dim=-1, keepdim=True)
     out: Tensor = part / torch.sqrt(deviation + norm.eps) * norm.weight
     bias = getattr(norm, "bias", None)
     return out + bias if constant and bias is not None else out

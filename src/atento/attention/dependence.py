@@ -29,7 +29,7 @@ class NetworkUnderTest:
         self.pool: Tensor = torch.unique(inputs if self.real is None else inputs[self.real])  # other tokens
         if self.tokens and len(self.pool) < 2:
             raise UsageError("`inputs` must have at least two different real tokens, to change one for another")
-        self.given = inputs  # the last inputs of the network
+        self.current_inputs = inputs  # the last inputs of the network
         self.readers: list[nn.Module] = []  # the modules that read the ids
         self.vectors = [] if self.tokens else [inputs]  # the vectors that are shifted, without shift
         self.shifts: list[Tensor] = []
@@ -47,8 +47,8 @@ class NetworkUnderTest:
         hooked = leaves if embedding is None else [named[embedding]]
 
         def read(module: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Tensor | None:
-            first = next((one for one in (*args, *keywords.values()) if isinstance(one, Tensor)), None)
-            if first is None or not self._is_given(first, named=embedding is not None):
+            first = next((argument for argument in (*args, *keywords.values()) if isinstance(argument, Tensor)), None)
+            if first is None or not self._is_current(first, named=embedding is not None):
                 return None
             if self.shifts:
                 return output + self.shifts[self.readers.index(module)] if module in self.readers else None
@@ -62,8 +62,8 @@ class NetworkUnderTest:
         try:
             if self.tokens:
                 with torch.no_grad():
-                    self.given = self.inputs.clone()
-                    self.call(self.given)
+                    self.current_inputs = self.inputs.clone()
+                    self.call(self.current_inputs)
                 if not self.readers:
                     raise UsageError("no module was found that embeds the ids: give `embedding`, or vectors as inputs")
             yield
@@ -74,16 +74,16 @@ class NetworkUnderTest:
                 if not torch.equal(buffer, before):  # a buffer that never changes may be read-only
                     buffer.copy_(before)
 
-    def _is_given(self, ids: Tensor, named: bool) -> bool:
+    def _is_current(self, ids: Tensor, named: bool) -> bool:
         """True if these are the ids of the inputs: the same memory, since others may be equal, or a copy if `named`."""
-        if ids.dtype != self.given.dtype or not torch.equal(ids, self.given):
+        if ids.dtype != self.current_inputs.dtype or not torch.equal(ids, self.current_inputs):
             return False
-        return named or ids.untyped_storage().data_ptr() == self.given.untyped_storage().data_ptr()
+        return named or ids.untyped_storage().data_ptr() == self.current_inputs.untyped_storage().data_ptr()
 
     def run(self, inputs: Tensor, shifts: list[Tensor]) -> Tensor:
         """Run the network and return its outputs (B,T,...) as (B,T,F)."""
-        self.shifts, self.given = shifts, inputs.clone() if self.tokens else inputs + shifts[0]
-        out = self.call(self.given)
+        self.shifts, self.current_inputs = shifts, inputs.clone() if self.tokens else inputs + shifts[0]
+        out = self.call(self.current_inputs)
         if not isinstance(out, Tensor):
             name = type(out).__name__
             raise UsageError(f"the network returned a {name}, not a tensor: give `call=lambda x: network(x)[0]`")
@@ -111,7 +111,9 @@ class NetworkUnderTest:
             tokens = where if self.real is None else where & self.real
             base = self.pool[(index + step) % len(self.pool)].where(tokens, base)  # never the same token
             where = where & ~tokens
-        return self.run(base, [(_random(one, generator) * size).where(where[..., None], 0.0) for one in self.vectors])
+        return self.run(
+            base, [(_random(vectors, generator) * size).where(where[..., None], 0.0) for vectors in self.vectors]
+        )
 
 
 def _random(like: Tensor, generator: torch.Generator) -> Tensor:
@@ -195,15 +197,15 @@ def _rows_mix(tested: NetworkUnderTest, base: Tensor, generator: torch.Generator
     with torch.no_grad():
         before = tested.run(base, tested.no_shifts())
     for row in torch.arange(len(base)).split(1):
-        others = torch.arange(len(base)) != row
+        is_other_row = torch.arange(len(base)) != row
         if out.requires_grad:
-            gradient = _gradient_size(out, leaves, direction, row, slice(None))[others]
+            gradient = _gradient_size(out, leaves, direction, row, slice(None))[is_other_row]
             if bool(gradient.nan_to_num(nan=0.0).any()):
                 return True
-        where = (~others)[:, None].expand(base.shape[:2])
+        where = (~is_other_row)[:, None].expand(base.shape[:2])
         with torch.no_grad():
             for size in _SIZES:
-                if bool(_difference(before, tested.run_changed(base, where, size, generator))[others].any()):
+                if bool(_difference(before, tested.run_changed(base, where, size, generator))[is_other_row].any()):
                     return True
     return False
 

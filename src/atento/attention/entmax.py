@@ -46,8 +46,8 @@ def top_k(scores: Tensor, k: int) -> Tensor:
     threshold = values.topk(k, dim=-1).values[..., -1:]  # the lowest score that is kept
     above, equal = values > threshold, values == threshold
     n_equal = k - above.sum(dim=-1, keepdim=True)  # how many of those equal to the threshold are kept
-    kept = above | (equal & (equal.cumsum(dim=-1) <= n_equal))
-    return scores.masked_fill(~kept, float("-inf"))
+    is_kept = above | (equal & (equal.cumsum(dim=-1) <= n_equal))
+    return scores.masked_fill(~is_kept, float("-inf"))
 
 
 def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
@@ -148,9 +148,9 @@ class _Entmax(torch.autograd.Function):
         """
         p, gap = ctx.saved_tensors
         dim = ctx.dim
-        kept = p > 0
-        log_p = torch.where(kept, p, 1.0).log()
-        s = torch.exp((1 - gap) * log_p).masked_fill(~kept, 0.0)
+        is_positive = p > 0
+        log_p = torch.where(is_positive, p, 1.0).log()
+        s = torch.exp((1 - gap) * log_p).masked_fill(~is_positive, 0.0)
         total = s.sum(dim=dim, keepdim=True)
         mean = s / total.masked_fill(total == 0, 1.0)
         dz = s * (grad - (mean * grad).sum(dim=dim, keepdim=True)) if ctx.needs_input_grad[0] else None

@@ -167,9 +167,9 @@ def _check_mask(lowered: LoweredMask, q: Tensor, k: Tensor) -> None:
     """Raises ValueError if the mask was made for another number of batch rows or heads than q and k have."""
     mask, rows = lowered.mask, max(len(q), len(k))
     if isinstance(mask, Mask):
-        for what, expected, got in (("batch rows", mask.batch, rows), ("heads", mask.heads, q.shape[1])):
-            if expected not in (1, got):
-                raise ValueError(f"the mask {mask.name} is for {expected} {what}: got {got}")
+        for dimension, expected, actual in (("batch rows", mask.batch, rows), ("heads", mask.heads, q.shape[1])):
+            if expected not in (1, actual):
+                raise ValueError(f"the mask {mask.name} is for {expected} {dimension}: got {actual}")
     elif mask is not None:
         _check_broadcast("mask", mask.shape, (rows, *q.shape[1:3], lowered.key_len))
 

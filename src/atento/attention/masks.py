@@ -175,10 +175,10 @@ def allowed_pairs(pairs: Iterable[tuple[int, int]]) -> Mask:
     behind = max((q - k for q, k in listed), default=0)
 
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        found = torch.zeros_like(q + k, dtype=torch.bool)
+        is_allowed = torch.zeros_like(q + k, dtype=torch.bool)
         for query, key in listed:
-            found |= (q == query) & (k == key)
-        return found
+            is_allowed |= (q == query) & (k == key)
+        return is_allowed
 
     return Mask(
         rule,
@@ -189,44 +189,47 @@ def allowed_pairs(pairs: Iterable[tuple[int, int]]) -> Mask:
     )
 
 
-def _pairs(given: Any) -> list[tuple[int, int]]:
+def _pairs(pairs: Any) -> list[tuple[int, int]]:
     """The distinct pairs, sorted. Raises TypeError if they are not pairs of integers, 0 or more."""
-    pairs = list(given) if isinstance(given, Iterable) else [given]
+    pair_list = list(pairs) if isinstance(pairs, Iterable) else [pairs]
     if not all(
         isinstance(pair, Sequence) and len(pair) == 2 and all(isinstance(n, Integral) and int(n) >= 0 for n in pair)
-        for pair in pairs
+        for pair in pair_list
     ):
-        raise TypeError(f"`pairs` are (query, key) numbers from 0, as in allowed_pairs([(0, 3)]): got {given!r}")
-    return sorted({(int(pair[0]), int(pair[1])) for pair in pairs})
+        raise TypeError(f"`pairs` are (query, key) numbers from 0, as in allowed_pairs([(0, 3)]): got {pairs!r}")
+    return sorted({(int(pair[0]), int(pair[1])) for pair in pair_list})
 
 
-def blocks(kept: Tensor, size: int) -> Mask:
+def blocks(allowed_blocks: Tensor, size: int) -> Mask:
     """A mask by blocks of `size` x `size` pairs (docs/notes.md#a17, #a19).
 
     Args:
-        kept: which blocks may attend, boolean (⌈T/size⌉,⌈S/size⌉), or (H,⌈T/size⌉,⌈S/size⌉) for each head.
+        allowed_blocks: which blocks may attend, boolean (⌈T/size⌉,⌈S/size⌉), or (H,⌈T/size⌉,⌈S/size⌉) for each head.
         size: positions in a block.
     """
     _check_int("size", size, 1)
-    if kept.dtype != torch.bool or kept.dim() not in (2, 3):
-        raise ValueError(f"`kept` must be a boolean matrix, or one for each head: got {kept.dtype} {tuple(kept.shape)}")
-    kept = kept if kept.dim() == 3 else kept.unsqueeze(0)
-    rows, columns = kept.shape[1:]
-    by_any_head = kept.any(dim=0).cpu()
+    if allowed_blocks.dtype != torch.bool or allowed_blocks.dim() not in (2, 3):
+        raise ValueError(
+            f"`allowed_blocks` must be a boolean matrix, or one for each head: got {allowed_blocks.dtype} "
+            f"{tuple(allowed_blocks.shape)}"
+        )
+    allowed_blocks = allowed_blocks if allowed_blocks.dim() == 3 else allowed_blocks.unsqueeze(0)
+    rows, columns = allowed_blocks.shape[1:]
+    by_any_head = allowed_blocks.any(dim=0).cpu()
     farthest = (torch.arange(columns) + 1 - torch.arange(rows)[:, None]) * size - 1  # last key minus first query
     ahead = int(farthest[by_any_head].max()) if bool(by_any_head.any()) else 0
 
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         if (q >= rows * size).any() or (k >= columns * size).any():
             raise ValueError(f"the mask blocks({size}) was made for {rows * size} queries and {columns * size} keys")
-        return kept.to(k.device)[h, q.clamp(min=0) // size, k // size] & (q >= 0)
+        return allowed_blocks.to(k.device)[h, q.clamp(min=0) // size, k // size] & (q >= 0)
 
     def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
         reached = by_any_head[max(0, first) // size : (max(0, last) + size - 1) // size].any(dim=0)
         chosen = (reached.nonzero() * size + torch.arange(size)).flatten()
         return chosen[chosen < key_len]
 
-    return Mask(rule, f"blocks({size})", "any", max(0, ahead), 1, kept.shape[0], reachable=reachable)
+    return Mask(rule, f"blocks({size})", "any", max(0, ahead), 1, allowed_blocks.shape[0], reachable=reachable)
 
 
 def per_head(masks: Sequence[Mask]) -> Mask:

@@ -77,7 +77,9 @@ class Observation:
         if len(calls) == 1:
             return calls[0]
         width = max(weights.shape[-1] for weights in calls)  # each cached step has one more key
-        return torch.cat([nn.functional.pad(one, (0, width - one.shape[-1])) for one in calls], dim=-2)
+        return torch.cat(
+            [nn.functional.pad(call_weights, (0, width - call_weights.shape[-1])) for call_weights in calls], dim=-2
+        )
 
 
 _observation: ContextVar[Observation | None] = ContextVar("atento_observation", default=None)
@@ -184,7 +186,7 @@ def record(
     block_router: BlockRouting | None = None,
 ) -> None:
     """Record the weights of an attention layer; every layer calls this, and it returns at once if not observed."""
-    observation = _wanted(module, layer)
+    observation = _active_observation(module, layer)
     if observation is None:
         return
     observation.check(q.shape[1], q.shape[-2])
@@ -198,7 +200,7 @@ def record(
 
 def record_weights(module: nn.Module, kind: str, layer: int, weights: Tensor) -> None:
     """Record weights (B,T,S) that a layer with one head has computed."""
-    observation = _wanted(module, layer)
+    observation = _active_observation(module, layer)
     if observation is None:
         return
     observation.check(1, weights.shape[1])
@@ -206,7 +208,7 @@ def record_weights(module: nn.Module, kind: str, layer: int, weights: Tensor) ->
     _append(observation, kind, layer, weights if observation.rows is None else weights[:, :, observation.rows])
 
 
-def _wanted(module: nn.Module, layer: int) -> Observation | None:
+def _active_observation(module: nn.Module, layer: int) -> Observation | None:
     """The current observation if it records this layer of this module."""
     observation = _observation.get()
     if observation is None or module not in observation.modules:

@@ -223,14 +223,14 @@ class Rotation:
         """Rotate each pair of dimensions of x (B,H,L,K) by its angle. Same shape."""
         cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
         width = 2 * cos.shape[-1]
-        rotated, rest = x[..., :width], x[..., width:]
+        rotated, unrotated = x[..., :width], x[..., width:]
         if self.interleaved:
             a, b = rotated[..., 0::2], rotated[..., 1::2]
             out = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
         else:
             a, b = rotated.chunk(2, dim=-1)
             out = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
-        out = out if rest.shape[-1] == 0 else torch.cat([out, rest], dim=-1)
+        out = out if unrotated.shape[-1] == 0 else torch.cat([out, unrotated], dim=-1)
         return out if self.heads is None else torch.where(self.heads, out, x)
 
     def inverse(self) -> "Rotation":
@@ -256,8 +256,8 @@ class Stretch:
         """Scale angles per position (R/2,). Same shape."""
         if self.trained_len is None:
             return rates / self.factor
-        turns = self.trained_len * rates / (2 * math.pi)
-        unscaled = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)  # share that keeps its angle
+        n_turns = self.trained_len * rates / (2 * math.pi)
+        unscaled = ((n_turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)  # share that keeps its angle
         return rates * (unscaled + (1.0 - unscaled) / self.factor)
 
 

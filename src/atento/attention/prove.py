@@ -170,9 +170,9 @@ def prove(
     return Proof(*within, declared, judged, _listed(across), _listed(broken & judged), cross)
 
 
-def _listed(found: Tensor) -> list[Any]:
+def _listed(is_true: Tensor) -> list[Any]:
     """The indices of the True elements, as tuples."""
-    return [tuple(index) for index in found.nonzero().tolist()]
+    return [tuple(index) for index in is_true.nonzero().tolist()]
 
 
 def _counted(noun: str, items: list[str], tail: str = "") -> str:

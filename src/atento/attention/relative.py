@@ -34,8 +34,8 @@ def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, bidirectiona
         distance = (-distance).clamp(min=0)
     exact = n_buckets // 2
     grown = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact) * (n_buckets - exact)
-    far = (exact + grown.to(distance.dtype)).clamp(max=n_buckets - 1)
-    return first + torch.where(distance < exact, distance, far)
+    logarithmic = (exact + grown.to(distance.dtype)).clamp(max=n_buckets - 1)
+    return first + torch.where(distance < exact, distance, logarithmic)
 
 
 class T5Bias(DistanceScheme):

@@ -70,8 +70,8 @@ class QueryKeyPositions:
         For consecutive positions it is evaluated once for each distance, and the pairs are a strided view.
         """
         if not self.consecutive:
-            found = function(self.distances)
-            return found.unsqueeze(0) if self.distances.dim() == 2 else found.transpose(0, 1)
+            by_pair = function(self.distances)
+            return by_pair.unsqueeze(0) if self.distances.dim() == 2 else by_pair.transpose(0, 1)
         t, s = len(self.queries), len(self.keys)
         if t == 0 or s == 0:
             return function(self.distances).unsqueeze(0)
@@ -120,9 +120,9 @@ class DistanceScheme(nn.Module):
 
     def scores(self, q: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
         """The values of all pairs, (B or 1, H, T, S)."""
-        found = positions.spread(self.at)
-        found = found.to(q.dtype) if found.dtype == torch.float64 else found  # no wider than the scores
-        return found * scale if self.scaled else found
+        by_pair = positions.spread(self.at)
+        by_pair = by_pair.to(q.dtype) if by_pair.dtype == torch.float64 else by_pair  # no wider than the scores
+        return by_pair * scale if self.scaled else by_pair
 
     def values(self, weights: Tensor, positions: QueryKeyPositions) -> Tensor:
         """Never called: these schemes add nothing to the values."""
@@ -164,8 +164,8 @@ class RelativeTerms:
         """
         total: Tensor | None = None
         for scheme in self.schemes:
-            found = scheme.scores(q, self.positions, scale)
-            total = found if total is None else total + found
+            term = scheme.scores(q, self.positions, scale)
+            total = term if total is None else total + term
         return total
 
     def distance_bias(self, scale: float) -> Tensor | None:
@@ -180,8 +180,8 @@ class RelativeTerms:
             distance = positions.keys[0] - positions.queries[-1] + torch.arange(count, device=positions.keys.device)
             for scheme in self.schemes:
                 if isinstance(scheme, DistanceScheme):
-                    found = scheme.at(distance) * (scale if scheme.scaled else 1.0)
-                    total = found if total is None else total + found
+                    term = scheme.at(distance) * (scale if scheme.scaled else 1.0)
+                    total = term if total is None else total + term
         return total
 
     @property
@@ -189,8 +189,12 @@ class RelativeTerms:
         """The terms that `distance_bias` does not cover; None if it covers all of them."""
         if not self._has_distances:
             return self
-        rest = tuple(scheme for scheme in self.schemes if not isinstance(scheme, DistanceScheme))
-        return RelativeTerms(rest, self.positions, self.sparsifier) if rest or self.sparsifier is not None else None
+        remaining = tuple(scheme for scheme in self.schemes if not isinstance(scheme, DistanceScheme))
+        return (
+            RelativeTerms(remaining, self.positions, self.sparsifier)
+            if remaining or self.sparsifier is not None
+            else None
+        )
 
     @property
     def _has_distances(self) -> bool:
@@ -207,18 +211,18 @@ class RelativeTerms:
         total: Tensor | None = None
         for scheme in self.schemes:
             if scheme.adds_values:
-                found = scheme.values(weights, self.positions)
-                total = found if total is None else total + found
+                term = scheme.values(weights, self.positions)
+                total = term if total is None else total + term
         return total
 
     def parameters(self) -> list[Tensor]:
         """The trainable parameters of the schemes and the sparsifier, each once."""
-        found: dict[int, Tensor] = {}
+        parameters: dict[int, Tensor] = {}
         parts: tuple[object, ...] = (*self.schemes, self.sparsifier)
         for part in parts:
             if isinstance(part, nn.Module):
-                found |= {id(one): one for one in part.parameters() if one.requires_grad}
-        return list(found.values())
+                parameters |= {id(parameter): parameter for parameter in part.parameters() if parameter.requires_grad}
+        return list(parameters.values())
 
 
 class DistanceBias:

@@ -88,9 +88,9 @@ class KeptLinks:
         lines = [["head", "kept", "mean distance", "look ahead", *self.buckets, *self.learned]]
         for head in range(len(self.share)):
             shares = [self.share[head], self.ahead[head], *self.by_distance[head]]
-            kept, ahead, *near = [f"{100 * float(share):.1f}%" for share in shares]
+            kept_share, ahead, *near = [f"{100 * float(share):.1f}%" for share in shares]
             values = [f"{float(value[head]):.3g}" for value in self.learned.values()]
-            lines.append([str(head), kept, f"{float(self.distance[head]):.1f}", ahead, *near, *values])
+            lines.append([str(head), kept_share, f"{float(self.distance[head]):.1f}", ahead, *near, *values])
         widths = [max(map(len, column)) for column in zip(*lines)]
         return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in lines)
 
@@ -120,19 +120,19 @@ def kept_links(
     bounds = [0, 1] + [1 << n for n in range(1, max(1, int(distance.abs().max())).bit_length() + 1)]
     names = [str(b) if a + 1 == b else f"{a + 1}-{b}" for a, b in zip([-1, *bounds], bounds)]
     bucket = torch.bucketize(distance.abs(), torch.tensor(bounds, device=weights.device))
-    kept = weights > 0
+    has_weight = weights > 0
 
     def count(links: Tensor) -> Tensor:
         return links.expand(weights.shape).sum(dim=(0, 2, 3), dtype=torch.float64)  # (H,)
 
-    total = count(kept)
-    by_bucket = torch.stack([count(kept & (bucket == number)) for number in range(len(bounds))], dim=-1)
+    total = count(has_weight)
+    by_bucket = torch.stack([count(has_weight & (bucket == number)) for number in range(len(bounds))], dim=-1)
     used = max(number for number in range(len(bounds)) if number == 0 or bool((by_bucket[:, number] > 0).any())) + 1
     divisor = total.clamp(min=1)
     return KeptLinks(
-        total / count(torch.ones_like(kept) if allowed is None else allowed).clamp(min=1),
-        count(kept * distance.abs()) / divisor,
-        count(kept & (distance > 0)) / divisor,
+        total / count(torch.ones_like(has_weight) if allowed is None else allowed).clamp(min=1),
+        count(has_weight * distance.abs()) / divisor,
+        count(has_weight & (distance > 0)) / divisor,
         tuple(names[:used]),
         by_bucket[:, :used] / divisor.unsqueeze(-1),
         {} if learned is None else learned,

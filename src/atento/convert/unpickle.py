@@ -2,8 +2,8 @@
 
     python -m atento.convert.unpickle FOLDER OUT
 
-Pickle can run code. PyTorch's `weights_only` reader refuses that, and a process of its own keeps the caller safe from
-whatever it does and from the memory that it takes.
+Pickle can run code. PyTorch's `weights_only` reader refuses that, and a separate process protects the caller from its
+effects and its memory use.
 """
 
 import json
@@ -31,7 +31,7 @@ def older_files(folder: Path) -> list[Path]:
 def main(folder: Path, out: Path) -> None:
     """Write OUT/model.safetensors."""
     tensors: dict[str, Tensor] = {}
-    seen: set[tuple[int, int, tuple[int, ...]]] = set()
+    storages: set[tuple[int, int, tuple[int, ...]]] = set()
     for file in older_files(folder):
         content = torch.load(file, map_location="cpu", weights_only=True)
         if not isinstance(content, dict):
@@ -41,8 +41,8 @@ def main(folder: Path, out: Path) -> None:
                 continue
             start, _, end = str(name).rpartition(".")
             storage = (value.untyped_storage().data_ptr(), int(value.storage_offset()), tuple(value.shape))
-            value = value.clone() if storage in seen else value  # the format has no shared storage
-            seen.add(storage)
+            value = value.clone() if storage in storages else value  # the format has no shared storage
+            storages.add(storage)
             tensors[f"{start}.{_RENAMED.get(end, end)}" if start else str(name)] = value.contiguous()
     save_file(tensors, out / "model.safetensors", {"format": "pt"})
 

@@ -68,26 +68,31 @@ def beam_svg(run: Run, row: int = 0, *, name: Callable[[int], str] = str, title:
     root = _Node(_ROOT)
     nodes: dict[tuple[int, ...], _Node] = {(): root}
     for step in run.of(row):
-        worst_first = sorted(step.candidates, key=lambda one: (one.alive, one.total))
-        shown = [one for one in worst_first if one.alive] + [one for one in worst_first if not one.alive][-dropped:]
-        for one in sorted(shown if dropped else [one for one in shown if one.alive], key=lambda one: -one.total):
-            before = tuple(step.live[one.parent])
-            key = (*before, one.token)
+        worst_first = sorted(step.candidates, key=lambda candidate: (candidate.alive, candidate.total))
+        visible_candidates = [candidate for candidate in worst_first if candidate.alive] + [
+            candidate for candidate in worst_first if not candidate.alive
+        ][-dropped:]
+        for candidate in sorted(
+            visible_candidates if dropped else [candidate for candidate in visible_candidates if candidate.alive],
+            key=lambda candidate: -candidate.total,
+        ):
+            before = tuple(step.live[candidate.parent])
+            key = (*before, candidate.token)
             if before not in nodes:
                 continue
-            if key in nodes and (nodes[key].alive or not one.alive):
+            if key in nodes and (nodes[key].alive or not candidate.alive):
                 continue  # two equal samples
-            label = visible(shorten(name(one.token), _WORD))
-            made = _Node(label, one.total, one.log_prob, one.fate, step.length + 1)
+            label = visible(shorten(name(candidate.token), _WORD))
+            child_node = _Node(label, candidate.total, candidate.log_prob, candidate.fate, step.length + 1)
             if key in nodes:
                 nodes[before].children.remove(nodes[key])
-            nodes[before].children.append(made)
-            nodes[key] = made
+            nodes[before].children.append(child_node)
+            nodes[key] = child_node
     best = run.hypotheses[row][0].ids if run.hypotheses and run.hypotheses[row] else []
-    way = {id(nodes[tuple(best[:n])]) for n in range(len(best) + 1) if tuple(best[:n]) in nodes}
+    best_path = {id(nodes[tuple(best[:n])]) for n in range(len(best) + 1) if tuple(best[:n]) in nodes}
     ends = [child for node in [nodes.get(tuple(best))] if node for child in node.children if child.fate == FINISHED]
     return _drawn(
-        root, title or f"{run.strategy}: candidates of each step", way | {id(end) for end in ends[:1]}, _tree_node
+        root, title or f"{run.strategy}: candidates of each step", best_path | {id(end) for end in ends[:1]}, _tree_node
     )
 
 
@@ -101,17 +106,17 @@ def outputs_svg(runs: Sequence[Run], row: int = 0, *, name: Callable[[int], str]
     nodes: dict[tuple[int, ...], _Node] = {(): root}
     for number, run in enumerate(runs):
         _check_row(run, row)
-        for one in (run.hypotheses[row] if run.hypotheses else [])[: 1 if run.strategy != "sample" else None]:
+        for output in (run.hypotheses[row] if run.hypotheses else [])[: 1 if run.strategy != "sample" else None]:
             end = root
-            for length in range(1, len(one.ids) + 1):
-                key = tuple(one.ids[:length])
+            for length in range(1, len(output.ids) + 1):
+                key = tuple(output.ids[:length])
                 if key not in nodes:
                     nodes[key] = _Node(visible(shorten(name(key[-1]), _WORD)), step=length)
                     end.children.append(nodes[key])
                 end = nodes[key]
                 end.lines += [number] if number not in end.lines else []
-            unended = "" if one.finished else ", cut off"
-            end.note += ("; " if end.note else "") + f"{run.strategy} {one.log_prob:.2f}{unended}"
+            unended = "" if output.finished else ", cut off"
+            end.note += ("; " if end.note else "") + f"{run.strategy} {output.log_prob:.2f}{unended}"
     return _drawn(root, title or "Output of each strategy", set(), _output_node)
 
 
@@ -166,8 +171,8 @@ def _edge(node: _Node, child: _Node, wide: float, bold: bool) -> list[str]:
     x, y, to_x, to_y = node.x + wide, node.y + _HIGH / 2, child.x, child.y + _HIGH / 2
     middle = (x + to_x) / 2
     parts = [f'<g class="step-{child.step}">']
-    for place, line in enumerate(child.lines or [-1]):
-        off = 4 * (place - (len(child.lines) - 1) / 2) if child.lines else 0.0
+    for line_number, line in enumerate(child.lines or [-1]):
+        off = 4 * (line_number - (len(child.lines) - 1) / 2) if child.lines else 0.0
         colour = _LINES[line % len(_LINES)] if line >= 0 else _SOFT if child.alive else _DROPPED[1]
         dashes = "" if child.alive else ' stroke-dasharray="4 3"'
         parts.append(
@@ -185,12 +190,12 @@ def _tree_node(node: _Node, wide: float) -> list[str]:
     """A box with its token and score, and below it the reason if it was dropped."""
     fill, stroke = _FILL.get(node.fate, _DROPPED)
     total = "−∞" if node.total == -inf else f"{node.total:.2f}"
-    said = node.fate if node.step else "start"
+    description = node.fate if node.step else "start"
     dashes = "" if node.alive else ' stroke-dasharray="4 3"'
     parts = [
         f'<rect x="{node.x:.0f}" y="{node.y:.1f}" width="{wide:.0f}" height="{_HIGH}" rx="6" fill="{fill}" '
         f'stroke="{stroke}" stroke-width="{2.2 if node.fate == FINISHED else 1.3}"{dashes}>'
-        f"<title>{escape(node.label)}: {total}, {escape(said)}</title></rect>",
+        f"<title>{escape(node.label)}: {total}, {escape(description)}</title></rect>",
         _text(node.x + wide / 2, node.y + 15, node.label, 13, _INK if node.alive else _SOFT, "middle"),
     ]
     if node.step:

@@ -66,14 +66,14 @@ def curves_picture(panels: Sequence[Panel], layout: str) -> bytes:
             if number == len(panels) - 1:
                 axes.set_xlabel("step")
         if labels:
-            shown = figure.legend(
+            legend = figure.legend(
                 list(labels.values()),
                 [visible(label) for label in labels],
                 loc="outside upper left",
                 ncols=2,
                 frameon=False,
             )
-            for text in shown.get_texts():
+            for text in legend.get_texts():
                 text.set_parse_math(False)  # a folder name may contain dollar signs
         written = io.BytesIO()
         figure.savefig(written, format=layout, dpi=144, metadata={"Date": None} if layout == "svg" else None)

@@ -42,10 +42,10 @@ def decoding_page(
         for number, run in enumerate(trace.runs)
     ]
     style, script = part("page.css") + part("decoding_page.css"), '"use strict";\n' + part("decoding_page.js")
-    shown = visible(title) if title else "Decoding"
+    heading = visible(title) if title else "Decoding"
     return part("decoding_page.html").format(
         policy=policy(style, script),
-        title=escape(shown),
+        title=escape(heading),
         style=style,
         outputs=_inline(outputs_svg(trace.runs, row, name=token_name)),
         trees="\n".join(trees),
@@ -66,25 +66,25 @@ def _data(trace: Trace, row: int, name: Callable[[int], str]) -> dict[str, Any]:
         steps = [step for step in run["steps"] if step["row"] == row]
         for step in steps:
             step["live"] = [[visible(name(token)) for token in ids] for ids in step["live"]]
-            for one in step["candidates"]:
-                one["token"] = visible(name(one["token"]))
-            for one in step["distributions"]:
-                one["tokens"] = [visible(name(token)) for token in one["tokens"]]
-        found = [
+            for candidate in step["candidates"]:
+                candidate["token"] = visible(name(candidate["token"]))
+            for distribution in step["distributions"]:
+                distribution["tokens"] = [visible(name(token)) for token in distribution["tokens"]]
+        outputs = [
             {
-                "text": [visible(name(token)) for token in one["ids"]],
-                "log_prob": one["log_prob"],
-                "score": one["score"],
-                "finished": one["finished"],
+                "text": [visible(name(token)) for token in output["ids"]],
+                "log_prob": output["log_prob"],
+                "score": output["score"],
+                "finished": output["finished"],
             }
-            for one in (run["found"][row] if run["found"] else [])
+            for output in (run["found"][row] if run["found"] else [])
         ]
         runs.append(
             {
                 "strategy": run["strategy"],
                 "stopped": run["stopped"].get(str(row), ""),
                 "steps": steps,
-                "found": found,
+                "found": outputs,
             }
         )
     return {"runs": runs}

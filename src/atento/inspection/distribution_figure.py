@@ -80,7 +80,7 @@ def distribution_svg(panels: Sequence[NextToken], *, title: str = "", max_tokens
 def distribution_text(panels: Sequence[NextToken], *, max_tokens: int = 10) -> str:
     """The same as text: one token per line with its probability, `+` if it is kept. Raises as `distribution_svg`."""
     lines = []
-    for panel in (_panel(one, max_tokens) for one in panels):
+    for panel in (_panel(panel_input, max_tokens) for panel_input in panels):
         lines += [f"{panel.title}: {panel.caption}"]
         margin = max(display_width(name) for name in panel.names)
         for name, share, kept in zip(panel.names, panel.shares, panel.kept):
@@ -91,31 +91,37 @@ def distribution_text(panels: Sequence[NextToken], *, max_tokens: int = 10) -> s
     return "\n".join(lines)
 
 
-def _panel(one: NextToken, max_tokens: int) -> _Panel:
+def _panel(distribution: NextToken, max_tokens: int) -> _Panel:
     """Check and sort a distribution, and describe what is left out."""
-    shares = np.asarray(one.probabilities, dtype=np.float64)
+    shares = np.asarray(distribution.probabilities, dtype=np.float64)
     if shares.ndim != 1 or not shares.size or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-4:
         raise UsageError(
-            f"probabilities must be of shape (V,), none negative, and sum to 1: got {shares.shape} for {one.title!r}"
+            f"probabilities must be of shape (V,), none negative, and sum to 1: got {shares.shape} for "
+            f"{distribution.title!r}"
         )
-    kept = np.ones(shares.size, dtype=bool) if one.kept is None else np.asarray(one.kept)
+    kept = np.ones(shares.size, dtype=bool) if distribution.kept is None else np.asarray(distribution.kept)
     if kept.dtype != np.bool_ or kept.shape != shares.shape:
         raise UsageError(f"`kept` must be boolean of shape {shares.shape}: got {kept.dtype} of shape {kept.shape}")
-    if one.names and len(one.names) != shares.size:
-        raise UsageError(f"`names` must name {shares.size} tokens: got {len(one.names)}")
+    if distribution.names and len(distribution.names) != shares.size:
+        raise UsageError(f"`names` must name {shares.size} tokens: got {len(distribution.names)}")
     if max_tokens < 1:
         raise UsageError(f"`max_tokens` must be at least 1: got {max_tokens}")
-    order = np.argsort(-shares, kind="stable")
-    shown, rest = order[:max_tokens], order[max_tokens:]
-    names = [visible(shorten(one.names[i] if one.names else str(i), _LABEL_COLUMNS)) for i in shown.tolist()]
+    ranked = np.argsort(-shares, kind="stable")
+    shown_ids, other_ids = ranked[:max_tokens], ranked[max_tokens:]
+    names = [
+        visible(shorten(distribution.names[i] if distribution.names else str(i), _LABEL_COLUMNS))
+        for i in shown_ids.tolist()
+    ]
     caption = f"{shares.size} tokens"
-    if one.kept is not None:
+    if distribution.kept is not None:
         caption = f"keeps {int(kept.sum())} of {caption}, {shares[kept].sum():.1%} of the mass"
     more = ""
-    if rest.size:
-        more = f"and {rest.size} more: {shares[rest].sum():.1%}"
-        more += f", {int(kept[rest].sum())} of them kept" if one.kept is not None else ""
-    return _Panel(visible(one.title), caption, names, shares[shown].tolist(), kept[shown].tolist(), more)
+    if other_ids.size:
+        more = f"and {other_ids.size} more: {shares[other_ids].sum():.1%}"
+        more += f", {int(kept[other_ids].sum())} of them kept" if distribution.kept is not None else ""
+    return _Panel(
+        visible(distribution.title), caption, names, shares[shown_ids].tolist(), kept[shown_ids].tolist(), more
+    )
 
 
 def _bars(panel: _Panel, top: float, below: float) -> list[str]:
@@ -125,8 +131,8 @@ def _bars(panel: _Panel, top: float, below: float) -> list[str]:
         f'<text x="0" y="16" fill="{_SOFT}">{escape(panel.caption)}</text>',
         f'<path d="M0 {foot}h{_BAR * len(panel.names)}" stroke="{_SOFT}"/>',
     ]
-    for place, (name, share, kept) in enumerate(zip(panel.names, panel.shares, panel.kept)):
-        x, high = place * _BAR, share / top * (_HIGH - 4)
+    for position, (name, share, kept) in enumerate(zip(panel.names, panel.shares, panel.kept)):
+        x, high = position * _BAR, share / top * (_HIGH - 4)
         parts.append(
             f'<rect x="{x + 1}" y="{foot - high:.2f}" width="{_BAR - 3}" height="{high:.2f}" '
             f'fill="{_KEPT if kept else _LEFT_OUT}"><title>{escape(name)}: {share:.4f}'

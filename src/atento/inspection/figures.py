@@ -53,9 +53,9 @@ def _map_of(record: AttentionMaps, layer: int, head: Head, kind: str | None, wor
     if words:
         weights = record.word_weights(layer, head, kind).weights
     depth, heads = len(record.layers(kind)), len(record.layers(kind)[layer])
-    which = f"{head} of {counted(heads, 'head')}" if isinstance(head, str) else f"head {head % heads}"
+    head_name = f"{head} of {counted(heads, 'head')}" if isinstance(head, str) else f"head {head % heads}"
     rows, columns = ([visible(shorten(group.label, _LABEL_COLUMNS)) for group in side] for side in groups)
-    caption = f"{kind_name(record, kind)}, layer {layer % depth}, {which}: rows read columns"
+    caption = f"{kind_name(record, kind)}, layer {layer % depth}, {head_name}: rows read columns"
     return _Map(weights, rows, columns, visible(record.title) if record.title else "", caption)
 
 
@@ -142,10 +142,10 @@ def _svg_legend(top: float, x: float, y: float) -> list[str]:
 
 def ramp_colour(share: float) -> str:
     """The colour of a weight, given as a share (0 to 1) of the largest weight."""
-    place = min(max(share, 0.0), 1.0) * (len(LIGHT_RAMP) - 1)
-    low = min(int(place), len(LIGHT_RAMP) - 2)
+    position = min(max(share, 0.0), 1.0) * (len(LIGHT_RAMP) - 1)
+    low = min(int(position), len(LIGHT_RAMP) - 2)
     pair = [[int(LIGHT_RAMP[at][i : i + 2], 16) for i in (1, 3, 5)] for at in (low, low + 1)]
-    return "#" + "".join(f"{round(a + (b - a) * (place - low)):02x}" for a, b in zip(*pair, strict=True))
+    return "#" + "".join(f"{round(a + (b - a) * (position - low)):02x}" for a, b in zip(*pair, strict=True))
 
 
 def attention_png(

@@ -41,8 +41,8 @@ def describe_head(weights: Matrix, special: list[bool], *, layer: int, head: int
     distance = previous = None
     if same_text:
         positions = np.arange(weights.shape[0])
-        far = np.abs(positions[:, None] - positions[None, :])[weights.sum(axis=1) > 0]
-        distance = float((full * far).sum(axis=1).mean())
+        distances = np.abs(positions[:, None] - positions[None, :])[weights.sum(axis=1) > 0]
+        distance = float((full * distances).sum(axis=1).mean())
         previous = float(np.diagonal(weights, -1).astype(np.float64).mean()) if len(weights) > 1 else 0.0
     return HeadReport(
         layer=layer,

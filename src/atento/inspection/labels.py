@@ -3,22 +3,22 @@
 import unicodedata
 from collections.abc import Sequence
 
-_SHOWN = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "": "∅"}
+_SIGNS = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "": "∅"}
 _WORD_STARTS = ("▁", "Ġ")
-_CONTINUES = "##"
-_GOES_ON = "@@"
+_CONTINUATION = "##"
+_CONTINUED = "@@"
 
 
 def visible(text: str) -> str:
     """`text` with visible signs in place of lone whitespace, control characters and direction marks."""
-    if text in _SHOWN:
-        return _SHOWN[text]
+    if text in _SIGNS:
+        return _SIGNS[text]
     return "".join(_visible_character(character) for character in text)
 
 
 def _visible_character(character: str) -> str:
     if character in "\n\r\t":
-        return _SHOWN[character]
+        return _SIGNS[character]
     if character in "\ufffe\uffff" or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp"):
         return "\ufffd"
     if unicodedata.bidirectional(character) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"):
@@ -40,12 +40,12 @@ def shorten(text: str, width: int) -> str:
     """`text` cut to at most `width` columns, with an ellipsis if it is cut."""
     if display_width(text) <= width:
         return text
-    kept = ""
+    shortened = ""
     for character in text:
-        if display_width(kept + character) > width - 1:
+        if display_width(shortened + character) > width - 1:
             break
-        kept += character
-    return kept + "…"
+        shortened += character
+    return shortened + "…"
 
 
 def word_label(pieces: Sequence[str]) -> str:
@@ -56,9 +56,9 @@ def word_label(pieces: Sequence[str]) -> str:
             piece = piece[1:]
         elif piece in _WORD_STARTS and len(pieces) > 1:
             piece = ""
-        if position and piece.startswith(_CONTINUES):
-            piece = piece[len(_CONTINUES) :]
-        if position < len(pieces) - 1 and piece.endswith(_GOES_ON):
-            piece = piece[: -len(_GOES_ON)]
+        if position and piece.startswith(_CONTINUATION):
+            piece = piece[len(_CONTINUATION) :]
+        if position < len(pieces) - 1 and piece.endswith(_CONTINUED):
+            piece = piece[: -len(_CONTINUED)]
         word += piece
     return word

@@ -31,10 +31,10 @@ def mask_svg(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = (),
     n_rows, n_columns = array.shape[-2:]
     array = array.reshape(n_rows, n_columns)
     named = []
-    for what, given, size in (("rows", rows, n_rows), ("columns", columns, n_columns)):
-        if given and len(given) != size:
-            raise UsageError(f"`{what}` must name {size} positions: got {len(given)}")
-        named.append([visible(shorten(text, _LABEL_COLUMNS)) for text in (given or [str(n) for n in range(size)])])
+    for argument, labels, size in (("rows", rows, n_rows), ("columns", columns, n_columns)):
+        if labels and len(labels) != size:
+            raise UsageError(f"`{argument}` must name {size} positions: got {len(labels)}")
+        named.append([visible(shorten(text, _LABEL_COLUMNS)) for text in (labels or [str(n) for n in range(size)])])
     cell = 26 if max(n_rows, n_columns) <= 32 else max(3, 832 // max(n_rows, n_columns))
     labelled = cell >= 12  # there is no room for labels beside smaller squares
     left = 8 + (7 * max((display_width(text) for text in named[0]), default=0) + 6 if labelled else 0)

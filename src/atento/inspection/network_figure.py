@@ -31,9 +31,9 @@ def network_text(columns: Sequence[Box]) -> str:
 
 
 def _lines(box: Box, depth: int) -> list[str]:
-    said = "  " * depth + box.name + (f" × {box.times}" if box.times > 1 else "")
-    said += (f" ({box.detail})" if box.detail else "") + (f"  {box.parameters:,}" if box.parameters else "")
-    return [said, *(line for part in box.parts for line in _lines(part, depth + 1))]
+    line_text = "  " * depth + box.name + (f" × {box.times}" if box.times > 1 else "")
+    line_text += (f" ({box.detail})" if box.detail else "") + (f"  {box.parameters:,}" if box.parameters else "")
+    return [line_text, *(line for part in box.parts for line in _lines(part, depth + 1))]
 
 
 def network_svg(columns: Sequence[Box], title: str = "") -> str:
@@ -103,10 +103,10 @@ class _Column:
                 f'<rect x="{x:.0f}" y="{bottom - high:.0f}" width="{self.width}" height="{high - low:.0f}" rx="9" '
                 'fill="#f4f6f9" stroke="#8a97a8" stroke-dasharray="4 3"/>'
             )
-            said = f"× {box.times}" + (f", {box.detail}" if box.detail else "")
-            parts.append(_text(x + self.width - 6, bottom - high + 12, said, 11, "end"))
+            label = f"× {box.times}" + (f", {box.detail}" if box.detail else "")
+            parts.append(_text(x + self.width - 6, bottom - high + 12, label, 11, "end"))
         left = x + _EDGE
-        for place, (y, box, _) in enumerate(self._rows):
+        for position, (y, box, _) in enumerate(self._rows):
             top = bottom - y - _HIGH
             parts.append(
                 f'<rect x="{left:.0f}" y="{top:.0f}" width="{_WIDE}" height="{_HIGH}" rx="5" '
@@ -116,14 +116,14 @@ class _Column:
             middle = left + _WIDE / 2
             parts.append(_text(middle, top + 14, box.name, 12, "middle", "#1b2430"))
             parts.append(_text(middle, top + 28, "; ".join(filter(None, (box.detail, number))), 10, "middle"))
-            if place:
-                below = bottom - self._rows[place - 1][0] - _HIGH
+            if position:
+                below = bottom - self._rows[position - 1][0] - _HIGH
                 parts.append(
                     f'<line x1="{middle:.0f}" y1="{below:.0f}" x2="{middle:.0f}" y2="{top + _HIGH:.0f}" '
                     'stroke="#4c5a6b" marker-end="url(#end)"/>'
                 )
             if box.around:  # a residual connection begins below the first of these boxes and ends here
-                leaves = bottom - self._rows[place - box.around][0] + _GAP / 2
+                leaves = bottom - self._rows[position - box.around][0] + _GAP / 2
                 back = top + _HIGH / 2
                 parts.append(
                     f'<path d="M{middle:.0f} {leaves:.0f} H{left - 9:.0f} V{back:.0f} H{left:.0f}" fill="none" '

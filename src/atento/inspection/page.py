@@ -48,7 +48,9 @@ def attention_page(
     records = list(record) if isinstance(record, Sequence) else [record]
     if not records:
         raise UsageError("a page needs at least one record: got none")
-    count = sum(array.size for one in records for layers in one.kinds.values() for array in layers)
+    count = sum(
+        array.size for attention_maps in records for layers in attention_maps.kinds.values() for array in layers
+    )
     if count > LIMIT:
         raise UsageError(
             f"a page holds at most {LIMIT:,} weights: got {count:,}; attend to a shorter text, or save one map as .svg"
@@ -57,7 +59,7 @@ def attention_page(
     exact = count <= EXACT_LIMIT
     data = {
         "ramps": {"light": LIGHT_RAMP, "dark": DARK_RAMP},
-        "sentences": [_sentence(one, start, exact=exact) for one in records],
+        "sentences": [_sentence(attention_maps, start, exact=exact) for attention_maps in records],
     }
     style, script = part("page.css"), '"use strict";\n' + "\n".join(part(name) for name in SCRIPTS)
     first = records[0].title

@@ -237,16 +237,16 @@ class AttentionRecord:
 def check_view(path: Path, *, layer: int, head: Head, kind: str | None, words: bool) -> None:
     """Raises UsageError if a map is chosen for a .json file, which contains all maps."""
     chosen = {"layer": layer != -1, "head": head != "mean", "kind": kind is not None, "words": words}
-    names = [name for name, given in chosen.items() if given]
+    names = [name for name, is_chosen in chosen.items() if is_chosen]
     if path.suffix.lower() == ".json" and names:
         raise UsageError(
             f"{path.name} contains every kind, layer and head, token by token: `{names[0]}` is for .html, .svg and .png"
         )
 
 
-def _index(name: str, value: object, count: int, others: str = "") -> int:
+def _index(name: str, value: object, count: int, other_values: str = "") -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -count <= value < count:
-        raise UsageError(f"`{name}` must be from 0 to {count - 1} (-1 is the last){others}: got {value!r}")
+        raise UsageError(f"`{name}` must be from 0 to {count - 1} (-1 is the last){other_values}: got {value!r}")
     return int(value) % count
 
 

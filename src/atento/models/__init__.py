@@ -1,1 +1,1 @@
-"""Model folders: found, read, written."""
+"""Model folders: find, read and write them."""

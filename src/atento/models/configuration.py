@@ -46,13 +46,13 @@ def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
     """
     if config.get("model_type") != "atento" or not isinstance(config.get("network"), dict):
         raise ModelError(f"{path}: config.json is not Atento's own (model_type {config.get('model_type')!r})")
-    given = dict(config["network"])
-    unknown = set(given) - {field.name for field in fields(NetworkConfig)}
+    values = dict(config["network"])
+    unknown = set(values) - {field.name for field in fields(NetworkConfig)}
     if unknown:
         raise ModelError(
             f"{path}: config.json has unknown network keys {sorted(unknown)}; was it written by a newer version?"
         )
-    network: NetworkConfig = _fitted(given, NetworkConfig, "network", path)
+    network: NetworkConfig = _fitted(values, NetworkConfig, "network", path)
     file = path / CONFIG
     for name in ("pad", "unk", "bos", "eos", "start"):
         value = getattr(network.ids, name)
@@ -68,18 +68,18 @@ def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
 def decoding_config(config: Mapping[str, Any], path: Path) -> DecodingConfig:
     """The decoding of a `config.json`; keys of other versions are ignored.
 
-    Where it says nothing, the defaults are those of its task: a language model decodes greedily, a model that reads a
+    Missing keys have the defaults of the task: a language model decodes greedily, a model that reads a
     source with a beam of 4.
 
     Raises:
         ModelError: a value has the wrong type or is out of range.
     """
-    given = config.get("decoding", {})
-    if isinstance(given, dict):
+    values = config.get("decoding", {})
+    if isinstance(values, dict):
         rules = TASKS.get(str(config.get("task")))
-        given = ({} if rules is None else dict(rules.defaults.get("decoding", {}))) | given
-        given = {name: given[name] for name in DecodingConfig.__dataclass_fields__ if name in given}
-    decoding: DecodingConfig = _fitted(given, DecodingConfig, "decoding", path)
+        values = ({} if rules is None else dict(rules.defaults.get("decoding", {}))) | values
+        values = {name: values[name] for name in DecodingConfig.__dataclass_fields__ if name in values}
+    decoding: DecodingConfig = _fitted(values, DecodingConfig, "decoding", path)
     return decoding
 
 
@@ -93,8 +93,8 @@ def embedding_config(config: Mapping[str, Any], path: Path) -> EmbeddingConfig:
     return embedding
 
 
-def _fitted(given: Any, kind: type, name: str, path: Path) -> Any:
+def _fitted(values: Any, kind: type, name: str, path: Path) -> Any:
     try:
-        return Reader().fit(as_node(given, str(path / CONFIG)), kind, name)
+        return Reader().fit(as_node(values, str(path / CONFIG)), kind, name)
     except RecipeError as error:
         raise ModelError(str(error)) from None

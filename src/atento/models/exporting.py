@@ -19,7 +19,7 @@ from atento.text.tokenizer import Tokenizer
 
 GENERATION = "generation_config.json"
 _OUR_KEYS = ("name", "task", "decoding", "embedding")
-_OUTPUT_TOKENS = 256  # where the model does not say; our own limit depends on the source, which the layout cannot say
+_OUTPUT_TOKENS = 256  # if the model has no limit; ours depends on the source, which the layout cannot express
 _NO_SPACES = ("word", "wordpiece")
 _LEGACY = (  # keys of decoding that older folders have in `config.json`
     *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "num_beams", "length_penalty", "early_stopping"),
@@ -28,7 +28,7 @@ _LEGACY = (  # keys of decoding that older folders have in `config.json`
 
 
 def our_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of our `config.json` that theirs has no place for; they are written under "atento", where `load` finds them.
+    """Keys of our `config.json` that their layout does not have; written under "atento", where `load` reads them.
 
     Args:
         config: our configuration.
@@ -48,7 +48,7 @@ def exported_layout(
         source: the folder that the model was read from; its `config.json` may hold decoding keys of older folders.
 
     Raises:
-        CapabilityError: the layout cannot represent the model; says why.
+        CapabilityError: the layout cannot represent the model.
     """
     network = network_config(config, folder)
     files = {} if tokenizer is None else _tokenizer_files(network, config, tokenizer)
@@ -64,7 +64,7 @@ def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenize
     writes = network.architecture != "encoder"
     if writes and tokenizer.native and tokenizer.kind in _NO_SPACES:
         raise CapabilityError(
-            f"the Hugging Face layout cannot say where a {tokenizer.kind} tokenizer puts spaces when it decodes; "
+            f"the Hugging Face layout cannot express where a {tokenizer.kind} tokenizer puts spaces when it decodes; "
             "a model that writes needs one of kind unigram, bpe, character or byte there"
         )
     inputs = ["input_ids", "attention_mask"]
@@ -80,7 +80,7 @@ def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenize
 
 
 def _max_positions(network: NetworkConfig) -> int | None:
-    """How many positions the network has in their layout, which keeps tables of sinusoids too; None: any number."""
+    """The number of positions of the network in their layout, which also stores tables of sinusoids; None: no limit."""
     in_table = ("learned", "sinusoidal")
     return network.max_len if any(scheme.kind in in_table for scheme in network.schemes) else None
 
@@ -92,7 +92,7 @@ def _generation_files(
 
     Args:
         network: the network.
-        decoding: how the model decodes by default; None: it does not say.
+        decoding: the default decoding of the model; None: it has none.
         source: the `config.json` of the folder that the model was read from.
     """
     if network.architecture == "encoder":
@@ -112,7 +112,8 @@ def _generation_files(
 
 
 def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bool) -> dict[str, Any]:
-    """The decoding under their keys; what they have no key for is left out: MBR, a shrinking beam, words, groups."""
+    """The decoding under their keys, without the options that they have no key for: MBR, a shrinking beam, words,
+    groups."""
     data: dict[str, Any] = {"do_sample": decoding.samples, "num_beams": 1}
     if decoding.samples:
         data |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
@@ -133,7 +134,7 @@ def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bo
 
 
 def _their_config(folder: Path | None) -> dict[str, Any]:
-    """The `config.json` of a folder in the Hugging Face layout; empty where there is none."""
+    """The `config.json` of a folder in the Hugging Face layout; empty if there is none."""
     try:
         data = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder is not None else {}
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""From the word MODEL to a folder: the selected checkpoint of a run, a model folder, or a fetched hub model."""
+"""Finds the folder of a model: the selected checkpoint of a run, a model folder, or a fetched hub model."""
 
 import re
 from pathlib import Path
@@ -52,7 +52,7 @@ def _checkpoint(run: Path) -> Path:
 
 
 def _fetch(name: str, older: bool) -> Path:
-    """The folder of a hub model in the hub's cache; the hub's own hashes stand in for a manifest."""
+    """The folder of a hub model in the hub's cache; verified by the hub's hashes instead of a manifest."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,

@@ -74,10 +74,12 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     files = lengthened(initial, network, recipe)
     fresh = network.state_dict()
     labels = {head.name: head.labels for head in network_config(initial.config, initial.path).heads}
-    other = tuple(f"{_HEADS}{head.name}." for head in network.config.heads if labels.get(head.name) != head.labels)
+    heads_with_other_labels = tuple(
+        f"{_HEADS}{head.name}." for head in network.config.heads if labels.get(head.name) != head.labels
+    )
     weights = {name: value for name, value in files.weights.items() if name in fresh or not name.startswith(_HEADS)}
     for name, value in fresh.items():
-        output = name.startswith(other) and name.rpartition(".")[0].endswith(".out")
+        output = name.startswith(heads_with_other_labels) and name.rpartition(".")[0].endswith(".out")
         if output or (name not in weights and name.startswith((_HEADS, _POOLER))):
             weights[name] = value
     files = replace(files, weights=weights)

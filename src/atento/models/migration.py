@@ -1,4 +1,4 @@
-"""A model folder of an earlier version read as one of today: keys of `config.json` and names of tensors."""
+"""Migrates model folders of earlier versions: keys of `config.json` and names of tensors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,14 +25,14 @@ _NAMES: dict[tuple[str, ...], dict[str, str]] = {  # architectures -> how names 
 
 
 def migrated(
-    config: Mapping[str, Any], weights: Mapping[str, Tensor], place: str
+    config: Mapping[str, Any], weights: Mapping[str, Tensor], folder: str
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """A model's `config.json` and tensors as this version writes them.
 
     Args:
         config: of our layout; without `version` it is of version 1.
         weights: by the names of that version.
-        place: the folder, for messages.
+        folder: the folder, for messages.
 
     Raises:
         ModelError: a later version wrote it.
@@ -41,13 +41,13 @@ def migrated(
     if version == VERSION:
         return dict(config), dict(weights)
     if version != 1:
-        raise ModelError(f"{place}: config.json is of version {version!r}, this Atento reads up to {VERSION}")
+        raise ModelError(f"{folder}: config.json is of version {version!r}, this Atento reads up to {VERSION}")
     network = config.get("network")
-    if not isinstance(network, Mapping):  # whoever reads the network says so
+    if not isinstance(network, Mapping):  # reported when the network is read
         return dict(config), dict(weights)
     architecture = network.get("architecture", "encoder-decoder")
-    found = {_name(str(architecture), name): value for name, value in weights.items()}
-    return {**config, "version": VERSION, "network": nested(network)}, found
+    migrated_weights = {_name(str(architecture), name): value for name, value in weights.items()}
+    return {**config, "version": VERSION, "network": nested(network)}, migrated_weights
 
 
 def _name(architecture: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A model folder read: configuration, weights, tokenizer and network, each checked against the others."""
+"""Reads a model folder: configuration, weights, tokenizer and network, each checked against the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -29,13 +29,13 @@ from atento.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The content of a model folder, in our layout: of another layout, names and keys are translated.
+    """The content of a model folder in our layout; names and keys of other layouts are translated.
 
     Attributes:
         path: the folder.
         config: `config.json`.
         weights: tensors by our names, on the CPU.
-        load_report: what became of the weights of another layout; None for ours.
+        load_report: how the weights of another layout were loaded; None for ours.
     """
 
     path: Path
@@ -86,7 +86,7 @@ def _translated(
         "task": task_of(network),
         "network": network_to_dict(network),
     }
-    exported = config.get("atento")  # what our export wrote into their layout
+    exported = config.get("atento")  # the keys that our export adds to their layout
     exported = exported if isinstance(exported, Mapping) else {}
     ours |= {name: exported[name] for name in ("name", "task", "decoding") if name in exported}
     embedding = exported.get("embedding") if pooling is None else pooling
@@ -110,9 +110,9 @@ def check_weights(network: nn.Module, files: ModelFiles) -> None:
     for name, value in expected.items():
         if value.shape != files.weights[name].shape:
             theirs = () if files.load_report is None else files.load_report.loaded.get(name, ())
-            shown = f"{', '.join(theirs)}, here {name}," if theirs else name
+            description = f"{', '.join(theirs)}, here {name}," if theirs else name
             raise ModelError(
-                f"{files.path}: {shown} has shape {tuple(files.weights[name].shape)}, "
+                f"{files.path}: {description} has shape {tuple(files.weights[name].shape)}, "
                 f"config.json says {tuple(value.shape)}"
             )
 
@@ -134,7 +134,7 @@ def read_tokenizer(files: ModelFiles, config: NetworkConfig) -> Tokenizer | None
 
 
 def check_tokenizer(tokenizer: Tokenizer, config: NetworkConfig, path: Path) -> None:
-    """Raises TokenizerError: it is not the tokenizer that the model was trained with; not every model records that."""
+    """Raises TokenizerError: it is not the tokenizer that the model was trained with, if the model records it."""
     if config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
         raise TokenizerError(f"{path}: the tokenizer is not the one the model was trained with")
 

@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: how they pool, read from their modules and written so that `encode` pools alike."""
+"""Reads and writes the modules of sentence-transformers folders, so that `encode` pools as `Model.embed` does."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def sentence_folder(path: Path) -> tuple[Path, dict[str, Any]] | None:
         None for any other folder.
 
     Raises:
-        ModelError: the folder is damaged, or has a module or a pooling that is not built here; names the file.
+        ModelError: the folder is damaged, or has a module or a pooling that is not supported; names the file.
     """
     modules = path / MODULES
     if not modules.exists():

@@ -66,8 +66,8 @@ def in_types(
     Args:
         weights: those of the network.
         stored: the type of each weight in the file that it was read from.
-        precision: "float32", "bfloat16", "float16" or "float64" for all. None: the type in the file where that loses
-            nothing, else the type in the network.
+        precision: "float32", "bfloat16", "float16" or "float64" for all. None: the type in the file if that is
+            lossless, else the type in the network.
         source: the file, for a warning if it had a wider type.
 
     Raises:

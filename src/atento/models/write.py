@@ -1,4 +1,4 @@
-"""A model folder, written whole or not at all: configuration, weights, tokenizer files, model card, manifest."""
+"""Writes a model folder completely or not at all: configuration, weights, tokenizer files, model card, manifest."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def save_model(
 
     Args:
         directory: the folder to write; it must be empty or not exist.
-        config: the model's configuration, ours whatever the layout.
+        config: the model's configuration, in our layout.
         weights: tensors by our names.
         tokenizer: the model's; None: it has none.
         layout: "atento" or "huggingface".
@@ -50,7 +50,7 @@ def save_model(
 
     Raises:
         UsageError: no such layout, or the folder is not empty. CapabilityError: the layout cannot represent this
-            model; says why. AtentoError: it cannot be written; nothing is left of it.
+            model. AtentoError: it cannot be written; no partial folder remains.
     """
     if layout not in LAYOUTS:
         raise UsageError(f"`layout` must be {' or '.join(map(repr, LAYOUTS))}: got {layout!r}")
@@ -104,7 +104,7 @@ def write_model(
 
     Args:
         directory: the folder to write; it must be empty or not exist.
-        config: the model's configuration, ours whatever the layout.
+        config: the model's configuration, in our layout.
         weights: tensors by our names.
         files: further files by name (`folder/name` for one in a folder); a card among them is preserved and added to.
         layout: "atento" or "huggingface".
@@ -112,7 +112,7 @@ def write_model(
 
     Raises:
         UsageError: the folder is not empty. CapabilityError: the layout cannot represent this network.
-        AtentoError: it cannot be written; nothing is left of it.
+        AtentoError: it cannot be written; no partial folder remains.
     """
     network = network_config(config, directory)
     card = model_card(config, network, layout=layout, existing=files.get(CARD, b"").decode("utf-8", "replace"))

@@ -1,1 +1,1 @@
-"""Checkpoints on disk: written whole or not at all, verified, listed, selected, retained, averaged."""
+"""Checkpoints on disk: written atomically, verified, listed, selected, retained, averaged."""

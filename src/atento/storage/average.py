@@ -1,4 +1,4 @@
-"""Checkpoint averaging: the mean of the last weights of a run, often better than any one of them."""
+"""Checkpoint averaging: the mean of the last weights of a run, often better than each of them."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atento.errors import UsageError
 from atento.storage.catalogue import list_checkpoints
-from atento.storage.checkpoint import OWN_FILES, load_checkpoint, save_checkpoint
+from atento.storage.checkpoint import CHECKPOINT_FILES, load_checkpoint, save_checkpoint
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def average_run(
     Raises:
         UsageError: the run has no checkpoint. CheckpointError: one of them is damaged.
     """
-    every = [item.path for item in list_checkpoints(run / "checkpoints")]
-    paths = ([path for path in every if _is_scheduled(path)] or every)[:last]
+    all_paths = [item.path for item in list_checkpoints(run / "checkpoints")]
+    paths = ([path for path in all_paths if _is_scheduled(path)] or all_paths)[:last]
     if not paths:
         raise UsageError(f"{run} has no checkpoint to average")
     total: dict[str, Tensor] = {}
@@ -57,7 +57,7 @@ def average_run(
             total[name] = value.double() if name not in total else total[name] + value.double()
     weights = {name: (value / len(paths)).to(newest.weights[name].dtype) for name, value in total.items()}
     mean_score = None if score is None else score(weights)
-    files = {path.name: path.read_bytes() for path in newest.path.iterdir() if path.name not in OWN_FILES}
+    files = {path.name: path.read_bytes() for path in newest.path.iterdir() if path.name not in CHECKPOINT_FILES}
     state = {"score": mean_score, "averaged": [path.name for path in paths]}
     with torch.no_grad():
         path = save_checkpoint(
@@ -70,8 +70,8 @@ def average_run(
             extra=files,
             run_id=newest.run_id,
         )
-    skipped = tuple(other.name for other in every[: every.index(paths[-1])] if other not in paths)
-    return AveragedCheckpoint(path, tuple(other.name for other in paths), skipped, mean_score)
+    skipped = tuple(folder.name for folder in all_paths[: all_paths.index(paths[-1])] if folder not in paths)
+    return AveragedCheckpoint(path, tuple(folder.name for folder in paths), skipped, mean_score)
 
 
 def _is_scheduled(path: Path) -> bool:

@@ -138,7 +138,7 @@ def list_checkpoints(folder: Path, run_id: str | None = None) -> list[Checkpoint
 
 
 def clean(folder: Path) -> list[str]:
-    """Remove what killed processes left, and complete an interrupted replacement; call it under the `RunLock`.
+    """Remove leftovers of killed processes, and complete an interrupted replacement; call it under the `RunLock`.
 
     A directory that a living process still writes is locked by it and stays.
 
@@ -167,7 +167,8 @@ def clean(folder: Path) -> list[str]:
 
 
 def discard(path: Path) -> None:
-    """Delete a checkpoint. It is renamed first, so that nobody reads it half deleted; `clean` removes leftovers.
+    """Delete a checkpoint. It is renamed first, so that no process reads a partly deleted one; `clean` removes
+    leftovers.
 
     Raises:
         OSError: it cannot be renamed, and is unchanged.
@@ -220,7 +221,7 @@ def _first_valid(
 
 
 def _is_damaged(error: CheckpointError) -> bool:
-    """Whether the content is damaged; False where the disk failed. Raises the error where it says nothing of either."""
+    """Whether the content is damaged; False if the disk failed. Raises the error if it shows neither."""
     cause = error.__cause__
     if isinstance(cause, OSError) and cause.errno != errno.EIO:
         raise error  # too many open files, no permission: to continue with an older one would be a guess

@@ -1,4 +1,4 @@
-"""Checkpoints: one directory for each step, written whole or not at all, and verified when it is read."""
+"""Checkpoints: one directory for each step, written atomically, and verified when it is read."""
 
 import contextlib
 import errno
@@ -36,7 +36,7 @@ from atento.storage.tensorfile import Chunk, byte_size, read_safetensors, safete
 __all__ = ["Checkpoint", "best", "clean", "load_checkpoint", "newest", "save_checkpoint"]
 
 CONFIG, WEIGHTS, OPTIMIZER = "config.json", "model.safetensors", "optimizer.safetensors"
-OWN_FILES = (CONFIG, WEIGHTS, OPTIMIZER, STATE, MANIFEST)
+CHECKPOINT_FILES = (CONFIG, WEIGHTS, OPTIMIZER, STATE, MANIFEST)
 _MARGIN = 1.2  # free space required, as a multiple of what will be written
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _TRANSIENT = {
@@ -101,9 +101,9 @@ def save_checkpoint(
             if not isinstance(reason, OSError):
                 raise
             if attempt >= (1 if reason.errno in _FULL else len(_PAUSES) if reason.errno in _TRANSIENT else 0):
-                place = f" ({reason.filename})" if reason.filename else ""
+                file_note = f" ({reason.filename})" if reason.filename else ""
                 raise CheckpointError(
-                    f"cannot save step {step} to {target}: {reason.strerror}{place}; "
+                    f"cannot save step {step} to {target}: {reason.strerror}{file_note}; "
                     f"{needed} bytes are needed; {_last_valid(folder)}"
                 ) from reason
             _log.warning("saving step %d failed (%s), trying again", step, reason.strerror)
@@ -125,7 +125,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         for name in (WEIGHTS, OPTIMIZER):
             if manifest.entry(name) is None:
                 raise CheckpointError(
-                    f"checkpoint {path}: {name} is not part of it; a checkpoint has {', '.join(OWN_FILES[:-1])}"
+                    f"checkpoint {path}: {name} is not part of it; a checkpoint has {', '.join(CHECKPOINT_FILES[:-1])}"
                 )
         if state.get("step") != manifest.step:
             raise CheckpointError(
@@ -166,7 +166,7 @@ def _contents(
     if score is not None and (isinstance(score, bool) or not isinstance(score, int | float)):
         raise CheckpointError(f"`state['score']` must be a number or None: got {score!r}")
     for name in extra:
-        if not is_plain_name(name) or name in OWN_FILES:
+        if not is_plain_name(name) or name in CHECKPOINT_FILES:
             raise CheckpointError(
                 f"extra file {name!r}: the name must match [A-Za-z0-9._-]+ and be none of a checkpoint's own"
             )

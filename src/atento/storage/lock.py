@@ -13,7 +13,7 @@ from types import TracebackType
 from atento.errors import UsageError
 
 _log = logging.getLogger(__name__)
-_held: set[int] = set()  # descriptors of the locks of this process; forked children close them
+_locked: set[int] = set()  # descriptors of the locks of this process; forked children close them
 
 
 class RunLock:
@@ -51,7 +51,7 @@ class RunLock:
             # Some network file systems have no locks; training is possible there all the same.
             _log.warning("%s cannot be locked (%s): make sure that only one trainer uses it", path, error.strerror)
         self._fd = fd
-        _held.add(fd)
+        _locked.add(fd)
         _write_owner(fd)
         return self
 
@@ -59,8 +59,8 @@ class RunLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lock. The file stays: two trainers could lock two files of one name if it were removed."""
-        if self._fd in _held:  # not in a forked child, which closed it at its start
-            _held.discard(self._fd)
+        if self._fd in _locked:  # not in a forked child, which closed it at its start
+            _locked.discard(self._fd)
             os.close(self._fd)
         self._fd = None
 
@@ -88,9 +88,9 @@ def _read_owner(fd: int) -> str:
 
 def _close_in_child() -> None:
     """In a forked child, close the parent's locks: a worker that outlives its trainer would hold them."""
-    for fd in _held:
+    for fd in _locked:
         os.close(fd)
-    _held.clear()
+    _locked.clear()
 
 
 os.register_at_fork(after_in_child=_close_in_child)

@@ -103,9 +103,9 @@ def write_file(directory_fd: int, name: str, chunks: Iterable[bytes | memoryview
         fd = os.open(name, flags, 0o666, dir_fd=directory_fd)
         try:
             for chunk in chunks:
-                whole = memoryview(chunk)
-                for start in range(0, len(whole), _CHUNK):
-                    part = whole[start : start + _CHUNK]
+                content = memoryview(chunk)
+                for start in range(0, len(content), _CHUNK):
+                    part = content[start : start + _CHUNK]
                     digest.update(part)
                     size += len(part)
                     while part:

@@ -35,13 +35,13 @@ def retain(folder: Path, keep: int, protect: Collection[int] = frozenset(), *, r
         return []  # none verifies, so none may be deleted
     run = read_manifest(last).run_id
     first = best(folder, run_id=run, rename_damaged=False)
-    own = [
+    checkpoints = [
         item
         for item in list_checkpoints(folder, run)
         if item.manifest is not None and not item.path.name.endswith(".old")
     ]
     deleted = []
-    for item in reversed(own[keep:]):
+    for item in reversed(checkpoints[keep:]):
         if item.path in (last, first) or item.step in protect or is_in_use(item.path):
             continue
         try:
