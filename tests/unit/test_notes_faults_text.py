@@ -179,7 +179,7 @@ def all_weigh_alike(patch: Patch) -> None:
 
 
 def always_against_itself(patch: Patch) -> None:
-    wrapped(patch, risk, "_checked", lambda right, *arguments: right(*arguments[:-1], True))
+    wrapped(patch, risk, "_checked_problem", lambda right, *arguments: right(*arguments[:-1], True))
 
 
 # Metrics -------------------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_every_file_cut_short_is_refused(
         if read is read_binary_vectors and not packed and length == len(whole) - 1:
             assert same(read(path), sample())
             continue
-        with pytest.raises(DataError, match=r"ends|first line|cut short|damaged|nothing"):
+        with pytest.raises(DataError, match=r"ends|first line|truncated|damaged|nothing"):
             read(path)
 
 

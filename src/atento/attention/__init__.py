@@ -1,4 +1,4 @@
-"""Attention: masks, positions, kernels, multi-head attention, what it looks at, what may leak. Needs only PyTorch."""
+"""Attention: masks, positions, kernels, multi-head attention, recording of weights, leak checks. Needs only PyTorch."""
 
 from atento.attention.kernels import attend, attention_weights
 from atento.attention.observe import observe

@@ -27,7 +27,7 @@ class Mask:
     """A predicate on (batch row, head, query position, key position); True means "may attend".
 
     Masks combine with `&`, `|` and `~`. With more keys than queries, query i is at key position S - T + i, so one mask
-    serves a whole sequence and a cached step of it.
+    serves a full sequence and a cached step of it.
 
     Attributes:
         rule: `rule(b, h, q, k) -> bool` on index tensors that broadcast to (B,H,T,S).
@@ -37,7 +37,7 @@ class Mask:
         batch: number of batch rows that the rule depends on; 1 if it does not.
         heads: number of heads that the rule depends on; 1 if it does not.
         key_len: number of keys that a mask with data of its own was made for.
-        per_query: False if all queries see the same keys, so that one row stands for all.
+        per_query: False if all queries see the same keys, so that one row represents all.
         reachable: `reachable(first, last, key_len, row)` gives keys outside of which queries first ... last - 1 of
             batch row `row` (None: of any row) see nothing, so that kernels skip the others; None if unknown.
         per_row: True if `reachable` differs between batch rows.
@@ -161,7 +161,7 @@ class Mask:
     def blocks(self, query_len: int, key_len: int | None = None, size: int = 64) -> Tensor:
         """The mask by blocks of `size` x `size` pairs, True if any pair of the block may attend.
 
-        It is computed strip by strip, so that the whole matrix is never in memory.
+        It is computed strip by strip, so that the full matrix is never in memory.
 
         Returns:
             Boolean (B or 1, H or 1, ⌈T/size⌉, ⌈S/size⌉).

@@ -41,7 +41,7 @@ class RoutedBlocks:
         return chosen.scatter_(-1, self.blocks, True)
 
     def dense(self, query_len: int, key_len: int) -> Tensor:
-        """The chosen blocks as a boolean matrix of pairs (B,H,T,S), for inspection; it is a whole (T,S) tensor."""
+        """The chosen blocks as a boolean matrix of pairs (B,H,T,S), for inspection; it is a full (T,S) tensor."""
         front = (key_len - query_len) % self.size
         pairs = self.block_mask(key_len).repeat_interleave(self.size, dim=-2).repeat_interleave(self.size, dim=-1)
         return pairs[..., front : front + query_len, :key_len]

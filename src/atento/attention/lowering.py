@@ -25,7 +25,7 @@ def check_boolean(mask: Tensor) -> Tensor:
 class LoweredMask:
     """A mask for T queries over S keys, made once for all layers of a stack.
 
-    Dense forms are computed when a kernel first asks for them, and kept.
+    Dense forms are computed when a kernel first needs them, and cached.
 
     Attributes:
         mask: the mask, a boolean tensor (B|1,H|1,T|1,S), or None if every query may attend to every key.

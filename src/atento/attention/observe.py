@@ -125,19 +125,23 @@ def observe(
         if isinstance(module, Observable):
             depth[module.kind] = max(depth.get(module.kind, 0), module.layer + 1)
             modules.append(module)
-    for name, given, size in (
+    for name, values, size in (
         ("layers", layers, max(depth.values(), default=0)),
         ("heads", heads, None),
         ("rows", rows, None),
     ):
-        _check_numbers(name, given, size)
-    wanted = (
+        _check_numbers(name, values, size)
+    requested_layers = (
         None
         if layers is None
         else frozenset(layer + n if layer < 0 else layer for layer in layers for n in depth.values())
     )
     observation = Observation(
-        wanted, None if heads is None else list(heads), None if rows is None else list(rows), depth, frozenset(modules)
+        requested_layers,
+        None if heads is None else list(heads),
+        None if rows is None else list(rows),
+        depth,
+        frozenset(modules),
     )
     token = _observation.set(observation)
     try:
@@ -146,13 +150,13 @@ def observe(
         _observation.reset(token)
 
 
-def _check_numbers(name: str, given: object, size: int | None) -> None:
-    """Raises UsageError if `given` is not a list of numbers, or one of them is not below `size`."""
-    if given is None:
+def _check_numbers(name: str, values: object, size: int | None) -> None:
+    """Raises UsageError if `values` is not a list of numbers, or one of them is not below `size`."""
+    if values is None:
         return
-    if not isinstance(given, Iterable) or isinstance(given, str):
-        raise UsageError(f"`{name}` takes a list of numbers: got {given!r}; write {name}=[{given}]")
-    for number in given if isinstance(given, Collection) else ():
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        raise UsageError(f"`{name}` takes a list of numbers: got {values!r}; write {name}=[{values}]")
+    for number in values if isinstance(values, Collection) else ():
         if size is not None and not -size <= number < size:
             has = f"layers 0 to {size - 1}" if size else "no attention layers"
             raise UsageError(f"there is no layer {number} to observe; the network has {has}")

@@ -189,10 +189,10 @@ class Gated(nn.Module):
 
     def scores(self, q: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
         """The gated term of the scores, (B or 1, H, T, S)."""
-        found: Tensor = self.scheme.scores(q, positions, scale)  # type: ignore[operator]
-        return found * self._factor(found)
+        term: Tensor = self.scheme.scores(q, positions, scale)  # type: ignore[operator]
+        return term * self._factor(term)
 
     def values(self, weights: Tensor, positions: QueryKeyPositions) -> Tensor:
         """The gated term of the output, (B,H,T,Kv)."""
-        found: Tensor = self.scheme.values(weights, positions)  # type: ignore[operator]
-        return found * self._factor(found)
+        term: Tensor = self.scheme.values(weights, positions)  # type: ignore[operator]
+        return term * self._factor(term)

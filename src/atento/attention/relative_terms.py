@@ -226,7 +226,7 @@ class RelativeTerms:
 
 
 class DistanceBias:
-    """`RelativeTerms.distance_bias` of a whole call, added strip by strip; its gradient is summed the same way.
+    """`RelativeTerms.distance_bias` of a full call, added strip by strip; its gradient is summed the same way.
 
     `table` (H,T+S-1) has the graph back to the parameters of the schemes if `learns`; it is None if no scheme depends
     on the distance alone.

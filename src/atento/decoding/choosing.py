@@ -1,4 +1,4 @@
-"""What all searches share: the next-token distribution, rules applied to it, the best token, hypotheses."""
+"""Functions that all searches share: the next-token distribution, rules applied to it, the best token, hypotheses."""
 
 from collections.abc import Iterator, Sequence
 from math import isnan
@@ -11,8 +11,8 @@ from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.trace import rule_name
 from atento.errors import AtentoError
 
-BLOCK = 128  # tokens whose maximum is found first: as many as processors like to read at once
-WIDE = 4096  # the smallest vocabulary for which that pays
+BLOCK = 128  # tokens in a block whose maximum is computed first; a size that processors read efficiently
+WIDE = 4096  # the smallest vocabulary for which blocks are faster
 
 
 def next_log_probs(logits: Tensor, rows: Sequence[int], length: int) -> Tensor:
@@ -95,7 +95,7 @@ def best_token(scores: Tensor) -> Tensor:
     block = full_blocks.amax(dim=2).argmax(dim=1, keepdim=True)  # (R,1)
     inside = full_blocks.gather(1, block.unsqueeze(2).expand(-1, -1, BLOCK)).squeeze(1)
     best = block * BLOCK + inside.argmax(dim=1, keepdim=True)
-    if vocab_size > blocks * BLOCK:  # the tokens after the last whole block
+    if vocab_size > blocks * BLOCK:  # the tokens after the last full block
         score, last = scores[:, blocks * BLOCK :].max(dim=1, keepdim=True)
         best = torch.where(score > scores.gather(1, best), last + blocks * BLOCK, best)
     tokens: Tensor = best.squeeze(1)

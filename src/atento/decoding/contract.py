@@ -1,4 +1,4 @@
-"""What a search is given: the step function that it calls, and the request."""
+"""The input of a search: the step function that it calls, and the request."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from atento.decoding.trace import Trace
 
 
 class State(Protocol):
-    """What a network has read for the rows of one batch; it belongs to one search."""
+    """The state of a network after the tokens that it read for the rows of one batch; it belongs to one search."""
 
     def select(self, rows: Tensor) -> Self:
-        """Only those batch rows, in that order, one of them several times if asked."""
+        """The state of those batch rows, in that order; a row may occur several times."""
 
 
 StateT = TypeVar("StateT", bound=State)
@@ -65,7 +65,7 @@ class Shows(Protocol):
     """A step function whose network can be observed: after a search it runs once more, over the best outputs."""
 
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
-        """Show observers what was read: `ids` and `token_mask` as given to `begin`, and each row's output."""
+        """Show observers the input: `ids` and `token_mask` as given to `begin`, and each row's output."""
 
 
 @runtime_checkable

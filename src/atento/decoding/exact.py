@@ -150,7 +150,7 @@ class _Search:
     best: Hypothesis | None = None
     rank: float = -inf  # of the best, by changed scores
     read: int = 0
-    # (- bound, number, nodes, which of them, the rank of its first continuation that was not looked at)
+    # (- bound, number, nodes, index of the node, the rank of its first continuation that was not examined)
     open: list[tuple[float, int, _Nodes, int, int]] = field(default_factory=list)
     numbers: Any = field(default_factory=count)
 
@@ -189,13 +189,14 @@ class _Search:
         return max(total / float(reached**self.penalty) for reached in lengths)
 
     def _ends(self, token: int, length: int) -> bool:
-        """Whether that token ends an output of that length: EOS does, or, where there is none, the limit."""
+        """Whether that token ends an output of that length: as EOS, or, without EOS ids, at the limit."""
         return token in self.request.eos_ids or (
             not self.request.eos_ids and length == self.request.max_new_tokens[self.row]
         )
 
     def _branch(self, nodes: _Nodes, index: int, start: int) -> None:
-        """Look at the next continuations of a node: keep the best output, read the hypotheses that may still win."""
+        """Examine the next continuations of a node: store the best output, expand the hypotheses that may still be
+        better."""
         length, trace = len(nodes.ids[index]) + 1, self.request.trace
         tokens, scores = nodes.tokens[index].tolist(), nodes.scores[index].tolist()
         if trace is not None:
@@ -275,7 +276,7 @@ class _Search:
         """Open the continuations of a node from rank `start` on: the first of them bounds them all."""
         total = nodes.totals[index] + float(nodes.scores[index, start])
         length = len(nodes.ids[index]) + 1
-        # one that ends is shorter than one that goes on, and either may have the higher bound
+        # an output that ends here is shorter than one that continues, and either may have the higher bound
         bound = max(self._bound(total, length, True), self._bound(total, length, False))
         if total > -inf and bound > self._to_beat():
             heappush(self.open, (-bound, next(self.numbers), nodes, index, start))

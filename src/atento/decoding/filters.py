@@ -4,7 +4,7 @@ See docs/notes.md#h3 to #h5.
 
 Every function takes scores (R,V) in float32 or float64, logits or log-probabilities, with at least one a row that is
 not -inf. It returns log-probabilities (R,V), scaled to sum to 1 and -inf for the tokens that it removed. Of equally
-probable tokens those with lower ids are kept, so the result depends on the scores alone.
+probable tokens those with lower ids remain, so the result depends on the scores alone.
 """
 
 import math
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from atento.decoding.strategies import Sample
 
-_FIRST_LOOK = 64  # the best tokens among which a nucleus is looked for before the whole vocabulary is sorted
+_FIRST_LOOK = 64  # the number of best tokens in which a nucleus is searched before the full vocabulary is sorted
 
 
 def temperature(scores: Tensor, value: float) -> Tensor:

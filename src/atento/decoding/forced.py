@@ -105,7 +105,7 @@ def _check_in_vocabulary(tokens: Tensor, logits: Tensor) -> None:
 def _at_once(
     step_function: ScoresTogether, end: int, state: State, first: Tensor, scored_ids: list[list[int]], rows: list[int]
 ) -> list[list[float]]:
-    """All tokens of every row in one call; rows are padded with `end`, and what is read there is thrown away."""
+    """All tokens of every row in one call; rows are padded with `end`, and the output at padding is dropped."""
     longest = max(len(scored_ids[row]) for row in rows)
     padded = torch.tensor([scored_ids[row] + [end] * (longest - len(scored_ids[row])) for row in rows])
     targets = padded.to(first.device)

@@ -19,7 +19,7 @@ from atento.decoding.trace import NOT_BEST
 class _Chosen:
     """The tokens of one step: which rows of the request they belong to (R), their ids (R,) and log-probabilities (R,).
 
-    `possible` says for which of them the rules left a token to choose; None: for all.
+    `possible` is False for rows whose tokens were all forbidden by the rules; None: there are no such rows.
     """
 
     rows: list[int]

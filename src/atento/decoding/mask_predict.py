@@ -1,4 +1,4 @@
-"""Mask-predict: a masked model writes a whole text in a few iterations (Ghazvininejad et al. 2019)."""
+"""Mask-predict: a masked model writes a text in a few iterations (Ghazvininejad et al. 2019)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -2,8 +2,8 @@
 
 See docs/notes.md#h10.
 
-Where other strategies take a state, this one takes the function that makes one: each strategy that writes candidates
-or evidence begins anew. The trace gets a run of each of them, and the `RiskMatrix` of each row under the note "risk".
+Other strategies take a state, this one a function that makes a state: each strategy that writes candidates or evidence
+starts with a new one. The trace gets a run of each of them, and the `RiskMatrix` of each row under the note "risk".
 """
 
 import math

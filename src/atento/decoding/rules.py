@@ -2,7 +2,8 @@
 
 A rule takes the scores (R,V) of one step and what each row has written, and forbids a token by -inf. Greedy search and
 sampling give it logits, a beam gives it log-probabilities, as in `transformers`; the difference matters only to the
-repetition penalty. Rules look at the output; the repetition penalty and the n-grams look at the prompt too if asked to.
+repetition penalty. Rules look at the output; with `prompt`, the repetition penalty and the n-grams also look at the
+prompt.
 """
 
 import math

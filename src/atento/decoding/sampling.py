@@ -27,7 +27,7 @@ class Drawn:
     """One token of one output, and how that output ended with it, if it did."""
 
     row: int
-    number: int  # which of the row's samples
+    number: int  # the number of the sample in its row
     id: int
     log_prob: float  # by the model, before any rule or filter
     end: End | None
@@ -71,7 +71,7 @@ def sample(
 
 @dataclass
 class _Live:
-    """The R unfinished outputs: the row of each, the start of its random numbers, and what it has written."""
+    """The R unfinished outputs: the row of each, the start of its random numbers, and its ids."""
 
     rows: list[int]
     numbers: list[int]
@@ -151,7 +151,7 @@ def draw(scores: Tensor, strategy: Sample, keys: Tensor, position: int) -> Tenso
         scores, ids = best(scores, strategy.top_k)
         return ids.gather(1, draw(scores, replace(strategy, top_k=0), keys, position).unsqueeze(1)).squeeze(1)
     cumulative = shaped(scores, strategy).exp_().double().cumsum_(dim=-1)  # in place: fresh memory is what costs here
-    # below the whole sum, so that a token of probability 0 is never drawn
+    # below the total, so that a token of probability 0 is never drawn
     point = uniform(keys, position).unsqueeze(1) * cumulative[:, -1:]
     return torch.searchsorted(cumulative, point, right=True).squeeze(1)
 
@@ -194,7 +194,7 @@ def _drawn_tokens(live: _Live, tokens: Tensor, log_probs: Tensor, request: Reque
 def _record_step(
     trace: Trace, live: _Live, log_probs: Tensor, changed: list[tuple[str, Tensor]], drawn: list[Drawn]
 ) -> None:
-    """Record one step in a trace: the distribution after every rule and filter, and what was drawn."""
+    """Record one step in a trace: the distribution after every rule and filter, and the drawn tokens."""
     trace.step(live.rows, live.ids, log_probs)
     for name, scores in changed:
         if name != MODEL:

@@ -58,7 +58,7 @@ class Beam:
         width: how many live hypotheses the beam holds.
         length_penalty: outputs are ranked by log-probability / length ** length_penalty; 0 favours short outputs.
         n_best: how many outputs are returned, at most `width`.
-        stopping: "fixed" holds `width` live hypotheses until `width` outputs have finished; "shrinking" gives up one
+        stopping: "fixed" holds `width` live hypotheses until `width` outputs have finished; "shrinking" closes one
             slot for each output that finishes.
         until: when the search for a sentence ends: "filled", as soon as `width` outputs have finished; "likely", when
             no live hypothesis would rank among them at its present length; "sure", when none could at any length that

@@ -69,12 +69,12 @@ class Candidate:
     token: int
     log_prob: float  # by the model, unfiltered
     score: float  # after the rules and filters, as the search used them
-    total: float  # of the whole partial output, as the search ranked it
+    total: float  # of the partial output with this token, as the search ranked it
     fate: str
 
     @property
     def alive(self) -> bool:
-        """Whether the search kept it, as a partial output or as an output."""
+        """Whether it continued as a partial output or became an output."""
         return self.fate in (KEPT, FINISHED, CUT)
 
 
@@ -242,7 +242,7 @@ class Trace:
         self.runs[-1].hypotheses = hypotheses
 
     def note(self, name: str, value: Any) -> None:
-        """Record anything else, such as a matrix of risks; values of one name are kept in their order."""
+        """Record anything else, such as a matrix of risks; values of one name are stored in their order."""
         self.notes.setdefault(name, []).append(value)
 
     def to_dict(self) -> dict[str, Any]:

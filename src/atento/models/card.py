@@ -42,8 +42,8 @@ def model_card(config: Mapping[str, Any], network: NetworkConfig, *, layout: str
         config: the model's configuration, ours.
         network: its network.
         layout: of the folder that the card is for.
-        existing: the card of the folder that the model was read from. It is kept, and our section is added to it or
-            replaces an earlier one.
+        existing: the card of the folder that the model was read from. It is preserved, and our section is added to it
+            or replaces an earlier one.
     """
     section = f"{_HEADING}\n\n{_about(config, network)}\n\n{_usage(config, network, layout)}"
     if not existing.strip():

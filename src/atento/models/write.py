@@ -57,7 +57,7 @@ def save_model(
     files = preserved_files(source)
     if layout == "huggingface":
         if "decoding" in config:
-            files.pop(GENERATION, None)  # written anew
+            files.pop(GENERATION, None)  # written again
         files = exported_layout(directory, config, tokenizer, source) | files
     elif tokenizer is not None:
         files |= tokenizer.files()

@@ -113,7 +113,7 @@ class CBOW(Network):
             random: the random numbers of dropout in training.
 
         Raises:
-            ValueError: `negatives` of another shape than the configuration asks for.
+            ValueError: `negatives` does not have the shape that the configuration requires.
         """
         targets_shape = context.shape if self.skip_gram else centre.shape
         expected = (*targets_shape, self.negatives) if self.negatives else None

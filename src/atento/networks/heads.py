@@ -132,7 +132,7 @@ class VocabularyHead(Head):
 
 
 class SpanBoundaryHead(Head):
-    """Predicts a masked token from the two tokens beside its span and its position in the span (Joshi et al. 2020,
+    """Predicts a masked token from the two tokens next to its span and its position in the span (Joshi et al. 2020,
     3.2).
 
     See docs/notes.md#e5.
@@ -159,7 +159,7 @@ class SpanBoundaryHead(Head):
         return self.output.matrix(table)
 
     def read(self, left: Tensor, right: Tensor, positions: Tensor) -> Tensor:
-        """left, right (N,D), the vectors beside the spans; positions (N,) in the spans, from 0 -> (N,D)."""
+        """left, right (N,D), the vectors next to the spans; positions (N,) in the spans, from 0 -> (N,D)."""
         x = torch.cat([left, right, F.embedding(positions, self.positions)], dim=-1)
         x = self.norms[0](F.gelu(self.first(x)))
         out: Tensor = self.norms[1](F.gelu(self.second(x)))

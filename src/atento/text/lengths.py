@@ -14,15 +14,15 @@ def truncate(
 ) -> tuple[list[int], list[int] | None, int]:
     """Truncate one text or two to `room` ids in total.
 
-    The longer text is cut to the length of the shorter one, then both are cut alike. An odd id is kept by the text that
-    was longer, or by the second of two texts of the same length.
+    The longer text is cut to the length of the shorter one, then both are cut by the same number. An odd id stays in
+    the text that was longer, or by the second of two texts of the same length.
 
         truncate([1, 2, 3, 4, 5], [6, 7], 4) -> [1, 2], [6, 7], 3
 
     Args:
         ids: the first text, without special tokens.
         pair: the second text; None for one text.
-        room: how many ids are kept in total, 0 or more.
+        room: how many ids remain in total, 0 or more.
         side: the side that is cut, "right" or "left".
 
     Returns:

@@ -195,8 +195,8 @@ def read_released(directory: Path, config: dict[str, Any], files: dict[str, byte
     if family.build is None:
         return _marian(directory, config, files)
     built = family.build(families.Sources(directory, config, files))
-    held = {key: text for key, text in family.tokens.items() if built.backend.token_to_id(text) is not None}
-    settings = held | config
+    default_tokens = {key: text for key, text in family.tokens.items() if built.backend.token_to_id(text) is not None}
+    settings = default_tokens | config
     _add_tokens(built, settings, _stated_tokens(directory, config, files), directory)
     definition = built.backend.to_str()
     data = json.loads(definition)

@@ -1,4 +1,5 @@
-"""The tokens of a beam, stored as one pointer back for each step and followed only for outputs that are returned."""
+"""The tokens of a beam, stored as backpointers, one for each step, which are followed only for outputs that are
+returned."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ class Finished:
 
     rank: float  # the sum of changed scores / length ** length_penalty
     step: int  # the step that finished it, from 0
-    parent: int  # the row of that step which it extends
+    parent: int  # the row of that step that it extends
     token: int
     log_prob: float
     eos: bool  # the token is an end-of-sequence, not a part of the output
@@ -19,7 +20,8 @@ class Finished:
 
 @dataclass
 class _Step:
-    """What one step appended to each of its rows: tensors until somebody reads them, then lists."""
+    """The tokens, log-probabilities and parents that one step appended: tensors until they are first read, then
+    lists."""
 
     tokens: Tensor
     log_probs: Tensor
@@ -43,7 +45,7 @@ class Backpointers:
     steps: list[_Step] = field(default_factory=list)
 
     def append(self, tokens: Tensor, log_probs: Tensor, parents: Tensor) -> None:
-        """A step is done: tensors (U,w), `parents` as rows of that step."""
+        """Append a step: tensors (U,w), `parents` as rows of that step."""
         self.steps.append(_Step(tokens, log_probs, parents))
 
     def select(self, remaining: list[int]) -> None:
@@ -73,6 +75,6 @@ class Backpointers:
             step -= 1
 
     def _row_before(self, step: int, row: int) -> int:
-        """The row of step number `step` - 1 that became row `row`: groups that are over have left in between."""
+        """The row of step number `step` - 1 that became row `row`: finished groups have left in between."""
         remaining = self.steps[step - 1].remaining
         return row if remaining is None else remaining[row // self.width] * self.width + row % self.width

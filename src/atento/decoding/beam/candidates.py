@@ -14,7 +14,7 @@ from atento.decoding.choosing import BLOCK, WIDE, isin
 class Candidates:
     """The c candidates of each of U groups, the preferred first; a score of -inf marks an empty entry."""
 
-    scores: Tensor  # (U,c) summed scores of the whole hypotheses
+    scores: Tensor  # (U,c) sums of the scores of all tokens of a hypothesis
     parents: Tensor  # (U,c) the slot, 0 to w-1, of the live hypothesis that each extends
     tokens: Tensor  # (U,c)
 
@@ -28,7 +28,7 @@ class Candidates:
 
 
 class Proposer(Protocol):
-    """A way of ranking continuations: by score, group after group, or with words that have to come."""
+    """Ranks continuations: by score, group after group, or with required words."""
 
     def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
         """The candidates of one step.
@@ -40,13 +40,13 @@ class Proposer(Protocol):
         """
 
     def advance(self, chosen: Candidates) -> None:
-        """These candidates (U,w) are the live hypotheses of the next step."""
+        """Update the state: these candidates (U,w) are the live hypotheses of the next step."""
 
     def select(self, groups: Tensor) -> None:
-        """Only these of the U groups remain."""
+        """Update the state: only these of the U groups remain."""
 
 
-class Highest:
+class HighestScores:
     """The `count` candidates with the highest sums, of the w*V that there are (docs/notes.md#h6)."""
 
     def __init__(self, count: int) -> None:
@@ -57,10 +57,10 @@ class Highest:
         return highest(log_probs.view(*scores.shape, -1), scores, self.count)
 
     def advance(self, chosen: Candidates) -> None:
-        """Keeps no state."""
+        """Does nothing: this proposer has no state."""
 
     def select(self, groups: Tensor) -> None:
-        """Keeps no state."""
+        """Does nothing: this proposer has no state."""
 
 
 def highest(log_probs: Tensor, scores: Tensor, count: int) -> Candidates:
@@ -98,7 +98,7 @@ def _ordered(best: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
 def _promising(log_probs: Tensor, scores: Tensor, count: int) -> Tensor:
     """Indices (U,m) into the flat (U,w*V) that include those of the `count` highest sums.
 
-    `topk` over a whole vocabulary sorts more than it must. The highest sums are in the `count` blocks of tokens with
+    `topk` over the full vocabulary sorts more than necessary. The highest sums are in the `count` blocks of tokens with
     the highest maxima, and maxima of blocks are found at the speed of memory.
     """
     groups, width, vocab_size = log_probs.shape
@@ -110,7 +110,7 @@ def _promising(log_probs: Tensor, scores: Tensor, count: int) -> Tensor:
     index: Tensor = (first.unsqueeze(2) + torch.arange(BLOCK, device=block.device)).flatten(1)
     if vocab_size == blocks * BLOCK:
         return index
-    tail = torch.arange(blocks * BLOCK, vocab_size, device=block.device)  # the tokens after the last whole block
+    tail = torch.arange(blocks * BLOCK, vocab_size, device=block.device)  # the tokens after the last full block
     tail = (torch.arange(width, device=block.device).unsqueeze(1) * vocab_size + tail).flatten()
     return torch.cat([index, tail.expand(groups, -1)], dim=1)
 
@@ -155,7 +155,7 @@ class DiverseGroups:
         return Candidates(*(torch.stack(part, dim=1).view(total, -1) for part in parts))
 
     def advance(self, chosen: Candidates) -> None:
-        """Keeps no state."""
+        """Does nothing: this proposer has no state."""
 
     def select(self, groups: Tensor) -> None:
-        """Keeps no state."""
+        """Does nothing: this proposer has no state."""

@@ -1,4 +1,4 @@
-"""Required words: an automaton of the words that are missing, and a beam that is divided among its stages.
+"""Required words: an automaton of the missing words, and a beam that is divided among its stages.
 
 Dynamic beam allocation (Post & Vilar 2018, arXiv:1804.06609): each number of missing tokens is a stage with slots of
 its own, so that a hypothesis that already contains a rare word does not compete with one that does not.
@@ -19,10 +19,11 @@ _MAX_SEQUENCES = 10  # an automaton has up to 2 to that power times as many stat
 
 @dataclass(frozen=True)
 class Automaton:
-    """An automaton over tokens that knows which of some sequences an output contains so far.
+    """An automaton over tokens that tracks which of several sequences an output contains.
 
     A state is the set of sequences that are complete, and the longest prefix of a sequence that the output ends with
-    (Aho & Corasick 1975). So sequences may overlap, and one that breaks off may leave the prefix of another behind.
+    (Aho & Corasick 1975). So sequences may overlap, and the end of an incomplete sequence may be the prefix of another
+    one.
     """
 
     alphabet: list[int]  # the tokens of the sequences
@@ -83,7 +84,7 @@ def _distances(moves: list[list[int]], ends: set[int]) -> list[int]:
     return [distance[state] for state in range(len(moves))]
 
 
-class Required:
+class RequiredWords:
     """The candidates of N sentences that can still contain all required words; a `Proposer`.
 
     An output may only end when no word is missing, and a hypothesis may only be extended by tokens that leave room for
@@ -100,40 +101,57 @@ class Required:
         width: int,
         device: torch.device,
     ) -> None:
-        """`required` and `rows`: the sequences of each sentence, and its row of the request."""
+        """Build the automata, padded to one size.
+
+        Args:
+            required: the token sequences of each of N sentences.
+            rows: the row of the request of each sentence.
+            request: limits and EOS ids.
+            count: how many candidates to propose.
+            width: w, the slots of the beam.
+            device: of the scores.
+
+        Raises:
+            ValueError: the request has a stop function, or no output could contain the words of a row.
+        """
         if request.stop is not None:
             raise ValueError(
                 "required words and a stop string exclude each other: an output may end before its words are written"
             )
-        self.count, self.ends = count, torch.tensor(request.eos_ids, dtype=torch.long, device=device)
+        self.count, self.eos_ids = count, torch.tensor(request.eos_ids, dtype=torch.long, device=device)
         automata = [
             _checked_automaton(sequences, row, request.max_new_tokens[row], request.eos_ids)
             for sequences, row in zip(required, rows)
         ]
-        states = max(len(automaton.moves) for automaton in automata)
-        letters = max(len(automaton.alphabet) for automaton in automata)
+        n_states = max(len(automaton.moves) for automaton in automata)
+        alphabet_size = max(len(automaton.alphabet) for automaton in automata)
         self.stages = 1 + max(max(automaton.missing) for automaton in automata)
         # smaller automata are padded with states that nothing leads to
         moves = [
             [
-                *(state_moves + state_moves[:1] * (letters + 1 - len(state_moves)) for state_moves in automaton.moves),
-                *[[0] * (letters + 1)] * (states - len(automaton.moves)),
+                *(
+                    state_moves + state_moves[:1] * (alphabet_size + 1 - len(state_moves))
+                    for state_moves in automaton.moves
+                ),
+                *[[0] * (alphabet_size + 1)] * (n_states - len(automaton.moves)),
             ]
             for automaton in automata
         ]
-        missing = [automaton.missing + [0] * (states - len(automaton.missing)) for automaton in automata]
+        missing = [automaton.missing + [0] * (n_states - len(automaton.missing)) for automaton in automata]
         self.alphabet = torch.tensor(
-            [automaton.alphabet + [-1] * (letters - len(automaton.alphabet)) for automaton in automata], device=device
-        ).view(len(automata), letters)  # (N,A)
+            [automaton.alphabet + [-1] * (alphabet_size - len(automaton.alphabet)) for automaton in automata],
+            device=device,
+        ).view(len(automata), alphabet_size)  # (N,A)
+        # the alphabet with a valid id in place of padding, so that it can index scores
         self.letters = torch.where(self.alphabet < 0, self.alphabet[:, :1].clamp_min(0), self.alphabet)
         self.moves = torch.tensor(moves, device=device)  # (N,states,1+A)
         self.missing = torch.tensor(missing, device=device)  # (N,states)
         limits = [request.max_new_tokens[row] for row in rows]
-        end = [
+        eos_room = [
             int(bool(request.eos_ids) and automaton.missing[0] < limit) for automaton, limit in zip(automata, limits)
         ]
         self.max_new_tokens = torch.tensor(limits, device=device)
-        self.end = torch.tensor(end, device=device)  # (N,) the room that EOS takes
+        self.eos_room = torch.tensor(eos_room, device=device)  # (N,) 1 if EOS needs a token, else 0
         self.state = torch.zeros(len(automata), width, dtype=torch.long, device=device)
 
     def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
@@ -147,16 +165,18 @@ class Required:
         absent = (self.alphabet < 0).unsqueeze(1)  # (N,1,A) padding of a smaller alphabet
         reached = self.moves.gather(1, self.state.unsqueeze(2).expand(-1, -1, self.moves.shape[2]))  # (N,w,1+A)
         lacking = self.missing.gather(1, reached.flatten(1)).view_as(reached)
-        remaining = (self.max_new_tokens - length - self.end).view(-1, 1, 1)
+        remaining = (self.max_new_tokens - length - self.eos_room).view(-1, 1, 1)
         too_late = (lacking > 0) & (lacking > remaining)  # too late: the missing words would not fit
         required = unrequired.gather(2, letters).masked_fill(absent | too_late[..., 1:], -torch.inf)
         # tokens of required words must not be candidates twice; where nothing is required, id 0 keeps its score
         unrequired = unrequired.scatter(
             2, letters, torch.where(absent[..., :1], unrequired.gather(2, letters), -torch.inf)
         )
-        ending = unrequired[..., self.ends].masked_fill(self.missing.gather(1, self.state).unsqueeze(2) > 0, -torch.inf)
+        ending = unrequired[..., self.eos_ids].masked_fill(
+            self.missing.gather(1, self.state).unsqueeze(2) > 0, -torch.inf
+        )
         unrequired = unrequired.masked_fill(too_late[..., :1], -torch.inf)
-        unrequired[..., self.ends] = ending
+        unrequired[..., self.eos_ids] = ending
         token = unrequired.topk(min(self.count, vocab_size), dim=2).indices.sort(dim=2).values  # (N,w,m) by their ids
         best = unrequired.gather(2, token)
         total = torch.cat([best, required], dim=2) + scores.unsqueeze(2)  # (N,w,m+A)
@@ -195,7 +215,7 @@ class Required:
 
     def select(self, groups: Tensor) -> None:
         """See `Proposer`."""
-        for name in ("alphabet", "letters", "moves", "missing", "max_new_tokens", "end", "state"):
+        for name in ("alphabet", "letters", "moves", "missing", "max_new_tokens", "eos_room", "state"):
             setattr(self, name, getattr(self, name)[groups])
 
 

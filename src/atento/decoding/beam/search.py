@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from atento.decoding.beam.backpointers import Backpointers, Finished
-from atento.decoding.beam.candidates import Candidates, DiverseGroups, Highest, Proposer, first_live
-from atento.decoding.beam.required import Required
+from atento.decoding.beam.candidates import Candidates, DiverseGroups, HighestScores, Proposer, first_live
+from atento.decoding.beam.required import RequiredWords
 from atento.decoding.beam.trace import record_step
 from atento.decoding.choosing import apply_rules, hypothesis, isin, next_log_probs
 from atento.decoding.contract import Request, StateT, StepFunction
@@ -16,7 +16,7 @@ from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.strategies import Beam
 from atento.decoding.trace import CUT, KEPT, OVER
 
-# Why a search is over.
+# Why a search has ended.
 FILLED = "as many outputs as the beam is wide have ended"
 HOPELESS = "no unfinished hypothesis could rank among the outputs any more"
 LIMIT = "the length limit"
@@ -67,18 +67,18 @@ def beam(
 
 @dataclass
 class _Group:
-    """One group of a sentence's beam, which is all of it unless `Beam.groups` divides it."""
+    """One group of a sentence's beam; without `Beam.groups`, the only one."""
 
     row: int  # of the request
     max_new_tokens: int
     finished: list[Finished] = field(default_factory=list)  # the best first
-    over: str = ""  # why its search is over; empty: it is not
+    stop_reason: str = ""  # why its search has ended; empty: it has not
 
 
 class _Search:
     """The live hypotheses of N sentences: U groups (N times `Beam.groups`) of w slots each, the best first.
 
-    An empty slot has the score -inf. Tokens are stored as pointers back (`Backpointers`), and as ids only where
+    An empty slot has the score -inf. Tokens are stored as backpointers (`Backpointers`), and as ids only if
     something reads them: rules, a stop function, a trace.
     """
 
@@ -94,25 +94,25 @@ class _Search:
         self.scores[:, 0] = 0.0  # all slots hold the same empty hypothesis: only one may be extended
         read = request.rules or request.stop is not None or request.trace is not None
         self.written = torch.empty(self.scores.numel(), 0, dtype=torch.long, device=device) if read else None
-        self.closed: Tensor | None = None  # (U,w) slots that a shrinking beam has given up
+        self.closed: Tensor | None = None  # (U,w) slots that a shrinking beam has closed
         self._close_slots()
         self._index_groups()
 
     def _proposer(self, rows: list[int]) -> Proposer:
         strategy, request = self.strategy, self.request
         # Every slot may finish at once, in as many ways as there are end tokens. The candidates must still contain
-        # `width` others that go on.
+        # `width` others that continue.
         count = self.width * (1 + max(1, len(request.eos_ids) + (request.stop is not None)))
         if request.required is not None and any(request.required):
             if strategy.groups > 1:
                 raise ValueError("required words and `groups` exclude each other: both divide the beam")
-            return Required([request.required[row] for row in rows], rows, request, count, self.width, self.device)
+            return RequiredWords([request.required[row] for row in rows], rows, request, count, self.width, self.device)
         if strategy.groups > 1:
             return DiverseGroups(count, strategy.groups, strategy.diversity, request.eos_ids)
-        return Highest(count)
+        return HighestScores(count)
 
     def _close_slots(self) -> None:
-        """Close the slots that a shrinking beam has given up for finished outputs."""
+        """Update `closed`: a shrinking beam closes a slot for each finished output."""
         slots = [_slots(group, self.strategy) for group in self.groups]
         if min(slots) < self.width:
             self.closed = (
@@ -120,36 +120,37 @@ class _Search:
             )
 
     def _index_groups(self) -> None:
-        """Set what depends on which groups remain."""
+        """Update the attributes that depend on the remaining groups."""
         self.rows = [group.row for group in self.groups for _ in range(self.width)]
-        self.next_limit = min((group.max_new_tokens for group in self.groups if not group.over), default=0)
+        self.next_limit = min((group.max_new_tokens for group in self.groups if not group.stop_reason), default=0)
         self.slot_rows = torch.arange(len(self.rows), device=self.device).view(len(self.groups), self.width)
 
     def extend(self, log_probs: Tensor, results: list[list[Hypothesis]]) -> tuple[Tensor | None, Tensor]:
-        """Do one step of the search.
+        """Do one step of the search: rank the candidates, store finished outputs, and choose the live hypotheses.
 
         Args:
             log_probs: (U*w,V) of the next token.
-            results: gets the outputs of the sentences whose search is over; their groups leave.
+            results: receives the outputs of the sentences whose search has ended; their groups leave.
 
         Returns:
             The row whose state each slot continues (U'*w), None if each continues its own; and its token (U'*w).
         """
         request, self.previous_scores = self.request, self.scores
-        written = log_probs if self.written is None else self.written  # nothing reads it then
+        written = log_probs if self.written is None else self.written  # not read in this case
         if request.trace is not None:
             request.trace.step(self.rows, written, log_probs, self.previous_scores.flatten())
-        changed = apply_rules(log_probs, request, self.rows, written, self.length)
+        adjusted = apply_rules(log_probs, request, self.rows, written, self.length)
         self.length += 1
 
-        # More candidates than slots, in order: those that finish an output leave the beam, others take their slots.
-        candidates = self.proposer.propose(changed, self.previous_scores, self.length)
+        # More candidates than slots, in order: those that finish an output leave the beam, and the next ones take their
+        # slots.
+        candidates = self.proposer.propose(adjusted, self.previous_scores, self.length)
         index = candidates.parents * log_probs.shape[-1] + candidates.tokens
         model_log_probs = log_probs.view(len(self.groups), -1).gather(1, index)  # (U,c) before the rules
         ends = self._ends(candidates)
         dropped = ends | (candidates.scores == -torch.inf)
-        # Only the best `width` may finish an output, and most steps have none that does: then the rest is skipped.
-        # This asks the device once a step.
+        # Only the best `width` may finish an output, and in most steps none does: then storing is skipped.
+        # This waits for the device once a step.
         some_dropped = bool(dropped[:, : self.width].any())
         record = some_dropped or request.trace is not None
         slots = [_slots(group, self.strategy) for group in self.groups] if record else []
@@ -157,7 +158,7 @@ class _Search:
             self._store_finished(candidates, ends, model_log_probs, slots)
             live = first_live(dropped, self.width)
             chosen, model_log_probs = candidates.select(live), model_log_probs.gather(1, live)
-            # where too few candidates are live, dropped ones fill the slots up: these slots are empty
+            # if too few candidates are live, dropped ones fill the other slots, which are then empty
             chosen.scores = chosen.scores.masked_fill(dropped.gather(1, live), -torch.inf)
         else:
             chosen, model_log_probs = candidates.first(self.width), model_log_probs[:, : self.width]
@@ -168,14 +169,15 @@ class _Search:
         self.proposer.advance(chosen)
         parents = chosen.parents + self.slot_rows[:, :1]  # (U,w) slots of a group -> rows of the batch
         self.backpointers.append(chosen.tokens, model_log_probs, parents)
-        # A search can only be over after a step in which an output finished, the limit was reached, or it waits for
-        # better outputs. Otherwise the scores need not be read back from the device.
+        # A search can only end after a step in which an output finished, the limit was reached, or it waits for
+        # better outputs. Otherwise the scores need not be copied from the device.
         remaining = None
         if some_dropped or self.length >= self.next_limit or self._is_waiting():
             remaining = self._remaining(results)
         if request.trace is not None:
             fates = [
-                CUT if group.max_new_tokens <= self.length else OVER if group.over else KEPT for group in self.groups
+                CUT if group.max_new_tokens <= self.length else OVER if group.stop_reason else KEPT
+                for group in self.groups
             ]
             record_step(request.trace, candidates, ends, chosen, slots, fates)
         return self._select(parents, chosen.tokens, remaining)
@@ -224,32 +226,33 @@ class _Search:
         return self.strategy.until != "filled" and any(len(group.finished) >= self.width for group in self.groups)
 
     def _remaining(self, results: list[list[Hypothesis]]) -> list[int] | None:
-        """The numbers of the groups that go on, None if all do; `results` gets the outputs of sentences that are over.
+        """The numbers of the groups that continue, None if all do; adds the outputs of finished sentences to `results`.
 
-        A sentence is over when all its groups are.
+        A sentence is finished when all its groups are.
         """
         best = self.scores.amax(dim=1).tolist()
         for group, score in zip(self.groups, best):
-            group.over = group.over or self._why_over(group, score)
+            group.stop_reason = group.stop_reason or self._stop_reason(group, score)
         size, remaining = self.strategy.groups, list[int]()
         for start in range(0, len(self.groups), size):
             groups = self.groups[start : start + size]
-            if not all(group.over for group in groups):
+            if not all(group.stop_reason for group in groups):
                 remaining += range(start, start + size)
                 continue
             row = groups[0].row
             results[row] = self._outputs(groups, start)
             if self.request.trace is not None:
-                self.request.trace.stop(row, "; ".join(dict.fromkeys(group.over for group in groups)))
-        if size > 1 and any(group.over for group in self.groups):  # a group that is over waits for the others
-            over = torch.tensor([bool(group.over) for group in self.groups], device=self.device)
-            self.scores = self.scores.masked_fill(over.unsqueeze(1), -torch.inf)
+                self.request.trace.stop(row, "; ".join(dict.fromkeys(group.stop_reason for group in groups)))
+        if size > 1 and any(group.stop_reason for group in self.groups):  # a finished group waits for the others
+            is_finished = torch.tensor([bool(group.stop_reason) for group in self.groups], device=self.device)
+            self.scores = self.scores.masked_fill(is_finished.unsqueeze(1), -torch.inf)
         return remaining if len(remaining) < len(self.groups) else None
 
-    def _why_over(self, group: _Group, best: float) -> str:
-        """Why the search of a group is over; empty if it is not.
+    def _stop_reason(self, group: _Group, best: float) -> str:
+        """Why the search of a group has ended; empty if it has not.
 
-        `best` is the score of its best live hypothesis. It bounds the score of every output to come: sums only fall.
+        `best` is the score of its best live hypothesis. It bounds the score of all later outputs, because sums only
+        fall.
         """
         if len(group.finished) >= self.width:
             if self.strategy.until == "filled":

@@ -1,4 +1,4 @@
-"""What a step of beam search records in a trace: every candidate, and why it was kept or dropped."""
+"""Records a step of beam search in a trace: every candidate, and why it stayed in the beam or was dropped."""
 
 from torch import Tensor, inf
 

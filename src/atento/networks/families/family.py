@@ -48,7 +48,7 @@ class Family:
 
     `prefix` is the prefix of the base model's names in models with a head. `read` and `write` translate the
     configuration; `read` also gets the names of the tensors, which decide the heads, and which of them repeat one
-    another. `computed` are names, or ends of names, of tensors that hold nothing learned. `repeats` are those that
+    another. `computed` are names, or ends of names, of tensors that are not learned. `repeats` are those that
     usually repeat another one, by the configuration. `tied` says whether a tensor that a file leaves out repeats
     another one, if the configuration has no `tie_word_embeddings`; None: it always does.
     """

@@ -1,4 +1,4 @@
-"""T5, T5 1.1 and mT5, whole or the encoder alone: configuration and weight table (docs/notes.md#c8, #c16)."""
+"""T5, T5 1.1 and mT5, encoder-decoder or encoder only: configuration and weight table (docs/notes.md#c8, #c16)."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""Recurrent layers: the cells as equations, whole sequences by torch.nn, padding that never changes a state.
+"""Recurrent layers: cells as equations, sequences with torch.nn; padding never changes a state.
 
 See docs/notes.md#c11.
 """
@@ -45,7 +45,7 @@ def rnn_cell(weights: Weights, x: Tensor, state: LayerState) -> LayerState:
 
 @dataclass(frozen=True)
 class Cell:
-    """One recurrence: its equation, torch.nn's layer for whole sequences, the number of vectors of its state."""
+    """One recurrence: its equation, torch.nn's layer for sequences, the number of vectors of its state."""
 
     step: Callable[[Weights, Tensor, LayerState], LayerState]
     layer: Callable[..., nn.RNNBase]
@@ -120,7 +120,7 @@ class RecurrentStack(nn.Module):
         token_mask: Tensor | None = None,
         random: Randomness | None = None,
     ) -> tuple[Tensor, list[LayerState]]:
-        """The whole sequence at once: x (B,L,Din) -> the top layer's states (B,L,D) and every layer's last state.
+        """Run the layers over a sequence: x (B,L,Din) -> the top layer's states (B,L,D) and every layer's last state.
 
         `states` are the initial states of the layers (None: zeros, as always if bidirectional); `token_mask` (B,L) is
         True for real tokens. Padded positions give zeros; a row of padding alone does not change its state.

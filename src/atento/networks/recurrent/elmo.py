@@ -86,7 +86,7 @@ class LayerMix(nn.Module):
     """γ Σ_j softmax(w)_j h_j: the input of a task, w and γ learned with the task (Peters et al. 2018, equation 1).
 
     With `norm` each layer is first normalised, token by token and without scale or shift. (The published programs
-    take mean and variance over the whole batch, which makes a sentence's vectors depend on its neighbours.)
+    take mean and variance over the batch, which makes a sentence's vectors depend on its neighbours.)
     """
 
     def __init__(self, n_layers: int, *, norm: bool = False) -> None:
@@ -190,7 +190,7 @@ class ELMo(Network):
         return Output(self.mix(self.layers(ids, token_mask=token_mask, random=random)))
 
     def layers(self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None) -> Tensor:
-        """All layers, forward beside backward, (N+1,B,L,2D); the lowest is the word vector, twice."""
+        """All layers, forward and backward concatenated, (N+1,B,L,2D); the lowest is the word vector, twice."""
         both = self.directions(ids, token_mask=token_mask, random=random)
         return torch.stack([torch.cat(pair, dim=-1) for pair in both])
 
@@ -221,7 +221,7 @@ class ELMo(Network):
         return both
 
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
-        """As `Network.features`, (B,L,2D): forward beside backward; ids may be characters (B,L,C)."""
+        """As `Network.features`, (B,L,2D): forward and backward concatenated; ids may be characters (B,L,C)."""
         return self.layers(ids, token_mask=token_mask)[layer_count(layer, self.config.n_layers)]
 
     @property

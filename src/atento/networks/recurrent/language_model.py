@@ -1,4 +1,5 @@
-"""The recurrent language model: each token from the state of what stands before it (docs/notes.md#c17b)."""
+"""The recurrent language model: each token is predicted from the state after the tokens before it
+(docs/notes.md#c17b)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from atento.networks.steps.plain import RecurrentStepFunction
 
 @dataclass
 class LanguageModelState:
-    """Every layer's state after what was read, and how many places that were; None: nothing was read yet."""
+    """The state of every layer, None before the first token, and the number of positions that were read."""
 
     layers: list[LayerState] | None = None
     length: int = 0
@@ -49,7 +50,7 @@ class RecurrentLM(Network):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Fresh weights, as `reset_recurrent` says."""
+        """Initialise the weights with `reset_recurrent`."""
         reset_recurrent(self, self.config.d_model)
 
     def forward(

@@ -245,7 +245,7 @@ class RecurrentSeq2Seq(Network):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Fresh weights, as `reset_recurrent` says."""
+        """Initialise the weights with `reset_recurrent`."""
         reset_recurrent(self, self.config.d_model)
 
     def encode(

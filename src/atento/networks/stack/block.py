@@ -19,7 +19,7 @@ class BlockState:
     cross_attention: KeyValues | None = None
 
     def select(self, rows: Tensor) -> "BlockState":
-        """Only those batch rows, in that order."""
+        """The state of those batch rows, in that order."""
         self_attention, cross_attention = self.self_attention, self.cross_attention
         return BlockState(
             None if self_attention is None else self_attention.select(rows),
@@ -28,7 +28,7 @@ class BlockState:
 
 
 class Block(nn.Module):
-    """One layer of a Transformer: self-attention, cross-attention where there is a source, feed-forward.
+    """One layer of a Transformer: self-attention, cross-attention if it reads a source, feed-forward.
 
     Each sublayer has a residual connection with its norm (docs/notes.md#c3, #c7).
 

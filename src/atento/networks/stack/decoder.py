@@ -35,7 +35,7 @@ class Decoder(Network):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Fresh weights, as `initialise` says."""
+        """Initialise the weights with `initialise`."""
         initialise(self, self.config)
 
     def forward(

@@ -39,7 +39,7 @@ class EncoderDecoder(Network):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Fresh weights, as `initialise` says."""
+        """Initialise the weights with `initialise`."""
         initialise(self, self.config)
 
     def encode(

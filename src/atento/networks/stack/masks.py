@@ -8,7 +8,7 @@ _ALL = 2**30  # neighbours: more than any text has
 
 
 def default_masks(config: NetworkConfig, *, kind: str, n_layers: int) -> list[Mask]:
-    """The self-attention masks of an "encoder" or a "decoder", one a layer; layers alike share one object.
+    """The self-attention masks of an "encoder" or a "decoder", one a layer; layers with the same mask share one object.
 
     The decoder of an encoder-decoder is always causal: `config.mask` is for its encoder.
     """
@@ -20,7 +20,7 @@ def default_masks(config: NetworkConfig, *, kind: str, n_layers: int) -> list[Ma
 
 
 def _mask(config: MaskConfig, kind: str) -> Mask:
-    """The mask of that configuration; in a decoder nobody looks ahead."""
+    """The mask of that configuration; in a decoder no query looks ahead."""
     if config.kind == "window":
         right = _ALL if config.right is None else config.right
         return window(_ALL if config.left is None else config.left, 0 if kind == "decoder" else right)

@@ -35,7 +35,7 @@ class StackState:
     position_ids: Tensor | None = None
 
     def select(self, rows: Tensor) -> "StackState":
-        """Only those batch rows, in that order."""
+        """The state of those batch rows, in that order."""
         mask = None if self.memory_mask is None else self.memory_mask.select(rows)
         ids = None if self.position_ids is None else self.position_ids.index_select(0, rows)
         return StackState([block.select(rows) for block in self.blocks], self.length, mask, ids)

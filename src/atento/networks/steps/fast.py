@@ -96,7 +96,7 @@ def _with_mask(bias: Tensor, mask: Tensor | None, width: int) -> Tensor:
 class FastStepFunction:
     """The fast step function of an encoder-decoder or a decoder (docs/notes.md#h12).
 
-    It packs a copy of the weights, beside the network's own; later changes of the network have no effect on it.
+    It packs a copy of the weights; later changes of the network have no effect on it.
 
     Raises:
         CapabilityError: the network has a part that is not supported; names it.

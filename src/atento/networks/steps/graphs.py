@@ -2,7 +2,7 @@
 
 A step of a small network is some hundred short kernels, and launching them one by one takes longer than running them; a
 captured graph launches all of them at once. For that, no tensor in it may move or change its shape: caches have room
-for more tokens than there are, a mask says which are used, and finished outputs leave the batch only when half of it
+for more tokens than there are, a mask marks the used columns, and finished outputs leave the batch only when half of it
 is empty.
 """
 

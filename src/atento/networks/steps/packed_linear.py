@@ -1,4 +1,4 @@
-"""Linear layers with weights packed for the CPU: float32 and bfloat16 by oneDNN, int8; beside the plain equation."""
+"""Linear layers with weights packed for the CPU: float32 and bfloat16 with oneDNN, int8; and the plain equation."""
 
 import warnings
 from typing import Literal, Protocol, TypeVar
@@ -29,7 +29,7 @@ def has_packed_products() -> bool:
 
 
 def pack(weight: Tensor, bias: Tensor | None, precision: Precision, *, relu: bool = False) -> PackedLinear:
-    """A linear layer with its weight (N,D) packed once for products in that precision, followed by `relu` if asked."""
+    """A linear layer with its weight (N,D) packed once for products in that precision, optionally followed by ReLU."""
     if weight.device.type != "cpu" or weight.dtype == torch.float64 or not has_packed_products():
         return PlainLinear(weight, bias, relu=relu)
     if precision == "int8":
@@ -101,7 +101,7 @@ class Int8Linear:
 
 
 class PackedModule(nn.Module):
-    """In place of an `nn.Linear` in parts of a network that run by their own forward pass."""
+    """Replaces an `nn.Linear` in modules that run their own forward pass."""
 
     def __init__(self, linear: nn.Linear, precision: Precision) -> None:
         super().__init__()
