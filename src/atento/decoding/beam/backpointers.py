@@ -1,5 +1,4 @@
-"""The tokens of a beam, stored as backpointers, one for each step, which are followed only for outputs that are
-returned."""
+"""The tokens of a beam, stored as backpointers, which are followed only for outputs that are returned."""
 
 from dataclasses import dataclass, field
 

@@ -1,5 +1,4 @@
-"""The recurrent language model: each token is predicted from the state after the tokens before it
-(docs/notes.md#c17b)."""
+"""The recurrent language model: predicts each token from the state after those before it (docs/notes.md#c17b)."""
 
 from __future__ import annotations
 
