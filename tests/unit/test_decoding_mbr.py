@@ -469,7 +469,7 @@ def test_k4_what_is_refused() -> None:
         minimum_bayes_risk(ToySeq2Seq(), "This is a test.")
     with pytest.raises(UsageError, match=r"must be ids of shape \(S,\) or \(B,S\): got \(1, 0\)"):
         minimum_bayes_risk(ToySeq2Seq(), torch.zeros(1, 0, dtype=torch.long))
-    with pytest.raises(UsageError, match="`weights` by the model need its probabilities"):
+    with pytest.raises(UsageError, match="`weights` must be 'uniform'"):
         minimum_bayes_risk(None, "", 2, weights="model", generate_candidates=lambda *_: ["a", "b"])
     with pytest.raises(UsageError, match="unknown utility 'bleau'"):
         minimum_bayes_risk(ToySeq2Seq(), torch.tensor([3]), utility="bleau")

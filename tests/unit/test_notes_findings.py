@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from atento.cli.notes import register
 from atento.errors import UsageError
 from atento.notes.drawing import arrow, colour, heat, labelled, links, shaded, sheet, wave
-from atento.notes.finding import AtLeast, AtMost, agrees, compare, grid, plain, shown
+from atento.notes.finding import AtLeast, AtMost, agrees, compare, grid, one_line, plain
 from atento.notes.table import ROWS, run
 
 FIGURES = ["J1", "J2", "J4"]
@@ -53,8 +53,8 @@ def test_agrees(value, expected, within, right):
 def test_values_for_json_and_for_people():
     value = {"a": torch.tensor([1.5, float("-inf")]), "b": AtMost(1e-5), "c": {"d": (True, None)}}
     assert plain(value) == {"a": [1.5, "-inf"], "b": "at most 1e-05", "c": {"d": [True, None]}}
-    assert shown(plain(value)) == "a: [1.5 -inf]; b: at most 1e-05; c: (d: [yes -])"
-    assert shown(["two words", "one"]) == "['two words' one]"
+    assert one_line(plain(value)) == "a: [1.5 -inf]; b: at most 1e-05; c: (d: [yes -])"
+    assert one_line(["two words", "one"]) == "['two words' one]"
     assert grid([[1.0, 0.25], [-3.0, float("-inf")]]) == "    1 0.250\n   -3  -inf"
 
 

@@ -29,7 +29,7 @@ from atento.networks.surgery import decompose as network_decompose
 from atento.notes import PositionalEncoding, drawing, listing_bleu, listing_search
 from atento.notes.checks import figures
 from atento.notes.checks.trained import trained
-from atento.notes.errata import ERRATA, errata_of, errors_told
+from atento.notes.errata import ERRATA, errata_of, errors_named
 from atento.notes.finding import Finding, Row
 from atento.notes.table import CREDIT, ROWS, rows_named, run
 from atento.precision import threads
@@ -67,7 +67,7 @@ def test_row(row, seed):
     assert record["row"] == row.id and record["title"] == row.title and record["passed"] is True
     assert 0 <= record["seconds"] < 60
     assert record["value"] not in (None, [], {}) and record["expected"] not in (None, [], {})
-    assert set(errors_told(record.get("remark", ""))) == set(errata_of(row.id)), "notes/errata.py"
+    assert set(errors_named(record.get("remark", ""))) == set(errata_of(row.id)), "notes/errata.py"
 
 
 def test_the_values_of_the_notes_stand_beside_the_right_ones():
@@ -88,7 +88,7 @@ def test_every_error_of_the_notes_is_told_by_a_row():
     for number, one in ERRATA.items():
         assert one.notes and one.right and one.rows, number
         assert set(one.rows) <= set(ROWS), number
-    assert errors_told("so (error 5); and (errors 1, 2, 13), then (errors 7 and 8)") == [5, 1, 2, 13, 7, 8]
+    assert errors_named("so (error 5); and (errors 1, 2, 13), then (errors 7 and 8)") == [5, 1, 2, 13, 7, 8]
 
 
 def test_drawings():

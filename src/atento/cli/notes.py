@@ -77,15 +77,15 @@ def notes(
 
 def result_text(result: "Result") -> str:
     """A row as text: one line, then the value of the notes, a remark and a drawing if there are any."""
-    from atento.notes.finding import shown
+    from atento.notes.finding import one_line
 
     row, finding = result.row, result.finding
     verdict = "ok" if finding.passed else "FAILED"
-    value, expected = shown(finding.value), shown(finding.expected)
+    value, expected = one_line(finding.value), one_line(finding.expected)
     expected = "the same" if expected == value else expected
     lines = [f"{row.id:<5}{row.title}  value {value}  expected {expected}  {verdict}  {result.seconds:.2f} s"]
     if finding.notes is not None:
-        lines.append(f"      notes: {shown(finding.notes)}")
+        lines.append(f"      notes: {one_line(finding.notes)}")
     if finding.remark:
         lines.append(f"      {finding.remark}")
     if row.missing:

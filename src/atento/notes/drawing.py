@@ -10,13 +10,13 @@ from atento.inspection.figures import ZERO, ramp_colour
 from atento.inspection.labels import display_width, visible
 from atento.notes.finding import plain
 
-INK, SOFT, WARM = "#1b2430", "#4c5a6b", (179, 84, 30)  # negative numbers are drawn towards this brown
+INK, SOFT, WARM = "#1b2430", "#4c5a6b", (179, 84, 30)  # the colour of negative numbers
 SHADES = "·░▒▓█"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A part of a drawing: its size, and its elements from (0, 0) on."""
+    """A part of a drawing: its size, and its SVG elements with the origin at (0, 0)."""
 
     width: float
     height: float
@@ -24,7 +24,9 @@ class Panel:
 
 
 def colour(value: float, top: float) -> str:
-    """Blue for positive, brown for negative numbers, the deeper the larger; grey for what is masked."""
+    """Return blue for positive and brown for negative numbers, darker for larger ones, and grey for masked
+    (infinite) ones.
+    """
     if math.isinf(value):
         return ZERO
     share = value / top if top else 0.0
@@ -34,7 +36,7 @@ def colour(value: float, top: float) -> str:
 
 
 def text_at(x: float, y: float, text: str, size: int = 11, fill: str = SOFT, anchor: str = "start") -> str:
-    """One line of text."""
+    """Return one line of text as an SVG element."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}">'
         f"{escape(visible(text))}</text>"
@@ -44,7 +46,7 @@ def text_at(x: float, y: float, text: str, size: int = 11, fill: str = SOFT, anc
 def heat(
     matrix: Any, title: str, rows: Sequence[str] = (), columns: Sequence[str] = (), *, cell: int = 38, digits: int = 2
 ) -> Panel:
-    """A matrix as a heat map, each number in its cell where there is room (cells of 30 or more)."""
+    """Draw a matrix as a heat map. Cells of 30 pixels or more show their number."""
     table = plain(matrix)
     numbers = [float(value) for row in table for value in row]
     top = max((abs(value) for value in numbers if not math.isinf(value)), default=0.0)
@@ -53,29 +55,31 @@ def heat(
     parts = [text_at(0, 12, title, 12, INK)]
     parts += [text_at(left + (n + 0.5) * cell, above - 4, name, anchor="middle") for n, name in enumerate(columns)]
     parts += [text_at(left - 6, above + (n + 0.6) * cell, name, anchor="end") for n, name in enumerate(rows)]
-    for place, value in enumerate(map(float, numbers)):
-        row, column = divmod(place, len(table[0]))
+    for index, value in enumerate(map(float, numbers)):
+        row, column = divmod(index, len(table[0]))
         x, y = left + column * cell, above + row * cell
         parts.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{cell - 1}" height="{cell - 1}" fill="{colour(value, top)}"/>'
         )
         if cell >= 30:
             masked = math.isinf(value)
-            shown = ("−∞" if value < 0 else "∞") if masked else f"{round(value, digits) + 0.0:.{digits}f}"
+            label = ("−∞" if value < 0 else "∞") if masked else f"{round(value, digits) + 0.0:.{digits}f}"
             ink = "#ffffff" if not masked and top and (value / top > 0.55 or value / top < -0.7) else INK
-            parts.append(text_at(x + (cell - 1) / 2, y + cell / 2 + 4, shown, 10, ink, "middle"))
+            parts.append(text_at(x + (cell - 1) / 2, y + cell / 2 + 4, label, 10, ink, "middle"))
     width = max(left + len(table[0]) * cell, 7 * display_width(title))
     return Panel(width, above + len(table) * cell, parts)
 
 
 def links(weights: Any, names: Sequence[str], title: str, readers: Sequence[str] = ()) -> Panel:
-    """Who reads whom: outputs above, inputs below, a line for each weight above 0, the thicker the larger."""
+    """Draw attention links: outputs above, inputs below, and a line for each positive weight, thicker for larger
+    weights.
+    """
     table, step, high = plain(weights), 92, 150
     readers = readers or names
     parts = [text_at(0, 12, title, 12, INK)]
 
-    def middle(place: int) -> float:
-        return step * (place + 0.5)
+    def middle(index: int) -> float:
+        return step * (index + 0.5)
 
     for reader, row in enumerate(table):
         for read, weight in enumerate(row):
@@ -85,22 +89,22 @@ def links(weights: Any, names: Sequence[str], title: str, readers: Sequence[str]
                     f'stroke="{ramp_colour(0.35 + 0.65 * weight)}" stroke-width="{0.6 + 5 * weight:.2f}">'
                     f"<title>{escape(readers[reader])} reads {escape(names[read])}: {weight:.4f}</title></line>"
                 )
-    for y, which in ((28, readers), (high + 1, names)):
-        for place, name in enumerate(which):
+    for y, labels in ((28, readers), (high + 1, names)):
+        for index, name in enumerate(labels):
             parts.append(
-                f'<rect x="{middle(place) - 36:.1f}" y="{y}" width="72" height="20" rx="4" fill="#eef3f9" '
+                f'<rect x="{middle(index) - 36:.1f}" y="{y}" width="72" height="20" rx="4" fill="#eef3f9" '
                 'stroke="#94a3b5"/>'
             )
-            parts.append(text_at(middle(place), y + 14, name, 11, INK, "middle"))
+            parts.append(text_at(middle(index), y + 14, name, 11, INK, "middle"))
     return Panel(max(step * len(names), 7 * display_width(title)), high + 22, parts)
 
 
 def wave(values: Any, title: str) -> Panel:
-    """Numbers between -1 and 1 as bars from a middle line, each with its value."""
+    """Draw numbers between -1 and 1 as bars from a middle line, each with its value."""
     numbers, step, middle = [float(value) for value in plain(values)], 44, 70
     parts = [text_at(0, 12, title, 12, INK), f'<path d="M0 {middle}h{step * len(numbers)}" stroke="{SOFT}"/>']
-    for place, value in enumerate(numbers):
-        x, y = place * step + 8, middle - max(0.0, value) * 40
+    for index, value in enumerate(numbers):
+        x, y = index * step + 8, middle - max(0.0, value) * 40
         parts.append(
             f'<rect x="{x}" y="{y:.1f}" width="{step - 16}" height="{abs(value) * 40 + 0.5:.1f}" '
             f'fill="{colour(value, 1.0)}" stroke="{SOFT}" stroke-width="0.5"/>'
@@ -110,12 +114,12 @@ def wave(values: Any, title: str) -> Panel:
 
 
 def arrow() -> Panel:
-    """What stands to its left goes into what stands to its right."""
+    """Draw an arrow from the panel on its left to the panel on its right."""
     return Panel(18, 0, [f'<path d="M0 76h16m-5 -5l5 5l-5 5" fill="none" stroke="{SOFT}" stroke-width="1.5"/>'])
 
 
 def sheet(title: str, rows: Sequence[Sequence[Panel]]) -> str:
-    """Panels side by side and row under row, as one standalone drawing: no script, no font or link from outside."""
+    """Arrange rows of panels in one standalone SVG drawing, without scripts, fonts or links from outside."""
     gap, top, parts, width = 28, 44.0, [], 0.0
     for row in rows:
         left = 16.0
@@ -137,11 +141,11 @@ def sheet(title: str, rows: Sequence[Sequence[Panel]]) -> str:
     )
 
 
-# The same as text ----------------------------------------------------------------------------------------------------
+# As text --------------------------------------------------------------------------------------------------------------
 
 
 def labelled(matrix: Any, rows: Sequence[str], columns: Sequence[str] = (), digits: int = 2) -> str:
-    """A matrix as lines of text with names beside and, if given, above."""
+    """Format a matrix as lines of text with row names and, if given, column names."""
 
     def cell(value: float) -> str:
         return f"{round(value, digits) + 0.0:.{digits}f}" if math.isfinite(value) else f"{value:g}"
@@ -155,7 +159,7 @@ def labelled(matrix: Any, rows: Sequence[str], columns: Sequence[str] = (), digi
 
 
 def shaded(matrix: Any) -> str:
-    """Numbers between -1 and 1 as a map of five shades, two characters each, light for -1."""
+    """Format numbers between -1 and 1 as a map of five shades, two characters each; -1 is the lightest."""
     return "\n".join(
         "".join(2 * SHADES[min(len(SHADES) - 1, int((float(value) + 1) / 2 * len(SHADES)))] for value in row)
         for row in plain(matrix)

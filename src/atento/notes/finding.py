@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class AtMost:
-    """An expectation: no more than this."""
+    """An expected upper bound."""
 
     limit: float
 
@@ -18,7 +18,7 @@ class AtMost:
 
 @dataclass(frozen=True)
 class AtLeast:
-    """An expectation: no less than this."""
+    """An expected lower bound."""
 
     limit: float
 
@@ -28,10 +28,16 @@ class AtLeast:
 
 @dataclass(frozen=True)
 class Finding:
-    """`value` computed by the library, `expected` by other means; `notes` is the notes' value where it differs.
+    """The result of a check: `value` computed by the library, and `expected`, computed independently.
 
-    Values are numbers, text, booleans, and lists and mappings of those. `remark` says in a few words of ours what is
-    to be known; `drawing` is a figure or table in lines of text, `figure` the same as an SVG drawing.
+    Args:
+        value: numbers, text, booleans, and lists and mappings of those.
+        expected: the same, or bounds.
+        passed: whether they agree.
+        notes: the value of the notes, where it differs.
+        remark: a short explanation.
+        drawing: a figure or table as lines of text.
+        figure: the same as an SVG drawing.
     """
 
     value: Any
@@ -45,7 +51,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the specification and its check; `missing` says what of the row is not built yet."""
+    """A row of the specification and its check; `missing` names the part of the row that is not built yet."""
 
     id: str
     title: str
@@ -63,24 +69,28 @@ def compare(
     drawing: str = "",
     figure: str = "",
 ) -> Finding:
-    """A finding that passes where `value` is what was expected, numbers to an absolute `within`.
+    """Return a finding that passes if `value` equals `expected`, numbers to an absolute tolerance `within`.
 
-    An expected number that is itself smaller than `within` is held to a relative one.
+    An expected number smaller than `within` is compared with a relative tolerance.
     """
     value, notes = plain(value), plain(notes)
     return Finding(value, plain(expected), agrees(value, expected, within), notes, remark, drawing, figure)
 
 
 def together(**findings: Finding) -> Finding:
-    """Several findings as one, which passes where all do."""
+    """Combine several findings into one, which passes if all of them do."""
 
-    def joined(part: str) -> Any:
-        return {name: getattr(one, part) for name, one in findings.items() if getattr(one, part) not in (None, "")}
+    def joined(attribute: str) -> Any:
+        return {
+            name: getattr(finding, attribute)
+            for name, finding in findings.items()
+            if getattr(finding, attribute) not in (None, "")
+        }
 
     return Finding(
         joined("value"),
         joined("expected"),
-        all(one.passed for one in findings.values()),
+        all(finding.passed for finding in findings.values()),
         joined("notes") or None,
         "; ".join(joined("remark").values()),
         "\n\n".join(joined("drawing").values()),
@@ -89,7 +99,9 @@ def together(**findings: Finding) -> Finding:
 
 
 def agrees(value: Any, expected: Any, within: float) -> bool:
-    """Whether a value is as expected: same keys, same lengths, numbers no further apart than `within`; NaN never is."""
+    """Return whether a value is as expected: same keys, same lengths, numbers within the tolerance; NaN never
+    agrees.
+    """
     if isinstance(expected, AtMost | AtLeast):
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
@@ -105,7 +117,7 @@ def agrees(value: Any, expected: Any, within: float) -> bool:
         return (
             isinstance(value, list)
             and len(value) == len(expected)
-            and all(agrees(one, other, within) for one, other in zip(value, expected))
+            and all(agrees(item, expected_item, within) for item, expected_item in zip(value, expected))
         )
     if isinstance(expected, float) and isinstance(value, int | float) and not isinstance(value, bool):
         tiny = 0 < abs(expected) < within
@@ -114,36 +126,42 @@ def agrees(value: Any, expected: Any, within: float) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON knows it: tensors as lists, bounds in words, what is not finite as text."""
+    """Convert a value for JSON: tensors to lists, bounds and non-finite numbers to text."""
     if isinstance(value, AtMost | AtLeast):
         return str(value)
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
 
 
-def shown(value: Any) -> str:
-    """A value for people, in one line: numbers to six digits."""
+def one_line(value: Any) -> str:
+    """Format a value for people in one line; numbers have six digits."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
-        texts = {key: f"({shown(one)})" if isinstance(one, Mapping) else shown(one) for key, one in value.items()}
+        texts = {
+            key: f"({one_line(item)})" if isinstance(item, Mapping) else one_line(item) for key, item in value.items()
+        }
         return "; ".join(f"{key}: {text}" for key, text in texts.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{' '.join(f'{one!r}' if isinstance(one, str) and ' ' in one else shown(one) for one in value)}]"
+        return (
+            f"[{' '.join(f'{item!r}' if isinstance(item, str) and ' ' in item else one_line(item) for item in value)}]"
+        )
     return str(value)
 
 
 def grid(matrix: Any, digits: int = 3) -> str:
-    """A matrix, a tensor or rows of numbers, as lines of text; whole and infinite numbers without decimals."""
+    """Format a matrix, a tensor or rows of numbers, as lines of text; integral and infinite numbers have no
+    decimals.
+    """
 
     def cell(number: Any) -> str:
         if isinstance(number, float) and math.isfinite(number) and not number.is_integer():

@@ -11,12 +11,14 @@ from atento.attention.algebra import Mask
 def self_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """softmax(query keyᵀ / √d_k) value, and the weights (K1, A3).
+    """Return softmax(query keyᵀ / √d_k) value, and the weights (K1, A3).
 
-    The notes' listing knows no mask, so a batch with padding comes out wrong there (spec error 17).
+    The notes' listing has no mask, so it is wrong for a batch with padding (error 17).
 
     Args:
-        query: (...,T,K). key: (...,S,K). value: (...,S,Kv); the same leading sizes, none at all among them.
+        query: (...,T,K).
+        key: (...,S,K).
+        value: (...,S,Kv); the leading dimensions are the same and may be absent.
         mask: a Mask or a boolean tensor that broadcasts to (...,T,S), True = may attend.
 
     Returns:
@@ -35,5 +37,7 @@ def self_attention(
 
 
 def attention(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
-    """The context vectors and the weights of queries over keys and values (K2); shapes as in `self_attention`."""
+    """Return the context vectors and the weights of queries over keys and values (K2); shapes as in
+    `self_attention`.
+    """
     return self_attention(Q, K, V)

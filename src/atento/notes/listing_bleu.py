@@ -12,10 +12,10 @@ UNIFORM = (0.25, 0.25, 0.25, 0.25)
 
 
 def sentence_bleu(references: Sequence[Tokens], hypothesis: Tokens, weights: Sequence[float] = UNIFORM) -> float:
-    """BLEU of one tokenised sentence, 0-1, as NLTK's function of that name without smoothing.
+    """Return the BLEU of one tokenised sentence, 0-1, as NLTK's function of that name without smoothing.
 
     Args:
-        references: tokenised references of this sentence, as many as there are.
+        references: one or more tokenised references of this sentence.
         hypothesis: the tokenised sentence to score.
         weights: w_n of each n-gram order, from 1.
 
@@ -28,13 +28,14 @@ def sentence_bleu(references: Sequence[Tokens], hypothesis: Tokens, weights: Seq
 def corpus_bleu(
     list_of_references: Sequence[Sequence[Tokens]], hypotheses: Sequence[Tokens], weights: Sequence[float] = UNIFORM
 ) -> float:
-    """BP · exp(Σ w_n log p_n) over a corpus, 0-1: clipped counts are summed first, then divided (Papineni et al. 2002).
+    """Return BP · exp(Σ w_n log p_n) over a corpus, 0-1; clipped counts are summed, then divided (Papineni et al.
+    2002).
 
-    As in NLTK, a sentence too short to have an n-gram of some order counts one that is wrong, so a perfect copy can
-    score below 1 (spec error 4); `atento.metrics.bleu` is the score that papers print.
+    As in NLTK, a sentence too short to have an n-gram of some order counts as one wrong n-gram, so a perfect copy can
+    score below 1 (error 4); `atento.metrics.bleu` is the score that papers report.
 
     Args:
-        list_of_references: for each sentence its tokenised references; their number may differ.
+        list_of_references: the tokenised references of each sentence; their number may vary.
         hypotheses: the tokenised sentences to score.
         weights: w_n of each n-gram order, from 1.
 
@@ -50,25 +51,30 @@ def corpus_bleu(
     for number, (references, hypothesis) in enumerate(zip(list_of_references, hypotheses), 1):
         _check(number, references, hypothesis)
         for order in range(1, len(weights) + 1):
-            found, total = clipped(references, hypothesis, order)
-            matches[order - 1] += found
+            count, total = clipped(references, hypothesis, order)
+            matches[order - 1] += count
             totals[order - 1] += max(1, total)
         length += len(hypothesis)
-        reference_length += min((len(one) for one in references), key=lambda n: (abs(n - len(hypothesis)), n))
+        reference_length += min(
+            (len(reference) for reference in references), key=lambda n: (abs(n - len(hypothesis)), n)
+        )
     if not weights or matches[0] == 0:
         return 0.0
     penalty = 1.0 if length > reference_length else math.exp(1 - reference_length / length)
-    precisions = [found / total if found else sys.float_info.min for found, total in zip(matches, totals)]
+    precisions = [count / total if count else sys.float_info.min for count, total in zip(matches, totals)]
     return penalty * math.exp(math.fsum(w * math.log(p) for w, p in zip(weights, precisions)))
 
 
 def clipped(references: Sequence[Tokens], hypothesis: Tokens, order: int) -> tuple[int, int]:
-    """How many n-grams of the hypothesis a reference has too, none counted oftener than there; and of how many."""
+    """Return the number of n-grams of the hypothesis that also occur in a reference, clipped to their count there,
+    and the
+    number of all n-grams of the hypothesis.
+    """
     counts = _ngrams(hypothesis, order)
-    most = Counter[tuple[str, ...]]()
+    maximum = Counter[tuple[str, ...]]()
     for reference in references:
-        most |= _ngrams(reference, order)
-    return sum(min(count, most[ngram]) for ngram, count in counts.items()), counts.total()
+        maximum |= _ngrams(reference, order)
+    return sum(min(count, maximum[ngram]) for ngram, count in counts.items()), counts.total()
 
 
 def _ngrams(tokens: Tokens, order: int) -> Counter[tuple[str, ...]]:
@@ -76,8 +82,12 @@ def _ngrams(tokens: Tokens, order: int) -> Counter[tuple[str, ...]]:
 
 
 def _check(number: int, references: Sequence[Tokens], hypothesis: Tokens) -> None:
-    """NLTK takes a string for a list of letters, in silence."""
-    if isinstance(hypothesis, str) or isinstance(references, str) or any(isinstance(one, str) for one in references):
+    """Reject strings: NLTK silently reads a string as a list of letters."""
+    if (
+        isinstance(hypothesis, str)
+        or isinstance(references, str)
+        or any(isinstance(reference, str) for reference in references)
+    ):
         raise UsageError(
             f"sentence {number} must be tokenised: a list of tokens, and a list of such lists as references"
         )

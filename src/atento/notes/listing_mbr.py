@@ -1,8 +1,8 @@
 """The minimum Bayes risk listing of the notes, corrected (docs/notes.md#k4, #h10).
 
-Where it goes wrong there (spec errors 40 to 42): the candidate stands in the place of the reference, which BLEU does
-not take as the same; each candidate is silently held against itself; and all weigh alike, though the text speaks of a
-weighted mean.
+Errors of the listing in the notes (40 to 42): it passes the candidate to BLEU as the reference, and BLEU is not
+symmetric; it compares each candidate with itself; and it weights all candidates equally, though the text describes
+a weighted mean.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ Bleu = Callable[[Any, Any], float]
 
 
 def calculate_bleu(reference: Tokens, candidate: Tokens) -> float:
-    """BLEU of a tokenised candidate against one tokenised reference, 0-1, as NLTK's without smoothing."""
+    """Return the BLEU of a tokenised candidate against one tokenised reference, 0-1, as NLTK without smoothing."""
     return sentence_bleu([reference], candidate)
 
 
@@ -39,39 +39,41 @@ def minimum_bayes_risk(
     seed: int | Sequence[int] | None = None,
     generate_candidates: Callable[[Any, Any, int], Sequence[Any]] | None = None,
 ) -> Any:
-    """The candidate of least expected risk, 1 - utility, the candidates being the evidence as well (H10).
+    """Return the candidate of minimum expected risk, 1 - utility; the candidates are also the evidence (H10).
 
     Args:
         model: a network of this library; or a sequence-to-sequence or language model in the shapes that `beam_search`
-            and `greedy_decoding` take. With `generate_candidates` whatever that takes.
-        input_sequence: ids (S,) or (1,S), or (B,S); with `generate_candidates` whatever that takes, a text say.
-        num_candidates: how many outputs are drawn from the model.
-        utility: a name in `atento.metrics.utilities.UTILITIES`, or a function of two lists of texts that gives (N,M),
-            candidate first, evidence second (`from_function` makes one of a function of two).
-        weights: "uniform", each draw counts once; "model", each different output by the model's probability.
-        self_comparison: whether a candidate is held against itself too, as in the notes.
-        max_len: at most so many tokens, EOS counted.
-        seed: one number, or one a row; None draws by chance, from PyTorch's generator.
-        generate_candidates: (model, input_sequence, num_candidates) -> candidates, texts or lists of tokens; in place
-            of drawing from the model. The notes name it and leave it open.
+            and `greedy_decoding` take. With `generate_candidates`, any object that it accepts.
+        input_sequence: ids (S,) or (1,S), or (B,S); with `generate_candidates`, any object that it accepts.
+        num_candidates: the number of outputs to draw from the model.
+        utility: a name in `atento.metrics.utilities.UTILITIES`, or a function of two lists of texts (candidates,
+            evidence) that returns (N,M); `from_function` makes one from a function of two texts.
+        weights: "uniform": each draw counts once; "model": each distinct output counts by the model's probability.
+        self_comparison: whether a candidate is also compared with itself, as in the notes.
+        max_len: the maximum number of tokens, including EOS.
+        seed: one number, or one per row; None uses PyTorch's global generator.
+        generate_candidates: (model, input_sequence, num_candidates) -> candidates, texts or lists of tokens, used
+            instead of drawing from the model. The notes name this function and do not define it.
 
     Returns:
-        The ids without EOS of the best output, B lists for (B,S) with B > 1; with `generate_candidates` the best of
-        what it gave.
+        The ids of the best output without EOS; B lists for (B,S) with B > 1; with `generate_candidates` the best of its
+        candidates.
 
     Raises:
-        UsageError: ids of another shape, a model without its tokens, or `weights="model"` with candidates of one's own.
+        UsageError: ids of another shape, a model without its tokens, or `weights="model"` with `generate_candidates`.
     """
     if generate_candidates is not None:
         if weights != "uniform":
-            raise UsageError("`weights` by the model need its probabilities: candidates of one's own come without")
+            raise UsageError(
+                "`weights` must be 'uniform' with `generate_candidates`: its candidates have no probabilities"
+            )
         candidates = list(generate_candidates(model, input_sequence, num_candidates))
-        texts = [one if isinstance(one, str) else " ".join(map(str, one)) for one in candidates]
+        texts = [candidate if isinstance(candidate, str) else " ".join(map(str, candidate)) for candidate in candidates]
         return candidates[minimum_bayes_risk_choice(texts, None, utility, self_comparison=self_comparison).best]
     if not isinstance(input_sequence, torch.Tensor):
         raise UsageError(
-            f"`input_sequence` must be ids, a tensor, where no `generate_candidates` is given: "
-            f"got {type(input_sequence).__name__}"
+            "`input_sequence` must be ids, a tensor, where no `generate_candidates` is given: got "
+            f"{type(input_sequence).__name__}"
         )
     ids = input_sequence.unsqueeze(0) if input_sequence.dim() == 1 else input_sequence
     if ids.dim() != 2 or ids.shape[1] < 1:
@@ -83,21 +85,21 @@ def minimum_bayes_risk(
         self_comparison=self_comparison,
         text=spelled,
     )
-    found = [best[0].ids for best in generate(_steps(model), ids, strategy, max_new_tokens=max_len, seed=seed)]
-    return found[0] if len(found) == 1 else found
+    outputs = [best[0].ids for best in generate(_steps(model), ids, strategy, max_new_tokens=max_len, seed=seed)]
+    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def from_function(calculate: Bleu) -> Utility:
-    """A function `calculate(reference, candidate)` of two lists of tokens, as the notes call theirs, as a utility."""
+    """Make a utility from a function `calculate(reference, candidate)` of two lists of tokens, as in the notes."""
 
     def utility(candidates: list[str], evidence: list[str]) -> Any:
-        return np.array([[calculate(other.split(), one.split()) for other in evidence] for one in candidates])
+        return np.array([[calculate(text.split(), candidate.split()) for text in evidence] for candidate in candidates])
 
     return utility
 
 
 def _steps(model: Any) -> Any:
-    """A step function, or what offers one, out of a model in whichever of the notes' shapes."""
+    """Return a step function, or a network that has one, for a model in any of the notes' shapes."""
     if hasattr(model, "step_function"):
         return model
     if hasattr(model, "encoder") and hasattr(model, "decoder"):

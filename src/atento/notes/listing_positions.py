@@ -13,8 +13,8 @@ from atento.errors import UsageError
 class PositionalEncoding(nn.Module):
     """Adds the sinusoid of its position to each token (K3, B1).
 
-    The notes' class forgets an import, fails where `d_model` is odd, and on batch-first input takes the batch's
-    index for the position (spec error 56).
+    The notes' class lacks an import, fails if `d_model` is odd, and on batch-first input uses the batch index as the
+    position (error 56).
     """
 
     pe: Tensor
@@ -40,19 +40,19 @@ class PositionalEncoding(nn.Module):
 
 
 class RelativePositionalEncoding(nn.Module):
-    """Attention that knows how far apart query and key stand (K3, B6; Shaw et al. 2018, equations 3 to 5).
+    """Attention with relative positions of query and key (K3, B6; Shaw et al. 2018, equations 3 to 5).
 
     e_ij = q_i · (k_j + a_ij) / √K and y_i = Σ α_ij (v_j + b_ij). `a` and `b` are rows of two tables of 2·max_len - 1
-    rows centred on distance 0, which is row max_len - 1 whatever the length, and as wide as one head. The notes' class
-    fails in its einsum (spec error 57); mended there alone, a distance would change its row with the length of the
-    text (error 58), scores would not be divided by √K, values would know no distance, and nothing could be masked
-    (error 59).
+    rows centred on distance 0, which is row max_len - 1 for any length. The tables are as wide as one head. The notes'
+    class fails in its einsum (error 57). With only the einsum fixed, the row of a distance depends on the length of the
+    text (error 58), scores are not divided by √K, values have no relative vectors, and there is no mask (error 59).
 
     Args:
-        d_model: width of all heads together; max_len: the longest text whose distances all have rows of their own.
-        n_heads: `d_model` / `n_heads` is the width of one; the heads share the tables, as in the paper.
-        max_distance: clip distances there instead, which makes tables of 2·max_distance + 1 rows.
-        values: False leaves out `b`.
+        d_model: width of all heads together.
+        max_len: the longest text for which each distance has its own row.
+        n_heads: the width of a head is `d_model` / `n_heads`; the heads share the tables, as in the paper.
+        max_distance: clip distances here instead; the tables then have 2·max_distance + 1 rows.
+        values: False omits `b`.
     """
 
     def __init__(
@@ -77,21 +77,22 @@ class RelativePositionalEncoding(nn.Module):
 
     @property
     def rel_embeddings(self) -> nn.Parameter:
-        """`a`: one row a distance, key minus query, from the farthest behind to the farthest ahead; (rows, K)."""
+        """`a` (rows, K): one row per distance, key minus query, from the most negative to the most positive."""
         return self.relative.keys
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, seq_len: int | None = None, mask: Mask | Tensor | None = None
     ) -> Tensor:
-        """q (B,H,T,K), k and v (B,H,S,K), or all without heads (B,L,K), or one sequence (L,K) -> as q.
+        """Attend: q (B,H,T,K), k and v (B,H,S,K), or all without heads (B,L,K), or one sequence (L,K) -> as q.
 
         Args:
-            seq_len: S, the length of the text; the keys' own where not given. Query i stands at S - T + i.
+            seq_len: S, the length of the text; None uses the number of keys. Query i has position S - T + i.
             mask: a Mask or a boolean tensor that broadcasts to (B,H,T,S), True = may attend.
 
         Raises:
-            UsageError: another width than a head's, another length than the keys', or a text longer than `max_len`
-                where no `max_distance` was given.
+            UsageError: a width other than a head's, a length other than the keys', or a text longer than `max_len`
+                without
+                `max_distance`.
         """
         widths = {x.shape[-1] for x in ((q, k, v) if self.relative.adds_values else (q, k))}
         if not q.dim() == k.dim() == v.dim() or q.dim() not in (2, 3, 4) or widths != {self.d_head}:
@@ -108,11 +109,11 @@ class RelativePositionalEncoding(nn.Module):
                 "`max_distance` would clip distances instead"
             )
         heads = [_with_heads(x) for x in (q, k, v)]
-        places = QueryKeyPositions.arange(q.shape[-2], length, q.device)
-        out = attend(*heads, mask=mask, relative=RelativeTerms((self.relative,), places))
+        positions = QueryKeyPositions.arange(q.shape[-2], length, q.device)
+        out = attend(*heads, mask=mask, relative=RelativeTerms((self.relative,), positions))
         return out.reshape(*q.shape[:-1], v.shape[-1])
 
 
 def _with_heads(x: Tensor) -> Tensor:
-    """(B,L,K) and (L,K) as (B,1,L,K)."""
+    """Reshape (B,L,K) and (L,K) to (B,1,L,K)."""
     return x if x.dim() == 4 else x.reshape(-1, 1, *x.shape[-2:])

@@ -16,14 +16,14 @@ class RougeScore(NamedTuple):
 
 
 class RougeScorer:
-    """ROUGE of a candidate and its reference, called as `rouge_score.rouge_scorer.RougeScorer` is (Lin 2004).
+    """ROUGE of a candidate and its reference, with the interface of `rouge_score.rouge_scorer.RougeScorer` (Lin 2004).
 
     The notes' expected output for their second pair is wrong (error 3): `docs/notes.md#k5`.
 
     Args:
         rouge_types: some of "rouge1", "rouge2", "rougeL" and "rougeLsum".
         use_stemmer: compare English word stems (Porter); needs nltk.
-        tokenize: "unicode" finds words in any script; "rouge-score" a to z and 0 to 9 alone, as that package.
+        tokenize: "unicode" finds words in any script; "rouge-score" only a to z and 0 to 9, as that package.
 
     Raises:
         UsageError: an unknown measure or tokenizer. MissingPartError: stemming without nltk.
@@ -37,17 +37,19 @@ class RougeScorer:
         self._split = word_finder(tokenize, "porter" if use_stemmer else "none")
 
     def score(self, target: str, prediction: str) -> dict[str, RougeScore]:
-        """The measures of `prediction` against one reference, by name."""
-        found = rouge_of_pair(prediction, target, self._split)
-        return {name: RougeScore(*found[name]) for name in self.rouge_types}
+        """Return the measures of `prediction` against one reference, by name."""
+        scores = rouge_of_pair(prediction, target, self._split)
+        return {name: RougeScore(*scores[name]) for name in self.rouge_types}
 
     def score_multi(self, targets: Sequence[str], prediction: str) -> dict[str, RougeScore]:
-        """The same against several references: each measure is that of the reference with the best F.
+        """Return the measures against several references; each measure is that of the reference with the highest F.
 
         Raises:
             UsageError: no reference.
         """
         if not targets:
             raise UsageError("`targets` must hold at least one reference: got none")
-        found = [self.score(target, prediction) for target in targets]
-        return {name: max((one[name] for one in found), key=lambda one: one.fmeasure) for name in self.rouge_types}
+        scores = [self.score(target, prediction) for target in targets]
+        return {
+            name: max((score[name] for score in scores), key=lambda score: score.fmeasure) for name in self.rouge_types
+        }

@@ -1,6 +1,6 @@
 """The listing of sampling with a temperature of the notes (docs/notes.md#k4, #h3).
 
-Where it goes wrong there (spec error 38): it draws from all positions at once, works on one sentence, divides by a
+Errors of the listing in the notes (38): it draws from all positions at once, processes one sentence, divides by a
 temperature of 0, and keeps EOS.
 """
 
@@ -16,21 +16,22 @@ from atento.notes.listing_search import LanguageModelSteps, token_named
 def random_sampling_with_temperature(
     model: Any, input_seq: Tensor, max_length: int, temperature: float = 1.0, *, seed: int | None = None
 ) -> list[int] | list[list[int]]:
-    """Tokens drawn from softmax(scores / temperature) until EOS, or `max_length` tokens with EOS counted (H2, H3).
+    """Draw tokens from softmax(scores / temperature) until EOS, or `max_length` tokens including EOS (H2, H3).
 
     Args:
         model: a language model: a callable from ids (B,L) to logits or log-probabilities, (B,L,V) or (B,V), with
-            `eos_token`; or a network of this library, `input_seq` then being the source.
-        input_seq: (L,) or (1,L), what to go on from; or (B,L), B such, all of the same length.
-        max_length: at most so many new tokens.
-        temperature: 1 leaves the distribution as it is, below it is sharper, above flatter; 0 is greedy search.
-        seed: None draws by chance, from PyTorch's generator.
+            `eos_token`; or a network of this library, whose source is `input_seq`.
+        input_seq: the prompt, (L,) or (1,L); or (B,L), B prompts of the same length.
+        max_length: the maximum number of new tokens.
+        temperature: 1 leaves the distribution unchanged, lower values sharpen it, higher ones flatten it; 0 is greedy
+            search.
+        seed: None uses PyTorch's global generator.
 
     Returns:
         The new ids without EOS: one list for (L,) and (1,L), as in the notes; B lists for (B,L) with B > 1.
 
     Raises:
-        UsageError: a model without `eos_token`, ids of another shape, or a temperature that cannot be.
+        UsageError: a model without `eos_token`, ids of another shape, or an invalid temperature.
     """
     ids = input_seq.unsqueeze(0) if input_seq.dim() == 1 else input_seq
     if ids.dim() != 2 or ids.shape[1] < 1:
@@ -40,5 +41,5 @@ def random_sampling_with_temperature(
         strategy = Sample(temperature=temperature)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    found = [drawn[0].ids for drawn in generate(steps, ids, strategy, max_new_tokens=max_length, seed=seed)]
-    return found[0] if len(found) == 1 else found
+    outputs = [hypotheses[0].ids for hypotheses in generate(steps, ids, strategy, max_new_tokens=max_length, seed=seed)]
+    return outputs[0] if len(outputs) == 1 else outputs

@@ -1,7 +1,7 @@
 """The greedy and beam search listings of the notes, with the search of the library (docs/notes.md#k4).
 
-Where the notes' listings go wrong (spec errors 38 and 39): they take the best token over all positions, work on one
-sentence, add whatever the decoder returns as if it were log-probabilities, never stop early and keep EOS.
+Errors of the listings in the notes (38 and 39): they take the best token over all positions, process one sentence,
+add the decoder's output as if it were log-probabilities, never stop early and keep EOS.
 """
 
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from torch import Tensor
 from atento.decoding import Beam, Greedy, generate
 from atento.errors import UsageError
 
-_NO_TOKEN = -1  # stands for "nothing written yet" where a model has no start token
+_NO_TOKEN = -1  # the start token of a model without one
 
 
 def greedy_decoding(model: Any, input_seq: Tensor, max_length: int) -> list[int] | list[list[int]]:
-    """The most probable token at every step until EOS, or `max_length` tokens with EOS counted (H1).
+    """Return the most probable token at every step until EOS, or `max_length` tokens including EOS (H1).
 
     Args:
         model: a language model: a callable from ids (B,L) to logits or log-probabilities, (B,L,V) or (B,V), with
-            `eos_token`; or a network of this library, `input_seq` then being the source.
-        input_seq: (L,) or (1,L), what to go on from; or (B,L), B such, all of the same length.
-        max_length: at most so many new tokens.
+            `eos_token`; or a network of this library, whose source is `input_seq`.
+        input_seq: the prompt, (L,) or (1,L); or (B,L), B prompts of the same length.
+        max_length: the maximum number of new tokens.
 
     Returns:
         The new ids without EOS: one list for (L,) and (1,L), as in the notes; B lists for (B,L) with B > 1.
@@ -36,24 +36,24 @@ def greedy_decoding(model: Any, input_seq: Tensor, max_length: int) -> list[int]
     if ids.dim() != 2 or ids.shape[1] < 1:
         raise UsageError(f"`input_seq` must be ids of shape (L,), (1,L) or (B,L): got {tuple(input_seq.shape)}")
     steps = model if hasattr(model, "step_function") else LanguageModelSteps(model, token_named(model, "eos_token"))
-    found = [best[0].ids for best in generate(steps, ids, Greedy(), max_new_tokens=max_length)]
-    return found[0] if len(found) == 1 else found
+    outputs = [hypotheses[0].ids for hypotheses in generate(steps, ids, Greedy(), max_new_tokens=max_length)]
+    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def beam_search(
     model: Any, src: Tensor, beam_width: int = 3, max_len: int = 20, *, length_penalty: float = 1.0
 ) -> list[int] | list[list[int]]:
-    """The best output that a beam of that width finds (H6), scored by log-probability / length ** length_penalty.
+    """Return the best output of a beam search (H6), scored by log-probability / length ** length_penalty.
 
     Args:
         model: a sequence-to-sequence model with `sos_token` and `eos_token`, `encoder(src (B,S))` -> (encoder_outputs
             (B,S,D), hidden, cell) and `decoder(token (B,1), hidden, cell, encoder_outputs)` -> (logits or
-            log-probabilities (B,V) or (B,1,V), hidden, cell); hidden and cell are (layers,B,D) as `torch.nn.LSTM`
-            has them, or (B,D), or None. Or a network of this library.
+            log-probabilities (B,V) or (B,1,V), hidden, cell); hidden and cell are (layers,B,D) as in `torch.nn.LSTM`,
+            or (B,D), or None. Or a network of this library.
         src: (S,), or (B,S), sources of one length.
-        beam_width: beginnings kept at every step.
-        max_len: at most so many tokens, EOS counted.
-        length_penalty: 0 is the notes' plain sum, which favours short outputs (spec error 28).
+        beam_width: the number of prefixes kept at every step.
+        max_len: the maximum number of tokens, including EOS.
+        length_penalty: 0 is the notes' plain sum, which favours short outputs (error 28).
 
     Returns:
         The ids without EOS: one list for (S,), as in the notes; B lists for (B,S).
@@ -68,25 +68,30 @@ def beam_search(
     if not hasattr(model, "step_function"):
         steps = EncoderDecoderSteps(model, token_named(model, "sos_token"), token_named(model, "eos_token"))
     strategy = Beam(beam_width, length_penalty=length_penalty)
-    found = [best[0].ids for best in generate(steps, ids, strategy, max_new_tokens=max_len)]
-    return found[0] if src.dim() == 1 else found
+    outputs = [hypotheses[0].ids for hypotheses in generate(steps, ids, strategy, max_new_tokens=max_len)]
+    return outputs[0] if src.dim() == 1 else outputs
 
 
 def token_named(model: Any, name: str) -> int:
+    """Return the id of a special token, an attribute of the model.
+
+    Raises:
+        UsageError: the model has no such attribute.
+    """
     token = getattr(model, name, None)
     if token is None:
-        raise UsageError(f"the model must say its `{name}`, an id: {type(model).__name__} does not")
+        raise UsageError(f"the model must have the attribute `{name}`, an id: {type(model).__name__} does not")
     return int(token)
 
 
 def _last(scores: Tensor) -> Tensor:
-    """(B,L,V) or (B,V) -> (B,V), what follows the last position."""
+    """Return the scores after the last position: (B,L,V) or (B,V) -> (B,V)."""
     return scores[:, -1] if scores.dim() == 3 else scores
 
 
 @dataclass
 class _Written:
-    """The ids of each row so far, (R,L); `fresh` until the first step has read them."""
+    """The ids of each row so far, (R,L); `fresh` until the first step."""
 
     ids: Tensor
     fresh: bool = True
@@ -96,7 +101,7 @@ class _Written:
 
 
 class LanguageModelSteps:
-    """A callable that reads a whole beginning anew at every step, as a step function."""
+    """A step function that calls a language model on the whole prefix at every step."""
 
     def __init__(self, model: Callable[[Tensor], Tensor], eos_id: int) -> None:
         self.model = model
@@ -112,7 +117,7 @@ class LanguageModelSteps:
 
 @dataclass
 class _Recurrent:
-    """The decoder's state of each row, and what its attention reads."""
+    """The decoder's state of each row, and the encoder outputs that its attention reads."""
 
     encoder_outputs: Tensor
     hidden: Tensor | None
@@ -127,7 +132,7 @@ def _rows(state: Tensor | None, rows: Tensor) -> Tensor | None:
 
 
 class EncoderDecoderSteps:
-    """The notes' encoder and decoder as a step function: every beam of every sentence in one call."""
+    """A step function of the notes' encoder and decoder; one call advances every beam of every sentence."""
 
     def __init__(self, model: Any, start_id: int, eos_id: int) -> None:
         self.model = model

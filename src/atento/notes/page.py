@@ -33,7 +33,8 @@ SCAFFOLDING = ("atento.config", "atento.errors", "atento.notes.checks", "atento.
 _HEAD = """# The lecture notes, row by row
 
 This page lists the rows of five Portuguese lecture notes that Atento checks. Each check computes a value with the \
-library and compares it with one found in another way. Where the notes contain an error, the row says what is right.
+library and compares it with a value computed independently. Where the notes contain an error, the row gives the \
+correct statement.
 
 ```bash
 atento notes A3 L1     # runs two rows; without names it runs all of them
@@ -48,78 +49,81 @@ This page is generated: `atento notes --page > docs/notes.md`.
 
 
 def page() -> str:
-    """The whole page in Markdown: a section a letter, a heading a row, and the errors of the notes by number."""
+    """Return the whole page in Markdown: a section per letter, a heading per row, and the errors of the notes by
+    number.
+    """
     lines = [_HEAD.format(credit=CREDIT)]
-    names = sorted([*ROWS, *UNCHECKED], key=_place)
+    names = sorted([*ROWS, *UNCHECKED], key=_sort_key)
     for letter, title in SECTIONS.items():
         lines.append(f"## {title}\n")
-        for name in (one for one in names if one[0] == letter):
+        for name in (name for name in names if name[0] == letter):
             lines += _row(ROWS[name]) if name in ROWS else [f"### {name}\n", f"**{UNCHECKED[name]}.** No check yet.\n"]
     lines.append("## Errors of the notes\n")
-    lines += ["| error | the notes | right | told by |", "| --- | --- | --- | --- |"]
-    for number, one in ERRATA.items():
-        rows = ", ".join(f"[{row}](#{row.lower()})" for row in one.rows)
-        lines.append(f"| {number} | {one.notes} | {one.right} | {rows} |")
+    lines += ["| error | the notes | right | named by |", "| --- | --- | --- | --- |"]
+    for number, erratum in ERRATA.items():
+        rows = ", ".join(f"[{row}](#{row.lower()})" for row in erratum.rows)
+        lines.append(f"| {number} | {erratum.notes} | {erratum.right} | {rows} |")
     return "\n".join(lines) + "\n"
 
 
-def _place(name: str) -> tuple[str, int, str]:
-    """C2 before C10, C17 before C17b."""
+def _sort_key(name: str) -> tuple[str, int, str]:
+    """Return a key that sorts C2 before C10, and C17 before C17b."""
     digits = name[1:].rstrip("b")
     return name[0], int(digits), name[1 + len(digits) :]
 
 
 def _row(row: Row) -> list[str]:
-    told = inspect.cleandoc(row.check.__doc__ or "").replace("\n", " ")
-    told = told.partition(": ")[2] if told.startswith(f"{row.id}:") else told.partition(", ")[2]
-    if re.match("(a|[a-z]{2,})[ ,;-]", told):  # words; a formula or a name begins as it does
-        told = told[0].upper() + told[1:]
-    told = told.replace("<", "\\<")
-    lines = [f"### {row.id}\n", f"**{row.title[0].upper()}{row.title[1:]}.** {told}\n"]
-    for number, one in errata_of(row.id).items():
-        lines.append(f"- Error {number}. The notes: {one.notes}. Right: {one.right}.")
+    text = inspect.cleandoc(row.check.__doc__ or "").replace("\n", " ")
+    text = text.partition(": ")[2] if text.startswith(f"{row.id}:") else text.partition(", ")[2]
+    if re.match("(a|[a-z]{2,})[ ,;-]", text):  # a word; formulas and names keep their first letter
+        text = text[0].upper() + text[1:]
+    text = text.replace("<", "\\<")
+    lines = [f"### {row.id}\n", f"**{row.title[0].upper()}{row.title[1:]}.** {text}\n"]
+    for number, erratum in errata_of(row.id).items():
+        lines.append(f"- Error {number}. The notes: {erratum.notes}. Right: {erratum.right}.")
     if row.missing:
         lines.append(f"- Not built yet: {row.missing}.")
-    lives = [f"[`{name}`](../src/{path})" for name, path in library_parts(row.check)]
-    if lives:
-        lines.append(f"- In the library: {', '.join(lives)}.")
+    links = [f"[`{name}`](../src/{path})" for name, path in library_parts(row.check)]
+    if links:
+        lines.append(f"- In the library: {', '.join(links)}.")
     return [*lines, ""]
 
 
 def library_parts(check: Callable[..., Any]) -> list[tuple[str, str]]:
-    """What of the library a check calls, itself or by functions of its own file: (name, file under `src`), by file.
+    """Return the parts of the library that a check calls: (name, file under `src`), sorted by file.
 
-    Where that is nothing, what the functions of other checks that it calls make use of.
+    Calls through functions of the check's own file count. If there are none, calls through functions of other checks
+    count.
     """
     return _parts(check, check.__module__) or _parts(check, "atento.notes.checks")
 
 
-def _parts(check: Callable[..., Any], inside: str) -> list[tuple[str, str]]:
-    """The same, with the functions of the modules whose name begins with `inside` looked through."""
-    found: set[tuple[str, str]] = set()
-    seen, waiting = set[object](), [inspect.unwrap(check)]
+def _parts(check: Callable[..., Any], prefix: str) -> list[tuple[str, str]]:
+    """Return the same; functions of modules whose name begins with `prefix` are followed."""
+    parts: set[tuple[str, str]] = set()
+    visited, waiting = set[object](), [inspect.unwrap(check)]
     while waiting:
         function = waiting.pop()
-        seen.add(function)
+        visited.add(function)
         for name in sorted(_names(function)):
-            used = function.__globals__.get(name)
-            used = inspect.unwrap(used) if callable(used) else used
-            home = used.__name__ if isinstance(used, ModuleType) else getattr(used, "__module__", None) or ""
-            if inspect.isfunction(used) and home.startswith("atento.notes.checks"):
-                waiting += [used] if home.startswith(inside) and used not in seen else []
-            elif home.startswith("atento") and not home.startswith(SCAFFOLDING) and used is not None:
-                found.add((getattr(used, "__qualname__", home.rpartition(".")[2]), _file_of(home)))
-    return sorted(found, key=lambda part: part[::-1])
+            value = function.__globals__.get(name)
+            value = inspect.unwrap(value) if callable(value) else value
+            module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or ""
+            if inspect.isfunction(value) and module.startswith("atento.notes.checks"):
+                waiting += [value] if module.startswith(prefix) and value not in visited else []
+            elif module.startswith("atento") and not module.startswith(SCAFFOLDING) and value is not None:
+                parts.add((getattr(value, "__qualname__", module.rpartition(".")[2]), _source_file(module)))
+    return sorted(parts, key=lambda part: part[::-1])
 
 
-def _file_of(module: str) -> str:
-    """Its file under `src`."""
+def _source_file(module: str) -> str:
+    """Return the path of a module's file under `src`."""
     file = sys.modules[module].__file__
     assert file is not None
     return Path(file).relative_to(Path(atento.__file__).parent.parent).as_posix()
 
 
 def _names(function: Callable[..., Any]) -> set[str]:
-    """The names that stand in a function."""
+    """Return the names that occur in a function."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}

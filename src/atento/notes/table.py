@@ -1,6 +1,6 @@
 """The table of all rows of the lecture notes, and the runner of their checks.
 
-The rows follow five Portuguese lecture notes; see `CREDIT`. Their errors are numbered as in the specification.
+The rows follow five Portuguese lecture notes (see `CREDIT`). `atento.notes.errata` numbers their errors.
 """
 
 import time
@@ -46,7 +46,7 @@ from atento.notes.finding import Finding, Row
 CREDIT = (
     "After five Portuguese lecture notes: on bidirectional self-attention, on bidirectional encoders, on transformers "
     "and language models (A. Carvalho and A. Soares), on natural language processing with attention models (after the "
-    "course of that name, CC BY-SA 2.0), and on absolute and relative positions. Told here in words of our own."
+    "course of that name, CC BY-SA 2.0), and on absolute and relative positions. The descriptions here are our own."
 )
 
 ROWS: dict[str, Row] = {
@@ -57,33 +57,33 @@ ROWS: dict[str, Row] = {
         Row("A3", "scaled dot-product attention", attention.scaled_dot_product),
         Row("A4", "plain dot-product score", attention.plain_dot_product),
         Row("A5", "additive alignment", scores.alignment_scores),
-        Row("A6", "bidirectional attention sees everything", attention.sees_everything),
+        Row("A6", "bidirectional attention sees every position", attention.sees_everything),
         Row("A7", "causal attention sees the past only", attention.sees_the_past),
         Row("A8", "many heads", attention.many_heads),
         Row("A9", "cross-attention", attention.cross),
         Row("A10", "attention of a recurrent decoder", scores.recurrent_attention),
         Row("A11", "three uses of attention in one model", attention.three_uses),
-        Row("A12", "all at once equals token by token", attention.vectorised),
-        Row("A13", "attention alone knows no order", attention.order_blind),
+        Row("A12", "parallel computation equals token by token", attention.vectorised),
+        Row("A13", "attention without positions ignores word order", attention.order_blind),
         Row("A14", "why scores are scaled", attention.why_scale),
-        Row("A15", "heads learn different things", heads.heads_differ),
+        Row("A15", "heads learn different functions", heads.heads_differ),
         Row("A16", "some future tokens allowed", attention.partly_causal),
-        Row("A17", "attention that leaves links out", sparse.learns_its_links),
-        Row("A18", "one checkpoint, both ways and causal", modes.one_checkpoint),
+        Row("A17", "sparse attention", sparse.learns_its_links),
+        Row("A18", "one checkpoint, bidirectional and causal", modes.one_checkpoint),
         Row("A19", "very long texts", cost.long_texts),
         Row("B1", "sinusoidal positions", positions.sinusoidal),
         Row("B2", "learned positions", learned.learned_table),
-        Row("B3", "late positions are trained little", learned.late_rows),
+        Row("B3", "late positions get few updates", learned.late_rows),
         Row("B4", "relative matrix in the score", relative.relative_matrix),
         Row("B5", "vectors of the distance in keys and values", relative.shaw),
-        Row("B6", "relative module fed (q, k, v, length)", relative.relative_module),
-        Row("B7", "absolute and relative at once", relative.hybrid),
+        Row("B6", "relative module called with (q, k, v, length)", relative.relative_module),
+        Row("B7", "absolute and relative positions together", relative.hybrid),
         Row("B8", "translation invariance", relative.translation_invariance),
         Row("B9", "texts longer than in training", lengths.longer_texts),
-        Row("B10", "what relative positions cost", cost.cost_of_positions),
+        Row("B10", "the cost of relative positions", cost.cost_of_positions),
         Row("B11", "properties of sinusoids", positions.sinusoid_properties),
-        Row("B13", "a score split into content and position", relative.score_split),
-        Row("B14", "alignment between languages of other word order", reordering.alignment_by_scheme),
+        Row("B13", "a score decomposed into content and position", relative.score_split),
+        Row("B14", "alignment between languages with different word order", reordering.alignment_by_scheme),
         Row("C1", "residual and layer norm", blocks.residual_and_norm),
         Row("C2", "feed-forward network", blocks.feed_forward),
         Row("C3", "a stack of equal blocks", blocks.equal_blocks),
@@ -110,15 +110,15 @@ ROWS: dict[str, Row] = {
         Row("D5", "special tokens", tokens.special_tokens),
         Row("D6", "batches of tokens", tokens.padded_batches),
         Row("E1", "causal language modelling", objectives.next_token),
-        Row("E2", "what a masked language model is asked", objectives.masking_rates, "whole words"),
+        Row("E2", "which tokens a masked language model predicts", objectives.masking_rates, "whole words"),
         Row("E3", "the loss of a masked language model", objectives.masked_tokens),
         Row("E8", "maximum likelihood with teacher forcing", training.maximum_likelihood),
-        Row("E9", "language models of both directions and of windows", objectives.both_neighbours),
-        Row("F1", "teacher forcing on and off", training.teacher_forcing),
+        Row("E9", "bidirectional and windowed language models", objectives.both_neighbours),
+        Row("F1", "training with and without teacher forcing", training.teacher_forcing),
         Row("F4", "the trainer's arguments", training.trainer_arguments),
         Row("F5", "save and load", training.save_and_load),
-        Row("F8", "all positions trained at once", training.all_positions_at_once),
-        Row("G6", "translation learnt from pairs", training.translation),
+        Row("F8", "all positions trained in parallel", training.all_positions_at_once),
+        Row("G6", "translation learned from pairs", training.translation),
         Row("H1", "greedy search", decoding.greedy_search),
         Row("H2", "ancestral sampling", sampling.ancestral_sampling),
         Row("H3", "temperature, both formulas", sampling.temperatures),
@@ -138,11 +138,11 @@ ROWS: dict[str, Row] = {
         Row("J2", "figure: one causal output", figures.causal_output),
         Row("J4", "figure: positions", figures.positions_drawn),
         Row("J3", "figure: a block, its heads and residual sums", diagrams.block_drawn),
-        Row("J6", "figure: what k keeps of a distribution", sampling.what_k_keeps),
+        Row("J6", "figure: the tokens that top-k keeps", sampling.what_k_keeps),
         Row("J7", "figure: greedy misses the best path", search.paths_drawn),
         Row("J8", "figure: recurrent encoder-decoder and its alignment", diagrams.recurrent_drawn),
         Row("J9", "figure: the whole architecture", diagrams.whole_drawn),
-        Row("J10", "figure: families side by side", diagrams.families_drawn, "T5's tasks, MLM and NSP at work"),
+        Row("J10", "figure: families side by side", diagrams.families_drawn, "T5's tasks, MLM and NSP"),
         Row("K1", "listing: self_attention", listings.self_attention_listing),
         Row("K2", "listing: attention", listings.attention_listing),
         Row("K3", "listings: PositionalEncoding, RelativePositionalEncoding", listings.position_listings),
@@ -153,7 +153,7 @@ ROWS: dict[str, Row] = {
         ),
         Row("K5", "listings: sentence_bleu, corpus_bleu, RougeScorer", listings.metric_listings),
         Row("L1", "three one-hot tokens", examples.three_one_hot_tokens),
-        Row("L2", "what a word sees", examples.what_pulou_sees),
+        Row("L2", "which words a word sees", examples.what_pulou_sees),
         Row("L3", "words and subwords", examples.words_and_subwords),
         Row("L4", "a beam of two, step by step", search.beam_step_by_step),
         Row("L5", "a mistake under teacher forcing", examples.corrected_by_the_teacher),
@@ -177,7 +177,7 @@ UNCHECKED: dict[str, str] = {  # rows of the specification that have no check he
     "F3": "Exposure bias",
     "F6": "Features of a frozen network",
     "F7": "Fine-tuning",
-    "F9": "Many tasks as text, told by a prefix",
+    "F9": "Many tasks as text, named by a prefix",
     "F10": "Mixtures of data",
     "F11": "Search for hyper-parameters",
     "G1": "Classification",
@@ -191,7 +191,7 @@ UNCHECKED: dict[str, str] = {  # rows of the specification that have no check he
     "I4": "Accuracy, F1, Matthews, Pearson, Spearman",
     "I5": "Classification report",
     "I6": "Cross-entropy and perplexity",
-    "J5": "Figure: teacher forcing and running free",
+    "J5": "Figure: teacher forcing and free-running decoding",
     "J11": "Figure: heads for fine-tuning, span corruption, three masks",
     "J12": "Figure: F1 of BLEU and ROUGE",
     "K6": "Listings: from a data set to predictions",
@@ -202,27 +202,32 @@ UNCHECKED: dict[str, str] = {  # rows of the specification that have no check he
 
 @dataclass(frozen=True)
 class Result:
-    """A row that was run: its finding, and how long it took."""
+    """The finding of a row that was run, and its duration."""
 
     row: Row
     finding: Finding
     seconds: float
 
     def record(self) -> dict[str, Any]:
-        """As plain data; `notes`, `remark`, `drawing` and `missing` only where there is something to say."""
-        found = self.finding
-        said = {"notes": found.notes, "remark": found.remark, "drawing": found.drawing, "missing": self.row.missing}
+        """Return plain data; `notes`, `remark`, `drawing` and `missing` are present only if they are not empty."""
+        finding = self.finding
+        optional = {
+            "notes": finding.notes,
+            "remark": finding.remark,
+            "drawing": finding.drawing,
+            "missing": self.row.missing,
+        }
         return {
             "row": self.row.id,
             "title": self.row.title,
-            "passed": found.passed,
-            "value": found.value,
-            "expected": found.expected,
+            "passed": finding.passed,
+            "value": finding.value,
+            "expected": finding.expected,
             "seconds": round(self.seconds, 3),
-        } | {key: text for key, text in said.items() if text not in (None, "")}
+        } | {key: text for key, text in optional.items() if text not in (None, "")}
 
     def save_figure(self, folder: Path) -> Path | None:
-        """Write the row's figure into a folder as `ROW.svg`; None where it has none."""
+        """Write the row's figure into a folder as `ROW.svg` and return its path, or None if the row has no figure."""
         if not self.finding.figure:
             return None
         path = folder / f"{self.row.id}.svg"
@@ -231,27 +236,27 @@ class Result:
 
 
 def rows_named(names: Iterable[str]) -> list[Row]:
-    """The rows of those names, in any case, in the order given; all of them for no name.
+    """Return the rows with these names, in any case and in the given order; all rows for no name.
 
     Raises:
-        UsageError: no such row; the message lists the known ones.
+        UsageError: no such row; the message suggests near names.
     """
     known = {name.upper(): name for name in ROWS}
-    wanted = [known.get(name.upper(), name.upper()) for name in names] or list(ROWS)
-    for name in wanted:
+    requested = [known.get(name.upper(), name.upper()) for name in names] or list(ROWS)
+    for name in requested:
         if name not in ROWS:
             raise UsageError(f"unknown row {name!r}{nearest(name, list(ROWS))}")
-    return [ROWS[name] for name in wanted]
+    return [ROWS[name] for name in requested]
 
 
 def run(rows: Iterable[Row], seed: int = 1) -> Iterator[Result]:
-    """Run each row, its random numbers from `seed` whatever ran before it; a check that breaks is a row that failed."""
+    """Run each row with random numbers from `seed`, whichever rows ran before. A check that raises is a failed row."""
     for row in rows:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             try:
                 finding = row.check()
             except Exception as error:  # one broken row must not hide the others
                 finding = Finding(f"{type(error).__name__}: {error}", "a finding", False)
-        yield Result(row, finding, time.perf_counter() - begun)
+        yield Result(row, finding, time.perf_counter() - started)

@@ -1,4 +1,4 @@
-"""Checks of searches on chains small enough for exhaustive search (docs/notes.md#h1, #h6 to #h12)."""
+"""Checks of search algorithms on chains small enough for exhaustive search (docs/notes.md#h1, #h6 to #h12)."""
 
 import math
 from itertools import pairwise, product
@@ -20,14 +20,14 @@ Sequence = tuple[int, ...]
 
 
 def sources(count: int) -> torch.Tensor:
-    """As many different one-token sources, each of which makes another chain of a random one."""
+    """Return `count` different one-token sources; a random chain has different distributions for each."""
     return torch.arange(count).unsqueeze(1)
 
 
-def greedy_by_hand(chain: Chain, source: int, most: int) -> list[int]:
-    """argmax until EOS, one sentence at a time."""
+def greedy_by_hand(chain: Chain, source: int, max_tokens: int) -> list[int]:
+    """Return the argmax tokens until EOS, for one sentence."""
     written: list[int] = []
-    while len(written) < most:
+    while len(written) < max_tokens:
         token = int(chain.log_probs((source,), tuple(written)).argmax())
         if token == EOS:
             break
@@ -35,80 +35,86 @@ def greedy_by_hand(chain: Chain, source: int, most: int) -> list[int]:
     return written
 
 
-def all_outputs(chain: Chain, source: int, most: int) -> dict[Sequence, float]:
-    """Every output that ends within `most` tokens, EOS counted, with its log-probability."""
-    found = {}
-    others = range(1, chain.vocab_size)
-    for length in range(most):
-        for output in product(others, repeat=length):
-            found[output] = chain.log_prob((source,), (*output, EOS))
-    return found
+def all_outputs(chain: Chain, source: int, max_tokens: int) -> dict[Sequence, float]:
+    """Return every output that ends within `max_tokens` tokens including EOS, with its log-probability."""
+    log_probs = {}
+    words = range(1, chain.vocab_size)
+    for length in range(max_tokens):
+        for output in product(words, repeat=length):
+            log_probs[output] = chain.log_prob((source,), (*output, EOS))
+    return log_probs
 
 
 def beam_by_hand(
-    chain: Chain, source: int, width: int, most: int, penalty: float, until: str = "filled"
+    chain: Chain, source: int, width: int, max_tokens: int, penalty: float, until: str = "filled"
 ) -> list[tuple[Sequence, float]]:
-    """Beam search with its rule spelt out: of the continuations, those among the best `width` that end are outputs,
-    the best `width` of the others go on. Outputs by log-prob / length ** penalty.
+    """Return the outputs of a beam search for one sentence, by log-prob / length ** penalty.
 
-    Once `width` outputs are found it ends: at once ("filled"), or when the best beginning, divided by its own length
-    ("likely") or by the greatest length allowed ("sure"), would rank behind them all.
+    At each step, the continuations among the best `width` that end are outputs; the best `width` of the others
+    continue. Once there are `width` outputs, the search ends: immediately ("filled"), or when the best prefix, divided
+    by its own length ("likely") or by the maximum length ("sure"), would rank behind all of them.
     """
     live: list[tuple[float, Sequence]] = [(0.0, ())]
     done: list[tuple[Sequence, float]] = []
-    for length in range(1, most + 1):
-        grown = [
+    for length in range(1, max_tokens + 1):
+        continuations = [
             (score + float(chain.log_probs((source,), written)[token]), (*written, token))
             for score, written in live
             for token in range(chain.vocab_size)
         ]
-        grown.sort(key=lambda item: -item[0])
-        done += [(w[:-1], score / len(w) ** penalty) for score, w in grown[:width] if w[-1] == EOS]
-        live = [(score, w) for score, w in grown if w[-1] != EOS][:width]
+        continuations.sort(key=lambda item: -item[0])
+        done += [(w[:-1], score / len(w) ** penalty) for score, w in continuations[:width] if w[-1] == EOS]
+        live = [(score, w) for score, w in continuations if w[-1] != EOS][:width]
         done = sorted(done, key=lambda item: -item[1])[:width]
-        reach = {"filled": math.inf, "likely": length**penalty, "sure": most**penalty}[until]
+        reach = {"filled": math.inf, "likely": length**penalty, "sure": max_tokens**penalty}[until]
         if len(done) >= width and (until == "filled" or live[0][0] / reach <= done[-1][1]):
             break
     return done
 
 
 def greedy_search() -> Finding:
-    """H1: the best token at every step until EOS, a batch at a time; as a beam of 1; ids come without EOS."""
+    """H1: the best token at every step until EOS, in batches; equal to a beam of 1; the ids do not contain EOS."""
     chain = random_chain(vocab_size=6)
-    found = generate(chain, sources(40), Greedy(), max_new_tokens=8)
+    outputs = generate(chain, sources(40), Greedy(), max_new_tokens=8)
     beam_of_one = generate(chain, sources(40), Beam(1), max_new_tokens=8)
     value = {
-        "unlike the loop": sum(one[0].ids != greedy_by_hand(chain, i, 8) for i, one in enumerate(found)),
-        "unlike a beam of 1": sum(a[0].ids != b[0].ids for a, b in zip(found, beam_of_one)),
-        "EOS left in": sum(EOS in one[0].ids for one in found),
-        "unfinished ones shorter than the limit": sum(not h.finished and len(h.ids) < 8 for (h,) in found),
+        "unlike the loop": sum(
+            hypotheses[0].ids != greedy_by_hand(chain, i, 8) for i, hypotheses in enumerate(outputs)
+        ),
+        "unlike a beam of 1": sum(a[0].ids != b[0].ids for a, b in zip(outputs, beam_of_one)),
+        "EOS left in": sum(EOS in hypotheses[0].ids for hypotheses in outputs),
+        "unfinished ones shorter than the limit": sum(not h.finished and len(h.ids) < 8 for (h,) in outputs),
     }
-    return compare(value, dict.fromkeys(value, 0), remark="40 random chains; stopped by the limit means unfinished")
+    return compare(
+        value, dict.fromkeys(value, 0), remark="40 random chains; an output stopped by the limit is unfinished"
+    )
 
 
 def beam_search() -> Finding:
-    """H6: wide enough it finds the true optimum; narrow it equals the slow search; company changes nothing."""
-    chain, count, most = random_chain(vocab_size=3), 30, 4
-    whole = generate(chain, sources(count), Beam(3**most, length_penalty=0.0), max_new_tokens=most)
+    """H6: a beam as wide as the search space finds the optimum; a narrow beam equals the plain loop; the batch has
+    no effect.
+    """
+    chain, count, max_tokens = random_chain(vocab_size=3), 30, 4
+    exhaustive = generate(chain, sources(count), Beam(3**max_tokens, length_penalty=0.0), max_new_tokens=max_tokens)
     missed = 0
-    for source, found in enumerate(whole):
-        outputs = all_outputs(chain, source, most)
-        missed += tuple(found[0].ids) != max(outputs, key=lambda output: outputs[output])
+    for source, hypotheses in enumerate(exhaustive):
+        outputs = all_outputs(chain, source, max_tokens)
+        missed += tuple(hypotheses[0].ids) != max(outputs, key=lambda output: outputs[output])
     bigger = random_chain(vocab_size=7)
     narrow = generate(bigger, sources(count), Beam(3, n_best=3), max_new_tokens=6)
-    unlike = alone = 0
-    for source, best in enumerate(narrow):
+    different = changed = 0
+    for source, hypotheses in enumerate(narrow):
         slow = beam_by_hand(bigger, source, 3, 6, 1.0)[:3]
-        fast = [(tuple(h.ids), h.score) for h in best if h.finished]
-        unlike += [ids for ids, _ in fast] != [ids for ids, _ in slow]
-        unlike += any(abs(a[1] - b[1]) > 1e-6 for a, b in zip(fast, slow))
+        fast = [(tuple(h.ids), h.score) for h in hypotheses if h.finished]
+        different += [ids for ids, _ in fast] != [ids for ids, _ in slow]
+        different += any(abs(a[1] - b[1]) > 1e-6 for a, b in zip(fast, slow))
         single = generate(bigger, sources(count)[source : source + 1], Beam(3, n_best=3), max_new_tokens=6)[0]
-        alone += [h.ids for h in single] != [h.ids for h in best]
-    value = {"optimum missed at k = V^T": missed, "unlike the slow search": unlike, "changed by company": alone}
+        changed += [h.ids for h in single] != [h.ids for h in hypotheses]
+    value = {"optimum missed at k = V^T": missed, "unlike the slow search": different, "changed by company": changed}
     return compare(value, dict.fromkeys(value, 0), remark=f"{count} random chains each")
 
 
-# Half of the beginnings with "a" end at once; "a x" is behind "b x" but ends surely.
+# After "a", the output ends with probability .5; "a x" is less probable than "b x" but then always ends.
 TWO_RULES = {
     (): {"a": 0.5, "b": 0.4, "x": 0.1},
     ("a",): {"</s>": 0.5, "x": 0.3, "a": 0.1, "b": 0.1},
@@ -119,34 +125,35 @@ TWO_RULES = {
 
 
 def two_stopping_rules() -> Finding:
-    """H7: k stays until k outputs have ended (S3), or shrinks with each (S2); here they choose differently. And when a
-    search is over: as soon as k outputs have ended, or when no beginning could rank among them."""
+    """H7: the beam width stays k until k outputs have ended (S3), or shrinks with each (S2); here the results
+    differ. The search is over when k outputs have ended, or when no prefix could rank among them.
+    """
     chain = table_chain(TWO_RULES)
     value: dict[str, Any] = {
         rule: chain.text(generate(chain, sources(1), Beam(2, stopping=rule), max_new_tokens=4)[0][0].ids)
         for rule in ("fixed", "shrinking")
     }
-    ends = ("filled", "likely", "sure")
-    random, count, most, penalty = random_chain(vocab_size=4), 40, 8, 2.0
-    best, unlike = {}, {}
-    for until in ends:
+    conditions = ("filled", "likely", "sure")
+    random, count, max_tokens, penalty = random_chain(vocab_size=4), 40, 8, 2.0
+    best, different = {}, {}
+    for until in conditions:
         strategy = Beam(2, length_penalty=penalty, until=until)  # type: ignore[arg-type]
-        found = generate(random, sources(count), strategy, max_new_tokens=most)
-        best[until] = [tuple(one[0].ids) if one[0].finished else None for one in found]
-        slow = [beam_by_hand(random, source, 2, most, penalty, until) for source in range(count)]
-        unlike[until] = sum(a != (b[0][0] if b else None) for a, b in zip(best[until], slow))
-    changed = [sum(a != b for a, b in zip(best[one], best[other])) for one, other in pairwise(ends)]
-    value |= {"unlike the slow search": unlike, "least outputs that a later end changes": min(changed)}
+        outputs = generate(random, sources(count), strategy, max_new_tokens=max_tokens)
+        best[until] = [tuple(hypotheses[0].ids) if hypotheses[0].finished else None for hypotheses in outputs]
+        slow = [beam_by_hand(random, source, 2, max_tokens, penalty, until) for source in range(count)]
+        different[until] = sum(a != (b[0][0] if b else None) for a, b in zip(best[until], slow))
+    changed = [sum(a != b for a, b in zip(best[first], best[second])) for first, second in pairwise(conditions)]
+    value |= {"unlike the slow search": different, "least outputs that a later end changes": min(changed)}
     return compare(
         value,
         {
             "fixed": "a x",
             "shrinking": "a",
-            "unlike the slow search": dict.fromkeys(ends, 0),
+            "unlike the slow search": dict.fromkeys(conditions, 0),
             "least outputs that a later end changes": AtLeast(1),
         },
-        remark='"a" ends at the second step and takes a place with it: "a x" (mean log-probability -0.63) is then no '
-        'longer followed, and "a" (-0.69) is left the best',
+        remark='"a" ends at the second step and shrinks the beam: "a x" (mean log-probability -0.63) is then dropped, '
+        'and "a" (-0.69) is the best remaining output',
     )
 
 
@@ -161,44 +168,46 @@ LENGTH_BIAS = {
 
 
 def length_bias() -> Finding:
-    """H8: a plain sum of log-probabilities favours what is short; divided by length it need not."""
+    """H8: a plain sum of log-probabilities favours short outputs; division by the length corrects this."""
     chain = table_chain(LENGTH_BIAS)
 
     def best(penalty: float) -> dict[str, object]:
-        found = generate(chain, sources(1), Beam(2, length_penalty=penalty), max_new_tokens=6)[0][0]
-        return {"text": chain.text(found.ids), "score": found.score}
+        hypothesis = generate(chain, sources(1), Beam(2, length_penalty=penalty), max_new_tokens=6)[0][0]
+        return {"text": chain.text(hypothesis.ids), "score": hypothesis.score}
 
     short, long = math.log(0.4 * 0.5), math.log(0.5 * 0.9 * 0.6 * 0.7)
     return compare(
         {"sum": best(0.0), "by length": best(1.0)},
         {"sum": {"text": "sim", "score": short}, "by length": {"text": "de certo modo", "score": long / 4}},
         notes={"text": "sim"},
-        remark="no length normalisation there (error 28)",
+        remark="the notes have no length normalisation (error 28)",
     )
 
 
-def forced(network: EncoderDecoder, source: torch.Tensor, found: Hypothesis) -> torch.Tensor:
-    """log p of each token of an output, by one pass over the whole of it."""
+def forced(network: EncoderDecoder, source: torch.Tensor, hypothesis: Hypothesis) -> torch.Tensor:
+    """Return log p of each token of an output, from one forward pass over the whole output."""
     config = network.config
-    target = [*found.ids, *([config.eos_id] if found.finished else [])]
+    target = [*hypothesis.ids, *([config.eos_id] if hypothesis.finished else [])]
     shifted = torch.tensor([[config.start_id, *target[:-1]]])
     log_probs = torch.log_softmax(network(source, shifted).logits[0], dim=-1)
     return log_probs[range(len(target)), target].detach()
 
 
 def n_best() -> Finding:
-    """H9: several outputs, best first, every score recomputable by giving the network the output to read."""
+    """H9: several outputs, best first; a forward pass over each output reproduces its score."""
     network, source = tiny_network(output={"tied": False}), some_ids(1, 6)
-    found = generate(network, source, Beam(5, n_best=5), max_new_tokens=7)[0]
-    away = [abs(float(forced(network, source, h).sum()) / max(1, len(h.token_scores)) - h.score) for h in found]
+    hypotheses = generate(network, source, Beam(5, n_best=5), max_new_tokens=7)[0]
+    differences = [
+        abs(float(forced(network, source, h).sum()) / max(1, len(h.token_scores)) - h.score) for h in hypotheses
+    ]
     chain = random_chain(vocab_size=5)
-    many = generate(chain, sources(20), Beam(4, n_best=4), max_new_tokens=12)
-    ended = [[h.score for h in one if h.finished] for one in many]
+    outputs = generate(chain, sources(20), Beam(4, n_best=4), max_new_tokens=12)
+    ended = [[h.score for h in scores if h.finished] for scores in outputs]
     value = {
-        "outputs": len(found),
-        "all different": len({tuple(h.ids) for h in found}) == len(found),
-        "scores away from forced ones": max(away),
-        "of 20 chains, not best first": sum(one != sorted(one, reverse=True) for one in ended),
+        "outputs": len(hypotheses),
+        "all different": len({tuple(h.ids) for h in hypotheses}) == len(hypotheses),
+        "scores away from forced ones": max(differences),
+        "of 20 chains, not best first": sum(scores != sorted(scores, reverse=True) for scores in ended),
         "outputs that ended": sum(map(len, ended)),
     }
     return compare(
@@ -214,14 +223,14 @@ def n_best() -> Finding:
 
 
 def sentence_probability() -> Finding:
-    """H11: the probability of an output is the product over its steps; here the forced score, step by step."""
+    """H11: the probability of an output is the product over its steps; it equals the score of a forward pass."""
     network, source = tiny_network(output={"tied": False}), some_ids(1, 6)
-    found = generate(network, source, Greedy(), max_new_tokens=6, min_new_tokens=6)[0][0]
-    steps = forced(network, source, found)
+    hypothesis = generate(network, source, Greedy(), max_new_tokens=6, min_new_tokens=6)[0][0]
+    steps = forced(network, source, hypothesis)
     value = {
-        "log-probability": found.log_prob,
-        "product of the steps": math.prod(math.exp(score) for score in found.token_scores),
-        "steps away": apart(torch.tensor(found.token_scores), steps),
+        "log-probability": hypothesis.log_prob,
+        "product of the steps": math.prod(math.exp(score) for score in hypothesis.token_scores),
+        "steps away": apart(torch.tensor(hypothesis.token_scores), steps),
     }
     return compare(
         value,
@@ -235,25 +244,25 @@ def sentence_probability() -> Finding:
 
 
 def cached_away(network: Any) -> float:
-    """How far logits, written token by token with a kept state, are from those of one pass over the whole.
+    """Return the largest difference between logits computed token by token with a cache and logits of one forward pass.
 
-    A state that no longer fits its network is infinitely far.
+    The result is infinite if the cache does not fit the network.
     """
     source, target = some_ids(2, 5), some_ids(2, 6)
     inputs = (source,) if hasattr(network, "encode") else ()
-    whole, state, steps = network(*inputs, target).logits, network.begin(), []
-    for place in range(6):
+    uncached, state, steps = network(*inputs, target).logits, network.begin(), []
+    for position in range(6):
         try:
-            output = network(*inputs, target[:, place : place + 1], state=state)
+            output = network(*inputs, target[:, position : position + 1], state=state)
         except RuntimeError:
             return math.inf
         state = output.state
         steps.append(output.logits)
-    return apart(torch.cat(steps, dim=1), whole)
+    return apart(torch.cat(steps, dim=1), uncached)
 
 
 def families_cached() -> dict[str, float]:
-    """The same for one small network of each family that writes."""
+    """Return that difference for one small network of each generating family."""
     relative = PositionConfig(kind="t5", n_buckets=8, max_distance=16)
     makes: dict[str, tuple[str, dict[str, Any]]] = {
         "GPT": ("decoder", {"positions": PositionConfig(kind="learned"), "max_len": 16}),
@@ -267,32 +276,33 @@ def families_cached() -> dict[str, float]:
 
 
 def cached_loop() -> Finding:
-    """H12: the loop begins at the start token and ends at EOS; with kept keys and values it is the same loop, in every
-    family that writes."""
+    """H12: the loop begins at the start token and ends at EOS; with cached keys and values it gives the same tokens,
+    in every generating family.
+    """
     network, source = tiny_network(output={"tied": False}), some_ids(1, 6)
     state, start = network.begin(), network.config.start_id
     encoded = network.encode(source)
-    target, away = [start], 0.0
+    target, difference = [start], 0.0
     with torch.no_grad():
         for _ in range(7):
             step = network(None, torch.tensor([target[-1:]]), encoded=encoded, state=state)
-            whole = network(source, torch.tensor([target]))
-            away = max(away, apart(step.logits[:, -1], whole.logits[:, -1]))
-            target.append(int(whole.logits[0, -1].argmax()))
+            uncached = network(source, torch.tensor([target]))
+            difference = max(difference, apart(step.logits[:, -1], uncached.logits[:, -1]))
+            target.append(int(uncached.logits[0, -1].argmax()))
     written = target[1:]
     without_end = generate(network, source, Greedy(), max_new_tokens=7, eos_id=())[0][0].ids
-    end = max(written, key=written.index)  # the token that appears last of all
-    ended = generate(network, source, Greedy(), max_new_tokens=7, eos_id=end)[0][0].ids
-    others = families_cached()
+    eos_id = max(written, key=written.index)  # the token whose first occurrence is the latest
+    ended = generate(network, source, Greedy(), max_new_tokens=7, eos_id=eos_id)[0][0].ids
+    families = families_cached()
     return compare(
         {
-            "cached away from uncached": {"Transformer": away} | others,
+            "cached away from uncached": {"Transformer": difference} | families,
             "generated": without_end,
-            f"generated if {end} is EOS": ended,
+            f"generated if {eos_id} is EOS": ended,
         },
         {
-            "cached away from uncached": dict.fromkeys(("Transformer", *others), EXACT),
+            "cached away from uncached": dict.fromkeys(("Transformer", *families), EXACT),
             "generated": written,
-            f"generated if {end} is EOS": written[: written.index(end)],
+            f"generated if {eos_id} is EOS": written[: written.index(eos_id)],
         },
     )

@@ -1,4 +1,4 @@
-"""The figures of attention and positions of the notes, from live networks (docs/notes.md#j1, #j2, #j4)."""
+"""The figures of attention and positions of the notes, drawn from networks as they run (docs/notes.md#j1, #j2, #j4)."""
 
 import math
 from collections.abc import Iterator
@@ -17,38 +17,38 @@ from atento.config.positions import PositionConfig
 from atento.networks import EncoderDecoder
 from atento.notes.checks.attention import EXACT, apart
 from atento.notes.checks.positions import GOLDEN
-from atento.notes.checks.relative import far
+from atento.notes.checks.relative import table_row
 from atento.notes.checks.tiny import tiny_network
 from atento.notes.drawing import arrow, heat, labelled, links, shaded, sheet, wave
 from atento.notes.finding import AtMost, Finding, compare
 
 NAMES = ["o", "gato", "pulou", "alto"]
-IDS = torch.tensor([[4, 5, 6, 7]])  # those words, to a network that knows eleven ids
-ALMOST = AtMost(1e-5)  # what is observed is float32
+IDS = torch.tensor([[4, 5, 6, 7]])  # the ids of those words
+ALMOST = AtMost(1e-5)  # observed weights are float32
 
 
 @dataclass
 class Pass:
-    """What went through the first layer of a stack: what it read, and what its heads handed on before W^O."""
+    """The inputs of the first layer of a stack, and the outputs of its heads before W^O."""
 
-    read: list[Tensor] = field(default_factory=list)
+    inputs: list[Tensor] = field(default_factory=list)
     heads: list[Tensor] = field(default_factory=list)
 
 
 @contextmanager
 def watched(network: EncoderDecoder, kind: str) -> Iterator[Pass]:
-    """Keep what goes through the first self-attention of the "encoder" or the "decoder"."""
-    kept, part = Pass(), attentions(network)[kind, 0]
+    """Record inputs and head outputs of the first self-attention of the "encoder" or the "decoder"."""
+    record, attention = Pass(), attentions(network)[kind, 0]
 
     def keep_input(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        kept.read.append(inputs[0].detach())
+        record.inputs.append(inputs[0].detach())
 
     def keep_heads(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        kept.heads.append(inputs[0].detach())
+        record.heads.append(inputs[0].detach())
 
-    hooks = [part.register_forward_pre_hook(keep_input), part.output.register_forward_pre_hook(keep_heads)]
+    hooks = [attention.register_forward_pre_hook(keep_input), attention.output.register_forward_pre_hook(keep_heads)]
     try:
-        yield kept
+        yield record
     finally:
         for hook in hooks:
             hook.remove()
@@ -56,7 +56,7 @@ def watched(network: EncoderDecoder, kind: str) -> Iterator[Pass]:
 
 @torch.no_grad()
 def projections(network: EncoderDecoder, kind: str, x: Tensor, head: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Q, K and V of one head of the first layer, x (L,D) -> (L,K) each."""
+    """Return Q, K and V of one head of the first layer, x (L,D) -> (L,K) each."""
     part = attentions(network)[kind, 0]
     weights, biases = part.head_weights(), part.input.bias.unflatten(0, (3, part.n_heads, part.d_head))
     q, k, v = (x @ weights[role][head] + biases[n, head] for n, role in enumerate(("query", "key", "value")))
@@ -65,20 +65,22 @@ def projections(network: EncoderDecoder, kind: str, x: Tensor, head: int = 0) ->
 
 @torch.no_grad()
 def all_to_all() -> Finding:
-    """J1: every token reads every token, no mask; and the flow from X by Q, K and V to the weights and the output."""
+    """J1: every token attends to every token, without a mask; the computation from X by Q, K and V to weights and
+    output.
+    """
     network = tiny_network()
-    with observe(network) as seen, watched(network, "encoder") as kept:
+    with observe(network) as observed, watched(network, "encoder") as record:
         network.encode(IDS)
-    weights = seen["encoder", 0][0, 0].double()
-    q, k, v = projections(network, "encoder", kept.read[0][0])
+    weights = observed["encoder", 0][0, 0].double()
+    q, k, v = projections(network, "encoder", record.inputs[0][0])
     scores = q @ k.T / math.sqrt(q.shape[1])
     by_hand = scores.exp() / scores.exp().sum(dim=1, keepdim=True)
     figure = sheet(
-        "Self-attention both ways: encoder, layer 1, head 1",
+        "Bidirectional self-attention: encoder, layer 1, head 1",
         [
             [
-                links(weights, NAMES, "who reads whom; no mask"),
-                heat(kept.read[0][0], "X, what the layer reads", NAMES, cell=16),
+                links(weights, NAMES, "attention links; no mask"),
+                heat(record.inputs[0][0], "X, the input of the layer", NAMES, cell=16),
             ],
             [
                 heat(q, "Q = X·W^Q + b", NAMES),
@@ -92,7 +94,7 @@ def all_to_all() -> Finding:
         ],
     )
     text = {"Q": q, "K": k, "V": v, "output = weights·V": weights @ v}
-    lines = ["rows read columns", labelled(weights, NAMES, NAMES)]
+    lines = ["rows attend to columns", labelled(weights, NAMES, NAMES)]
     for name, matrix in text.items():
         lines += [name, labelled(matrix, NAMES)]
     return compare(
@@ -100,7 +102,7 @@ def all_to_all() -> Finding:
             "links": int((weights > 0).sum()),
             "lines drawn": figure.count('class="link"'),
             "weights away": apart(weights, by_hand),
-            "output away": apart(kept.heads[0][0, :, :4], by_hand @ v),
+            "output away": apart(record.heads[0][0, :, :4], by_hand @ v),
         },
         {"links": 16, "lines drawn": 16, "weights away": ALMOST, "output away": EXACT},
         drawing="\n".join(lines),
@@ -112,10 +114,10 @@ def all_to_all() -> Finding:
 def causal_output() -> Finding:
     """J2: y_3 of a causal layer with its query, keys and values, and the N×N scores with the future masked."""
     network = tiny_network()
-    with observe(network) as seen, watched(network, "decoder") as kept:
+    with observe(network) as observed, watched(network, "decoder") as record:
         network(IDS, IDS)
-    weights = seen["decoder", 0][0, 0].double()
-    q, k, v = projections(network, "decoder", kept.read[0][0])
+    weights = observed["decoder", 0][0, 0].double()
+    q, k, v = projections(network, "decoder", record.inputs[0][0])
     scores = q @ k.T / math.sqrt(q.shape[1])
     masked = scores + causal().additive(4)[0, 0]
     third = weights[2, :3]
@@ -128,8 +130,13 @@ def causal_output() -> Finding:
         "Causal self-attention: decoder, layer 1, head 1",
         [
             [
-                links(only, inputs, "the third output reads itself and what came before", ["y_1", "y_2", "y_3", "y_4"]),
-                heat(masked, "QKᵀ/√K, the future masked", NAMES, NAMES),
+                links(
+                    only,
+                    inputs,
+                    "the third output attends to itself and to earlier tokens",
+                    ["y_1", "y_2", "y_3", "y_4"],
+                ),
+                heat(masked, "QKᵀ/√K, future masked", NAMES, NAMES),
                 heat(weights, "weights", NAMES, NAMES),
             ],
             [
@@ -157,7 +164,7 @@ def causal_output() -> Finding:
             "inputs y_3 reads": figure.count('class="link"'),
             "-inf in the scores": int(torch.isinf(masked).sum()),
             "weights away from softmax of the masked": apart(weights, torch.softmax(masked, dim=1)),
-            "y_3 away": apart(kept.heads[0][0, 2, :4], y_3),
+            "y_3 away": apart(record.heads[0][0, 2, :4], y_3),
         },
         {
             "inputs y_3 reads": 3,
@@ -166,7 +173,7 @@ def causal_output() -> Finding:
             "y_3 away": ALMOST,
         },
         notes={"inputs y_3 reads": 2},
-        remark="told as a comparison with x_1 and x_2; the sum takes x_3 in (error 22)",
+        remark="the text compares x_3 with x_1 and x_2; the sum includes x_3 (error 22)",
         drawing=drawing,
         figure=figure,
     )
@@ -174,36 +181,38 @@ def causal_output() -> Finding:
 
 @torch.no_grad()
 def positions_drawn() -> Finding:
-    """J4: token + position, a vector of sines and cosines, positions × dimensions, absolute beside relative."""
+    """J4: token + position, a vector of sines and cosines, positions × dimensions, absolute next to relative
+    positions.
+    """
     network = tiny_network(positions=(PositionConfig(), PositionConfig(kind="matrix", max_distance=8)))
-    with observe(network) as seen, watched(network, "encoder") as kept:
+    with observe(network) as observed, watched(network, "encoder") as record:
         network.encode(IDS)
-    entered, weights = kept.read[0][0], seen["encoder", 0][0, 0].double()
-    tokens, absolute = network.embedding.weight[IDS[0]] * 12**0.5, sinusoids(torch.arange(4), 12, dtype=entered.dtype)
-    places = QueryKeyPositions.arange(4, 4)
-    q, k, _ = projections(network, "encoder", entered)
+    embedded, weights = record.inputs[0][0], observed["encoder", 0][0, 0].double()
+    tokens, absolute = network.embedding.weight[IDS[0]] * 12**0.5, sinusoids(torch.arange(4), 12, dtype=embedded.dtype)
+    positions = QueryKeyPositions.arange(4, 4)
+    q, k, _ = projections(network, "encoder", embedded)
     content = q @ k.T / math.sqrt(4)
     scheme = network.encoder.positions.schemes[0]
     assert isinstance(scheme, RelativeMatrix)
-    relative = scheme.scores(torch.zeros(1, 3, 4, 4).double(), places, 0.5)[0, 0]  # R/√K of head 1
-    one_row = torch.tensor([[float(scheme.weight[far(i, j, 8), 0]) / 2 for j in range(4)] for i in range(4)])
-    vector, many = sinusoids(torch.tensor(1), 8), sinusoids(torch.arange(32), 32)
+    relative = scheme.scores(torch.zeros(1, 3, 4, 4).double(), positions, 0.5)[0, 0]  # R/√K of head 1
+    one_row = torch.tensor([[float(scheme.weight[table_row(i, j, 8), 0]) / 2 for j in range(4)] for i in range(4)])
+    vector, table = sinusoids(torch.tensor(1), 8), sinusoids(torch.arange(32), 32)
     figure = sheet(
-        "Positions: added to the token, or told to each pair",
+        "Positions: added to the token, or to the score of each pair",
         [
             [
                 heat(tokens, "token", NAMES, cell=16),
                 heat(absolute, "+ position", NAMES, cell=16),
-                heat(entered, "= what the first layer reads", NAMES, cell=16),
+                heat(embedded, "= input of the first layer", NAMES, cell=16),
             ],
             [
                 wave(vector, "position 1, width 8: sine, cosine, sine ..."),
-                heat(many, "positions (down) × dimensions (across)", cell=9),
+                heat(table, "positions (down) × dimensions (across)", cell=9),
             ],
             [
-                heat(absolute, "absolute: a vector for each place", [f"place {n}" for n in range(4)], cell=16),
-                heat(places.distances, "relative: key minus query", NAMES, NAMES, digits=0),
-                heat(relative, "R/√K: a number for each distance", NAMES, NAMES),
+                heat(absolute, "absolute: a vector per position", [f"position {n}" for n in range(4)], cell=16),
+                heat(positions.distances, "relative: key minus query", NAMES, NAMES, digits=0),
+                heat(relative, "R/√K: a number per distance", NAMES, NAMES),
             ],
             [
                 heat(content, "QKᵀ/√K", NAMES, NAMES),
@@ -213,27 +222,27 @@ def positions_drawn() -> Finding:
             ],
         ],
     )
-    names = ["token", "+ position", "= read"]
-    both = torch.cat([places.queries.unsqueeze(1), places.distances], dim=1)
+    names = ["token", "+ position", "= input"]
+    both = torch.cat([positions.queries.unsqueeze(1), positions.distances], dim=1)
     drawing = "\n".join(
         [
             f"the word {NAMES[1]!r}, its first eight numbers",
-            labelled(torch.stack([part[1, :8] for part in (tokens, absolute, entered)]), names),
+            labelled(torch.stack([part[1, :8] for part in (tokens, absolute, embedded)]), names),
             "position 1, width 8",
             labelled(vector[None], ["p_1"], digits=4),
             "positions 0 to 15 down, 32 dimensions across",
-            shaded(many[:16]),
-            "absolute: the place of each; relative: how far each other is",
-            labelled(both, NAMES, ["place", *NAMES], 0),
-            "content, + distance, = score; each row reads",
+            shaded(table[:16]),
+            "absolute: the position of each token; relative: the distance of each key",
+            labelled(both, NAMES, ["position", *NAMES], 0),
+            "content, + distance, = score; rows attend to columns",
             labelled(torch.cat([content, relative, content + relative], dim=1), NAMES, 3 * NAMES),
         ]
     )
     return compare(
         {
-            "token + position away": apart(tokens + absolute, entered),
+            "token + position away": apart(tokens + absolute, embedded),
             "position 1": vector,
-            "different rows of the map": len(torch.unique(many, dim=0)),
+            "different rows of the map": len(torch.unique(table, dim=0)),
             "R away from one row a distance": apart(relative, one_row),
             "softmax(content + R/√K) away": apart(torch.softmax(content + relative, dim=1), weights),
         },

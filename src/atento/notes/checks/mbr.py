@@ -15,62 +15,64 @@ from atento.notes.finding import AtLeast, Finding, compare
 from atento.notes.listing_bleu import clipped
 from atento.notes.listing_mbr import from_function, minimum_bayes_risk
 
-# Of the specification: with NLTK's BLEU, smoothing 1, the listing's order of arguments picks another one.
+# From the specification: with NLTK's BLEU, smoothing 1, the listing's order of arguments picks another candidate.
 ORDER_EXAMPLE = ["e e d a e e", "b a b c", "c b c b", "e d d a", "d e e e"]
-MOST, DRAWS = 8, 16
+MAX_TOKENS, DRAWS = 8, 16
 
 
 def smoothed_bleu(reference: Sequence[str], candidate: Sequence[str]) -> float:
-    """Sentence BLEU, 0-1, an order without a match counting a tenth of one (NLTK's smoothing method 1)."""
+    """Return sentence BLEU, 0-1; an order without a match counts a tenth of one (NLTK's smoothing method 1)."""
     counts = [clipped([reference], candidate, order) for order in range(1, 5)]
     if counts[0][0] == 0:
         return 0.0
-    longer = len(candidate) > len(reference)
-    penalty = 1.0 if longer else math.exp(1 - len(reference) / len(candidate))
-    return penalty * math.exp(sum(math.log((found or 0.1) / max(1, total)) for found, total in counts) / 4)
+    is_longer = len(candidate) > len(reference)
+    penalty = 1.0 if is_longer else math.exp(1 - len(reference) / len(candidate))
+    return penalty * math.exp(sum(math.log((matches or 0.1) / max(1, total)) for matches, total in counts) / 4)
 
 
-def least_risk(
-    candidates: Sequence[str], weights: Sequence[float], utility: Callable[[str, str], float], itself: bool
+def minimum_risk_by_loops(
+    candidates: Sequence[str], weights: Sequence[float], utility: Callable[[str, str], float], self_comparison: bool
 ) -> tuple[int, float]:
-    """The listing's two loops with candidate and other in their places: the best one's place and its risk."""
-    best, least = 0, math.inf
+    """Return the index of the candidate of minimum risk, and the risk, by the two loops of the corrected listing."""
+    best, minimum = 0, math.inf
     for i, candidate in enumerate(candidates):
         risk = mass = 0.0
-        for j, other in enumerate(candidates):
-            if j != i or itself:
-                risk += weights[j] * (1 - utility(candidate, other))
+        for j, evidence in enumerate(candidates):
+            if j != i or self_comparison:
+                risk += weights[j] * (1 - utility(candidate, evidence))
                 mass += weights[j]
         risk = risk / mass if mass else 1.0
-        if risk < least - 1e-12:
-            best, least = i, risk
-    return best, least
+        if risk < minimum - 1e-12:
+            best, minimum = i, risk
+    return best, minimum
 
 
 def minimum_risk() -> Finding:
-    """H10: candidates drawn, loss 1 - BLEU, expected risk minimised; equal to loops over single pairs."""
+    """H10: draw candidates and minimise the expected loss 1 - BLEU; the result equals loops over single pairs."""
     chain, sources = random_chain(vocab_size=5), torch.arange(12).unsqueeze(1)
     metric = BLEU(effective_order=True)
 
-    def bleu(candidate: str, other: str) -> float:
-        return float(metric.sentence_score(candidate, [other]).score) / 100
+    def bleu(candidate: str, evidence: str) -> float:
+        return float(metric.sentence_score(candidate, [evidence]).score) / 100
 
-    drawn = generate(chain, sources, Sample(n=DRAWS), max_new_tokens=MOST, seed=1)
+    drawn = generate(chain, sources, Sample(n=DRAWS), max_new_tokens=MAX_TOKENS, seed=1)
     value: dict[str, object] = {}
     for weights in ("uniform", "model"):
-        for itself in (True, False):
-            strategy = MBR("bleu", Sample(n=DRAWS), weights=weights, self_comparison=itself)
-            found = generate(chain, sources, strategy, max_new_tokens=MOST, seed=1)
-            away = []
-            for pool, best in zip(drawn, found):
+        for self_comparison in (True, False):
+            strategy = MBR("bleu", Sample(n=DRAWS), weights=weights, self_comparison=self_comparison)
+            outputs = generate(chain, sources, strategy, max_new_tokens=MAX_TOKENS, seed=1)
+            differences = []
+            for pool, hypotheses in zip(drawn, outputs):
                 if weights == "model":
-                    pool = list({tuple(one.ids): one for one in pool}.values())
-                # the loops keep the first of equals, so the more probable stand first
-                pool = sorted(pool, key=lambda one: -one.log_prob)
-                shares = [math.exp(one.log_prob) if weights == "model" else 1.0 for one in pool]
-                place, risk = least_risk([spelled(one.ids) for one in pool], shares, bleu, itself)
-                away.append(best[0].ids != pool[place].ids or abs(1 - best[0].score - risk) > 1e-9)
-            value[f"unlike loops: {weights}{'' if itself else ', not itself'}"] = sum(away)
+                    pool = list({tuple(hypothesis.ids): hypothesis for hypothesis in pool}.values())
+                # the loops keep the first of equal candidates, so the more probable ones come first
+                pool = sorted(pool, key=lambda hypothesis: -hypothesis.log_prob)
+                shares = [math.exp(hypothesis.log_prob) if weights == "model" else 1.0 for hypothesis in pool]
+                index, risk = minimum_risk_by_loops(
+                    [spelled(hypothesis.ids) for hypothesis in pool], shares, bleu, self_comparison
+                )
+                differences.append(hypotheses[0].ids != pool[index].ids or abs(1 - hypotheses[0].score - risk) > 1e-9)
+            value[f"unlike loops: {weights}{'' if self_comparison else ', not self_comparison'}"] = sum(differences)
     expected: dict[str, object] = dict.fromkeys(value, 0)
     swapped, alone = _changed_choices()
     value |= {"of 500 sets change, arguments swapped": swapped, "of 500 sets change, not itself": alone}
@@ -78,24 +80,26 @@ def minimum_risk() -> Finding:
     return compare(
         value,
         expected,
-        remark="the listing gives BLEU the candidate as reference, counts each against itself, and weighs all alike "
-        "(errors 40, 41); BLEU is a utility there called a loss (error 42)",
+        remark="the listing passes the candidate to BLEU as the reference, compares each candidate with itself, and "
+        "weights all equally (errors 40, 41); it calls BLEU, a utility, a loss (error 42)",
     )
 
 
 def _changed_choices(sets: int = 500) -> tuple[int, int]:
-    """In how many random sets of five strings another one wins with the arguments swapped; without itself."""
+    """Return in how many random sets of five strings the winner changes with swapped arguments, and without self-
+    comparison.
+    """
     swapped = alone = 0
     for _ in range(sets):
         texts = [" ".join("abcde"[k] for k in torch.randint(5, (int(n),)).tolist()) for n in torch.randint(2, 7, (5,))]
         matrix = np.array([[smoothed_bleu(b.split(), a.split()) for b in texts] for a in texts])
-        best = minimum_bayes_risk_choice(texts, None, _given(matrix)).best
-        swapped += best != minimum_bayes_risk_choice(texts, None, _given(matrix.T)).best
-        alone += best != minimum_bayes_risk_choice(texts, None, _given(matrix), self_comparison=False).best
+        best = minimum_bayes_risk_choice(texts, None, _constant_utility(matrix)).best
+        swapped += best != minimum_bayes_risk_choice(texts, None, _constant_utility(matrix.T)).best
+        alone += best != minimum_bayes_risk_choice(texts, None, _constant_utility(matrix), self_comparison=False).best
     return swapped, alone
 
 
-def _given(matrix: np.ndarray) -> Callable[[list[str], list[str]], np.ndarray]:
+def _constant_utility(matrix: np.ndarray) -> Callable[[list[str], list[str]], np.ndarray]:
     return lambda candidates, evidence: matrix
 
 
@@ -124,5 +128,5 @@ def mbr_listing() -> Finding:
         {"picked": 2, "risks of #1 and #2": [0.7447, 0.7366], "batch unlike one by one": 0},
         within=5e-5,
         notes={"picked": wrong.best + 1, "risks of #1 and #2": [1 - float(wrong.expected[0]), None]},
-        remark="the candidate is the hypothesis, the other one the reference (error 40)",
+        remark="the candidate is the hypothesis, and the evidence is the reference (error 40)",
     )

@@ -12,7 +12,7 @@ from atento.metrics.overlap import harmonic_mean
 from atento.notes.finding import AtMost, Finding, compare
 from atento.notes.listing_bleu import clipped, corpus_bleu, sentence_bleu
 
-# The notes' two sentences with their references, one and two of them.
+# The notes' two sentences with their references: two of the first, one of the second.
 REFERENCES = [[["this", "is", "a", "test"], ["this", "is", "a", "trial"]], [["another", "test", "sentence"]]]
 CANDIDATES = [["this", "is", "a", "test"], ["another", "test", "sentence"]]
 ROUGE_PAIR = ("another test sentence", "a different test sentence")  # reference and candidate, the notes' second pair
@@ -21,51 +21,57 @@ Words = Sequence[str]
 
 
 def grams(words: Words, order: int) -> Counter[tuple[str, ...]]:
-    """How often each n-gram stands there."""
+    """Count the n-grams of a text."""
     return Counter(tuple(words[i : i + order]) for i in range(len(words) - order + 1))
 
 
-def random_texts(count: int, least: int, most: int, letters: str = "abcd") -> list[list[str]]:
-    """Texts of random one-letter words."""
-    lengths = torch.randint(least, most + 1, (count,)).tolist()
+def random_texts(count: int, min_length: int, max_length: int, letters: str = "abcd") -> list[list[str]]:
+    """Return texts of random one-letter words."""
+    lengths = torch.randint(min_length, max_length + 1, (count,)).tolist()
     return [[letters[i] for i in torch.randint(len(letters), (length,)).tolist()] for length in lengths]
 
 
 def bleu_by_hand(references: Sequence[Sequence[Words]], candidates: Sequence[Words]) -> tuple[float, float]:
-    """Corpus BLEU, 0-1, and its brevity penalty: counts summed over sentences, no smoothing; [sentence][reference]."""
+    """Return corpus BLEU, 0-1, and its brevity penalty: counts summed over sentences, no smoothing;
+    [sentence][reference].
+    """
     logs, length = 0.0, sum(map(len, candidates))
     for order in range(1, 5):
-        right = total = 0
+        matches = total = 0
         for answers, words in zip(references, candidates):
             for gram, count in grams(words, order).items():
-                right += min(count, max(grams(answer, order)[gram] for answer in answers))
+                matches += min(count, max(grams(answer, order)[gram] for answer in answers))
                 total += count
-        logs += math.log(right / total) / 4 if right else -math.inf
-    wanted = 0
+        logs += math.log(matches / total) / 4 if matches else -math.inf
+    reference_length = 0
     for answers, words in zip(references, candidates):
-        wanted += min((abs(len(answer) - len(words)), len(answer)) for answer in answers)[1]
-    penalty = min(1.0, math.exp(1 - wanted / length))
+        reference_length += min((abs(len(answer) - len(words)), len(answer)) for answer in answers)[1]
+    penalty = min(1.0, math.exp(1 - reference_length / length))
     return penalty * math.exp(logs), penalty
 
 
 def bleu_away(corpora: int = 30) -> float:
-    """How far BLEU, its penalty and the notes' corpus_bleu are from counts by hand, over random corpora."""
-    away = 0.0
+    """Return the largest error of BLEU, its penalty and the notes' corpus_bleu against counts by hand, over random
+    corpora.
+    """
+    error = 0.0
     for _ in range(corpora):
         candidates = random_texts(8, 4, 9)
         references = [random_texts(2, 4, 12) for _ in candidates]
         for words, answers in zip(candidates, references):
-            answers[0][:4] = words[:4]  # some n-gram of each order is right
+            answers[0][:4] = words[:4]  # at least one n-gram of each order matches
         streams = [[" ".join(answers[n]) for answers in references] for n in (0, 1)]
-        found = bleu([" ".join(words) for words in candidates], streams, tokenize="none", smooth="none")
+        score = bleu([" ".join(words) for words in candidates], streams, tokenize="none", smooth="none")
         value, penalty = bleu_by_hand(references, candidates)
         listing = corpus_bleu(references, candidates)
-        away = max(away, abs(found.value / 100 - value), abs(found.parts["bp"] - penalty), abs(listing - value))
-    return away
+        error = max(error, abs(score.value / 100 - value), abs(score.parts["bp"] - penalty), abs(listing - value))
+    return error
 
 
 def bleu_score() -> Finding:
-    """I1: BP · exp(Σ w_n log p_n), with clipping; a perfect copy is 100, and less than 1 as NLTK counts short ones."""
+    """I1: BP · exp(Σ w_n log p_n), with clipping; a perfect copy scores 100, and less than 1 as NLTK counts short
+    sentences.
+    """
     streams = [["this is a test", "another test sentence"], ["this is a trial", "another test sentence"]]
     copies = bleu([" ".join(words) for words in CANDIDATES], streams)
     the = bleu(["the the the the the the the"], [["the cat is on the mat"], ["there is a cat on the mat"]])
@@ -95,8 +101,8 @@ def bleu_score() -> Finding:
         },
         within=1e-9,
         notes={"NLTK, sentence 2": 1.0, "NLTK, corpus": 1.0},
-        remark="no output is shown there and perfect copies are implied to score 1; a sentence of three words has no "
-        "4-gram, which NLTK counts as one wrong; sacrebleu gives 100 (error 4)",
+        remark="the notes show no output and imply that perfect copies score 1; a sentence of three words has no "
+        "4-gram, which NLTK counts as one wrong 4-gram; sacrebleu gives 100 (error 4)",
     )
 
 
@@ -104,49 +110,51 @@ def bleu_score() -> Finding:
 
 
 def sides(common: float, ours: int, theirs: int) -> tuple[float, float, float]:
-    """Precision, recall and F; 0 where there is nothing."""
+    """Return precision, recall and F; 0 where the denominator is 0."""
     precision, recall = common / ours if ours else 0.0, common / theirs if theirs else 0.0
     return precision, recall, 2 / (1 / precision + 1 / recall) if precision and recall else 0.0
 
 
 def longest_by_trying(ours: Words, theirs: Words) -> int:
-    """The length of the longest common subsequence: the longest choice of our words that stands in order in theirs."""
+    """Return the length of the longest common subsequence, by trying all subsequences of the first text."""
     for size in range(min(len(ours), len(theirs)), 0, -1):
         for chosen in combinations(ours, size):
-            rest = iter(theirs)
-            if all(word in rest for word in chosen):
+            remaining = iter(theirs)
+            if all(word in remaining for word in chosen):
                 return size
     return 0
 
 
 def rouge_by_hand(prediction: Words, reference: Words) -> dict[str, tuple[float, float, float]]:
-    """ROUGE-1, -2 and -L of one pair, 0-1."""
-    found = {}
+    """Return ROUGE-1, -2 and -L of one pair, 0-1."""
+    scores = {}
     for order in (1, 2):
         ours, theirs = grams(prediction, order), grams(reference, order)
         common = sum(min(count, theirs[gram]) for gram, count in ours.items())
-        found[f"rouge{order}"] = sides(common, ours.total(), theirs.total())
-    found["rougeL"] = sides(longest_by_trying(prediction, reference), len(prediction), len(reference))
-    return found
+        scores[f"rouge{order}"] = sides(common, ours.total(), theirs.total())
+    scores["rougeL"] = sides(longest_by_trying(prediction, reference), len(prediction), len(reference))
+    return scores
 
 
 def rouge_away(pairs: int = 60) -> float:
-    """How far each part is from counts by hand, over random texts of two references; the one of the best F counts."""
-    away = 0.0
+    """Return the largest error against counts by hand, over random texts with two references; the reference of best
+    F counts.
+    """
+    error = 0.0
     for _ in range(pairs):
         prediction, *references = random_texts(3, 1, 7)
-        found = rouge([" ".join(prediction)], [[" ".join(reference)] for reference in references])
+        score = rouge([" ".join(prediction)], [[" ".join(reference)] for reference in references])
         by_hand = [rouge_by_hand(prediction, reference) for reference in references]
         for kind in ("rouge1", "rouge2", "rougeL"):
-            best = max(one[kind][2] for one in by_hand)
-            told = tuple(found.parts[f"{kind}_{side}"] / 100 for side in ("precision", "recall", "f"))
-            nearest = [one[kind] for one in by_hand if abs(one[kind][2] - best) < 1e-12]
-            away = max(away, min(max(abs(a - b) for a, b in zip(told, one)) for one in nearest))
-    return away
+            best = max(scores[kind][2] for scores in by_hand)
+            values = tuple(score.parts[f"{kind}_{side}"] / 100 for side in ("precision", "recall", "f"))
+            nearest = [scores[kind] for scores in by_hand if abs(scores[kind][2] - best) < 1e-12]
+            error = max(error, min(max(abs(a - b) for a, b in zip(values, expected)) for expected in nearest))
+    return error
 
 
 def rouge_parts(prediction: str, reference: str, kind: str) -> list[float]:
-    """Precision, recall and F of one pair, 0-1."""
+    """Return precision, recall and F of one pair, 0-1."""
     parts = rouge([prediction], [reference]).parts
     return [parts[f"{kind}_{side}"] / 100 for side in ("precision", "recall", "f")]
 
@@ -186,7 +194,7 @@ def rouge_score() -> Finding:
 
 
 def f1_of_both() -> Finding:
-    """I3: the notes' F1 that joins BLEU and ROUGE, 2BR / (B + R) and 0 where both are 0; it is not token F1."""
+    """I3: the notes' F1 that combines BLEU and ROUGE, 2BR / (B + R) and 0 where both are 0; it is not token F1."""
     texts = (
         ["o gato está no tapete", "ele gosta de ler livros"],
         ["o gato está sentado no tapete", "ele gosta de livros"],
@@ -213,6 +221,6 @@ def f1_of_both() -> Finding:
             "token F1 of the same": 100 * (2 * 5 / 11 + 2 * 4 / 9) / 2,
         },
         within=1e-9,
-        remark="BLEU is joined there as if it were a precision; it is a geometric mean with a penalty for brevity, so "
-        "the name says what was joined (error 43)",
+        remark="the notes combine BLEU as if it were a precision; it is a geometric mean with a brevity penalty, so "
+        "the name says what is combined (error 43)",
     )

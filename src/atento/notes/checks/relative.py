@@ -42,41 +42,45 @@ SLOPES: dict[int, list[float]] = {
 
 
 def pair_by_pair(
-    score: Callable[[int, int], float], value: Callable[[int, int], Tensor], length: int, sees: Tensor | None = None
+    score: Callable[[int, int], float], value: Callable[[int, int], Tensor], length: int, allowed: Tensor | None = None
 ) -> Tensor:
-    """y_i = Σ_j α_ij value(i, j) with α = softmax of score(i, j), each pair by itself; -> (L,K)."""
+    """Return y_i = Σ_j α_ij value(i, j) with α = softmax of score(i, j), computed pair by pair; -> (L,K)."""
     rows = []
     for i in range(length):
-        seen = [j for j in range(length) if sees is None or sees[i, j]]
-        grown = [math.exp(score(i, j)) for j in seen]
-        rows.append(torch.stack([weight / sum(grown) * value(i, j) for weight, j in zip(grown, seen)]).sum(dim=0))
+        visible = [j for j in range(length) if allowed is None or allowed[i, j]]
+        exponentials = [math.exp(score(i, j)) for j in visible]
+        rows.append(
+            torch.stack([weight / sum(exponentials) * value(i, j) for weight, j in zip(exponentials, visible)]).sum(
+                dim=0
+            )
+        )
     return torch.stack(rows)
 
 
-def dot(one: Tensor, other: Tensor) -> float:
-    """Σ_m a_m b_m, number by number."""
-    return float(sum(a * b for a, b in zip(one.tolist(), other.tolist())))
+def dot(a: Tensor, b: Tensor) -> float:
+    """Return Σ_m a_m b_m, number by number."""
+    return float(sum(a * b for a, b in zip(a.tolist(), b.tolist())))
 
 
-def far(i: int, j: int, limit: int) -> int:
-    """The row of a table centred on distance 0: j - i, clipped."""
+def table_row(i: int, j: int, limit: int) -> int:
+    """Return the row of a table centred on distance 0: j - i, clipped."""
     return max(-limit, min(limit, j - i)) + limit
 
 
 @torch.no_grad()
 def relative_matrix() -> Finding:
-    """B4: softmax((QKᵀ + R) / √d_k) V with R of the distance alone; T5's bias stands outside the scaling."""
+    """B4: softmax((QKᵀ + R) / √d_k) V with R a function of the distance only; T5's bias is outside the scaling."""
     length, width, limit = 7, 4, 3
     q, k, v = random(1, 2, length, width), random(1, 2, length, width), random(1, 2, length, width)
-    places = QueryKeyPositions.arange(length, length)
+    positions = QueryKeyPositions.arange(length, length)
     matrix, t5 = RelativeMatrix(2, limit).double(), T5Bias(2).double()
-    buckets = t5_buckets(places.distances, 32, 128, True).tolist()
+    buckets = t5_buckets(positions.distances, 32, 128, True).tolist()
 
-    def away(out: Tensor, score: Callable[[int, int, int], float]) -> float:
+    def away(output: Tensor, score: Callable[[int, int, int], float]) -> float:
         def of_head(head: int) -> Tensor:
             return pair_by_pair(lambda i, j: score(head, i, j), lambda i, j: v[0, head, j], length)
 
-        return max(apart(out[0, head], of_head(head)) for head in range(2))
+        return max(apart(output[0, head], of_head(head)) for head in range(2))
 
     def product(head: int, i: int, j: int) -> float:
         return dot(q[0, head, i], k[0, head, j])
@@ -84,13 +88,13 @@ def relative_matrix() -> Finding:
     def bias(head: int, i: int, j: int) -> float:
         return float(t5.weight[buckets[i][j], head])
 
-    inside = attend(q, k, v, relative=RelativeTerms((matrix,), places))
-    outside = attend(q, k, v, relative=RelativeTerms((t5,), places))
-    unscaled = attend(q, k, v, relative=RelativeTerms((t5,), places), scale=1.0)
+    inside = attend(q, k, v, relative=RelativeTerms((matrix,), positions))
+    outside = attend(q, k, v, relative=RelativeTerms((t5,), positions))
+    unscaled = attend(q, k, v, relative=RelativeTerms((t5,), positions), scale=1.0)
     root = math.sqrt(width)
-    found = {
+    errors = {
         "(QKᵀ + R)/√d away": away(
-            inside, lambda h, i, j: (product(h, i, j) + float(matrix.weight[far(i, j, limit), h])) / root
+            inside, lambda h, i, j: (product(h, i, j) + float(matrix.weight[table_row(i, j, limit), h])) / root
         ),
         "QKᵀ/√d + b away": away(outside, lambda h, i, j: product(h, i, j) / root + bias(h, i, j)),
         "QKᵀ + b, as in T5, away": away(unscaled, lambda h, i, j: product(h, i, j) + bias(h, i, j)),
@@ -100,14 +104,14 @@ def relative_matrix() -> Finding:
     slopes = {n: apart(alibi_slopes(n).double(), torch.tensor([2.0**-e for e in SLOPES[n]]).double()) for n in SLOPES}
     return compare(
         {
-            **found,
+            **errors,
             "T5's buckets, both ways": t5_buckets(distances, 32, 128, True),
             "one way": t5_buckets(torch.tensor(list(BEHIND)), 32, 128, False),
             "ALiBi's slopes": alibi_slopes(8).tolist(),
             "slopes of 3, 8 and 12 heads away": max(slopes.values()),
         },
         {
-            **dict.fromkeys(found, EXACT),
+            **dict.fromkeys(errors, EXACT),
             "T5's buckets, both ways": BOTH_WAYS,
             "one way": list(BEHIND.values()),
             "ALiBi's slopes": [2.0**-n for n in range(1, 9)],
@@ -115,91 +119,92 @@ def relative_matrix() -> Finding:
         },
         within=0.0,
         notes={"QKᵀ + b, as in T5, away": as_noted},
-        remark="the notes put R inside the scaling for all; where it stands is a matter of the scheme (error 60)",
+        remark="the notes put R inside the scaling for all schemes; its position depends on the scheme (error 60)",
     )
 
 
 @torch.no_grad()
 def shaw() -> Finding:
-    """B5: e_ij = q_i · (k_j + a_ij) / √d and y_i = Σ α (v_j + b_ij), against the (L,L,d) tensors written out."""
+    """B5: e_ij = q_i · (k_j + a_ij) / √d and y_i = Σ α (v_j + b_ij), compared with explicit (L,L,d) tensors."""
     limit, width = 2, 4
     scheme = Shaw(width, limit).double()
     assert scheme.value_table is not None
-    away: dict[str, float] = {}
+    errors: dict[str, float] = {}
     for name, kernel in (("plain", "plain"), ("blocked", "blocked")):
         q, k, v = random(1, 1, 7, width), random(1, 1, 7, width), random(1, 1, 7, width)
         out = attend(q, k, v, relative=RelativeTerms((scheme,), QueryKeyPositions.arange(7, 7)), kernel=kernel)[0, 0]
-        away[f"{name} kernel away"] = apart(out, shaw_by_pairs(q[0, 0], k[0, 0], v[0, 0], scheme, limit))
-    unit = torch.eye(width, dtype=torch.float64)  # each query asks for one number of a_ij
-    found = {}
+        errors[f"{name} kernel away"] = apart(out, shaw_by_pairs(q[0, 0], k[0, 0], v[0, 0], scheme, limit))
+    unit = torch.eye(width, dtype=torch.float64)  # each query selects one number of a_ij
+    vectors_by_length = {}
     for length in (4, 6, 12):
-        asked = unit.view(1, width, 1, width).expand(1, width, length, width)
-        found[length] = scheme.scores(asked, QueryKeyPositions.arange(length, length), 1.0)[0].permute(
+        queries = unit.view(1, width, 1, width).expand(1, width, length, width)
+        vectors_by_length[length] = scheme.scores(queries, QueryKeyPositions.arange(length, length), 1.0)[0].permute(
             1, 2, 0
         )  # a_ij (L,L,K)
-    moved = max(
-        apart(vectors[i, j], scheme.keys[far(i, j, limit)])
-        for length, vectors in found.items()
+    difference = max(
+        apart(vectors[i, j], scheme.keys[table_row(i, j, limit)])
+        for length, vectors in vectors_by_length.items()
         for i in range(length)
         for j in range(length)
     )
     return compare(
         {
-            **away,
-            "a_ij away from the row of j - i": moved,
-            "beyond the limit apart": apart(found[12][0, 2:], found[12][0, 2]),
+            **errors,
+            "a_ij away from the row of j - i": difference,
+            "beyond the limit apart": apart(vectors_by_length[12][0, 2:], vectors_by_length[12][0, 2]),
         },
-        {**dict.fromkeys(away, EXACT), "a_ij away from the row of j - i": 0.0, "beyond the limit apart": 0.0},
+        {**dict.fromkeys(errors, EXACT), "a_ij away from the row of j - i": 0.0, "beyond the limit apart": 0.0},
         within=0.0,
-        remark="texts of 4, 6 and 12 tokens: a distance has one vector, and all beyond the limit have the last",
+        remark="texts of 4, 6 and 12 tokens: each distance has one vector, and all distances beyond the limit share "
+        "the last",
     )
 
 
-def shaw_by_pairs(q: Tensor, k: Tensor, v: Tensor, scheme: Shaw, limit: int, sees: Tensor | None = None) -> Tensor:
-    """One head, q, k, v (L,K): every pair's own key k_j + a_ij and value v_j + b_ij."""
+def shaw_by_pairs(q: Tensor, k: Tensor, v: Tensor, scheme: Shaw, limit: int, allowed: Tensor | None = None) -> Tensor:
+    """Return the output of one head, q, k, v (L,K), with the key k_j + a_ij and the value v_j + b_ij of every pair."""
     assert scheme.value_table is not None
     a, b, root = scheme.keys, scheme.value_table, math.sqrt(q.shape[-1])
     return pair_by_pair(
-        lambda i, j: dot(q[i], k[j] + a[far(i, j, limit)]) / root,
-        lambda i, j: v[j] + b[far(i, j, limit)],
+        lambda i, j: dot(q[i], k[j] + a[table_row(i, j, limit)]) / root,
+        lambda i, j: v[j] + b[table_row(i, j, limit)],
         len(q),
-        sees,
+        allowed,
     )
 
 
 @torch.no_grad()
 def relative_module() -> Finding:
-    """B6: the notes' module fed (q, k, v, length): it runs, divides by √d_k, takes a mask and works head by head."""
+    """B6: the notes' module called with (q, k, v, length) runs, divides by √d_k, takes a mask and works per head."""
     length, max_len = 6, 9
     module = RelativePositionalEncoding(12, max_len, n_heads=3).double()
     q, k, v = random(2, 3, length, 4), random(2, 3, length, 4), random(2, 3, length, 4)
-    away = {"away from the formula": 0.0, "with a causal mask": 0.0}
+    errors = {"away from the formula": 0.0, "with a causal mask": 0.0}
     triangle = torch.ones(length, length).tril().bool()
-    for name, mask, sees in (("away from the formula", None, None), ("with a causal mask", causal(), triangle)):
+    for name, mask, allowed in (("away from the formula", None, None), ("with a causal mask", causal(), triangle)):
         out = module(q, k, v, length, mask=mask)
         for row in range(2):
             for head in range(3):
-                by_hand = shaw_by_pairs(q[row, head], k[row, head], v[row, head], module.relative, max_len - 1, sees)
-                away[name] = max(away[name], apart(out[row, head], by_hand))
-    one_table = [[module.rel_embeddings[far(i, j, max_len - 1)] for j in range(length)] for i in range(length)]
+                by_hand = shaw_by_pairs(q[row, head], k[row, head], v[row, head], module.relative, max_len - 1, allowed)
+                errors[name] = max(errors[name], apart(out[row, head], by_hand))
+    one_table = [[module.rel_embeddings[table_row(i, j, max_len - 1)] for j in range(length)] for i in range(length)]
     vectors = torch.stack([torch.stack(row) for row in one_table])  # (L,L,K)
-    mended = torch.softmax(q @ k.transpose(-2, -1) + torch.einsum("bhid,ijd->bhij", q, vectors), dim=-1) @ v
+    repaired = torch.softmax(q @ k.transpose(-2, -1) + torch.einsum("bhid,ijd->bhij", q, vectors), dim=-1) @ v
     return compare(
-        {**away, "rows of the table": len(module.rel_embeddings), "columns": module.rel_embeddings.shape[1]},
-        {**dict.fromkeys(away, EXACT), "rows of the table": 2 * max_len - 1, "columns": 4},
-        notes={"away from the formula": apart(mended, module(q, k, v, length)), "columns": 12},
-        remark="with its einsum mended the listing still lacks √d_k, the values' vectors and the mask, and its table "
+        {**errors, "rows of the table": len(module.rel_embeddings), "columns": module.rel_embeddings.shape[1]},
+        {**dict.fromkeys(errors, EXACT), "rows of the table": 2 * max_len - 1, "columns": 4},
+        notes={"away from the formula": apart(repaired, module(q, k, v, length)), "columns": 12},
+        remark="with its einsum repaired the listing still lacks √d_k, the values' vectors and the mask, and its table "
         "is as wide as all heads (error 59)",
     )
 
 
 def summed_by_loops(scores: Tensor, words: list[int | None]) -> Tensor:
-    """Scores (B,H,T,S) summed over the pairs of tokens of each pair of words."""
+    """Sum scores (B,H,T,S) over the pairs of tokens of each pair of words."""
     out = torch.zeros(*scores.shape[:2], 3, 3, dtype=scores.dtype)
-    for i, word in enumerate(words):
-        for j, other in enumerate(words):
-            if word is not None and other is not None:
-                out[:, :, word, other] += scores[:, :, i, j]
+    for i, query_word in enumerate(words):
+        for j, key_word in enumerate(words):
+            if query_word is not None and key_word is not None:
+                out[:, :, query_word, key_word] += scores[:, :, i, j]
     return out
 
 
@@ -210,122 +215,122 @@ HYBRID: dict[type[nn.Module], PositionConfig] = {
 }
 
 
-def set_gates(network: nn.Module, to: float, kind: type[nn.Module] = nn.Module) -> None:
-    """Give the learned gates of a scheme, or of all, one value; 0 takes a scheme out of the network."""
+def set_gates(network: nn.Module, value: float, kind: type[nn.Module] = nn.Module) -> None:
+    """Set the learned gates of one kind of scheme, or of all, to a value; 0 removes a scheme from the network."""
     for module in network.modules():
         if isinstance(module, AddedPositions) and issubclass(Sinusoidal, kind):
             for gate in module.gates.values():
-                gate.data.fill_(to)
+                gate.data.fill_(value)
         if isinstance(module, Gated) and isinstance(module.scheme, kind) and module.gate is not None:
-            module.gate.data.fill_(to)
+            module.gate.data.fill_(value)
 
 
 def without(network: EncoderDecoder, kind: type[nn.Module]) -> EncoderDecoder:
-    """A network built with the other schemes only, and the same weights in all that it has."""
-    built = tiny_network(positions=tuple(scheme for one, scheme in HYBRID.items() if one is not kind))
+    """Build a network with the other schemes only, and copy all weights that it has."""
+    built = tiny_network(positions=tuple(scheme for scheme_type, scheme in HYBRID.items() if scheme_type is not kind))
     numbers = [n for n, scheme in enumerate(network.encoder.positions.schemes) if not of_kind(scheme, kind)]
     weights = {}
     for name in built.state_dict():
-        before, numbered, after = name.partition(".positions.schemes.")
-        number, _, rest = after.partition(".")  # the schemes of a stack are counted
-        other = f"{before}{numbered}{numbers[int(number)]}.{rest}" if numbered else name
-        weights[name] = network.state_dict()[other]
+        prefix, numbered, after = name.partition(".positions.schemes.")
+        number, _, suffix = after.partition(".")  # the schemes of a stack are numbered
+        source_name = f"{prefix}{numbered}{numbers[int(number)]}.{suffix}" if numbered else name
+        weights[name] = network.state_dict()[source_name]
     built.load_state_dict(weights)
     return built
 
 
 def of_kind(scheme: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether a scheme with its gate is of that kind."""
+    """Return whether a gated scheme is of this kind."""
     return isinstance(scheme, Gated) and isinstance(scheme.scheme, kind)
 
 
 @torch.no_grad()
 def hybrid() -> Finding:
-    """B7: sinusoids, Shaw's vectors in one head and T5's bias in one layer at once, each behind a learned gate."""
+    """B7: sinusoids, Shaw's vectors in one head and T5's bias in one layer together, each with a learned gate."""
     schemes, ids = tuple(HYBRID.values()), some_ids(1, 7)
     network = tiny_network(positions=schemes)
-    set_gates(network, 1.0)  # as they begin
-    whole = network.encode(ids)
-    away, effects = {}, {}
+    set_gates(network, 1.0)  # the initial value
+    reference = network.encode(ids)
+    errors, effects = {}, {}
     for kind, scheme in HYBRID.items():
-        shut = tiny_network(positions=schemes)
-        shut.load_state_dict(network.state_dict())
-        set_gates(shut, 0.0, kind)
-        effects[scheme.kind] = apart(shut.encode(ids), whole)
-        away[scheme.kind] = apart(shut.encode(ids), without(network, kind).encode(ids))
+        closed = tiny_network(positions=schemes)
+        closed.load_state_dict(network.state_dict())
+        set_gates(closed, 0.0, kind)
+        effects[scheme.kind] = apart(closed.encode(ids), reference)
+        errors[scheme.kind] = apart(closed.encode(ids), without(network, kind).encode(ids))
     with torch.enable_grad():
         torch.autograd.backward(network.encode(ids).square().sum())
     gates = [p.grad for name, p in network.named_parameters() if "gate" in name and "target" not in name]
-    moved = [float(g.norm()) for g in gates if g is not None]
+    gradients = [float(g.norm()) for g in gates if g is not None]
     return compare(
         {
             "formula of the sum, away": sum_by_pairs(),
             "moved where a scheme is not placed": moved_elsewhere(network, ids),
-            "shut gate unlike no scheme": away,
+            "shut gate unlike no scheme": errors,
             "effect of each scheme": effects,
-            "least gradient of a gate": min(moved),
+            "least gradient of a gate": min(gradients),
             "taken away by the tool, away": taken_away(network, ids),
             "what the tool says of the effect, away": effects_away(network, ids),
         },
         {
             "formula of the sum, away": EXACT,
             "moved where a scheme is not placed": {"T5's bias: first layer": 0.0, "Shaw's vectors: other heads": 0.0},
-            "shut gate unlike no scheme": dict.fromkeys(away, EXACT),
+            "shut gate unlike no scheme": dict.fromkeys(errors, EXACT),
             "effect of each scheme": dict.fromkeys(effects, AtLeast(1e-3)),
             "least gradient of a gate": AtLeast(1e-9),
-            "taken away by the tool, away": dict.fromkeys(away, EXACT),
-            "what the tool says of the effect, away": dict.fromkeys(away, EXACT),
+            "taken away by the tool, away": dict.fromkeys(errors, EXACT),
+            "what the tool says of the effect, away": dict.fromkeys(errors, EXACT),
         },
-        remark="a network may learn how much of each to use; a gate that is shut takes its scheme out exactly",
+        remark="a network can learn the share of each scheme; a gate of 0 removes its scheme exactly",
     )
 
 
 @torch.no_grad()
 def taken_away(network: EncoderDecoder, ids: Tensor) -> dict[str, float]:
-    """How far the network with a scheme taken away is from one that was built without it, by scheme."""
-    away: dict[str, float] = {}
+    """Return the difference between the network with a scheme removed and one built without it, by scheme."""
+    errors: dict[str, float] = {}
     for kind, scheme in HYBRID.items():
         alone = without(network, kind).encode(ids)
         with without_scheme(network, scheme.kind):
-            away[scheme.kind] = apart(network.encode(ids), alone)
-    return away
+            errors[scheme.kind] = apart(network.encode(ids), alone)
+    return errors
 
 
 @torch.no_grad()
 def effects_away(network: EncoderDecoder, ids: Tensor) -> dict[str, float]:
-    """How far `position_effects` is from the same losses of networks that were built without each scheme."""
+    """Return the difference between `position_effects` and the losses of networks built without each scheme."""
 
-    def loss_of(one: EncoderDecoder) -> float:
-        return float(F.cross_entropy(one(ids, ids).logits[0], ids[0]))
+    def loss_of(model: EncoderDecoder) -> float:
+        return float(F.cross_entropy(model(ids, ids).logits[0], ids[0]))
 
-    effects, whole = position_effects(network, lambda: loss_of(network)), loss_of(network)
+    effects, loss = position_effects(network, lambda: loss_of(network)), loss_of(network)
     return {
-        scheme.kind: abs(effects[scheme.kind] - (loss_of(without(network, kind)) - whole))
+        scheme.kind: abs(effects[scheme.kind] - (loss_of(without(network, kind)) - loss))
         for kind, scheme in HYBRID.items()
     }
 
 
 @torch.no_grad()
 def moved_elsewhere(network: EncoderDecoder, ids: Tensor) -> dict[str, float]:
-    """What shutting a scheme does to the layer before its own, and to the heads beside its own."""
+    """Return how much removing a scheme changes the layer before its own, and the heads other than its own."""
     outputs: list[Tensor] = []
     heads: list[Tensor] = []
-    part = attentions(network)["encoder", 0]
+    attention = attentions(network)["encoder", 0]
 
     def keep_output(module: nn.Module, inputs: object, output: Tensor) -> None:
         outputs.append(output)
 
     def keep_heads(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        heads.append(inputs[0].unflatten(-1, (part.n_heads, -1)))  # what each read, before W^O
+        heads.append(inputs[0].unflatten(-1, (attention.n_heads, -1)))  # the output of each head, before W^O
 
     hooks = [network.encoder.blocks[0].register_forward_hook(keep_output)]
-    hooks.append(part.output.register_forward_pre_hook(keep_heads))
+    hooks.append(attention.output.register_forward_pre_hook(keep_heads))
     for kind in (nn.Module, T5Bias, Shaw):
-        shut = {name: value.clone() for name, value in network.state_dict().items()}
+        weights = {name: value.clone() for name, value in network.state_dict().items()}
         if kind is not nn.Module:
             set_gates(network, 0.0, kind)
         network.encode(ids)
-        network.load_state_dict(shut)
+        network.load_state_dict(weights)
     for hook in hooks:
         hook.remove()
     return {
@@ -335,72 +340,83 @@ def moved_elsewhere(network: EncoderDecoder, ids: Tensor) -> dict[str, float]:
 
 
 def sum_by_pairs() -> float:
-    """How far two relative schemes at once are from both formulas in one: q·(k + a)/√d + bucket's bias, v + b."""
+    """Return the error of two relative schemes used together against both formulas in one: q·(k + a)/√d + bias, and
+    v + b.
+    """
     scheme, bias, length = Shaw(4, 3).double(), T5Bias(1).double(), 6
     assert scheme.value_table is not None
     table = scheme.value_table
     q, k, v = random(1, 1, length, 4), random(1, 1, length, 4), random(1, 1, length, 4)
-    places = QueryKeyPositions.arange(length, length)
-    buckets = t5_buckets(places.distances, 32, 128, True).tolist()
+    positions = QueryKeyPositions.arange(length, length)
+    buckets = t5_buckets(positions.distances, 32, 128, True).tolist()
     by_hand = pair_by_pair(
-        lambda i, j: dot(q[0, 0, i], k[0, 0, j] + scheme.keys[far(i, j, 3)]) / 2 + float(bias.weight[buckets[i][j], 0]),
-        lambda i, j: v[0, 0, j] + table[far(i, j, 3)],
+        lambda i, j: (
+            dot(q[0, 0, i], k[0, 0, j] + scheme.keys[table_row(i, j, 3)]) / 2 + float(bias.weight[buckets[i][j], 0])
+        ),
+        lambda i, j: v[0, 0, j] + table[table_row(i, j, 3)],
         length,
     )
-    return apart(attend(q, k, v, relative=RelativeTerms((scheme, bias), places))[0, 0], by_hand)
+    return apart(attend(q, k, v, relative=RelativeTerms((scheme, bias), positions))[0, 0], by_hand)
 
 
 def moved_by_shift(kind: Any, span: int = 6, shift: int = 5) -> float:
-    """How much the encoder's outputs for the same words change when they stand `shift` places later."""
+    """Return how much the encoder's outputs of the same words change when they are `shift` positions later."""
     network, ids = tiny_network(positions=PositionConfig(kind=kind)), some_ids(1, span)
-    padded = torch.cat([torch.zeros(1, shift, dtype=torch.long), ids], dim=1)  # padding before it, which nobody sees
-    real = torch.arange(span + shift)[None] >= shift
-    later = network.encode(padded, source_token_mask=real)[:, shift:]
-    return apart(later, network.encode(ids))
+    padded = torch.cat(
+        [torch.zeros(1, shift, dtype=torch.long), ids], dim=1
+    )  # left padding, which the token mask excludes
+    token_mask = torch.arange(span + shift)[None] >= shift
+    shifted = network.encode(padded, source_token_mask=token_mask)[:, shift:]
+    return apart(shifted, network.encode(ids))
 
 
 @torch.no_grad()
 def translation_invariance() -> Finding:
-    """B8: the same words moved on by 5 places: relative schemes give the same outputs, absolute ones others."""
+    """B8: the same words 5 positions later: outputs stay the same with relative schemes and change with absolute
+    ones.
+    """
     value = {kind: moved_by_shift(kind) for kind in SCHEMES}
     limits: dict[str, AtMost | AtLeast] = dict.fromkeys(value, EXACT)
     limits |= dict.fromkeys(ABSOLUTE, AtLeast(0.01)) | {"rotary": AtMost(1e-5)}  # its angles are float32
-    return compare(value, limits, remark="largest change of an output; outputs are normed, so about 1 large")
+    return compare(
+        value, limits, remark="largest change of an output; outputs are normalised, so their size is about 1"
+    )
 
 
 @torch.no_grad()
 def score_split() -> Finding:
-    """B13: a score taken apart into content and position; with x = E + p it is four products and the schemes' parts;
-    summed over words, the parts sum to the words' scores."""
+    """B13: a score decomposed into content and position: with x = E + p it is four products and the terms of the
+    schemes; summed over words, the parts sum to the words' scores.
+    """
     network, ids = tiny_network(positions=(PositionConfig(), PositionConfig(kind="t5"))), some_ids(1, 5)
     parts = score_parts(network, "encoder", 0, lambda: network.encode(ids))
     attention, scheme = attentions(network)["encoder", 0], network.encoder.positions.schemes[0]
     assert isinstance(scheme, T5Bias)
     weights = attention.head_weights()
-    entered = embedding_by_hand(ids[0], network)
+    embedded = embedding_by_hand(ids[0], network)
     content = network.embedding.weight[ids[0]] * network.config.d_model**0.5
     bias = attention.input.bias.unflatten(0, (3, 3, 4))  # role, head, width
     buckets = t5_buckets(QueryKeyPositions.arange(5, 5).distances, 32, 128, True)
-    away = {"sum away from the score": 0.0, "position-position away": 0.0}
+    errors = {"sum away from the score": 0.0, "position-position away": 0.0}
     for head in range(3):
-        q = entered @ weights["query"][head] + bias[0, head]
-        k = entered @ weights["key"][head] + bias[1, head]
-        whole = q @ k.T / 2 + scheme.weight[:, head][buckets]
-        added = entered - content
-        places = (added @ weights["query"][head]) @ (added @ weights["key"][head]).T / 2
+        q = embedded @ weights["query"][head] + bias[0, head]
+        k = embedded @ weights["key"][head] + bias[1, head]
+        score = q @ k.T / 2 + scheme.weight[:, head][buckets]
+        added = embedded - content
+        position_part = (added @ weights["query"][head]) @ (added @ weights["key"][head]).T / 2
         total = torch.stack([part[0, head] for part in parts.values()]).sum(dim=0)
-        away["sum away from the score"] = max(away["sum away from the score"], apart(total, whole))
-        away["position-position away"] = max(
-            away["position-position away"], apart(parts["position-position"][0, head], places)
+        errors["sum away from the score"] = max(errors["sum away from the score"], apart(total, score))
+        errors["position-position away"] = max(
+            errors["position-position away"], apart(parts["position-position"][0, head], position_part)
         )
-    of_tokens = [0, 0, 1, None, 2]  # the first word has two pieces; one token is no word
+    of_tokens = [0, 0, 1, None, 2]  # the first word has two pieces; one token belongs to no word
     by_word = parts_by_word(parts, of_tokens)
-    away["parts by word away from loops"] = max(
+    errors["parts by word away from loops"] = max(
         apart(by_word[name], summed_by_loops(part, of_tokens)) for name, part in parts.items()
     )
-    whole = torch.stack(list(parts.values())).sum(dim=0)
+    score = torch.stack(list(parts.values())).sum(dim=0)
     word_sums = torch.stack(list(by_word.values())).sum(dim=0)
-    away["their sum away from the score by word"] = apart(word_sums, summed_by_loops(whole, of_tokens))
+    errors["their sum away from the score by word"] = apart(word_sums, summed_by_loops(score, of_tokens))
     sizes = {name: float(part.abs().mean()) for name, part in parts.items()}
     share = {name: size / sum(sizes.values()) for name, size in sizes.items()}
     words = [WORDS[int(token) - 4] for token in ids[0]]
@@ -408,9 +424,9 @@ def score_split() -> Finding:
     maps = [heat(part[0, 0], name, words, words, cell=48) for name, part in parts.items()]
     names = ["content-content", "content-position", "position-content", "position-position", "T5Bias"]
     return compare(
-        {"parts": list(parts), **away, "least share of a part": min(share.values())},
-        {"parts": names, **dict.fromkeys(away, AtMost(1e-5)), "least share of a part": AtLeast(1e-4)},
+        {"parts": list(parts), **errors, "least share of a part": min(share.values())},
+        {"parts": names, **dict.fromkeys(errors, AtMost(1e-5)), "least share of a part": AtLeast(1e-4)},
         remark="shares of the mean size: " + ", ".join(f"{name} {size:.0%}" for name, size in share.items()),
         drawing="\n".join(lines),
-        figure=sheet("One head's scores, query by key, taken apart", [maps[n : n + 2] for n in range(0, len(maps), 2)]),
+        figure=sheet("One head's scores, query by key, decomposed", [maps[n : n + 2] for n in range(0, len(maps), 2)]),
     )

@@ -13,15 +13,17 @@ from atento.notes.checks.attention import EXACT, apart, random
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
 
 HEADS, LENGTH, WIDTH = 2, 24, 8
-ALMOST = AtMost(1e-6)  # a learned α begins as a float32 number
-NEEDED = (3, 9)  # how many tokens, itself and those before it, each head of the little training has to read
+ALMOST = AtMost(1e-6)  # a learned α is initialised in float32
+NEEDED = (3, 9)  # tokens (itself and the ones before it) that each head must attend to
 
 
 def entmax_by_bisection(row: list[float], alpha: float) -> list[float]:
-    """p_i = [(α - 1) z_i - τ]₊^(1/(α - 1)), τ halved to where they sum to 1 (softmax where α = 1)."""
+    """Return p_i = [(α - 1) z_i - τ]₊^(1/(α - 1)), with τ found by bisection so that they sum to 1 (softmax for α =
+    1).
+    """
     if alpha == 1:
-        grown = [math.exp(z - max(row)) for z in row]
-        return [one / sum(grown) for one in grown]
+        exponentials = [math.exp(z - max(row)) for z in row]
+        return [exponential / sum(exponentials) for exponential in exponentials]
     scaled, power = [(alpha - 1) * z for z in row], 1 / (alpha - 1)
     low, high = max(scaled) - 1, max(scaled)
     for _ in range(100):
@@ -32,105 +34,107 @@ def entmax_by_bisection(row: list[float], alpha: float) -> list[float]:
 
 
 def highest_by_sorting(row: list[float], k: int) -> list[float]:
-    """Softmax of the k highest scores, 0 for the others."""
-    kept = sorted(range(len(row)), key=lambda j: -row[j])[:k]
-    total = sum(math.exp(row[j]) for j in kept)
-    return [math.exp(z) / total if j in kept else 0.0 for j, z in enumerate(row)]
+    """Return the softmax of the k highest scores, and 0 for the others."""
+    highest = sorted(range(len(row)), key=lambda j: -row[j])[:k]
+    total = sum(math.exp(row[j]) for j in highest)
+    return [math.exp(z) / total if j in highest else 0.0 for j, z in enumerate(row)]
 
 
 def span_by_formula(row: list[float], i: int, behind: float, ahead: float, ramp: float) -> list[float]:
-    """m exp(z) / Σ m exp(z), m falling from 1 to 0 between the span and the span plus the ramp."""
+    """Return m exp(z) / Σ m exp(z), where m falls from 1 to 0 between the span and the span plus the ramp."""
     spans = [ahead if j > i else behind for j in range(len(row))]
-    grown = [max(0.0, min(1.0, (ramp + spans[j] - abs(i - j)) / ramp)) * math.exp(z) for j, z in enumerate(row)]
-    return [one / sum(grown) for one in grown]
+    weights = [max(0.0, min(1.0, (ramp + spans[j] - abs(i - j)) / ramp)) * math.exp(z) for j, z in enumerate(row)]
+    return [weight / sum(weights) for weight in weights]
 
 
-def furthest(weights: Tensor, rows: list[list[float]]) -> float:
-    """Head 0 of weights (1,H,T,S) beside rows worked out one by one."""
+def head_error(weights: Tensor, rows: list[list[float]]) -> float:
+    """Return the error of head 0 of weights (1,H,T,S) against rows computed one by one."""
     return apart(weights[0, 0], torch.tensor(rows, dtype=weights.dtype))
 
 
-def places_of() -> QueryKeyPositions:
-    """Of the texts of these checks."""
+def token_positions() -> QueryKeyPositions:
+    """Return the positions of the texts of these checks."""
     return QueryKeyPositions.arange(LENGTH, LENGTH)
 
 
 @torch.no_grad()
-def three_ways(scores: Tensor, places: QueryKeyPositions) -> tuple[dict[str, float], Tensor]:
-    """How far each way of leaving links out is from its formula, and the weights at α = 1.5."""
+def three_ways(scores: Tensor, positions: QueryKeyPositions) -> tuple[dict[str, float], Tensor]:
+    """Return the error of each sparse variant against its formula, and the weights at α = 1.5."""
     rows = scores[0, 0].tolist()
-    away, sparse = {}, scores
+    errors, sparse = {}, scores
     for alpha in (1.5, 2.0):
-        sparse = SparseAttention(entmax=Entmax(HEADS, alpha, learned=False)).double().weigh(scores, places)
-        away[f"α = {alpha:g}"] = furthest(sparse, [entmax_by_bisection(row, alpha) for row in rows])
-    learned = Entmax(HEADS, 1.7)  # one α a head, which begins there; the second head's then moved to 1 + σ(-1)
+        sparse = SparseAttention(entmax=Entmax(HEADS, alpha, learned=False)).double().weigh(scores, positions)
+        errors[f"α = {alpha:g}"] = head_error(sparse, [entmax_by_bisection(row, alpha) for row in rows])
+    learned = Entmax(HEADS, 1.7)  # one α per head, initialised at 1.7; the second head's is then set to 1 + σ(-1)
     assert learned.logit is not None
     learned.logit[1] = -1.0
-    by_head = SparseAttention(entmax=learned.double()).weigh(scores, places)
-    away["α = 1.7, learned"] = furthest(by_head, [entmax_by_bisection(row, 1.7) for row in rows])
+    by_head = SparseAttention(entmax=learned.double()).weigh(scores, positions)
+    errors["α = 1.7, learned"] = head_error(by_head, [entmax_by_bisection(row, 1.7) for row in rows])
     second = [entmax_by_bisection(row, 1 + 1 / (1 + math.e)) for row in scores[0, 1].tolist()]
-    away["α = 1.27, learned"] = apart(by_head[0, 1], torch.tensor(second, dtype=torch.float64))
-    highest = SparseAttention(top_k=5).weigh(scores, places)
-    away["5 highest"] = furthest(highest, [highest_by_sorting(row, 5) for row in rows])
+    errors["α = 1.27, learned"] = apart(by_head[0, 1], torch.tensor(second, dtype=torch.float64))
+    highest = SparseAttention(top_k=5).weigh(scores, positions)
+    errors["5 highest"] = head_error(highest, [highest_by_sorting(row, 5) for row in rows])
     span = AdaptiveSpan(HEADS, 40.0, ramp=4.0, initial=6.0).double()
-    near = SparseAttention(span=span).weigh(scores, places)
+    near = SparseAttention(span=span).weigh(scores, positions)
     assert span.ahead is not None
     spans = float(span.behind[0]), float(span.ahead[0])
-    away["span of 6"] = furthest(near, [span_by_formula(row, i, *spans, 4.0) for i, row in enumerate(rows)])
-    return away, sparse
+    errors["span of 6"] = head_error(near, [span_by_formula(row, i, *spans, 4.0) for i, row in enumerate(rows)])
+    return errors, sparse
 
 
 @torch.no_grad()
-def dense_limits(scores: Tensor, places: QueryKeyPositions, dense: Tensor) -> dict[str, float]:
-    """How far each way is from softmax where it leaves nothing out."""
+def dense_limits(scores: Tensor, positions: QueryKeyPositions, dense: Tensor) -> dict[str, float]:
+    """Return the difference of each variant from softmax where it omits nothing."""
     span = AdaptiveSpan(HEADS, 1000.0, initial=500.0).double()
-    ways = {
+    variants = {
         "α = 1": SparseAttention(entmax=Entmax(HEADS, 1.0, learned=False)),
         "as many as there are": SparseAttention(top_k=LENGTH),
         "longer span than text": SparseAttention(span=span),
     }
-    return {name: apart(way.weigh(scores, places), dense) for name, way in ways.items()}
+    return {name: apart(variant.weigh(scores, positions), dense) for name, variant in variants.items()}
 
 
-def learned_spans(places: QueryKeyPositions) -> tuple[SparseAttention, Tensor]:
-    """Two heads that must read their 3 and 9 nearest tokens evenly learn how far to look; and their weights."""
-    behind = -places.distances  # how far before the query
-    seen = torch.stack([(behind >= 0) & (behind < needed) for needed in NEEDED]).float()
-    wanted = seen / seen.sum(dim=-1, keepdim=True)  # (H,T,S)
+def learned_spans(positions: QueryKeyPositions) -> tuple[SparseAttention, Tensor]:
+    """Train two heads that must attend evenly to their 3 and 9 nearest tokens to learn their spans; return their
+    weights too.
+    """
+    behind = -positions.distances  # how far before the query
+    visible = torch.stack([(behind >= 0) & (behind < needed) for needed in NEEDED]).float()
+    targets = visible / visible.sum(dim=-1, keepdim=True)  # (H,T,S)
     level = torch.zeros(1, HEADS, LENGTH, LENGTH).masked_fill(behind < 0, float("-inf"))
     way = SparseAttention(span=AdaptiveSpan(HEADS, 20.0, ramp=1.0, ahead=False))
     for _ in range(90):
-        loss = (way.weigh(level, places)[0] - wanted).square().sum()
+        loss = (way.weigh(level, positions)[0] - targets).square().sum()
         torch.autograd.backward(loss)
         for parameter in way.parameters():
             assert parameter.grad is not None
             parameter.data -= 0.1 * parameter.grad
             parameter.grad = None
-    return way, way.weigh(level, places).detach()
+    return way, way.weigh(level, positions).detach()
 
 
 def learns_its_links() -> Finding:
-    """A17: fewer links than all, chosen by α-entmax, by rank or by a span, each with its dense limit; spans learnt."""
-    q, k, places = random(1, HEADS, LENGTH, WIDTH), random(1, HEADS, LENGTH, WIDTH), places_of()
+    """A17: sparse attention by α-entmax, by rank or by a span, each with its dense limit; spans are learned."""
+    q, k, positions = random(1, HEADS, LENGTH, WIDTH), random(1, HEADS, LENGTH, WIDTH), token_positions()
     scores = 2 * q @ k.transpose(-2, -1)
     dense = attention_weights(q, k, scale=2.0)
-    away, sparse = three_ways(scores, places)
-    report, kept = kept_links(sparse), [sum(p > 0 for row in head for p in row) for head in sparse[0].tolist()]
+    errors, sparse = three_ways(scores, positions)
+    report, counts = kept_links(sparse), [sum(p > 0 for row in head for p in row) for head in sparse[0].tolist()]
     alpha = Entmax(HEADS, 1.5).double()
-    torch.autograd.backward(SparseAttention(entmax=alpha).weigh(scores, places).square().sum())
+    torch.autograd.backward(SparseAttention(entmax=alpha).weigh(scores, positions).square().sum())
     assert alpha.logit is not None and alpha.logit.grad is not None
-    way, weights = learned_spans(places)
+    way, weights = learned_spans(positions)
     spans = kept_links(weights, learned=way.learned())
     return compare(
         {
-            "away from its formula": away,
-            "dense limit away from softmax": dense_limits(scores, places, dense),
-            "kept links counted": apart(report.share * LENGTH**2, torch.tensor(kept)),
+            "away from its formula": errors,
+            "dense limit away from softmax": dense_limits(scores, positions, dense),
+            "kept links counted": apart(report.share * LENGTH**2, torch.tensor(counts)),
             "least gradient of α": float(alpha.logit.grad.abs().min()),
             "links of the last token, learnt": (weights[0, :, -1] > 0.03).sum(dim=-1),
         },
         {
-            "away from its formula": {name: ALMOST if "learned" in name else EXACT for name in away},
+            "away from its formula": {name: ALMOST if "learned" in name else EXACT for name in errors},
             "dense limit away from softmax": dict.fromkeys(
                 ("α = 1", "as many as there are", "longer span than text"), EXACT
             ),
@@ -138,7 +142,7 @@ def learns_its_links() -> Finding:
             "least gradient of α": AtLeast(1e-6),
             "links of the last token, learnt": list(NEEDED),
         },
-        remark=f"at α = 2 {float(report.share.mean()):.0%} of the links carry weight; beneath, two heads that had to "
-        f"read {NEEDED[0]} and {NEEDED[1]} tokens and began with a span of 10",
+        remark=f"at α = 2 {float(report.share.mean()):.0%} of the links have weight; below, two heads that had to "
+        f"attend to {NEEDED[0]} and {NEEDED[1]} tokens, with an initial span of 10",
         drawing=str(spans),
     )

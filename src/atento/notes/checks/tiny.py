@@ -19,7 +19,7 @@ WORDS = ("I", "love", "NLP", "Eu", "amo", "gostar", "PLN")
 
 
 def tiny_network(**changes: Any) -> EncoderDecoder:
-    """Two layers of three heads, 12 wide, 11 tokens; biases and norms random too, so that none can be forgotten."""
+    """Return a network of two layers of three heads, width 12, vocabulary 11; biases and norms are random too."""
     sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "dropout": 0.0}
     network = EncoderDecoder(NetworkConfig(**sizes | changes)).double().eval()
     with torch.no_grad():
@@ -29,7 +29,7 @@ def tiny_network(**changes: Any) -> EncoderDecoder:
 
 
 class Adam:
-    """Adam in plain tensors (Kingma & Ba 2015): PyTorch's own loads a compiler first, which takes seconds."""
+    """Adam in plain tensors (Kingma & Ba 2015); PyTorch's own loads a compiler on first use, which takes seconds."""
 
     def __init__(self, parameters: Iterable[Tensor], rate: float) -> None:
         self.moments = {p: (torch.zeros_like(p), torch.zeros_like(p)) for p in parameters}
@@ -37,7 +37,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One update; gradients are dropped."""
+        """Apply one update and clear the gradients."""
         self.steps += 1
         for parameter, (mean, square) in self.moments.items():
             if parameter.grad is None:
@@ -50,15 +50,15 @@ class Adam:
 
 
 def some_ids(batch: int, length: int, vocab_size: int = 11) -> Tensor:
-    """Random ids (B,L), none of them special."""
+    """Return random ids (B,L), none of them special."""
     return torch.randint(4, vocab_size, (batch, length))
 
 
 def derivatives(stack: Stack, x: Tensor, **arguments: Any) -> Tensor:
-    """How much each output depends on each input: |∂h_i/∂x_j| summed over features; one sequence x (L,D) -> (L,L)."""
+    """Return |∂h_i/∂x_j| summed over features: one sequence x (L,D) -> (L,L)."""
 
-    def outputs(one: Tensor) -> Tensor:
-        out: Tensor = stack(one.unsqueeze(0), **arguments).squeeze(0)
+    def outputs(x: Tensor) -> Tensor:
+        out: Tensor = stack(x.unsqueeze(0), **arguments).squeeze(0)
         return out
 
     jacobian: Tensor = torch.autograd.functional.jacobian(outputs, x)  # (L,D,L,D)
@@ -66,12 +66,12 @@ def derivatives(stack: Stack, x: Tensor, **arguments: Any) -> Tensor:
 
 
 def words() -> Tokenizer:
-    """A tokenizer of the words of one example."""
+    """Return a tokenizer of the words of one example."""
     return Tokenizer.from_vocabulary("word", WORDS)
 
 
 def gold_batch(source: str, target: str) -> Batch:
-    """One pair of those words, laid out for teacher forcing."""
+    """Return a batch of one pair of these words for teacher forcing."""
     tokenizer = words()
     batches = parallel(
         Ragged([tokenizer.encode(source)]),

@@ -1,4 +1,6 @@
-"""Toy languages for searches: chains whose next token depends on source and prefix, by a table or at random."""
+"""Toy languages for search algorithms: chains whose next token depends on source and prefix, by a table or at
+random.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +16,14 @@ LogProbs = Callable[[Prefix, Prefix], Tensor]
 
 @dataclass
 class _Rows:
-    """Source and beginning of each row."""
+    """Source and prefix of each row."""
 
     sources: list[Prefix]
     written: list[Prefix]
 
     def select(self, rows: Tensor) -> "_Rows":
-        kept = rows.tolist()
-        return _Rows([self.sources[row] for row in kept], [self.written[row] for row in kept])
+        indices = rows.tolist()
+        return _Rows([self.sources[row] for row in indices], [self.written[row] for row in indices])
 
 
 class Chain:
@@ -33,27 +35,27 @@ class Chain:
         self.log_probs, self.vocab_size, self.names = log_probs, vocab_size, names
 
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> _Rows:
-        """ids (B,S): nothing is written yet."""
+        """Start with empty prefixes; ids (B,S)."""
         return _Rows([tuple(row) for row in ids.tolist()], [()] * len(ids))
 
     def step(self, tokens: Tensor, state: _Rows) -> tuple[Tensor, _Rows]:
-        """tokens (R,) -> log-probabilities (R,V) of what comes next, and the beginnings with them."""
+        """Return log-probabilities (R,V) of the next token and the extended prefixes; tokens (R,)."""
         new = [() if token == self.start_id else (token,) for token in tokens.tolist()]
         written = [(*old, *more) for old, more in zip(state.written, new)]
         scores = [self.log_probs(source, prefix) for source, prefix in zip(state.sources, written)]
         return torch.stack(scores), _Rows(state.sources, written)
 
     def log_prob(self, source: Prefix, output: Prefix) -> float:
-        """The sum of log p over the tokens of a whole output."""
+        """Return the sum of log p over the tokens of an output."""
         return sum(float(self.log_probs(source, output[:i])[token]) for i, token in enumerate(output))
 
     def text(self, ids: Sequence[int]) -> str:
-        """The words of those ids."""
+        """Return the words of these ids."""
         return " ".join(self.names[i] for i in ids)
 
 
 def random_chain(vocab_size: int) -> Chain:
-    """Every source and beginning has a random distribution of its own, drawn once."""
+    """Return a chain with a random distribution for every source and prefix, drawn once."""
     drawn: dict[tuple[Prefix, Prefix], Tensor] = {}
 
     def log_probs(source: Prefix, written: Prefix) -> Tensor:
@@ -65,7 +67,7 @@ def random_chain(vocab_size: int) -> Chain:
 
 
 def table_chain(table: Mapping[tuple[str, ...], Mapping[str, float]]) -> Chain:
-    """A chain from words and probabilities; a beginning that is not in the table can only end."""
+    """Return a chain from words and probabilities; a prefix that is not in the table is followed by EOS."""
     names = ["</s>", *dict.fromkeys(word for row in table.values() for word in row if word != "</s>")]
 
     def log_probs(source: Prefix, written: Prefix) -> Tensor:
@@ -77,14 +79,16 @@ def table_chain(table: Mapping[tuple[str, ...], Mapping[str, float]]) -> Chain:
 
 @torch.no_grad()
 def spread_out(network: nn.Module, output: nn.Linear) -> None:
-    """Large random weights, so that it says different things in different places, and does not end at once."""
+    """Initialise with large random weights, so that outputs vary by position and do not end immediately."""
     for parameter in network.parameters():
         parameter.normal_()
     output.bias[EOS] = -1.0
 
 
 class ToyLanguageModel(nn.Module):
-    """A language model in the notes' call shape: ids (B,L) -> logits (B,L,V); each token depends on all before it."""
+    """A language model in the notes' call shape: ids (B,L) -> logits (B,L,V); each token depends on all earlier
+    ones.
+    """
 
     eos_token = EOS
 
@@ -102,7 +106,7 @@ class ToyLanguageModel(nn.Module):
 
 
 class ToySeq2Seq(nn.Module):
-    """An LSTM encoder and decoder in the notes' call shape; the decoder hands out logits, not log-probabilities."""
+    """An LSTM encoder and decoder in the notes' call shape; the decoder returns logits, not log-probabilities."""
 
     sos_token, eos_token = 1, EOS
 
@@ -120,5 +124,5 @@ class ToySeq2Seq(nn.Module):
 
     def decoder(self, token: Tensor, hidden: Tensor, cell: Tensor, outputs: Tensor) -> tuple[Any, Tensor, Tensor]:
         """token (B,1) -> logits (B,V), hidden, cell."""
-        read, (hidden, cell) = self.writer(self.embedding(token), (hidden, cell))
-        return self.output(read[:, -1] + outputs.mean(dim=1)), hidden, cell
+        hidden_states, (hidden, cell) = self.writer(self.embedding(token), (hidden, cell))
+        return self.output(hidden_states[:, -1] + outputs.mean(dim=1)), hidden, cell

@@ -1,4 +1,4 @@
-"""The network that several rows share, trained by the code of `atento train` in a few seconds."""
+"""The network that several rows share; the code of `atento train` trains it in a few seconds."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from atento.runs.train import TrainedRun, train
 from atento.world import Pair, notes_sentences, write
 
 EPOCHS, WARMUP, PEAK, WEIGHT_DECAY, VALIDATE_EVERY = 110, 40, 3e-3, 0.01, 100
-LONGEST = 4  # words; the notes' sentences are taken whatever their length
+LONGEST = 4  # words; the notes' sentences are included at any length
 
 RECIPE = f"""
 task: translation
@@ -40,7 +40,7 @@ metrics: [bleu]
 
 @dataclass(frozen=True)
 class Trained:
-    """The model, the pairs it learnt from and some it never saw, and what its run says of itself."""
+    """The model, its training pairs, unseen pairs, and the result and events of its run."""
 
     model: Model
     pairs: list[Pair]
@@ -50,13 +50,13 @@ class Trained:
 
 
 def short(pairs: list[Pair]) -> list[Pair]:
-    """The pairs of at most `LONGEST` English words."""
+    """Return the pairs of at most `LONGEST` English words."""
     return [pair for pair in pairs if len(pair.source_words) <= LONGEST]
 
 
 @cache
 def trained() -> Trained:
-    """A network of one layer that learns about 150 short pairs of the micro-world, the notes' sentences among them."""
+    """Train a network of one layer on about 150 short pairs of the micro-world, including the notes' sentences."""
     pairs = list(dict.fromkeys([*notes_sentences(), *short(write("train", 2000))]))
     unseen = short(write("valid", 1000))
     with TemporaryDirectory() as name:
@@ -66,7 +66,7 @@ def trained() -> Trained:
                 lines = "".join(f"{getattr(pair, side)}\n" for pair in part)
                 (folder / f"{split}.{suffix}").write_text(lines, encoding="utf-8", newline="\n")
         (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8", newline="\n")
-        with redirect_stderr(io.StringIO()):  # its progress would stand between the rows
+        with redirect_stderr(io.StringIO()):  # keeps its progress out of the output of the rows
             run = train(folder / "recipe.yaml", out=folder / "run", device="cpu")
         journal = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
         model = load(folder / "run", device="cpu")

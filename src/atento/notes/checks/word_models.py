@@ -19,7 +19,9 @@ from atento.notes.finding import AtLeast, Finding, compare
 
 
 def projected_lstm_by_hand(layer: ProjectedLSTM, x: Tensor) -> Tensor:
-    """One direction over one sentence x (L,D), token by token: i, f, g, o affine in x and h; h = P (σ(o) tanh(c))."""
+    """Run one direction over one sentence x (L,D), token by token: i, f, g, o affine in x and h; h = P (σ(o)
+    tanh(c)).
+    """
     h, c = torch.zeros(x.shape[1], dtype=x.dtype), torch.zeros(layer.d_cell, dtype=x.dtype)
     out = torch.zeros_like(x)
     for t in reversed(range(len(x))) if layer.backward else range(len(x)):
@@ -34,21 +36,24 @@ def projected_lstm_by_hand(layer: ProjectedLSTM, x: Tensor) -> Tensor:
 
 
 def layers_by_hand(network: ELMo, ids: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Both directions' states (L,D), layer by layer: from the second on, a layer's input is added to its output."""
+    """Return both directions' states (L,D) of each layer; from the second layer on, the input is added to the
+    output.
+    """
     assert network.embedding is not None
     ahead = behind = network.embedding.weight[ids[0]]
-    found = [(ahead, behind)]
+    layers = [(ahead, behind)]
     for number, (forward, backward) in enumerate(zip(network.forward_layers, network.backward_layers)):
         new = projected_lstm_by_hand(forward, ahead), projected_lstm_by_hand(backward, behind)  # type: ignore[arg-type]
         ahead, behind = (new[0] + ahead, new[1] + behind) if number else new
-        found.append((ahead, behind))
-    return found
+        layers.append((ahead, behind))
+    return layers
 
 
 @torch.no_grad()
 def elmo() -> Finding:
-    """C14: each layer is an LSTM a direction, the second one beside a skip; a word's vector is γ Σ softmax(w)_j h_j
-    over all layers; forward states know nothing of what comes."""
+    """C14: each layer has one LSTM per direction, the second layer with a skip connection; a word's vector is γ Σ
+    softmax(w)_j h_j over all layers; forward states do not depend on later words.
+    """
     config = NetworkConfig(
         architecture="elmo",
         vocab_size=11,
@@ -65,21 +70,22 @@ def elmo() -> Finding:
     layers = network.layers(ids)
     mix = torch.softmax(network.mix.weights, dim=0)
     by_hand = network.mix.gamma * sum(share * layer for share, layer in zip(mix, layers))
-    other = ids.clone()
-    other[0, 3] = (int(ids[0, 3]) + 1) % 11
+    changed = ids.clone()
+    changed[0, 3] = (int(ids[0, 3]) + 1) % 11
     states = network.directions(ids)
     steps = [
-        max(apart(one[0], other) for one, other in zip(*pair)) for pair in zip(states, layers_by_hand(network, ids))
+        max(apart(states[0], expected) for states, expected in zip(*pair))
+        for pair in zip(states, layers_by_hand(network, ids))
     ]
     ahead, behind = zip(*states)
-    ahead_too, behind_too = zip(*network.directions(other))
+    ahead_too, behind_too = zip(*network.directions(changed))
     return compare(
         {
             "layers away from their equations": max(steps),
             "mix away": apart(network(ids).hidden, by_hand),
             "forward states before a change away": max(apart(a[:, :3], b[:, :3]) for a, b in zip(ahead, ahead_too)),
             "backward states behind it away": max(apart(a[:, 4:], b[:, 4:]) for a, b in zip(behind, behind_too)),
-            "its own vector moves by": apart(layers[:, :, 3], network.layers(other)[:, :, 3]),
+            "its own vector moves by": apart(layers[:, :, 3], network.layers(changed)[:, :, 3]),
         },
         {
             "layers away from their equations": EXACT,
@@ -92,65 +98,68 @@ def elmo() -> Finding:
 
 
 def negative_sampling_away(mode: str) -> float:
-    """How far the loss is from -log σ(u·v) - Σ log σ(-u·v_k), pair by pair, without drawn words that are the target."""
-    own = CBOWConfig(window=1, mode=mode, negatives=3)  # type: ignore[arg-type]
-    config = NetworkConfig(architecture="cbow", vocab_size=6, d_model=4, n_heads=1, dropout=0.0, cbow=own)
+    """Return the error of the loss against -log σ(u·v) - Σ log σ(-u·v_k), pair by pair, without drawn words that
+    equal the target.
+    """
+    cbow_config = CBOWConfig(window=1, mode=mode, negatives=3)  # type: ignore[arg-type]
+    config = NetworkConfig(architecture="cbow", vocab_size=6, d_model=4, n_heads=1, dropout=0.0, cbow=cbow_config)
     network = CBOW(config).double()
     for parameter in network.parameters():
         nn.init.normal_(parameter)
     centre, context = torch.tensor([0, 3]), torch.tensor([[1, 2], [-1, 4]])  # the second has one neighbour
-    if mode == "cbow":  # (word to guess, those it is guessed from, drawn words), one of which is hit by the drawing
+    if mode == "cbow":  # (target word, its context, drawn words); one drawn word equals its target
         negatives = torch.tensor([[0, 5, 2], [1, 3, 3]])
-        asked = [(0, [1, 2], [0, 5, 2]), (3, [4], [1, 3, 3])]
+        examples = [(0, [1, 2], [0, 5, 2]), (3, [4], [1, 3, 3])]
     else:
         negatives = torch.tensor([[[1, 5, 0], [4, 4, 2]], [[0, 0, 0], [4, 1, 5]]])
-        asked = [(1, [0], [1, 5, 0]), (2, [0], [4, 4, 2]), (4, [3], [4, 1, 5])]
+        examples = [(1, [0], [1, 5, 0]), (2, [0], [4, 4, 2]), (4, [3], [4, 1, 5])]
     by_hand = torch.zeros((), dtype=torch.float64)
-    for target, given, drawn in asked:
-        u = network.input_weight[given].mean(dim=0)
+    for target, context_words, drawn in examples:
+        u = network.input_weight[context_words].mean(dim=0)
         by_hand -= F.logsigmoid(u @ network.output_weight[target])
-        for other in drawn:
-            if other != target:
-                by_hand -= F.logsigmoid(-(u @ network.output_weight[other]))
+        for word in drawn:
+            if word != target:
+                by_hand -= F.logsigmoid(-(u @ network.output_weight[word]))
     loss, targets = network.loss(centre, context, negatives)
-    return apart(loss, by_hand) if targets == len(asked) else math.inf
+    return apart(loss, by_hand) if targets == len(examples) else math.inf
 
 
 def windows_of(sentence: Sequence[int]) -> list[list[int]]:
-    """The context of each word of one sentence, as the data room cuts it with two words on either side; -1: none."""
+    """Return the context of each word of one sentence, two words on either side, as `Windows` gives it; -1: none."""
     windows = Windows([list(sentence)], 20, CBOWConfig(window=2, subsample=0.0), seed=1)
     (batch,) = windows.epoch(0)
-    found = dict(zip(batch.centre.tolist(), batch.context.tolist()))
-    return [found.get(word, []) for word in sentence]
+    context_by_word = dict(zip(batch.centre.tolist(), batch.context.tolist()))
+    return [context_by_word.get(word, []) for word in sentence]
 
 
 @torch.no_grad()
 def word_vectors() -> Finding:
-    """C15: two words that stand in the same places are each other's first neighbour, by CBOW and by skip-gram; windows
-    of a fixed size, and a loss that counts no drawn word which is the target itself."""
+    """C15: two words that occur in the same contexts are nearest neighbours, by CBOW and by skip-gram; windows of a
+    fixed size, and a loss that ignores drawn words equal to the target.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def draw(words: tuple[str, ...]) -> str:
         return words[int(torch.randint(len(words), (1,), generator=generator))]
 
     animals, places, verbs = ("gato", "felino"), ("casa", "rua", "escola"), ("dorme", "corre", "come")
-    other = ("carro", "trem"), ("para", "parte", "chega"), ("cedo", "tarde", "agora")
+    machines = ("carro", "trem"), ("para", "parte", "chega"), ("cedo", "tarde", "agora")
     sentences = []
     for _ in range(600):
-        kinds = (animals, verbs, places) if int(torch.randint(2, (1,), generator=generator)) else other
+        kinds = (animals, verbs, places) if int(torch.randint(2, (1,), generator=generator)) else machines
         sentences.append([draw(kind) for kind in kinds])
     first = {}
     for mode in ("cbow", "skip-gram"):
-        own = CBOWConfig(window=2, mode=mode, negatives=4, subsample=0.0)
-        windows = Windows.from_words(sentences, own, seed=1)
+        cbow_config = CBOWConfig(window=2, mode=mode, negatives=4, subsample=0.0)
+        windows = Windows.from_words(sentences, cbow_config, seed=1)
         config = NetworkConfig(
-            architecture="cbow", vocab_size=len(windows.words), d_model=16, n_heads=1, dropout=0.0, cbow=own
+            architecture="cbow", vocab_size=len(windows.words), d_model=16, n_heads=1, dropout=0.0, cbow=cbow_config
         )
         with torch.enable_grad():
             vectors = F.normalize(train_vectors(windows, config, 1, epochs=8).vectors, dim=-1)
-        place = windows.words.index("gato")
-        near = (vectors @ vectors[place]).tolist()
-        near[place] = -2.0
+        index = windows.words.index("gato")
+        near = (vectors @ vectors[index]).tolist()
+        near[index] = -2.0
         first[mode] = windows.words[near.index(max(near))]
     away = {mode: negative_sampling_away(mode) for mode in first}
     return compare(
