@@ -23,7 +23,9 @@ LENGTHS = (512, 1024, 2048)
 
 
 class Counting(TorchDispatchMode):
-    """While this lasts: the largest tensor that any operation made, the weights made, and what products cost."""
+    """A context that counts the largest tensor of any operation, the attention weights, and the operations of
+    products.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -31,62 +33,68 @@ class Counting(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: counting must not load PyTorch's compiler, which takes seconds."""
+        """Return False: counting must not load PyTorch's compiler, which takes seconds."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for one in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(one, Tensor):
-                # what is stored: a view that repeats its numbers is not as large as it looks
-                self.largest = max(self.largest, one.untyped_storage().nbytes() // one.element_size())
+        output = func(*args, **(kwargs or {}))
+        for tensor in output if isinstance(output, tuple | list) else (output,):
+            if isinstance(tensor, Tensor):
+                # the storage: an expanded view is smaller than its shape
+                self.largest = max(self.largest, tensor.untyped_storage().nbytes() // tensor.element_size())
         if func is torch.ops.aten._softmax.default:
-            self.weights += out.numel()
+            self.weights += output.numel()
         if func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default):
-            self.operations += 2 * out.numel() * args[0].shape[-1]
+            self.operations += 2 * output.numel() * args[0].shape[-1]
         if func is torch.ops.aten.addmm.default:
-            self.operations += 2 * out.numel() * args[1].shape[-1]
-        return out
+            self.operations += 2 * output.numel() * args[1].shape[-1]
+        return output
 
 
 def attended(length: int, kernel: str, mask: Mask) -> tuple[Counting, Tensor, Tensor]:
-    """Attention forward and backward over so many tokens: what was counted, the output, the gradient of q."""
+    """Run attention forward and backward over `length` tokens; return the counts, the output and the gradient of q."""
     same = torch.Generator().manual_seed(length)  # the same numbers for every kernel
     q, k, v = (torch.randn(1, HEADS, length, WIDTH, generator=same, requires_grad=True) for _ in range(3))
-    with Counting() as seen:
+    with Counting() as counter:
         out = attend(q, k, v, mask=mask, kernel=kernel)
         torch.autograd.backward(out.square().sum())
     assert q.grad is not None
-    return seen, out, q.grad
+    return counter, out, q.grad
 
 
 def long_texts() -> Finding:
-    """A19: twice the text, four times the scores in memory; in strips no more than before, and exactly as well."""
-    ways = {"plain": ("plain", causal()), "blocked": ("blocked", causal()), "window of 64": ("blocked", window(64, 0))}
-    counted: dict[str, list[Counting]] = {name: [] for name in ways}
-    away, lines = 0.0, [f"{'tokens':<7}" + "".join(f"{name:>14}" for name in ways)]
+    """A19: twice the text needs four times the memory for scores; attention in blocks does not, and is exact."""
+    variants = {
+        "plain": ("plain", causal()),
+        "blocked": ("blocked", causal()),
+        "window of 64": ("blocked", window(64, 0)),
+    }
+    counted: dict[str, list[Counting]] = {name: [] for name in variants}
+    difference, lines = 0.0, [f"{'tokens':<7}" + "".join(f"{name:>14}" for name in variants)]
     for length in LENGTHS:
-        found = {name: attended(length, *way) for name, way in ways.items()}
-        for name, (seen, _, _) in found.items():
-            counted[name].append(seen)
-        (_, plain, gradient), (_, blocked, its) = found["plain"], found["blocked"]
-        away = max(away, apart(plain, blocked), apart(gradient, its))
-        lines.append(f"{length:<7}" + "".join(f"{found[name][0].largest * 4 / 2**20:>10.2f} MiB" for name in ways))
-    grows = {name: seen[-1].largest / seen[-2].largest for name, seen in counted.items()}
+        results = {name: attended(length, *way) for name, way in variants.items()}
+        for name, (counter, _, _) in results.items():
+            counted[name].append(counter)
+        (_, plain, gradient), (_, blocked, blocked_gradient) = results["plain"], results["blocked"]
+        difference = max(difference, apart(plain, blocked), apart(gradient, blocked_gradient))
+        lines.append(
+            f"{length:<7}" + "".join(f"{results[name][0].largest * 4 / 2**20:>10.2f} MiB" for name in variants)
+        )
+    growth = {name: counters[-1].largest / counters[-2].largest for name, counters in counted.items()}
     windows = counted["window of 64"]
     return compare(
         {
-            "largest tensor, twice the text": grows,
+            "largest tensor, twice the text": growth,
             "weights made, window": windows[-1].weights / windows[-2].weights,
-            "blocked away from plain": away,
+            "blocked away from plain": difference,
         },
         {
             "largest tensor, twice the text": {"plain": 4.0, "blocked": AtMost(2.2), "window of 64": AtMost(2.2)},
             "weights made, window": AtMost(2.2),
             "blocked away from plain": AtMost(1e-4),
         },
-        remark=f"from {LENGTHS[-2]} to {LENGTHS[-1]} tokens, forward and backward. Not only two-way attention is dear: "
-        "with a causal mask the square is as large (error 19). `atento bench attention` goes up to 65,536 tokens",
+        remark=f"from {LENGTHS[-2]} to {LENGTHS[-1]} tokens, forward and backward. A causal mask does not reduce the "
+        "size of the scores (error 19). `atento bench attention` goes up to 65,536 tokens",
         drawing="\n".join(lines),
     )
 
@@ -97,14 +105,14 @@ TOKENS, HEAD_WIDTH, LIMIT = 128, 16, 16
 
 
 def added_parameters() -> dict[str, int]:
-    """How many numbers a scheme makes a network of 2 + 2 layers learn more."""
+    """Return the parameters that each scheme adds to a network of 2 + 2 layers."""
     kinds: tuple[Any, ...] = ("sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix")
     none = parameter_count(tiny_network(positions=PositionConfig(kind="none")))
     return {kind: parameter_count(tiny_network(positions=PositionConfig(kind=kind))) - none for kind in kinds}
 
 
 def counted_by_table() -> dict[str, int]:
-    """The same from the sizes of the tables: 512 positions, width 12, 3 heads of 4, 4 layers in 2 stacks."""
+    """Return the same from the sizes of the tables: 512 positions, width 12, 3 heads of 4, 4 layers in 2 stacks."""
     return {
         "sinusoidal": 0,
         "learned": 2 * 512 * 12,
@@ -117,22 +125,22 @@ def counted_by_table() -> dict[str, int]:
 
 
 def measured(run: Callable[[], object]) -> tuple[int, int, float]:
-    """Multiplications and additions, the largest tensor made, and the least of five times in milliseconds."""
-    with Counting() as seen:
+    """Return multiplications and additions, the largest tensor, and the fastest of five runs in milliseconds."""
+    with Counting() as counter:
         run()
     times = []
     for _ in range(5):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         run()
-        times.append(time.perf_counter() - begun)
-    return seen.operations, seen.largest, 1000 * min(times)
+        times.append(time.perf_counter() - start)
+    return counter.operations, counter.largest, 1000 * min(times)
 
 
 def as_written(q: Tensor, k: Tensor, v: Tensor, scheme: Shaw) -> Tensor:
-    """Shaw's formulas with a vector for every pair: two (T,S,K) tensors."""
+    """Compute Shaw's formulas with a vector for every pair: two (T,S,K) tensors."""
     assert scheme.value_table is not None
-    places = torch.arange(TOKENS)
-    row = (places - places[:, None]).clamp(-LIMIT, LIMIT) + LIMIT
+    positions = torch.arange(TOKENS)
+    row = (positions - positions[:, None]).clamp(-LIMIT, LIMIT) + LIMIT
     scores = q @ k.transpose(-2, -1) + torch.einsum("bhik,ijk->bhij", q, scheme.keys[row])
     weights = torch.softmax(scores / HEAD_WIDTH**0.5, dim=-1)
     return weights @ v + torch.einsum("bhij,ijk->bhik", weights, scheme.value_table[row])
@@ -140,9 +148,11 @@ def as_written(q: Tensor, k: Tensor, v: Tensor, scheme: Shaw) -> Tensor:
 
 @torch.no_grad()
 def cost_of_positions() -> Finding:
-    """B10: what relative positions cost: parameters, operations, the largest tensor; no (T,S,K) tensor is made."""
+    """B10: the cost of relative positions: parameters, operations, the largest tensor; no (T,S,K) tensor is
+    allocated.
+    """
     q, k, v = (torch.randn(1, HEADS, TOKENS, HEAD_WIDTH) for _ in range(3))
-    places, shaw = QueryKeyPositions.arange(TOKENS, TOKENS), Shaw(HEAD_WIDTH, LIMIT)
+    positions, shaw = QueryKeyPositions.arange(TOKENS, TOKENS), Shaw(HEAD_WIDTH, LIMIT)
     schemes: dict[str, nn.Module] = {
         "alibi": ALiBi(HEADS),
         "t5": T5Bias(HEADS),
@@ -151,16 +161,16 @@ def cost_of_positions() -> Finding:
     }
     costs = {"none": measured(lambda: attend(q, k, v, kernel="plain"))}
     for name, scheme in schemes.items():
-        relative = RelativeTerms((scheme,), places)  # type: ignore[arg-type]
+        relative = RelativeTerms((scheme,), positions)  # type: ignore[arg-type]
         costs[name] = measured(lambda relative=relative: attend(q, k, v, kernel="plain", relative=relative))  # type: ignore[misc]
     costs["shaw, as written"] = measured(lambda: as_written(q, k, v, shaw))
-    ours = attend(q, k, v, kernel="plain", relative=RelativeTerms((shaw,), places))
+    ours = attend(q, k, v, kernel="plain", relative=RelativeTerms((shaw,), positions))
     long = []
     for length in (1024, 2048):
         x = torch.randn(1, 1, length, HEAD_WIDTH)
-        with Counting() as seen:
+        with Counting() as counter:
             attend(x, x, x, kernel="blocked", relative=RelativeTerms((shaw,), QueryKeyPositions.arange(length, length)))
-        long.append(seen.largest)
+        long.append(counter.largest)
     table, pairs = 2 * LIMIT + 1, TOKENS * TOKENS
     lines = [f"{'positions':<17}{'MFLOP':>7}{'largest tensor':>16}{'ms':>7}"]
     lines += [f"{name:<17}{f / 1e6:>7.3f}{size:>16,}{ms:>7.2f}" for name, (f, size, ms) in costs.items()]
@@ -183,7 +193,7 @@ def cost_of_positions() -> Finding:
             "away from as written": AtMost(1e-5),
             "largest in strips, twice the text": AtMost(2.2),
         },
-        remark=f"{TOKENS} tokens, {HEADS} heads of {HEAD_WIDTH}, distances up to {LIMIT}; parameters of the small "
-        "network of these checks",
+        remark=f"{TOKENS} tokens, {HEADS} heads of {HEAD_WIDTH}, distances up to {LIMIT}; parameters are those of the "
+        "small network of these checks",
         drawing="\n".join(lines),
     )

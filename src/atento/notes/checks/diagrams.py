@@ -23,7 +23,7 @@ _IDS = {"ids": dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)}
 
 
 def drawn_order(parts: tuple[Part, ...]) -> list[str]:
-    """The boxes that stand for modules, each block's as often as there are blocks."""
+    """Return the names of the boxes of modules, repeated for each block."""
     names: list[str] = []
     for part in parts:
         names += drawn_order(part.parts) * part.times if part.parts else []
@@ -33,11 +33,11 @@ def drawn_order(parts: tuple[Part, ...]) -> list[str]:
 
 
 def running_order(network: nn.Module, *inputs: Tensor) -> list[str]:
-    """The same modules by the order in which their outputs are ready, heard by hooks."""
+    """Return the names of the same modules in the order of their forward calls, recorded by hooks."""
     names: list[str] = []
     hooks = []
 
-    def listen(module: nn.Module, name: str) -> None:
+    def register(module: nn.Module, name: str) -> None:
         hooks.append(module.register_forward_hook(lambda *_: names.append(name)))
 
     inside = {id(part) for name, part in network.named_modules() if name.startswith("heads.") and name.count(".") > 1}
@@ -45,19 +45,19 @@ def running_order(network: nn.Module, *inputs: Tensor) -> list[str]:
         if id(module) in inside:
             continue
         if isinstance(module, MultiHeadAttention):
-            listen(module, "cross-attention" if module.kind == "cross" else "self-attention")
+            register(module, "cross-attention" if module.kind == "cross" else "self-attention")
         elif isinstance(module, FeedForward):
-            listen(module, "feed-forward")
+            register(module, "feed-forward")
         elif isinstance(module, nn.LayerNorm):
-            listen(module, "norm")
+            register(module, "norm")
         elif isinstance(module, TokenEmbedding):
-            listen(module, "embedding")
+            register(module, "embedding")
         elif isinstance(module, VocabularyHead):
-            listen(module, "linear and softmax" if module.transform is None else "vocabulary head")
+            register(module, "linear and softmax" if module.transform is None else "vocabulary head")
         elif isinstance(module, Pooler):
-            listen(module, "pooler")
+            register(module, "pooler")
         elif isinstance(module, LinearHead):
-            listen(module, f"{module.config.name} head")
+            register(module, f"{module.config.name} head")
     with torch.no_grad():
         network(*inputs)
     for hook in hooks:
@@ -65,58 +65,61 @@ def running_order(network: nn.Module, *inputs: Tensor) -> list[str]:
     return names
 
 
-def told(parts: list[Part]) -> int:
-    """The numbers that a diagram's boxes learn, each block's as often as it stands."""
+def drawn_parameters(parts: list[Part]) -> int:
+    """Return the number of parameters in a diagram's boxes, counted for each block."""
     total = 0
     for part in parts:
-        total += (told(list(part.parts)) if part.parts else part.parameters or 0) * part.times
+        total += (drawn_parameters(list(part.parts)) if part.parts else part.parameters or 0) * part.times
     return total
 
 
 def ids(rows: int, length: int) -> Tensor:
+    """Return random ids (B,L)."""
     return torch.randint(5, 50, (rows, length))
 
 
 def block_drawn() -> Finding:
-    """J3: a block that norms behind the sum, and one before: boxes stand in the order in which they run."""
-    found, figures, texts = {}, [], []
-    for place in ("post", "pre"):
-        config = NetworkConfig(architecture="decoder", n_layers=1, norm=place, **_SIZES | _IDS)  # type: ignore[arg-type]
+    """J3: a post-norm and a pre-norm block: the boxes are in the order in which the modules run."""
+    same_order, figures, texts = {}, [], []
+    for norm in ("post", "pre"):
+        config = NetworkConfig(architecture="decoder", n_layers=1, norm=norm, **_SIZES | _IDS)  # type: ignore[arg-type]
         network = build_network(config)
         columns = describe(network)
-        found[place] = drawn_order(columns[0].parts) == running_order(network, ids(1, 4))
+        same_order[norm] = drawn_order(columns[0].parts) == running_order(network, ids(1, 4))
         figures.append(columns[0])
         texts.append(network_text(columns))
     return compare(
-        {"drawn as it runs": found},
+        {"drawn as it runs": same_order},
         {"drawn as it runs": {"post": True, "pre": True}},
         drawing="\n\n".join(texts),
-        figure=network_svg(figures, "one block: the norm behind the sum, and before the sublayer"),
+        figure=network_svg(figures, "one block: the norm after the sum, and before the sublayer"),
     )
 
 
 def whole_drawn() -> Finding:
-    """J9: the Transformer of 2017, encoder and decoder; every number that it learns stands in one box."""
+    """J9: the Transformer of 2017, encoder and decoder; every parameter is counted in one box."""
     network = build_network(presets.transformer_tiny(**_SIZES | _IDS, norm="post"))
     columns = describe(network)
-    order = [name for column in columns for name in drawn_order(column.parts)]
+    drawn = [name for column in columns for name in drawn_order(column.parts)]
     names = running_order(network, ids(1, 5), ids(1, 4))
     shared = network.embedding.weight.numel()  # type: ignore[union-attr, operator]
     return compare(
-        {"drawn as it runs": order == names, "parameters": told(columns) - shared},
+        {"drawn as it runs": drawn == names, "parameters": drawn_parameters(columns) - shared},
         {"drawn as it runs": True, "parameters": parameter_count(network)},
-        remark="the embedding is drawn on either side and is one matrix",
+        remark="the embedding is drawn on both sides and is one matrix",
         drawing=network_text(columns),
         figure=network_svg(columns, "Transformer: encoder and decoder"),
     )
 
 
 def families_drawn() -> Finding:
-    """J10: CBOW, ELMo, GPT, BERT and T5 side by side, as they are built here; BERT's input is the sum of three."""
+    """J10: CBOW, ELMo, GPT, BERT and T5 side by side, as built here; BERT's input is the sum of three vectors."""
     sizes = _SIZES | _IDS
-    own = CBOWConfig(window=2)
+    cbow_config = CBOWConfig(window=2)
     networks: dict[str, Network] = {
-        "CBOW": build_network(NetworkConfig(architecture="cbow", vocab_size=50, d_model=12, n_heads=3, cbow=own)),
+        "CBOW": build_network(
+            NetworkConfig(architecture="cbow", vocab_size=50, d_model=12, n_heads=3, cbow=cbow_config)
+        ),
         "ELMo": build_network(
             NetworkConfig(
                 architecture="elmo",
@@ -131,7 +134,7 @@ def families_drawn() -> Finding:
         "BERT": build_network(presets.bert_base(**sizes, n_layers=2, heads=(HeadConfig("masked-language-model"),))),
         "T5": build_network(presets.t5_small(**sizes, n_layers=2, attention={"d_head": 4})),
     }
-    texts, columns, order = [], [], {}
+    texts, columns, same_order = [], [], {}
     for name, network in networks.items():
         described = describe(network)
         columns += [
@@ -139,17 +142,17 @@ def families_drawn() -> Finding:
         ]
         texts.append(f"{name}, {parameter_count(network):,} parameters\n{network_text(described)}")
     for name in ("GPT", "BERT"):
-        order[name] = drawn_order(describe(networks[name])[0].parts) == running_order(networks[name], ids(1, 4))
+        same_order[name] = drawn_order(describe(networks[name])[0].parts) == running_order(networks[name], ids(1, 4))
     bert = networks["BERT"]
     added = [part.name for part in describe(bert)[0].parts][:4]
     return compare(
-        {"drawn as it runs": order, "BERT's input": added},
+        {"drawn as it runs": same_order, "BERT's input": added},
         {
             "drawn as it runs": {"GPT": True, "BERT": True},
             "BERT's input": ["embedding", "+ positions", "+ segments", "norm"],
         },
-        remark="T5 was pretrained to fill spans of C4, with a mixture of tasks beside it, and its prefix is English: "
-        '"translate English to French:" (error 48); its mixture counts no set for more than a cap K (error 51)',
+        remark="T5 was pretrained to fill spans of C4, together with a mixture of tasks, and its prefix is English: "
+        '"translate English to French:" (error 48); its mixture counts at most K examples of a data set (error 51)',
         drawing="\n\n".join(texts),
         figure=network_svg(columns[:4], "CBOW, ELMo, GPT, BERT"),
     )
@@ -157,23 +160,25 @@ def families_drawn() -> Finding:
 
 @torch.no_grad()
 def recurrent_drawn() -> Finding:
-    """J8: a recurrent encoder-decoder, drawn and at work: writing letters backwards, it looks from right to left."""
+    """J8: a recurrent encoder-decoder as a diagram and its alignment: reversing letters, it attends from right to
+    left.
+    """
     network, _ = reversing("additive")
     source = torch.randint(4, 10, (40, 8), generator=torch.Generator().manual_seed(5))
     target = torch.cat([torch.full((40, 1), 2), source.flip(1)], dim=1)
-    with observe(network) as seen:
+    with observe(network) as observed:
         network(source, target[:, :-1])
-    weights = seen["cross", 0][:, 0]  # (40,8,8)
-    places = torch.arange(8.0)
-    middle = weights @ places  # (40,8): where it looks, on average
-    both = torch.stack([places.expand(40, -1).flatten(), middle.flatten()])
-    slope = float(torch.corrcoef(both)[0, 1])
+    weights = observed["cross", 0][:, 0]  # (40,8,8)
+    positions = torch.arange(8.0)
+    mean_positions = weights @ positions  # (40,8): the mean attended position
+    pairs = torch.stack([positions.expand(40, -1).flatten(), mean_positions.flatten()])
+    slope = float(torch.corrcoef(pairs)[0, 1])
     letters = ["abcdef"[int(i) - 4] for i in source[0]]
     columns = describe(network)
-    panel = heat(weights[0], "who reads what", letters[::-1], letters, cell=30)
+    panel = heat(weights[0], "attention weights", letters[::-1], letters, cell=30)
     return compare(
         {"where it looks against what it writes": slope, "boxes": [column.name for column in columns]},
         {"where it looks against what it writes": AtMost(-0.8), "boxes": ["encoder", "decoder"]},
         drawing=f"{network_text(columns)}\n\n{shaded(weights[0])}",
-        figure=sheet("alignment of a recurrent encoder-decoder that writes backwards", [[panel]]),
+        figure=sheet("alignment of a recurrent encoder-decoder that reverses texts", [[panel]]),
     )

@@ -21,7 +21,7 @@ from atento.training.step import Updater
 
 
 def three_one_hot_tokens() -> Finding:
-    """L1: X = W_Q = W_V = I and W_K the cyclic shift: softmax of 1/√3 in one place of each row; V = I, so h = A."""
+    """L1: X = W_Q = W_V = I and W_K the cyclic shift: the softmax of one score of 1/√3 in each row; V = I, so h = A."""
     x = torch.eye(3, dtype=torch.float64)
     w_k = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
     h, weights = self_attention(x, x @ w_k, x)
@@ -33,23 +33,25 @@ def three_one_hot_tokens() -> Finding:
         {"A": matrix, "h_1": matrix[0]},
         within=5e-7,
         notes={"A, row 1": [0.2, 0.2, 0.6], "h_1": [0.2, 0.2, 0.6]},
-        remark=f"they round the softmax of the scores before the division by √3, {unscaled[0, 0]:.6f} and "
-        f"{unscaled[0, 2]:.6f}; A·V = A as V = I (errors 1, 2, 13)",
+        remark=f"the notes round the softmax of the scores before the division by √3, {unscaled[0, 0]:.6f} and "
+        f"{unscaled[0, 2]:.6f}; A·V = A because V = I (errors 1, 2, 13)",
         drawing=grid(weights, 6),
     )
 
 
 def what_pulou_sees() -> Finding:
-    """L2: in "o gato pulou alto" the third word sees [1 1 1 0] causally, [1 1 1 1] both ways; also in a live model."""
+    """L2: in "o gato pulou alto" the third word sees [1 1 1 0] causally and [1 1 1 1] bidirectionally; also in a
+    trained model.
+    """
     model = trained().model
     assert model.tokenizer is not None
     config, tokenizer = model.network.config, model.tokenizer
     source = torch.tensor([[*tokenizer.encode("The cat jumped high"), config.eos_id]])
     target = torch.tensor([[config.start_id, *tokenizer.encode("O gato pulou alto")]])
-    with observe(model.network) as seen:
+    with observe(model.network) as observed:
         model.network(source, target)
-    decoder = (seen["decoder", 0][0, :, 3, 1:] > 0).all(dim=0)  # the row that reads "pulou", without <s>
-    encoder = (seen["encoder", 0][0, :, 2, :4] > 0).all(dim=0)
+    decoder = (observed["decoder", 0][0, :, 3, 1:] > 0).all(dim=0)  # the row of "pulou", without <s>
+    encoder = (observed["encoder", 0][0, :, 2, :4] > 0).all(dim=0)
     names = ["o", "gato", "pulou", "alto"]
     drawing = "\n".join(mask_text(mask.dense(4), names, names) for mask in (causal(), bidirectional()))
     return compare(
@@ -67,13 +69,13 @@ def what_pulou_sees() -> Finding:
 
 
 def words_and_subwords() -> Finding:
-    """L3: a vocabulary of words knows two of the four, six pieces know them all."""
-    whole, parts = Tokenizer.from_vocabulary("word", WORD_VOCABULARY), Tokenizer.from_vocabulary("wordpiece", PIECES)
+    """L3: a vocabulary of words contains two of the four words; six pieces cover all of them."""
+    words, subwords = Tokenizer.from_vocabulary("word", WORD_VOCABULARY), Tokenizer.from_vocabulary("wordpiece", PIECES)
     return compare(
         {
-            "words": whole.tokens(whole.encode(SENTENCE)),
-            "subwords": parts.tokens(parts.encode(SENTENCE)),
-            "back": parts.decode(parts.encode(SENTENCE)),
+            "words": words.tokens(words.encode(SENTENCE)),
+            "subwords": subwords.tokens(subwords.encode(SENTENCE)),
+            "back": subwords.decode(subwords.encode(SENTENCE)),
         },
         {
             "words": ["<unk>", "<unk>", "corre", "rapidamente"],
@@ -86,7 +88,9 @@ def words_and_subwords() -> Finding:
 
 
 def corrected_by_the_teacher() -> Finding:
-    """L5: a network that has learnt to say "Eu gostar" is given "amo" all the same; left alone it goes on from it."""
+    """L5: a network that has learned "Eu gostar" gets "amo" as input under teacher forcing; free-running, it
+    continues from its own "gostar".
+    """
     tokenizer, wrong, gold = words(), gold_batch("I love NLP", "Eu gostar PLN"), gold_batch("I love NLP", "Eu amo PLN")
     network = EncoderDecoder(
         NetworkConfig(vocab_size=tokenizer.vocab_size, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0)
@@ -96,11 +100,11 @@ def corrected_by_the_teacher() -> Finding:
         updater.update([Part(wrong)], step, 0.01)
     network.eval()
     with torch.no_grad():
-        said = network(**gold.inputs).logits[0].argmax(dim=-1)
+        predicted = network(**gold.inputs).logits[0].argmax(dim=-1)
     free = generate(network, gold.inputs["source_ids"], Greedy(), max_new_tokens=6)[0][0].ids
     return compare(
         {
-            "says": tokenizer.tokens(said[:2].tolist()),
+            "says": tokenizer.tokens(predicted[:2].tolist()),
             "given next": tokenizer.tokens(gold.inputs["target_ids"][0, 1:3].tolist()),
             "left alone": tokenizer.tokens(free),
         },
@@ -109,13 +113,13 @@ def corrected_by_the_teacher() -> Finding:
 
 
 def translated() -> Finding:
-    """L7: the notes' two sentences, translated by a network trained here a moment ago."""
+    """L7: the notes' two sentences, translated by a network trained by this command."""
     model = trained().model
     texts = {"I love NLP": "Eu amo PLN", "How are you?": "Como você está?"}
     return compare(
         dict(zip(texts, model.translate(list(texts)))),
         texts,
         notes={"I love NLP": "Yo amo PLN"},
-        remark="the notes have it right in one place; in the other the pronoun is Spanish; the address given for their "
-        "course is that of another one (error 52)",
+        remark="the notes are right once; the second time the pronoun is Spanish; the address that they give for their "
+        "course is that of another course (error 52)",
     )

@@ -29,7 +29,7 @@ from atento.notes.checks.cost import Counting
 from atento.notes.checks.tiny import Adam, derivatives, some_ids
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
 
-COUNTS = {  # section 3 of the specification
+COUNTS = {  # published numbers of parameters
     "bert_base": 109_482_240,
     "bert_large": 335_141_888,
     "roberta_base": 124_645_632,
@@ -40,11 +40,11 @@ COUNTS = {  # section 3 of the specification
     "t5_small": 60_506_624,
 }
 _WIDTH, _TEXTS = 64, (16, 64, 256)  # of a layer; tokens
-_FAR = 40  # places between what a recurrent network reads and where it is asked
+_DISTANCE = 40  # positions between a token and the output that depends on it
 
 
 def tiny(architecture: str, **changes: Any) -> Any:
-    """A small network of that arrangement, every weight random, float64."""
+    """Return a small network of this architecture in float64, with random weights."""
     sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "dropout": 0.0}
     config = NetworkConfig(**sizes | changes | {"architecture": architecture})
     network = build_network(config).double().eval()
@@ -58,31 +58,31 @@ LLAMA = {"Llama 3, 8 B": 8_030_261_248, "Llama 3, 70 B": 70_553_706_496, "Llama 
 
 
 def sized(config: NetworkConfig) -> int:
-    """The parameters of a network of equal layers, from one of one layer and one of two."""
+    """Return the parameters of a network of equal layers, extrapolated from one and two layers."""
     with torch.device("meta"):
-        one, two = (parameter_count(build_network(replace(config, n_layers=n))) for n in (1, 2))
-    return one + (config.n_layers - 1) * (two - one)
+        one_layer, two_layers = (parameter_count(build_network(replace(config, n_layers=n))) for n in (1, 2))
+    return one_layer + (config.n_layers - 1) * (two_layers - one_layer)
 
 
 def layer_parameters(config: NetworkConfig) -> int:
-    """How many numbers one layer learns."""
+    """Return the number of parameters of one layer."""
     return sized(replace(config, n_layers=2)) - sized(replace(config, n_layers=1))
 
 
 @torch.no_grad()
 def decoder_only() -> Finding:
-    """C9: each logit depends on the tokens up to its own; the output matrix is the embedding's, where they are tied."""
+    """C9: each logit depends on the tokens up to its own; with tied weights the output matrix is the embedding's."""
     network: Decoder = tiny("decoder", vocab_size=7)
     with torch.enable_grad():
-        moved = derivatives(network.stack, random(5, 12))
+        dependence = derivatives(network.stack, random(5, 12))
     ids = some_ids(1, 6, 7)
     out = network(ids)
     steps, written = network.begin(), []
-    for place in range(6):
-        written.append(network(ids[:, place : place + 1], state=steps).logits)
+    for position in range(6):
+        written.append(network(ids[:, position : position + 1], state=steps).logits)
     return compare(
         {
-            "sees": (moved > 1e-12).int().tolist(),
+            "sees": (dependence > 1e-12).int().tolist(),
             "tied output away": apart(out.logits, out.hidden @ network.embedding.weight.T),
             "cached away": apart(torch.cat(written, dim=1), out.logits),
         },
@@ -96,8 +96,8 @@ def decoder_only() -> Finding:
 
 @torch.no_grad()
 def recurrent_encoder() -> Finding:
-    """C11: the states h_t equal cell after cell; padding, on either side, changes none; C is the last of them."""
-    away: dict[str, float] = {}
+    """C11: the states h_t equal a loop over cells; padding on either side has no effect; C is the last state."""
+    errors: dict[str, float] = {}
     for cell in ("lstm", "gru"):
         network: RecurrentSeq2Seq = tiny(
             "recurrent-seq2seq",
@@ -108,49 +108,51 @@ def recurrent_encoder() -> Finding:
         x, layers = network.embedding(ids), None
         by_step = []
         layers = [network.encoder.zeros(x[:, 0]) for _ in network.encoder.layers]
-        for place in range(5):
-            layers = network.encoder.step(x[:, place], layers)
+        for position in range(5):
+            layers = network.encoder.step(x[:, position], layers)
             by_step.append(layers[-1][0])
-        away[f"{cell}: cell after cell away"] = apart(states, torch.stack(by_step, dim=1))
+        errors[f"{cell}: cell after cell away"] = apart(states, torch.stack(by_step, dim=1))
         for side in (0, 1):
             pad = torch.full((1, 3), 9)
-            longer = torch.cat([ids, pad] if side else [pad, ids], dim=1)
-            real = torch.cat([ids > -1, pad < 0] if side else [pad < 0, ids > -1], dim=1)
-            padded = network.encode(longer, source_token_mask=real)
-            away[f"{cell}: padded {'right' if side else 'left'} away"] = apart(padded[real], states[0])
-            memory = network.decoder.begin(padded, real).memory
+            extended = torch.cat([ids, pad] if side else [pad, ids], dim=1)
+            token_mask = torch.cat([ids > -1, pad < 0] if side else [pad < 0, ids > -1], dim=1)
+            padded = network.encode(extended, source_token_mask=token_mask)
+            errors[f"{cell}: padded {'right' if side else 'left'} away"] = apart(padded[token_mask], states[0])
+            memory = network.decoder.begin(padded, token_mask).memory
             assert memory is not None
-            away[f"{cell}: C, padded {'right' if side else 'left'}, away from the last state"] = apart(
+            errors[f"{cell}: C, padded {'right' if side else 'left'}, away from the last state"] = apart(
                 memory.context, states[:, -1]
             )
-    return compare(away, dict.fromkeys(away, EXACT))
+    return compare(errors, dict.fromkeys(errors, EXACT))
 
 
 @torch.no_grad()
 def recurrent_decoder() -> Finding:
-    """C12: it starts at the start token; step by step it writes what one pass over the whole gives."""
-    away = {}
+    """C12: the decoder starts at the start token; step by step it computes the logits of one pass over the whole
+    output.
+    """
+    errors = {}
     for attention in ("none", "additive", "dot"):
         network: RecurrentSeq2Seq = tiny(
             "recurrent-seq2seq",
             recurrent=RecurrentConfig(attention=attention),
         )
         source, target = some_ids(1, 5), torch.cat([torch.full((1, 1), 2), some_ids(1, 4)], dim=1)
-        whole = network(source, target).logits
+        uncached = network(source, target).logits
         state = network.begin()
         steps = [network(source, target[:, t : t + 1], state=state).logits for t in range(5)]
-        away[attention] = apart(torch.cat(steps, dim=1), whole)
-    return compare(away, dict.fromkeys(away, EXACT))
+        errors[attention] = apart(torch.cat(steps, dim=1), uncached)
+    return compare(errors, dict.fromkeys(errors, EXACT))
 
 
-def backwards(rows: int, letters: int) -> tuple[Tensor, Tensor]:
-    """Texts of six letters and what is to be written, the start token before it: (B,L) and (B,L+1)."""
+def reversal_batch(rows: int, letters: int) -> tuple[Tensor, Tensor]:
+    """Return texts (B,L) and their reversals with the start token (B,L+1)."""
     source = torch.randint(4, 10, (rows, letters))
     return source, torch.cat([torch.full((rows, 1), 2), source.flip(1)], dim=1)
 
 
 def letter_loss(network: RecurrentSeq2Seq, source: Tensor, target: Tensor) -> Tensor:
-    """Mean nats a letter under teacher forcing."""
+    """Return the mean loss per letter, in nats, under teacher forcing."""
     logits = network(source, target[:, :-1]).logits
     return F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
 
@@ -159,13 +161,13 @@ def letter_loss(network: RecurrentSeq2Seq, source: Tensor, target: Tensor) -> Te
 def reversing(
     attention: str, letters: int = 8, updates: int = 250, rows: int = 24, rate: float = 5e-3
 ) -> tuple[RecurrentSeq2Seq, float]:
-    """A recurrent network that has learned a little to write texts backwards, and its loss a letter on new ones.
+    """Train a recurrent network briefly to reverse texts; return it and its loss per letter on new texts.
 
-    Texts of more than 8 letters are learned by and by: they grow from 5 letters during the first 7 updates of 10.
+    Texts of more than 8 letters are learned gradually: they grow from 5 letters during the first 7 updates of 10.
     """
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(1)
-        own = {"cell": "gru", "attention": attention}
+        sizes = {"cell": "gru", "attention": attention}
         config = NetworkConfig(
             architecture="recurrent-seq2seq",
             vocab_size=10,
@@ -173,38 +175,38 @@ def reversing(
             n_heads=1,
             n_layers=1,
             dropout=0.0,
-            recurrent=RecurrentConfig(**own),  # type: ignore[arg-type]
+            recurrent=RecurrentConfig(**sizes),  # type: ignore[arg-type]
         )
         network = RecurrentSeq2Seq(config)
         adam = Adam(network.parameters(), rate)
         for update in range(updates):
             length = letters if letters <= 8 else min(letters, 5 + (letters - 5) * update // int(0.7 * updates))
-            torch.autograd.backward(letter_loss(network, *backwards(rows, length)))
+            torch.autograd.backward(letter_loss(network, *reversal_batch(rows, length)))
             adam.step()
         network.eval()
         with torch.no_grad():
-            loss = float(letter_loss(network, *backwards(64, letters)))
+            loss = float(letter_loss(network, *reversal_batch(64, letters)))
     return network, loss
 
 
-LONG = 40  # letters to write backwards
+LONG = 40  # letters to reverse
 
 
 def with_and_without_attention() -> Finding:
-    """C13: after the same updates, reversing 40 letters: the loss a letter, with attention and without."""
+    """C13: the loss per letter of reversing 40 letters with and without attention, after the same number of updates."""
     losses = {
         attention: reversing(attention, LONG, updates=120, rows=12, rate=1e-2)[1] for attention in ("none", "dot")
     }
     return compare(
         {"letters": LONG, "loss with attention over without": losses["dot"] / losses["none"]},
         {"letters": 40, "loss with attention over without": AtMost(0.6)},
-        remark=f"nats a letter: {losses['none']:.2f} through one vector, {losses['dot']:.2f} with attention; a guess "
-        f"costs {math.log(6):.2f}",
+        remark=f"nats per letter: {losses['none']:.2f} through one vector, {losses['dot']:.2f} with attention, "
+        f"{math.log(6):.2f} for a uniform guess",
     )
 
 
 def published_sizes() -> Finding:
-    """C16: presets have the published numbers of parameters; a layer of BERT, GPT-1 and GPT-2 is of one size."""
+    """C16: presets have the published numbers of parameters; a layer of BERT, GPT-1 and GPT-2 has the same size."""
     counts = {}
     with torch.device("meta"):
         for name in COUNTS:
@@ -233,30 +235,32 @@ def published_sizes() -> Finding:
             "heads of a layer": "12 and 16 attention layers of many heads each",
             "Llama 3": "405 billion",
         },
-        remark="a layer is a layer: what differs is the vocabulary and what is read off (errors 7, 8, 9); a layer has "
-        "one attention of 12 heads, of 16 in XLM-R (error 6); the 405 billion are of Llama 3.1 (error 10)",
+        remark="layers have the same size: the totals differ by vocabularies and heads (errors 7, 8, 9); a layer has "
+        "one attention of 12 heads, or 16 in XLM-R (error 6); Llama 3.1 has 405 billion (error 10)",
     )
 
 
 def gradient_against_distance() -> Finding:
-    """C17: how much the last state moves with a token 40 places back, over one place back: RNN, LSTM, Transformer."""
+    """C17: the gradient of the last state by a token 40 positions earlier, relative to one position earlier: RNN,
+    LSTM, Transformer.
+    """
     shares = {}
     for name, config in _readers().items():
         torch.manual_seed(0)
         network = build_network(config).double().eval()
-        ids = torch.randint(11, (4, _FAR + 1))
-        found: list[Tensor] = []
+        ids = torch.randint(11, (4, _DISTANCE + 1))
+        embeddings: list[Tensor] = []
 
-        def keep(module: object, inputs: object, output: Tensor, found: list[Tensor] = found) -> Tensor:
-            found.append(output.detach().requires_grad_())
-            return found[-1]
+        def keep(module: object, inputs: object, output: Tensor, embeddings: list[Tensor] = embeddings) -> Tensor:
+            embeddings.append(output.detach().requires_grad_())
+            return embeddings[-1]
 
         hook = network.get_submodule("embedding").register_forward_hook(keep)
         last = network(ids, project=False).hidden[:, -1]
         hook.remove()
-        (gradient,) = torch.autograd.grad(last.square().sum(), found[0])
+        (gradient,) = torch.autograd.grad(last.square().sum(), embeddings[0])
         norms = gradient.norm(dim=-1).mean(dim=0)
-        shares[name] = float(norms[0] / norms[_FAR - 1])
+        shares[name] = float(norms[0] / norms[_DISTANCE - 1])
     return compare(
         {
             "rnn": shares["rnn"],
@@ -273,24 +277,26 @@ def gradient_against_distance() -> Finding:
             f"products, attention over recurrence, width {_WIDTH}": {str(n): n / _WIDTH for n in _TEXTS},
         },
         notes={"cost": "linear against quadratic: attention the dearer at every length"},
-        remark=f"lstm: {shares['lstm']:.1e}; a Transformer's path is one layer long at any distance, its depth remains "
-        "(error 33); N d² of a recurrence against N² d of attention, which is the cheaper while texts are shorter than "
-        "the layer is wide (error 34); `atento bench recurrence` measures all seven aspects",
+        remark=f"lstm: {shares['lstm']:.1e}; a Transformer's path is one layer long at any distance, but its depth "
+        "remains (error 33); recurrence costs N d² and attention N² d, so attention is cheaper for texts shorter "
+        "than the width of the layer (error 34); `atento bench recurrence` measures all seven aspects",
     )
 
 
 def attention_over_recurrence(length: int) -> float:
-    """Multiplications of the scores and the weighted sum, over those of a plain recurrence W x + U h; both as run."""
+    """Return the multiplications of the scores and the weighted sum divided by those of a plain recurrence W x + U
+    h.
+    """
     with torch.no_grad():
         q = torch.randn(1, 1, length, _WIDTH)
-        with Counting() as seen:
+        with Counting() as attention:
             attend(q, q, q, kernel="plain")
         stack = RecurrentStack("rnn", _WIDTH, _WIDTH, 1)
         states = [stack.zeros(q[0, :1, 0])]
         with Counting() as steps:
-            for place in range(length):
-                states = stack.step(q[0, :, place], states)
-    return float(seen.operations / steps.operations)
+            for position in range(length):
+                states = stack.step(q[0, :, position], states)
+    return float(attention.operations / steps.operations)
 
 
 def _readers() -> Mapping[str, NetworkConfig]:
@@ -304,20 +310,22 @@ def _readers() -> Mapping[str, NetworkConfig]:
 
 @torch.no_grad()
 def recurrent_language_model() -> Finding:
-    """C17b: perplexity is that of PyTorch's own LSTM with the same weights."""
+    """C17b: the perplexity equals that of PyTorch's own LSTM with the same weights."""
     network: RecurrentLM = tiny("recurrent-lm", n_layers=1, recurrent=RecurrentConfig(cell="lstm"))
     (layer,) = network.stack.layers
     reference = torch.nn.LSTM(12, 12, batch_first=True).double()
     reference.load_state_dict(layer.state_dict())
     ids = some_ids(2, 7)
     states, _ = reference(F.embedding(ids[:, :-1], network.embedding.weight) * network.embedding.scale)
-    wanted = F.cross_entropy((states @ network.embedding.weight.T).flatten(0, 1), ids[:, 1:].flatten())
-    got = F.cross_entropy(network(ids[:, :-1]).logits.flatten(0, 1), ids[:, 1:].flatten())
-    return compare({"perplexity": float(got.exp())}, {"perplexity": float(wanted.exp())}, within=1e-9)
+    expected = F.cross_entropy((states @ network.embedding.weight.T).flatten(0, 1), ids[:, 1:].flatten())
+    loss = F.cross_entropy(network(ids[:, :-1]).logits.flatten(0, 1), ids[:, 1:].flatten())
+    return compare({"perplexity": float(loss.exp())}, {"perplexity": float(expected.exp())}, within=1e-9)
 
 
 def three_arrangements() -> Finding:
-    """C18: encoder-decoder, language model and prefix LM of about one size; what a position of each may see."""
+    """C18: encoder-decoder, language model and prefix LM of about the same size, and the positions that each may
+    see.
+    """
     with torch.device("meta"):
         sizes = {
             "encoder-decoder": parameter_count(build_network(NetworkConfig(vocab_size=100, d_model=64, n_layers=3))),
@@ -327,10 +335,10 @@ def three_arrangements() -> Finding:
         }
     sizes["prefix LM"] = sizes["language model"]  # the same network under another mask
     masks = {"encoder": bidirectional(), "language model": causal(), "prefix LM": prefix(2)}
-    seen = {name: mask.dense(4)[0, 0].sum(dim=-1).tolist() for name, mask in masks.items()}
+    visible = {name: mask.dense(4)[0, 0].sum(dim=-1).tolist() for name, mask in masks.items()}
     drawing = "\n".join(f"{name}:\n{mask_text(mask.dense(4))}" for name, mask in masks.items())
     return compare(
-        {"seen": seen, "largest over smallest": max(sizes.values()) / min(sizes.values())},
+        {"seen": visible, "largest over smallest": max(sizes.values()) / min(sizes.values())},
         {
             "seen": {"encoder": [4, 4, 4, 4], "language model": [1, 2, 3, 4], "prefix LM": [2, 2, 3, 4]},
             "largest over smallest": AtMost(1.1),

@@ -1,4 +1,4 @@
-"""Checks of learned positions, and of how training leaves late ones (docs/notes.md#b2, #b3)."""
+"""Checks of learned positions, and of how little training changes late ones (docs/notes.md#b2, #b3)."""
 
 import io
 from contextlib import redirect_stderr
@@ -22,27 +22,28 @@ from atento.notes.finding import AtLeast, AtMost, Finding, compare, grid
 from atento.runs.position_report import position_report
 from atento.runs.train import train
 
-ROWS, STEPS, LONGEST = 32, 40, 24  # of the table; of training; tokens of the longest text
+ROWS, STEPS, LONGEST = 32, 40, 24  # rows of the table; training steps; tokens of the longest text
 
 
 def longer_checkpoint(how: str) -> Tensor:
-    """How far the rows moved of a checkpoint with a table of 8 that training starts from with one of 12; (8,) or (2,).
+    """Return how far the rows of a table of 8 moved when a checkpoint is loaded into a table of 12; (8,) or (2,).
 
-    Drawn out, only the first and the last row stay what they were.
+    With interpolation only the first and the last row keep their values.
     """
     scheme = PositionConfig("learned", longer=how)  # type: ignore[arg-type]
     short, long = (tiny_network(positions=scheme, max_len=n).float() for n in (8, 12))
     table = "source_inputs.positions.schemes.0.weight"
     start = ModelFiles(Path(), {}, short.state_dict())
-    found, old = lengthened(start, long, long.config).weights[table], start.weights[table]
-    found, old = found.detach(), old.detach()
-    moved = (found[:8] - old if how == "grown" else found[[0, -1]] - old[[0, -1]]).abs()
-    return moved.amax(dim=1) if len(found) == 12 else torch.full((1,), torch.inf)
+    table_weights, before = lengthened(start, long, long.config).weights[table], start.weights[table]
+    table_weights, before = table_weights.detach(), before.detach()
+    moved = (table_weights[:8] - before if how == "grown" else table_weights[[0, -1]] - before[[0, -1]]).abs()
+    return moved.amax(dim=1) if len(table_weights) == 12 else torch.full((1,), torch.inf)
 
 
 def learned_table() -> Finding:
-    """B2: a vector for each position, learnt with the rest; past its end an error; it may be grown or stretched, while
-    a checkpoint is loaded too."""
+    """B2: a learned vector for each position; a position past the end is an error; the table may be extended or
+    interpolated, also when a checkpoint is loaded.
+    """
     table, x = Learned(8, 6).double(), torch.randn(2, 5, 6, dtype=torch.float64)
     out = table(x, offset=1)
     torch.autograd.backward(out.sum())
@@ -54,9 +55,9 @@ def learned_table() -> Finding:
         middles = (table.weight[1:] + table.weight[:-1]) / 2
     try:
         table(torch.zeros(1, 9, 6))
-        past = "no word"
+        message = "no error"
     except UsageError as error:
-        past = str(error)
+        message = str(error)
     return compare(
         {
             "away from x_t + p_t": apart(out, by_hand),
@@ -64,7 +65,7 @@ def learned_table() -> Finding:
             "grown: old rows moved": apart(grown[:8], table.weight),
             "stretched to 15: old rows moved": apart(stretched[::2], table.weight),
             "rows between, away from the middle": apart(stretched[1::2], middles),
-            "nine tokens": "refused" if "holds 8: got a text of 9" in past else past,
+            "nine tokens": "refused" if "holds 8: got a text of 9" in message else message,
             "loaded into 12: old rows moved": float(longer_checkpoint("grown").max()),
             "loaded and stretched: first and last moved": float(longer_checkpoint("interpolated").max()),
         },
@@ -82,7 +83,7 @@ def learned_table() -> Finding:
 
 
 def trained_table(adam: bool) -> tuple[list[int], Tensor]:
-    """Updates of each row of the encoder's table, and how far training moved it; texts are mostly short."""
+    """Return the updates of each row of the encoder's table, and how far training moved it; most texts are short."""
     network = tiny_network(positions=PositionConfig(kind="learned"), max_len=ROWS, n_layers=1)
     network.reset_parameters()
     table = network.source_inputs.positions.schemes[0]
@@ -93,8 +94,8 @@ def trained_table(adam: bool) -> tuple[list[int], Tensor]:
         length = int(2 + (LONGEST - 1) * torch.rand(()) ** 2.5)  # 2 ... 24, few of them long
         copying_loss(network, some_ids(8, length))
         assert table.weight.grad is not None
-        for place in table.weight.grad.abs().sum(dim=1).nonzero().flatten().tolist():
-            updates[place] += 1
+        for row in table.weight.grad.abs().sum(dim=1).nonzero().flatten().tolist():
+            updates[row] += 1
         if adam:
             optimiser.step()
         else:
@@ -104,7 +105,7 @@ def trained_table(adam: bool) -> tuple[list[int], Tensor]:
 
 @torch.no_grad()
 def descend(network: EncoderDecoder, rate: float) -> None:
-    """One update of plain gradient descent; gradients are dropped."""
+    """Apply one update of plain gradient descent and clear the gradients."""
     for parameter in network.parameters():
         if parameter.grad is not None:
             parameter.sub_(rate * parameter.grad)
@@ -112,7 +113,7 @@ def descend(network: EncoderDecoder, rate: float) -> None:
 
 
 def copying_loss(network: EncoderDecoder, ids: Tensor) -> None:
-    """Leaves the gradients of the loss of writing the texts (B,L) again."""
+    """Compute the gradients of the loss of copying the texts (B,L)."""
     target = torch.cat([torch.full((len(ids), 1), 2), ids[:, :-1]], dim=1)
     logits = network(ids, target).logits
     torch.autograd.backward(F.cross_entropy(logits.flatten(0, 1), ids.flatten()))
@@ -130,7 +131,7 @@ WORDS = (4, 2, 5, 1, 3, 2, 7, 1, 1, 3, 2, 4, 1, 2, 3, 6, 1, 2, 2, 1)  # of each 
 
 
 def report_of_a_run() -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `position_report` says of the sources of a real run, and the same counted from its texts."""
+    """Return `position_report` of the sources of a real run, and the same values counted from its texts."""
     with TemporaryDirectory() as name, redirect_stderr(io.StringIO()):
         folder = Path(name)
         lines = [" ".join("abcdefg"[(n + k) % 7] for k in range(count)) + "\n" for n, count in enumerate(WORDS)]
@@ -140,7 +141,7 @@ def report_of_a_run() -> tuple[dict[str, Any], dict[str, Any]]:
         train(folder / "recipe.yaml", out=folder / "run", device="cpu")
         source, _ = position_report(folder / "run")
     assert source.moved is not None
-    tokens = [2 * sum(count + 1 > place for count in WORDS) for place in range(12)]  # words and </s>, two epochs
+    tokens = [2 * sum(count + 1 > position for count in WORDS) for position in range(12)]  # words and </s>, two epochs
     return (
         {
             "tokens": source.tokens,
@@ -160,8 +161,9 @@ def report_of_a_run() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def late_rows() -> Finding:
-    """B3: rows of late positions are trained little: few texts are so long; those of none are as they began. `atento
-    runs positions RUN` reports it of any run."""
+    """B3: rows of late positions get few updates, because few texts are long; rows beyond the longest text keep
+    their initial values. `atento runs positions RUN` reports it for any run.
+    """
     with torch.random.fork_rng(devices=[]):  # the same network and texts for both ways of training
         updates, moved = trained_table(adam=False)
     by_adam = trained_table(adam=True)[1]
@@ -190,7 +192,7 @@ def late_rows() -> Finding:
             f"share, rows {LONGEST - third} to {LONGEST - 1}": AtMost(0.25),
             "a run's own report": counted,
         },
-        remark=f"{STEPS} updates on texts of 2 to {LONGEST} tokens, mostly short. Adam, which divides by the size of a "
-        f"row's own gradients, evens it out: {late_by_adam:.0%} for those last rows",
+        remark=f"{STEPS} updates on texts of 2 to {LONGEST} tokens, mostly short. Adam divides by the size of a row's "
+        f"gradients, which reduces the difference: {late_by_adam:.0%} for those last rows",
         drawing="\n".join(lines),
     )

@@ -1,4 +1,4 @@
-"""Checks of the corrected listings of the notes, with their own names and calls (docs/notes.md#k1 to #k5)."""
+"""Checks of the corrected listings of the notes, with their original names and calls (docs/notes.md#k1 to #k5)."""
 
 import itertools
 
@@ -21,16 +21,16 @@ from atento.notes.listing_search import beam_search, greedy_decoding
 
 
 def self_attention_listing() -> Finding:
-    """K1: `output, weights = self_attention(query, key, value)`, and a mask, without which padding is attended to."""
+    """K1: `output, weights = self_attention(query, key, value)`, with a mask; without a mask padding gets weight."""
     query, key, value = random(2, 4, 9), random(2, 6, 9), random(2, 6, 5)
     output, weights = self_attention(query, key, value)
     everything = torch.ones(4, 6).bool()
-    away = [apart(output[i], by_loops(query[i], key[i], value[i], everything, 1 / 3)) for i in range(2)]
+    errors = [apart(output[i], by_loops(query[i], key[i], value[i], everything, 1 / 3)) for i in range(2)]
     masked = self_attention(query, key, value, mask=padding(torch.tensor([6, 3])))[1]
     return compare(
         {
             "shapes": [list(output.shape), list(weights.shape)],
-            "away from two loops": max(away),
+            "away from two loops": max(errors),
             "weight on padding": float(masked[1, :, 3:].max()),
         },
         {"shapes": [[2, 4, 5], [2, 4, 6]], "away from two loops": EXACT, "weight on padding": 0.0},
@@ -51,12 +51,15 @@ def attention_listing() -> Finding:
     return compare(
         value,
         dict.fromkeys(value, EXACT),
-        remark="one formula there multiplies by V, calls that the weights, and multiplies by V again (error 29)",
+        remark="one formula of the notes multiplies by V, calls the product weights, and multiplies by V again "
+        "(error 29)",
     )
 
 
 def position_listings() -> Finding:
-    """K3: `PositionalEncoding(d_model, max_len)`, `RelativePositionalEncoding(d_model, max_len)`, called as there."""
+    """K3: `PositionalEncoding(d_model, max_len)`, `RelativePositionalEncoding(d_model, max_len)`, called as in the
+    notes.
+    """
     encoding, odd = PositionalEncoding(8, max_len=50), PositionalEncoding(7, 50)
     batch = encoding(torch.zeros(3, 5, 8))
     relative, lengths = RelativePositionalEncoding(8, max_len=50).double(), (4, 6, 12)
@@ -91,28 +94,31 @@ def position_listings() -> Finding:
             "relative: shape": "runs" if runs else "fails",
             "relative: row of distance 0 at 4, 6, 12": [length - 1 for length in lengths],
         },
-        remark="the sinusoids fail and mistake positions, the einsum fails, and a distance changes its row with the "
+        remark="the sinusoids fail and use wrong positions, the einsum fails, and the row of a distance depends on the "
         "length (errors 56, 57, 58)",
     )
 
 
 @torch.no_grad()
 def row_of_distance(listing: RelativePositionalEncoding, distance: int, length: int) -> int:
-    """Which row of the values' table a distance has in a text of so many tokens, seen from outside.
+    """Return the row of the values' table that a distance uses in a text of this length, determined from outputs alone.
 
-    Each query may see the one key at that distance, so what it reads is that value plus the row; -1: no row alike.
+    Each query may attend only to the key at that distance, so its output is that value plus the row; -1: no matching
+    row.
     """
     only = torch.arange(length) - torch.arange(length)[:, None] == distance
     q, k, v = random(length, 8), random(length, 8), random(length, 8)
     query = max(0, -distance)
     added = listing(q, k, v, length, mask=only)[query] - v[query + distance]
     assert listing.relative.value_table is not None
-    away = (listing.relative.value_table - added).abs().amax(dim=1)
-    return int(away.argmin()) if float(away.min()) < 1e-10 else -1
+    differences = (listing.relative.value_table - added).abs().amax(dim=1)
+    return int(differences.argmin()) if float(differences.min()) < 1e-10 else -1
 
 
 def decoding_listings() -> Finding:
-    """K4: the two searches, sampling with temperature, minimum Bayes risk, each by its name and in its call shape."""
+    """K4: the two search functions, sampling with temperature, and minimum Bayes risk, with the notes' names and
+    arguments.
+    """
     return together(search=search_listings(), sampling=sampling_listing(), mbr=mbr_listing())
 
 
@@ -123,15 +129,15 @@ def search_listings() -> Finding:
     one_by_one = [greedy_decoding(language_model, prompt, 6) for prompt in prompts]
     by_hand = [_greedy_by_hand(language_model, prompt, 6) for prompt in prompts]
     model, sources = ToySeq2Seq(), some_ids(8, 4, 7)
-    found = beam_search(model, sources, beam_width=7**3, max_len=3)
+    beam_outputs = beam_search(model, sources, beam_width=7**3, max_len=3)
     optimum = [_best_by_hand(model, source, 3) for source in sources]
     alone = [beam_search(model, source, 7**3, 3) for source in sources]
     return compare(
         {
             "greedy unlike a loop": sum(a != b for a, b in zip(together, by_hand)),
             "batch unlike one by one": sum(a != b for a, b in zip(together, one_by_one)),
-            "beam misses the optimum": sum(a != b for a, b in zip(found, optimum)),
-            "beam, batch unlike one by one": sum(a != b for a, b in zip(found, alone)),
+            "beam misses the optimum": sum(a != b for a, b in zip(beam_outputs, optimum)),
+            "beam, batch unlike one by one": sum(a != b for a, b in zip(beam_outputs, alone)),
             "of 1000 toys change if logits are added": _changed_by_raw_logits(),
         },
         {
@@ -141,15 +147,16 @@ def search_listings() -> Finding:
             "beam, batch unlike one by one": 0,
             "of 1000 toys change if logits are added": AtLeast(200),
         },
-        remark="their beam adds what the decoder returns: right for log-probabilities, for logits another path wins; "
-        "their greedy search takes the best over all positions (errors 38, 39)",
+        remark="the notes' beam adds the decoder's values: right for log-probabilities, but with logits another path "
+        "wins; their greedy search takes the best token over all positions (errors 38, 39)",
     )
 
 
 @torch.no_grad()
-def _greedy_by_hand(model: ToyLanguageModel, prompt: torch.Tensor, most: int) -> list[int]:
+def _greedy_by_hand(model: ToyLanguageModel, prompt: torch.Tensor, max_tokens: int) -> list[int]:
+    """Return the argmax tokens until EOS."""
     ids = prompt.tolist()
-    for _ in range(most):
+    for _ in range(max_tokens):
         token = int(model(torch.tensor([ids]))[0, -1].argmax())
         if token == EOS:
             break
@@ -158,30 +165,30 @@ def _greedy_by_hand(model: ToyLanguageModel, prompt: torch.Tensor, most: int) ->
 
 
 @torch.no_grad()
-def _best_by_hand(model: ToySeq2Seq, source: torch.Tensor, most: int) -> list[int]:
-    """The output of the best mean log-probability that ends within `most` tokens, all of them tried."""
+def _best_by_hand(model: ToySeq2Seq, source: torch.Tensor, max_tokens: int) -> list[int]:
+    """Return the output of the best mean log-probability that ends within `max_tokens` tokens, by exhaustive search."""
     outputs, hidden, cell = model.encoder(source[None])
     best: tuple[float, list[int]] = (float("-inf"), [])
-    for length in range(most):
+    for length in range(max_tokens):
         for output in itertools.product(range(1, 7), repeat=length):
             total, h, c, token = 0.0, hidden, cell, model.sos_token
-            for following in (*output, EOS):
+            for next_token in (*output, EOS):
                 logits, h, c = model.decoder(torch.tensor([[token]]), h, c, outputs)
-                total += float(torch.log_softmax(logits[0], dim=-1)[following])
-                token = following
+                total += float(torch.log_softmax(logits[0], dim=-1)[next_token])
+                token = next_token
             best = max(best, (total / (length + 1), list(output)))
     return best[1]
 
 
 def _changed_by_raw_logits(toys: int = 1000, vocab_size: int = 3) -> int:
-    """In how many random toys of two steps the best path by summed logits is not the most probable one."""
+    """Return in how many random models of two steps the best path by summed logits is not the most probable one."""
     first, second = torch.randn(toys, vocab_size, 1), torch.randn(toys, vocab_size, vocab_size)
     right = first.log_softmax(dim=1) + second.log_softmax(dim=2)
     return int(((first + second).flatten(1).argmax(dim=1) != right.flatten(1).argmax(dim=1)).sum())
 
 
 def metric_listings() -> Finding:
-    """K5: BLEU of a sentence and of a corpus, and the ROUGE scorer, each by its name and in its call shape."""
+    """K5: BLEU of a sentence and of a corpus, and the ROUGE scorer, with the notes' names and arguments."""
     return together(bleu=bleu_listing(), rouge=rouge_listing())
 
 
@@ -193,7 +200,7 @@ def rouge_listing() -> Finding:
     several = RougeScorer(["rougeL"]).score_multi(["a c", "a b c d"], "a b c")["rougeL"]
     return compare(
         {
-            "first pair": {name: list(one) for name, one in first.items()},
+            "first pair": {name: list(score) for name, score in first.items()},
             "second pair, rouge1": list(second["rouge1"]),
             "second pair, rouge2": list(second["rouge2"]),
             "by name": [second["rouge1"].precision, second["rouge1"].recall, second["rouge1"].fmeasure],
@@ -208,8 +215,8 @@ def rouge_listing() -> Finding:
         },
         within=1e-12,
         notes={"second pair, rouge1": [0.6, 0.6, 0.6], "second pair, rouge2": [0.5, 0.5, 0.5]},
-        remark="their expected output has one number for all three, which no count of four words and three gives "
-        "(error 3)",
+        remark="the notes' expected output has one number for all three, which is impossible for texts of four and "
+        "three words (error 3)",
     )
 
 
@@ -224,5 +231,5 @@ def bleu_listing() -> Finding:
         {"sentence 1": 1.0, "sentence 2": 1.2213386697554703e-77, "corpus": 0.8408964152537145},
         within=1e-12,
         notes={"corpus": 1.0},
-        remark="implied there, as perfect copies (error 4)",
+        remark="the notes imply it for perfect copies (error 4)",
     )

@@ -1,4 +1,4 @@
-"""Checks of one checkpoint under several masks, compared with networks built for each (docs/notes.md#a18, #c10)."""
+"""Checks of one checkpoint with several masks, compared with networks built for each (docs/notes.md#a18, #c10)."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ from atento.training.losses import Call, losses
 MODES = {"both ways": bidirectional(), "causal": causal(), "prefix of 3": prefix(3), "window": window(2, 1)}
 
 
-def made_for(mask: Mask, checkpoint: bytes) -> Stack:
-    """A stack whose own mask is that one, with the weights of the checkpoint."""
+def stack_with(mask: Mask, checkpoint: bytes) -> Stack:
+    """Return a stack with this mask built in, with the weights of the checkpoint."""
     stack = Stack(tiny_network().config, kind="encoder", n_layers=2, masks=[mask] * 2)
     weights = load(checkpoint)
     stack.load_state_dict(weights)
@@ -31,23 +31,25 @@ def made_for(mask: Mask, checkpoint: bytes) -> Stack:
 
 @torch.no_grad()
 def one_checkpoint() -> Finding:
-    """A18: the mask is an argument: each mode of one checkpoint equals, bit for bit, a run with that mask alone."""
-    stack = tiny_network().encoder.float()  # as networks run
+    """A18: the mask is an argument: each mode of one checkpoint equals, bit for bit, a network with that mask built
+    in.
+    """
+    stack = tiny_network().encoder.float()  # the usual type
     checkpoint = save(stack.state_dict())
-    differ = {}
+    differences = {}
     for name, mask in MODES.items():
-        alone, bits = made_for(mask, checkpoint), 0
+        alone, bits = stack_with(mask, checkpoint), 0
         for length in (7, 90):  # the second is long enough for the fused kernel
             x = torch.randn(2, length, 12)
             bits += int((stack(x, mask=mask) != alone(x)).sum())
-        differ[name] = bits
+        differences[name] = bits
     x = torch.randn(1, 6, 12)
     outputs = [stack(x, mask=mask) for mask in MODES.values()]
-    least = min(apart(one, other) for n, one in enumerate(outputs) for other in outputs[:n])
+    minimum = min(apart(output, earlier) for n, output in enumerate(outputs) for earlier in outputs[:n])
     return compare(
         {
-            "numbers that differ from the dedicated run": differ,
-            "modes unlike each other by": least,
+            "numbers that differ from the dedicated run": differences,
+            "modes unlike each other by": minimum,
             "layers may differ": apart(stack(x, mask=[causal(), bidirectional()]), two_halves(stack, x)),
             "may cache": [caches(stack, x, mask) for mask in MODES.values()],
         },
@@ -58,30 +60,31 @@ def one_checkpoint() -> Finding:
             "may cache": [False, True, False, False],
         },
         within=0.0,
-        remark="it reads both ways to understand and one way to write; only the causal mode may keep keys and values",
+        remark="bidirectional for encoding and causal for generation; only the causal mode can cache keys and values",
     )
 
 
 def two_halves(stack: Stack, x: Tensor) -> Tensor:
-    """The first block read causally, the second both ways, each called by itself."""
+    """Apply the first block causally and the second bidirectionally."""
     first, second = stack.blocks
     out: Tensor = second(first(x, mask=causal()), mask=bidirectional())
     return out
 
 
 def caches(stack: Stack, x: Tensor, mask: Mask) -> bool:
-    """True if the stack writes token by token, with kept keys and values, what it makes of the whole at once."""
+    """Return whether token-by-token calls with a cache give the output of one call over the whole text."""
     state = stack.begin()
     try:
-        steps = [stack(x[:, at : at + 1], mask=mask, state=state) for at in range(x.shape[1])]
+        steps = [stack(x[:, position : position + 1], mask=mask, state=state) for position in range(x.shape[1])]
     except CapabilityError:
         return False
     return apart(torch.cat(steps, dim=1), stack(x, mask=mask)) < 1e-5
 
 
 def prefix_mask() -> Finding:
-    """C10: one stack, the prefix seen by everyone, causal after it; each output depends on exactly those tokens, and
-    what is learned is the target alone."""
+    """C10: one stack, a prefix visible to all positions, causal after it; each output depends exactly on the visible
+    tokens, and the loss covers only the target.
+    """
     stack, length = tiny_network().encoder, 6
     rows = [[int(j <= i or j < 3) for j in range(length)] for i in range(length)]
     with torch.no_grad():  # a batch with prefixes of 2 and 4 tokens at once
@@ -90,7 +93,7 @@ def prefix_mask() -> Finding:
         one_by_one = torch.cat([stack(x[:1], mask=prefix(2)), stack(x[1:], mask=prefix(4))])
     depends = derivatives(stack, random(length, 12), mask=prefix(3)) > 0
     mask = prefix(3).dense(length)
-    learned, away = loss_of_the_target()
+    positions_learned, error = loss_of_the_target()
     return compare(
         {
             "mask": mask[0, 0].int(),
@@ -98,8 +101,8 @@ def prefix_mask() -> Finding:
             "no prefix is causal": bool((prefix(0).dense(length) == causal().dense(length)).all()),
             "all of it is both ways": bool((prefix(length).dense(length) == bidirectional().dense(length)).all()),
             "batch away from one by one": apart(together, one_by_one),
-            "places learned at": learned,
-            "loss away from the target's log-probability": away,
+            "places learned at": positions_learned,
+            "loss away from the target's log-probability": error,
         },
         {
             "mask": rows,
@@ -115,11 +118,11 @@ def prefix_mask() -> Finding:
 
 
 def loss_of_the_target() -> tuple[list[int], float]:
-    """Where the loss of a prefix of 3 and a target of 3 has a gradient, and how far it is from -log p by hand."""
+    """Return where the loss of a prefix of 3 and a target of 3 has a gradient, and its error against -log p by hand."""
     sizes: dict[str, Any] = {"d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 2, "vocab_size": 11, "dropout": 0.0}
     network = Decoder(NetworkConfig("decoder", **sizes)).double()
     ids = torch.tensor([[2, 5, 6, 7, 8, 9]])
-    labels = torch.tensor([[-1, -1, 7, 8, 9, -1]])  # nothing is guessed from the last token
+    labels = torch.tensor([[-1, -1, 7, 8, 9, -1]])  # the last token predicts nothing
     hidden: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: object, output: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Check of alignments between languages of different word order, by position scheme (docs/notes.md#b14)."""
+"""Check of alignments between languages with different word order, by position scheme (docs/notes.md#b14)."""
 
 from dataclasses import replace
 from functools import cache
@@ -15,7 +15,7 @@ from atento.notes.checks.tiny import Adam
 from atento.notes.drawing import heat, sheet
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
 
-WORDS, PHRASES, START = 8, 3, 16  # of each language; of two words each; the id that begins an output
+WORDS, PHRASES, START = 8, 3, 16  # words per language; phrases of two words; the start id
 STEPS, BATCH = 240, 48
 SCHEMES: dict[str, PositionConfig] = {
     "none": PositionConfig("none"),
@@ -24,13 +24,13 @@ SCHEMES: dict[str, PositionConfig] = {
     "t5": PositionConfig("t5", n_buckets=8, max_distance=8),
     "shaw": PositionConfig("shaw", max_distance=4),
 }
-_SWAPPED = torch.arange(2 * PHRASES).view(-1, 2).flip(1).flatten()  # 1 0 3 2 5 4: the noun comes first there
+_SWAPPED = torch.arange(2 * PHRASES).view(-1, 2).flip(1).flatten()  # 1 0 3 2 5 4: the noun comes first in the target
 
 
 def phrases(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Sources (B,6) of three phrases of two words, and their translations, in which the two change places.
+    """Return sources (B,6) of three phrases of two words, and their translations, in which the two words are swapped.
 
-    Words repeat, so that only its place tells which of two equal words a translation stands for.
+    Words repeat, so only the position tells which of two equal words a translation belongs to.
     """
     source = torch.randint(WORDS, (count, 2 * PHRASES), generator=generator)
     return source, source[:, _SWAPPED] + WORDS
@@ -38,10 +38,10 @@ def phrases(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 @cache
 def alignment_error(scheme: str) -> tuple[float, float, Tensor]:
-    """After the same updates: the alignment error rate, the loss a word, and one sentence's cross-attention (6,6).
+    """Return the alignment error rate after training, the loss per word, and one sentence's cross-attention (6,6).
 
-    A word's link is the source word that its row of the cross-attention, the mean of the heads, weighs most; with one
-    gold link a word the rate is the share of wrong ones (Och & Ney 2003).
+    A word's link is the source word of highest cross-attention weight, averaged over the heads; with one gold link per
+    word the rate is the share of wrong links (Och & Ney 2003).
     """
     generator = torch.Generator().manual_seed(1)
     with torch.random.fork_rng(devices=[]):
@@ -51,27 +51,31 @@ def alignment_error(scheme: str) -> tuple[float, float, Tensor]:
         adam = Adam(network.parameters(), 5e-3)
         for _ in range(STEPS):
             source, target = phrases(BATCH, generator)
-            given = F.pad(target[:, :-1], (1, 0), value=START)
-            loss = F.cross_entropy(network(source, given).logits.flatten(0, 1), target.flatten())
+            inputs = F.pad(target[:, :-1], (1, 0), value=START)
+            loss = F.cross_entropy(network(source, inputs).logits.flatten(0, 1), target.flatten())
             torch.autograd.backward(loss)
             adam.step()
     network.eval()
     source, target = phrases(200, generator)
-    given = F.pad(target[:, :-1], (1, 0), value=START)
-    with torch.no_grad(), observe(network) as seen:
-        logits = network(source, given).logits
-    weights = seen["cross", -1].mean(dim=1)  # (B,6,6)
+    inputs = F.pad(target[:, :-1], (1, 0), value=START)
+    with torch.no_grad(), observe(network) as observed:
+        logits = network(source, inputs).logits
+    weights = observed["cross", -1].mean(dim=1)  # (B,6,6)
     wrong = (weights.argmax(dim=-1) != _SWAPPED).double().mean()
     return float(wrong), float(F.cross_entropy(logits.flatten(0, 1), target.flatten())), weights[0]
 
 
 def alignment_by_scheme() -> Finding:
-    """B14: noun and adjective change places; who stands for whom is found with positions, by some schemes sooner."""
-    found = {name: alignment_error(name) for name in SCHEMES}
-    errors = {name: error for name, (error, _, _) in found.items()}
-    lines = [f"{name:<11}{error:>6.1%} wrong links, {loss:.2f} nats a word" for name, (error, loss, _) in found.items()]
-    places = [str(n + 1) for n in range(2 * PHRASES)]
-    maps = [heat(weights, name, places, places, cell=30) for name, (_, _, weights) in found.items()]
+    """B14: noun and adjective are swapped; models with positions learn the alignment, some schemes faster than
+    others.
+    """
+    results = {name: alignment_error(name) for name in SCHEMES}
+    errors = {name: error for name, (error, _, _) in results.items()}
+    lines = [
+        f"{name:<11}{error:>6.1%} wrong links, {loss:.2f} nats per word" for name, (error, loss, _) in results.items()
+    ]
+    positions = [str(n + 1) for n in range(2 * PHRASES)]
+    maps = [heat(weights, name, positions, positions, cell=30) for name, (_, _, weights) in results.items()]
     none = errors.pop("none")
     return compare(
         {
@@ -79,7 +83,8 @@ def alignment_by_scheme() -> Finding:
             "all below none": max(errors.values()) < none,
         },
         {"wrong links": {"none": AtLeast(0.5), "best scheme": AtMost(0.15)}, "all below none": True},
-        remark=f"{STEPS} updates each; `atento bench positions` has phrases of any length, seeds and intervals",
+        remark=f"{STEPS} updates each; `atento bench positions` supports phrases of any length, several seeds and "
+        f"intervals",
         drawing="\n".join(lines),
-        figure=sheet("Cross-attention of one sentence: written words by row", [maps[:3], maps[3:]]),
+        figure=sheet("Cross-attention of one sentence: one target word per row", [maps[:3], maps[3:]]),
     )

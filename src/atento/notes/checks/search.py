@@ -1,4 +1,4 @@
-"""Checks of searches through their traces (docs/notes.md#j7, #l4)."""
+"""Checks of search algorithms by their traces (docs/notes.md#j7, #l4)."""
 
 import math
 
@@ -14,7 +14,7 @@ from atento.notes.finding import Finding, compare
 SOURCE = torch.tensor([[0]])
 
 
-# e^-1.2 = .301, e^-1.5 = .223; e^-0.8 = .449 and e^-1.1 = .333 take "Je" on to -2.0 and -2.3; the rest fills up.
+# e^-1.2 = .301, e^-1.5 = .223; e^-0.8 = .449 and e^-1.1 = .333 extend "Je" to -2.0 and -2.3; others sum to 1.
 FRENCH = {
     (): {"Je": 0.301194, "Tu": 0.22313, "Il": 0.15, "Elle": 0.14, "On": 0.12, "Nous": 0.065676},
     ("Je",): {"suis": 0.449329, "vais": 0.332871, "</s>": 0.2178},
@@ -22,26 +22,28 @@ FRENCH = {
 }
 
 
-def weighed(chain: Chain, run: Run, step: int, *fates: str) -> dict[str, float]:
-    """What was weighed at a step and met one of those fates, with the sum of its log-probabilities, best first."""
-    found = run.of(0)[step]
-    told = {
-        chain.text([*found.live[one.parent], one.token]): one.total for one in found.candidates if one.fate in fates
+def candidates_with(chain: Chain, run: Run, step: int, *fates: str) -> dict[str, float]:
+    """Return the candidates of a step with one of these fates and the sum of their log-probabilities, best first."""
+    search_step = run.of(0)[step]
+    totals = {
+        chain.text([*search_step.live[candidate.parent], candidate.token]): candidate.total
+        for candidate in search_step.candidates
+        if candidate.fate in fates
     }
-    return dict(sorted(told.items(), key=lambda item: -item[1]))
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
 
 def beam_step_by_step() -> Finding:
-    """L4: a beam of 2 from "I am": Je -1.2, Tu -1.5; then Je suis -2.0, Je vais -2.3, as the search saw it."""
+    """L4: a beam of 2 from "I am": Je -1.2, Tu -1.5; then Je suis -2.0, Je vais -2.3, as recorded by the search."""
     chain, trace = table_chain(FRENCH), Trace(top=4)
     generate(chain, SOURCE, Beam(2, length_penalty=0.0), max_new_tokens=2, trace=trace)
     [run] = trace.runs
-    dropped = weighed(chain, run, 1, OUTSIDE)
+    dropped = candidates_with(chain, run, 1, OUTSIDE)
     best_dropped = next(iter(dropped))
     return compare(
         {
-            "step 1": weighed(chain, run, 0, KEPT),
-            "step 2": weighed(chain, run, 1, CUT),
+            "step 1": candidates_with(chain, run, 0, KEPT),
+            "step 2": candidates_with(chain, run, 1, CUT),
             "first one dropped": {best_dropped: dropped[best_dropped]},
         },
         {
@@ -50,26 +52,26 @@ def beam_step_by_step() -> Finding:
             "first one dropped": {"Tu es": math.log(0.22313 * 0.4)},
         },
         within=1e-3,
-        remark='"Tu" was kept at the first step, and all that goes on from it is dropped at the second',
+        remark='"Tu" is kept at the first step, and all its continuations are dropped at the second',
         figure=beam_svg(run, name=lambda token: chain.names[token], title='A beam of 2 from "I am"', dropped=2),
         drawing=lines(chain, run),
     )
 
 
 def lines(chain: Chain, run: Run) -> str:
-    """The steps of a search as text: what went on, what ended, what was dropped and why."""
+    """Return the steps of a search as text: the candidates that continued, ended or were dropped, and why."""
     written = []
     for number, step in enumerate(run.of(0), start=1):
         written.append(f"step {number}")
-        for one in sorted(step.candidates, key=lambda one: -one.total):
-            sign = "+" if one.alive else "-"
-            text = chain.text([*step.live[one.parent], one.token])
-            if one.total > -math.inf:
-                written.append(f"  {sign} {one.total:6.2f}  {text:<16} {one.fate}")
+        for candidate in sorted(step.candidates, key=lambda candidate: -candidate.total):
+            sign = "+" if candidate.alive else "-"
+            text = chain.text([*step.live[candidate.parent], candidate.token])
+            if candidate.total > -math.inf:
+                written.append(f"  {sign} {candidate.total:6.2f}  {text:<16} {candidate.fate}")
     return "\n".join(written)
 
 
-# "o" is the best first word (.6), but all that follows it is uncertain; "um gato" has .4·.9·.9.
+# "o" is the best first word (.6), but its continuations are uncertain; "um gato" has .4·.9·.9.
 ONE_STEP_AHEAD = {
     (): {"o": 0.6, "um": 0.4},
     ("o",): {"gato": 0.4, "cão": 0.35, "</s>": 0.25},
@@ -80,28 +82,30 @@ ONE_STEP_AHEAD = {
 
 
 def paths_drawn() -> Finding:
-    """J7: greedy takes the best word and misses the best path, which a beam of 2 finds; the tree with its scores."""
+    """J7: greedy search takes the best word and misses the best path, which a beam of 2 finds; the tree with its
+    scores.
+    """
     chain, trace = table_chain(ONE_STEP_AHEAD), Trace(top=3)
 
     def name(token: int) -> str:
         return chain.names[token]
 
-    found = {}
+    hypotheses = {}
     for strategy in (Greedy(), Beam(2, length_penalty=0.0), Sample(n=3)):
-        [found[type(strategy)]] = generate(chain, SOURCE, strategy, max_new_tokens=4, trace=trace, seed=0)
+        [hypotheses[type(strategy)]] = generate(chain, SOURCE, strategy, max_new_tokens=4, trace=trace, seed=0)
     [exact] = exact_search(chain, SOURCE, max_new_tokens=4)
-    greedy, beam = found[Greedy][0], found[Beam][0]
-    tree = beam_svg(trace.runs[1], name=name, title="A beam of 2: what was weighed")
-    together = outputs_svg(trace.runs, name=name, title="Greedy, a beam of 2, three samples")
+    greedy, beam = hypotheses[Greedy][0], hypotheses[Beam][0]
+    tree = beam_svg(trace.runs[1], name=name, title="A beam of 2 and its candidates")
+    outputs_figure = outputs_svg(trace.runs, name=name, title="Greedy, a beam of 2, three samples")
     return compare(
         {
             "greedy": {"text": chain.text(greedy.ids), "probability": math.exp(greedy.log_prob)},
             "beam of 2": {"text": chain.text(beam.ids), "probability": math.exp(beam.log_prob)},
             "certified optimum": exact.optimal and exact.best is not None and exact.best.ids == beam.ids,
             "greedy lost (nats)": search_error(greedy, exact),
-            "kept at the first step": sorted(weighed(chain, trace.runs[1], 0, KEPT)),
-            "ended in the tree": sorted(weighed(chain, trace.runs[1], 2, FINISHED)),
-            "drawn": all(word in tree and word in together for word in ("um", "gato", f"{beam.log_prob:.2f}")),
+            "kept at the first step": sorted(candidates_with(chain, trace.runs[1], 0, KEPT)),
+            "ended in the tree": sorted(candidates_with(chain, trace.runs[1], 2, FINISHED)),
+            "drawn": all(word in tree and word in outputs_figure for word in ("um", "gato", f"{beam.log_prob:.2f}")),
         },
         {
             "greedy": {"text": "o gato", "probability": 0.6 * 0.4 * 0.8},

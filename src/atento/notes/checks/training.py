@@ -21,7 +21,7 @@ from atento.notes.finding import AtLeast, AtMost, Finding, compare
 from atento.runs.train import train
 from atento.training.losses import Call, losses
 
-# The notes' argument names, one to one; sizes of batches count tokens here, and there sentences.
+# The notes' argument names; batch sizes count tokens here and sentences there.
 ARGUMENTS = {
     "output_dir": "--out",
     "num_train_epochs": "training.epochs",
@@ -36,7 +36,7 @@ ARGUMENTS = {
 
 
 def maximum_likelihood() -> Finding:
-    """E8: the loss is -Σ log p(y_t | y_<t, x), and its gradient by the output matrix Σ_t (p_t - 1[y_t]) h_tᵀ."""
+    """E8: the loss is -Σ log p(y_t | y_<t, x), and its gradient by the output matrix is Σ_t (p_t - 1[y_t]) h_tᵀ."""
     network, batch = tiny_network(vocab_size=12, output={"tied": False}), gold_batch("I love NLP", "Eu amo PLN")
     loss, _ = losses(network, batch, Call())["vocabulary"]
     torch.autograd.backward(loss)
@@ -56,33 +56,36 @@ def maximum_likelihood() -> Finding:
 
 
 def teacher_forcing() -> Finding:
-    """F1: on, the next input is the gold token whatever the network would have said; off, it is its own."""
+    """F1: with teacher forcing the next input is the gold token, whatever the prediction; without, it is the
+    prediction.
+    """
     network, tokenizer = tiny_network(vocab_size=12, output={"tied": False}), words()
     batch = gold_batch("I love NLP", "Eu amo PLN")
     with torch.no_grad():
         predicted = network(**batch.inputs).logits[0].argmax(dim=-1).tolist()
         free = generate(network, batch.inputs["source_ids"], Greedy(), max_new_tokens=4, eos_id=())[0][0].ids
         fed = torch.tensor([[tokenizer.bos_id, *free[:-1]]])
-        again = network(batch.inputs["source_ids"], fed).logits[0].argmax(dim=-1).tolist()
+        repeated = network(batch.inputs["source_ids"], fed).logits[0].argmax(dim=-1).tolist()
     inputs = tokenizer.tokens(batch.inputs["target_ids"][0].tolist())
     gold = tokenizer.tokens(batch.labels["vocabulary"][0].tolist())
-    said = tokenizer.tokens(predicted)
-    steps = [f"input {a:<5} gold {b:<5} an untrained network says {c}" for a, b, c in zip(inputs, gold, said)]
+    predicted_tokens = tokenizer.tokens(predicted)
+    steps = [f"input {a:<5} gold {b:<5} untrained network {c}" for a, b, c in zip(inputs, gold, predicted_tokens)]
     return compare(
-        {"inputs": inputs, "to be said": gold, "off: fed with its own words it says them": again == free},
+        {"inputs": inputs, "to be said": gold, "off: fed with its own words it says them": repeated == free},
         {
             "inputs": ["<s>", "Eu", "amo", "PLN"],
             "to be said": ["Eu", "amo", "PLN", "</s>"],
             "off: fed with its own words it says them": True,
         },
         drawing="\n".join(steps),
-        remark='what sets the two apart is "exposure bias", in Portuguese "viés de exposição", not the other way round '
+        remark='the difference between the two is "exposure bias", in Portuguese "viés de exposição", not "exposição '
+        'ao viés" '
         "(error 37)",
     )
 
 
 def trainer_arguments() -> Finding:
-    """F4: each argument of the notes' trainer has one of ours; epochs, warm-up, validation as a real run has them."""
+    """F4: each argument of the notes' trainer has a key here; epochs, warm-up and validation as in a real run."""
     sections = {"training": TrainingConfig, "decoding": DecodingConfig, "data": DataConfig}
     known = {f"{name}.{field.name}" for name, section in sections.items() for field in fields(section)}
     known |= {f"--{name}" for name in inspect.signature(train).parameters}
@@ -107,13 +110,13 @@ def trainer_arguments() -> Finding:
             "validated": [*range(VALIDATE_EVERY, shared.run.step, VALIDATE_EVERY), shared.run.step],
         },
         drawing="\n".join(f"{name:<28} {ours}" for name, ours in ARGUMENTS.items()),
-        remark="current releases of that library refuse `logging_dir` (error 45); the report that follows is given "
-        "five labels and two predictions, which no report can compare (error 44)",
+        remark="current releases of that library refuse `logging_dir` (error 45); the report that follows has five "
+        "labels and two predictions, which cannot be compared (error 44)",
     )
 
 
 def save_and_load() -> Finding:
-    """F5: a saved model loads with bit-equal logits, its tokenizer beside it."""
+    """F5: a saved model loads with bit-equal logits and with its tokenizer."""
     tokenizer = words()
     config = replace(tiny_network().config, vocab_size=12, tokenizer_fingerprint=tokenizer.fingerprint)
     network = EncoderDecoder(config).eval()
@@ -122,40 +125,44 @@ def save_and_load() -> Finding:
         saved = Model(
             network, tokenizer, {"model_type": "atento", "task": task_with("translate"), "name": "tiny"}, None
         )
-        again = load(saved.save(Path(folder) / "model"), device="cpu")
-    assert again.tokenizer is not None
+        loaded = load(saved.save(Path(folder) / "model"), device="cpu")
+    assert loaded.tokenizer is not None
     value = {
-        "bit-equal logits": torch.equal(network(source, target).logits, again.network(source, target).logits),
-        "the same tokenizer": again.tokenizer.encode("Eu amo PLN") == tokenizer.encode("Eu amo PLN"),
+        "bit-equal logits": torch.equal(network(source, target).logits, loaded.network(source, target).logits),
+        "the same tokenizer": loaded.tokenizer.encode("Eu amo PLN") == tokenizer.encode("Eu amo PLN"),
     }
     return compare(value, dict.fromkeys(value, True))
 
 
 def all_positions_at_once() -> Finding:
-    """F8: one forward pass gives what one pass a token gives, since no output waits for another."""
+    """F8: one forward pass gives the result of one pass per token, because no position depends on another's output."""
     network, source, target = tiny_network(), some_ids(2, 6), some_ids(2, 8)
     calls = []
     hook = network.decoder.register_forward_pre_hook(lambda stack, inputs: calls.append(1))
     at_once = network(source, target).logits
-    one = len(calls)
+    parallel_calls = len(calls)
     by_token = torch.stack([network(source, target[:, : t + 1]).logits[:, -1] for t in range(8)], dim=1)
     hook.remove()
     return compare(
-        {"passes at once": one, "passes token by token": len(calls) - one, "apart": apart(at_once, by_token)},
+        {
+            "passes at once": parallel_calls,
+            "passes token by token": len(calls) - parallel_calls,
+            "apart": apart(at_once, by_token),
+        },
         {"passes at once": 1, "passes token by token": 8, "apart": EXACT},
-        remark="so in training; writing a text is one step after the other in every such network (error 32). `atento "
-        "bench recurrence` measures the time beside an RNN",
+        remark="this holds in training; generation needs one step per token in every such network (error 32). `atento "
+        "bench recurrence` compares the time with an RNN's",
     )
 
 
 def translation() -> Finding:
-    """G6: trains from bitext; BLEU and chrF of what it learnt, and beside them of what it never saw."""
+    """G6: trains from bitext; BLEU and chrF on the training pairs and on unseen ones."""
     shared = trained()
 
     def scores(pairs: list[tuple[str, str]]) -> tuple[float, float]:
         written = shared.model.translate([source for source, _ in pairs])
-        right = [target for _, target in pairs]
-        return bleu(written, right).value, chrf(written, right).value
+        references = [target for _, target in pairs]
+        return bleu(written, references).value, chrf(written, references).value
 
     learnt = scores([(pair.source, pair.target) for pair in shared.pairs])
     unseen = scores([(pair.source, pair.target) for pair in shared.unseen])
@@ -168,6 +175,7 @@ def translation() -> Finding:
             "nats a token, last": AtMost(losses[0] / 5),
             "first": AtLeast(1.0),
         },
-        remark=f"{len(shared.pairs)} pairs, {shared.run.step} steps. On {len(shared.unseen)} pairs it never saw: "
-        f"BLEU {unseen[0]:.1f}, chrF {unseen[1]:.1f}: so few teach sentences, not the language, as `atento demo` does",
+        remark=f"{len(shared.pairs)} pairs, {shared.run.step} steps. On {len(shared.unseen)} unseen pairs: "
+        f"BLEU {unseen[0]:.1f}, chrF {unseen[1]:.1f}: so few pairs teach sentences, not the language; `atento demo` "
+        f"trains on more",
     )
