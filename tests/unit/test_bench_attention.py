@@ -25,7 +25,7 @@ def case(setting: str, length: int = 300, precision: str = "float32") -> Case:
     return Case(setting, length, 2, precision, "cpu")
 
 
-SHARED = [name for name, asks in SETTINGS.items() if asks.choice is None]  # what peers can do too
+SHARED = [name for name, setting in SETTINGS.items() if setting.chosen_blocks is None]  # what peers can do too
 
 
 @pytest.mark.parametrize(("setting", "precision"), [*((name, "float32") for name in SHARED), ("causal", "bfloat16")])

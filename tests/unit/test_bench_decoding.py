@@ -15,7 +15,7 @@ from atento.bench.ctranslate2_side import Conversion, CTranslate2
 from atento.bench.decoding import compare, same_tokens
 from atento.bench.decoding_parts import measure_parts
 from atento.bench.decoding_sides import Ours, Transformers, Work, write_weights
-from atento.bench.encoding import natural_sentences, off, padding
+from atento.bench.encoding import natural_sentences, padding, relative_error
 from atento.bench.encoding_sides import (
     OnnxExport,
     OnnxRuntime,
@@ -26,7 +26,7 @@ from atento.bench.encoding_sides import (
 )
 from atento.bench.generation import prompt_lengths
 from atento.bench.graphs import bytes_a_step, measure_graphs
-from atento.bench.processes import Side, Turn, best, middle, peak, take_turns
+from atento.bench.processes import Measurement, Side, alternate, best_seconds, median_seconds, peak_mib
 from atento.config import presets
 from atento.decoding import Beam, Greedy
 from atento.errors import AtentoError, CapabilityError
@@ -146,7 +146,7 @@ def test_bytes_a_step_by_hand() -> None:
 
 def test_without_a_gpu_that_is_said() -> None:
     if not torch.cuda.is_available():
-        assert [row["skipped"] for row in measure_graphs(1)] == ["needs a GPU that CUDA knows"]
+        assert [row["skipped"] for row in measure_graphs(1)] == ["needs a CUDA GPU"]
 
 
 def test_prompt_lengths_are_natural() -> None:
@@ -183,8 +183,8 @@ def test_sides_take_turns_and_ratios_come_last(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "token", "message"),
     [
-        ("atento float32", 8, "atento float32 writes 0% of the tokens of transformers float32"),
-        ("atento int8", 13, r"atento int8 was to write 4 tokens a sentence: \[3\]"),
+        ("atento float32", 8, "atento float32 generates 0% of the tokens of transformers float32"),
+        ("atento int8", 13, r"atento int8 must generate 4 tokens per sentence: got \[3\]"),
     ],
 )
 def test_sides_that_do_other_work_stop_the_measurement(tmp_path: Path, name: str, token: int, message: str) -> None:
@@ -199,12 +199,17 @@ def test_sides_that_do_other_work_stop_the_measurement(tmp_path: Path, name: str
 def test_a_side_that_fails_stops_the_measurement(tmp_path: Path) -> None:
     """Here its folder for notes is not there; that itself stands on standard error."""
     with Side(Toy, tmp_path / "no" / "notes", "a", 0.0, 7) as side, pytest.raises(AtentoError, match="ended with 1"):
-        take_turns({"a": side}, Work((5,), 1, 4), 0.0)
+        alternate({"a": side}, Work((5,), 1, 4), 0.0)
 
 
 def test_figures_of_turns_by_hand() -> None:
-    turns = [Turn(3.0, None, 10.2), Turn(1.0, None, 11.7), Turn(2.5, None, 11.7)]
-    assert (best(turns), middle(turns), peak(turns), peak([Turn(1.0, None, None)])) == (1.0, 2.5, 12, None)
+    runs = [Measurement(3.0, None, 10.2), Measurement(1.0, None, 11.7), Measurement(2.5, None, 11.7)]
+    assert (best_seconds(runs), median_seconds(runs), peak_mib(runs), peak_mib([Measurement(1.0, None, None)])) == (
+        1.0,
+        2.5,
+        12,
+        None,
+    )
 
 
 def test_shares_by_hand() -> None:
@@ -212,7 +217,7 @@ def test_shares_by_hand() -> None:
     assert same_tokens([[1]], [[1, 9]]) == 0.5  # what is not written is not the same
     assert share([[1, 2], [3, 4]], [[1, 2], [3, 5]]) == 0.75
     assert padding([4, 2, 3], [[0, 2], [1]]) == pytest.approx(1 / 10)
-    assert off(np.array([[3.0, 4.0], [0.0, 2.0]]), np.array([[3.0, 4.0], [0.0, 1.0]])) == 1.0
+    assert relative_error(np.array([[3.0, 4.0], [0.0, 2.0]]), np.array([[3.0, 4.0], [0.0, 1.0]])) == 1.0
 
 
 def trained_like(folder: Path, seed: int = 0) -> tuple[Model, EncoderDecoder]:
@@ -301,7 +306,7 @@ def test_g8_sentence_transformers_gives_the_same_vectors(encoder: tuple[Path, li
     folder, texts, vectors = encoder
     side = SentenceTransformers()
     side.load(folder)
-    assert off(side.run(texts), vectors) < 1e-5
+    assert relative_error(side.run(texts), vectors) < 1e-5
 
 
 @pytest.fixture
@@ -319,7 +324,7 @@ def test_g8_onnx_runtime_gives_the_same_vectors(encoder: tuple[Path, list[str], 
     for kind in ("float32", "int8"):
         side = OnnxRuntime()
         side.load(folder, exported / f"{kind}.onnx")
-        errors[kind] = off(side.run(texts), vectors)
+        errors[kind] = relative_error(side.run(texts), vectors)
     assert errors["float32"] < 1e-5 < errors["int8"] < 0.2
 
 

@@ -208,7 +208,7 @@ def test_live_memory_counts_what_lives_at_once_and_views_once() -> None:
         two.add_(1)
         outside.t()
     assert memory.peak == 8000
-    assert memory.held == 4000
+    assert memory.live == 4000
 
 
 def test_b10_tables_of_vectors_cost_products_and_memory_that_sums_do_not() -> None:
@@ -261,9 +261,9 @@ def answered(rows: list[dict[str, Any]], english: str, key: str = "answer_en") -
 @pytest.mark.parametrize(
     ("shares", "said", "dito"),
     [
-        ((1.0, 0.4, 0.2, 0.1), "carried nothing beyond", "não levou o aprendido além"),
+        ((1.0, 0.4, 0.2, 0.1), "gave no generalisation beyond", "não levou o aprendido além"),
         ((1.0, 1.0, 0.97, 0.1), "held up to 64 tokens", "valeu até 64 tokens"),
-        ((0.5, 0.4, 0.2, 0.1), "nothing follows", "nada se conclui"),
+        ((0.5, 0.4, 0.2, 0.1), "there is no conclusion", "nada se conclui"),
     ],
 )
 def test_the_answer_on_periodicity_follows_the_numbers(shares: tuple[float, ...], said: str, dito: str) -> None:
@@ -278,7 +278,7 @@ def test_the_answer_on_periodicity_follows_the_numbers(shares: tuple[float, ...]
     [
         ([0.5, 0.51, 0.5], [0.1, 0.1, 0.11], ": aligns better."),
         ([0.1, 0.1, 0.11], [0.5, 0.51, 0.5], ": aligns worse."),
-        ([0.1, 0.5, 0.3], [0.3, 0.2, 0.3], "do not tell them apart"),
+        ([0.1, 0.5, 0.3], [0.3, 0.2, 0.3], "show no difference"),
     ],
 )
 def test_b14_the_answer_on_alignment_needs_the_seeds_to_agree(
@@ -297,7 +297,7 @@ def test_b7_the_hybrid_is_compared_with_each_part() -> None:
         for scheme, far in (("sinusoidal", 0.2), ("shaw", 1.0), (HYBRID[0], 0.9)):
             rows.append(accuracies(task, scheme, 1.0, 1.0, 1.0, far, position_share=[0.5, 0.5]))
             rows[-1]["measures"]["shift by position"] = {"mean": 0.0, "seeds": [0.0, 0.0]}
-    said = answered(rows, "Is a hybrid worth it?")
+    said = answered(rows, "Is a hybrid better?")
     assert said.count("better than sinusoidal (20 %)") == said.count("worse than shaw (100 %)") == 2
 
 

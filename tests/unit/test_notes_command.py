@@ -60,7 +60,7 @@ def test_list_runs_nothing(app, monkeypatch):
     result = call(app, "--list")
     assert result.exit_code == 0
     assert [line.split()[0] for line in result.stdout.splitlines()] == list(table.ROWS)
-    assert "A13  attention alone knows no order" in result.stdout.splitlines()
+    assert "A13  attention without positions ignores word order" in result.stdout.splitlines()
     one = call(app, "A7", "--list", "--json")
     assert json.loads(one.stdout) == {"row": "A7", "title": "causal attention sees the past only"}
 

@@ -105,7 +105,7 @@ def test_j2_masks_the_future():
 
 def test_j4_tells_distances():
     lines = next(run([ROWS["J4"]])).finding.drawing.splitlines()
-    start = lines.index("absolute: the place of each; relative: how far each other is") + 2
+    start = lines.index("absolute: the position of each token; relative: the distance of each key") + 2
     told = [[int(cell) for cell in line.split()[1:]] for line in lines[start : start + 4]]
     assert told == [[i, *(j - i for j in range(4))] for i in range(4)]
     assert lines[lines.index("position 1, width 8") + 1].split()[1:5] == ["0.8415", "0.5403", "0.0998", "0.9950"]

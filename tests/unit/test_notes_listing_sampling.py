@@ -41,7 +41,7 @@ def test_k4_hot_and_cold_differ(model: ToyLanguageModel) -> None:
 
 
 def test_k4_messages(model: ToyLanguageModel) -> None:
-    with pytest.raises(UsageError, match="the model must say its `eos_token`, an id: function does not"):
+    with pytest.raises(UsageError, match="the model must have the attribute `eos_token`, an id: function does not"):
         random_sampling_with_temperature(lambda ids: ids, PROMPTS, 3)
     with pytest.raises(UsageError, match=r"`input_seq` must be ids of shape \(L,\), \(1,L\) or \(B,L\)"):
         random_sampling_with_temperature(model, PROMPTS[None], 3)

@@ -192,13 +192,13 @@ def test_searches_take_a_network_of_the_library():
 
 
 def test_search_messages():
-    with pytest.raises(UsageError, match="the model must say its `eos_token`, an id: function does not"):
+    with pytest.raises(UsageError, match="the model must have the attribute `eos_token`, an id: function does not"):
         greedy_decoding(lambda ids: ids, torch.tensor([[1]]), 3)
     with pytest.raises(UsageError, match=r"`input_seq` must be ids of shape \(L,\), \(1,L\) or \(B,L\): got \(1, 0\)"):
         greedy_decoding(Counting(), torch.zeros(1, 0, dtype=torch.long), 3)
     with pytest.raises(UsageError, match=r"`input_seq` must be ids .* got \(1, 1, 1\)"):
         greedy_decoding(Counting(), torch.tensor([[[1]]]), 3)
-    with pytest.raises(UsageError, match="the model must say its `sos_token`, an id: Counting does not"):
+    with pytest.raises(UsageError, match="the model must have the attribute `sos_token`, an id: Counting does not"):
         beam_search(Counting(), torch.tensor([1]))
     with pytest.raises(UsageError, match=r"`src` must be ids of shape \(S,\) or \(B,S\): got \(1, 1, 1\)"):
         beam_search(TwoSteps(), torch.tensor([[[1]]]))

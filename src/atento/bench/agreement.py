@@ -22,7 +22,7 @@ from atento.tasks.grouping import by_length
 from atento.text.lengths import pad_batch
 
 _BATCH_TOKENS = 4096
-TOP_TOKEN, BLEU = 0.99, 0.1  # to keep: so many of the steps, and the score to within this
+TOP_TOKEN, BLEU = 0.99, 0.1  # goals: share of the steps, and difference of the score
 
 Rows = Sequence[Sequence[int]]
 
@@ -34,16 +34,19 @@ def measure_agreement(
     *,
     precisions: Sequence[Precision] = PRECISIONS,
     beam: int | None = None,
-    most: int | None = None,
+    count: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """A row of the plain network's BLEU in float32, then one a precision of its fast twin.
+    """Yield a row of the plain network's BLEU in float32, then one per precision of the fast step function.
 
-    Each says at how many steps along the plain network's output the same token stands highest (goal: 99 %), the BLEU
-    of the outputs that it finds itself (goal: within 0.1) and how many of them are the same. Nothing is timed.
+    Each gives the share of steps along the plain network's output with the same most probable token (goal: 99 %), the
+    BLEU of its own outputs (goal: within 0.1) and the share of equal outputs. It does not measure time.
 
     Args:
-        model: a run folder or a model folder, of an encoder-decoder. sources, references: parallel files.
-        beam: its recipe's if not given. most: only the first so many pairs.
+        model: a run folder or a model folder, of an encoder-decoder.
+        sources: a file of source texts.
+        references: the parallel file of target texts.
+        beam: the beam width; None uses the recipe's.
+        count: use only the first `count` pairs.
 
     Raises:
         CapabilityError: another kind of model.
@@ -52,8 +55,8 @@ def measure_agreement(
     network, tokenizer = loaded.network, loaded.tokenizer
     if not isinstance(network, EncoderDecoder) or tokenizer is None:
         raise CapabilityError(f"agreement is measured on an encoder-decoder with a tokenizer: got {model}")
-    pairs = read_records(SourceConfig(source=str(sources), target=str(references), count=most), SOURCE_AND_TARGET)
-    texts, answers = pairs["source"][:most], pairs["target"][:most]
+    pairs = read_records(SourceConfig(source=str(sources), target=str(references), count=count), SOURCE_AND_TARGET)
+    texts, answers = pairs["source"][:count], pairs["target"][:count]
     rows = [[*ids, network.config.eos_id] for ids in tokenizer.encode_batch(texts)]
     width = loaded.decoding.beam if beam is None else beam
     strategy = Greedy() if width == 1 else Beam(width, length_penalty=loaded.decoding.length_penalty)
@@ -72,58 +75,60 @@ def measure_agreement(
         fast = step_function(network, kind="fast", precision=precision)
         along = top_tokens(fast, rows, expected)
         outputs = search(fast, rows, strategy)
-        own = score(outputs)
+        bleu_of_precision = score(outputs)
         yield common | {
             "precision": precision,
             "same_top_token": round(share(along, top), 5),
             "goal": TOP_TOKEN,
             "steps": sum(len(row) for row in top),
-            "bleu": round(own, 2),
-            "bleu_difference": round(own - bleu, 3),
+            "bleu": round(bleu_of_precision, 2),
+            "bleu_difference": round(bleu_of_precision - bleu, 3),
             "bleu_goal": BLEU,
             "same_outputs": round(sum(a == b for a, b in zip(outputs, expected)) / len(expected), 4),
         }
 
 
 def search(step_function: AnyStepFunction, rows: Rows, strategy: Greedy | Beam) -> list[list[int]]:
-    """rows of source ids -> the best output of each, with the end token where it ended."""
-    found: list[list[int]] = [[] for _ in rows]
+    """Return the best output of each row of source ids, with the end token if it ended."""
+    outputs_by_row: list[list[int]] = [[] for _ in rows]
     width = strategy.width if isinstance(strategy, Beam) else 1
     for batch in by_length([len(row) for row in rows], _BATCH_TOKENS // width):
-        ids, real = pad_batch([rows[row] for row in batch], step_function.pad_id)
+        ids, token_mask = pad_batch([rows[row] for row in batch], step_function.pad_id)
         outputs = generate(
             step_function,
             torch.from_numpy(ids),
             strategy,
             max_new_tokens=[2 * len(rows[row]) + 14 for row in batch],
-            token_mask=torch.from_numpy(real),
+            token_mask=torch.from_numpy(token_mask),
         )
         for row, (hypothesis, *_) in zip(batch, outputs):
-            found[row] = [*hypothesis.ids, *([step_function.eos_id] if hypothesis.finished else [])]
-    return found
+            outputs_by_row[row] = [*hypothesis.ids, *([step_function.eos_id] if hypothesis.finished else [])]
+    return outputs_by_row
 
 
 @torch.inference_mode()
 def top_tokens(step_function: AnyStepFunction, rows: Rows, outputs: Rows) -> list[list[int]]:
-    """The token that stands highest at each step, where every step reads what `outputs` say was written before it."""
-    found: list[list[int]] = [[] for _ in rows]
+    """Return the most probable token at each step; every step reads the previous tokens of `outputs`."""
+    tokens_by_row: list[list[int]] = [[] for _ in rows]
     for batch in by_length([len(row) for row in rows], _BATCH_TOKENS):
-        ids, real = pad_batch([rows[row] for row in batch], step_function.pad_id)
+        ids, token_mask = pad_batch([rows[row] for row in batch], step_function.pad_id)
         written, _ = pad_batch([outputs[row] for row in batch], step_function.pad_id)
         read = np.concatenate([np.full((len(batch), 1), step_function.start_id), written], axis=1)
-        state = step_function.begin(torch.from_numpy(ids), torch.from_numpy(real))
-        for place in range(written.shape[1]):
-            logits, state = step_function.step(torch.from_numpy(read[:, place].copy()), state)
+        state = step_function.begin(torch.from_numpy(ids), torch.from_numpy(token_mask))
+        for position in range(written.shape[1]):
+            logits, state = step_function.step(torch.from_numpy(read[:, position].copy()), state)
             for row, token in zip(batch, logits.argmax(dim=-1).tolist()):
-                if place < len(outputs[row]):
-                    found[row].append(token)
-    return found
+                if position < len(outputs[row]):
+                    tokens_by_row[row].append(token)
+    return tokens_by_row
 
 
-def share(one: Rows, two: Rows) -> float:
-    """Of all places of rows that are equally long, how many hold the same."""
-    places = [a == b for first, second in zip(one, two, strict=True) for a, b in zip(first, second, strict=True)]
-    return sum(places) / len(places)
+def share(rows: Rows, other_rows: Rows) -> float:
+    """Return the share of equal tokens in rows of equal lengths."""
+    matches = [
+        a == b for row, other_row in zip(rows, other_rows, strict=True) for a, b in zip(row, other_row, strict=True)
+    ]
+    return sum(matches) / len(matches)
 
 
 def _text(ids: Sequence[int], eos_id: int) -> list[int]:

@@ -1,9 +1,7 @@
 """Attention benchmark: time and peak memory of a layer, by mask, length, kernel and direction.
 
-See docs/notes.md#a19.
-
-Each contender runs in a process of its own, so that peak memory is its own. All must give the same result, or the
-measurement stops.
+See docs/notes.md#a19. Each contender runs in its own process, so that its peak memory is measured separately. All must
+give the same result; otherwise the benchmark stops.
 """
 
 import importlib.util
@@ -26,102 +24,102 @@ from atento.precision import best_precision
 from atento.training.allocator import keep_freed_memory
 
 LENGTHS = (128, 512, 2048, 4096, 8192, 16384, 65536)
-TOLERANCE = {"float32": 1e-3, "bfloat16": 0.03}  # of the norm, between any two contenders
-_REPEATS, _ENOUGH = 10, 0.5  # the best of so many calls, fewer once they took so many seconds
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.03}  # relative to the norm, between any two contenders
+_MAX_CALLS, _MAX_SECONDS = 10, 0.5  # limits of the calls of which the best counts
 _FORWARD, _BOTH = "forward", "forward+backward"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Best milliseconds and peak MiB by direction (None: not known here), and some of the numbers that came out."""
+    """Best milliseconds and peak MiB by direction (None: unknown), and a sample of the resulting numbers."""
 
     ms: dict[str, float]
     peak_mib: dict[str, float | None]
     sample: list[list[float]]
 
 
-def measure(case: Case, who: str, seconds: float) -> Measured:
-    """One contender, in this process; about `seconds`, but at least one call in each direction."""
-    build = {**KERNELS, **PEERS}[who]
-    small = replace(case, length=16)
-    warm = Inputs.of(small)
-    results(build(small, warm), warm, True)
-    given = Inputs.of(case)
+def measure(case: Case, contender: str, seconds: float) -> Measured:
+    """Measure one contender in this process, for about `seconds`, with at least one call in each direction."""
+    build = {**KERNELS, **PEERS}[contender]
+    warm_up_case = replace(case, length=16)
+    warm_up_inputs = Inputs.of(warm_up_case)
+    results(build(warm_up_case, warm_up_inputs), warm_up_inputs, True)
+    inputs = Inputs.of(case)
     memory = _Memory(case.device)
-    layer = build(case, given)
+    layer = build(case, inputs)
     ms: dict[str, float] = {}
     peaks: dict[str, float | None] = {}
 
     def forward() -> None:
         with torch.no_grad():
-            layer.run(given.x, False)
+            layer.run(inputs.x, False)
 
-    if not case.asks.dropout:  # which nobody asks for in using a model
+    if not case.options.dropout:  # dropout is measured only in training
         ms[_FORWARD] = _best(forward, seconds / 4, case.device)
         peaks[_FORWARD] = memory.peak()
-    found = [_some(x) for x in results(layer, given, False)]
-    ms[_BOTH] = _best(lambda: results(layer, given, True), seconds / 2, case.device)
+    sample = [_sample(x) for x in results(layer, inputs, False)]
+    ms[_BOTH] = _best(lambda: results(layer, inputs, True), seconds / 2, case.device)
     peaks[_BOTH] = memory.peak()
-    return Measured(ms, peaks, found)
+    return Measured(ms, peaks, sample)
 
 
-def _some(x: Tensor, count: int = 200) -> list[float]:
-    """Numbers from all over a tensor, about so many."""
-    step = max(1, x.numel() // count) | 1  # odd, so as not to stay in one column
-    listed: list[float] = x.detach().flatten()[::step].float().tolist()
-    return listed
+def _sample(x: Tensor, count: int = 200) -> list[float]:
+    """Return about `count` numbers, spread over a tensor."""
+    step = max(1, x.numel() // count) | 1  # odd, so the samples are not all in one column
+    numbers: list[float] = x.detach().flatten()[::step].float().tolist()
+    return numbers
 
 
 def _best(call: Callable[[], object], seconds: float, device: str) -> float:
-    """Milliseconds of the fastest of several calls within `seconds`; one call is made in any case.
+    """Return the milliseconds of the fastest of several calls within `seconds`; there is at least one call.
 
-    One processor thread is measured by its own time, which other work on the machine disturbs least.
+    With one CPU thread the process time is measured, which other work on the machine disturbs least.
     """
-    alone = device == "cpu" and torch.get_num_threads() == 1
-    clock = time.process_time if alone else time.perf_counter
-    best, began = math.inf, time.perf_counter()
-    for _ in range(_REPEATS):
-        started = clock()
+    single_threaded = device == "cpu" and torch.get_num_threads() == 1
+    clock = time.process_time if single_threaded else time.perf_counter
+    best, start = math.inf, time.perf_counter()
+    for _ in range(_MAX_CALLS):
+        call_start = clock()
         call()
         if device == "cuda":
             torch.cuda.synchronize()
-        best = min(best, clock() - started)
-        if time.perf_counter() - began + best > min(seconds, _ENOUGH):
+        best = min(best, clock() - call_start)
+        if time.perf_counter() - start + best > min(seconds, _MAX_SECONDS):
             break
     return 1000 * best
 
 
 class _Memory:
-    """What is taken from now on: on a GPU by PyTorch's count, on Linux by the kernel's, elsewhere not known."""
+    """Memory allocated from now on: PyTorch's count on a GPU, the kernel's on Linux, unknown elsewhere."""
 
     def __init__(self, device: str) -> None:
         self.device = device
         if device == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        self.before = torch.cuda.memory_allocated() / 2**20 if device == "cuda" else _of_this_process("VmRSS")
+        self.before = torch.cuda.memory_allocated() / 2**20 if device == "cuda" else _process_memory("VmRSS")
 
     def peak(self) -> float | None:
-        """MiB at most so far."""
-        most = torch.cuda.max_memory_allocated() / 2**20 if self.device == "cuda" else _of_this_process("VmHWM")
-        return None if most is None or self.before is None else max(0.0, most - self.before)
+        """Return the peak so far in MiB."""
+        used = torch.cuda.max_memory_allocated() / 2**20 if self.device == "cuda" else _process_memory("VmHWM")
+        return None if used is None or self.before is None else max(0.0, used - self.before)
 
 
-def _of_this_process(name: str) -> float | None:
-    """A size in MiB out of Linux's table about this process."""
-    return _sizes(Path("/proc/self/status")).get(name)
+def _process_memory(name: str) -> float | None:
+    """Return a size in MiB from Linux's status of this process."""
+    return _memory_table(Path("/proc/self/status")).get(name)
 
 
-def _sizes(file: Path) -> dict[str, float]:
-    """Lines such as `VmRSS:  2048 kB`, in MiB; nothing where there is no such file."""
+def _memory_table(file: Path) -> dict[str, float]:
+    """Read lines such as `VmRSS:  2048 kB`, in MiB; empty if the file does not exist."""
     if not file.exists():
         return {}
     lines = (line.split() for line in file.read_text(encoding="ascii", errors="replace").splitlines())
     return {words[0].rstrip(":"): int(words[1]) / 1024 for words in lines if len(words) == 3 and words[2] == "kB"}
 
 
-def _within_memory(device: str) -> None:
-    """Let this process take no more than half of what is free, so that who wants more fails alone."""
-    free = _sizes(Path("/proc/meminfo")).get("MemAvailable")
+def _limit_memory(device: str) -> None:
+    """Limit this process to half of the free memory, so that only a contender that needs more fails."""
+    free = _memory_table(Path("/proc/meminfo")).get("MemAvailable")
     if device == "cpu" and free is not None and sys.platform == "linux":
         import resource
 
@@ -129,21 +127,21 @@ def _within_memory(device: str) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def _child(connection: Connection, case: Case, who: str, seconds: float, n_threads: int) -> None:
-    """In a process of its own: measure and send back, or say that memory did not suffice."""
+def _child(connection: Connection, case: Case, contender: str, seconds: float, n_threads: int) -> None:
+    """Measure in a separate process and send the result, or the text that memory did not suffice."""
     torch.set_num_threads(n_threads)
-    keep_freed_memory()  # as training does, for all alike: else much of the time goes into fresh pages
-    _within_memory(case.device)
+    keep_freed_memory()  # as in training, for all contenders: otherwise much time goes into new pages
+    _limit_memory(case.device)
     try:
-        connection.send(measure(case, who, seconds))
+        connection.send(measure(case, contender, seconds))
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(w in str(error) for w in ("memory", "bad_alloc")):
             raise
         connection.send("not enough memory")
 
 
-def in_own_process(case: Case, who: str, seconds: float) -> Measured | str:
-    """What `measure` found in a fresh process, or why there is nothing.
+def in_own_process(case: Case, contender: str, seconds: float) -> Measured | str:
+    """Return the result of `measure` in a new process, or the reason why there is none.
 
     Raises:
         RuntimeError: the process failed, with its own message on standard error.
@@ -154,66 +152,72 @@ def in_own_process(case: Case, who: str, seconds: float) -> Measured | str:
         context.set_forkserver_preload(["x_transformers", "atento.bench.attention"])  # imported once for all processes
     else:
         context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(there, case, who, seconds, torch.get_num_threads()), daemon=True)
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(
+        target=_child, args=(sender, case, contender, seconds, torch.get_num_threads()), daemon=True
+    )
     child.start()
-    there.close()
+    sender.close()
     try:
-        if not here.poll(60 + 20 * seconds):
+        if not receiver.poll(60 + 20 * seconds):
             child.kill()
-            return "took far too long"
-        found: Measured | str = here.recv()
-        return found
+            return "timed out"
+        result: Measured | str = receiver.recv()
+        return result
     except EOFError:
         child.join()
         if child.exitcode == -9:
-            return "killed, as happens where memory is short"
-        raise RuntimeError(f"measuring {who} ended with {child.exitcode}: {case}") from None
+            return "killed, probably for lack of memory"
+        raise RuntimeError(f"measuring {contender} ended with {child.exitcode}: {case}") from None
     finally:
         child.join()
-        here.close()
+        receiver.close()
 
 
 @dataclass
 class Forecast:
-    """What a contender will take at the next length, by the lengths before, so that nothing goes past `seconds`."""
+    """Predicts the duration of a contender at the next length from shorter ones, so that no measurement exceeds
+    `seconds`.
+    """
 
     seconds: float
     known: dict[tuple[str, int], list[tuple[int, float]]] = field(default_factory=dict)
 
-    def record(self, who: str, batch: int, length: int, taken: float) -> None:
-        """`taken` seconds for a call in each direction; infinite where it could not be done."""
-        self.known.setdefault((who, batch), []).append((length, taken))
+    def record(self, contender: str, batch: int, length: int, duration: float) -> None:
+        """Record the seconds of one call in each direction; infinite for a failure."""
+        self.known.setdefault((contender, batch), []).append((length, duration))
 
-    def refusal(self, who: str, batch: int, length: int) -> str | None:
-        """Why not to try, or None: time grows with the length as it did last, at most with its square."""
-        seen = [(tokens, taken) for tokens, taken in self.known.get((who, batch), []) if tokens < length]
-        if not seen:
+    def refusal(self, contender: str, batch: int, length: int) -> str | None:
+        """Return the reason to skip a case, or None; time is assumed to grow as before, at most with the square of
+        the length.
+        """
+        shorter = [(tokens, duration) for tokens, duration in self.known.get((contender, batch), []) if tokens < length]
+        if not shorter:
             return None
-        last, taken = seen[-1]
-        if math.isinf(taken):
+        last, duration = shorter[-1]
+        if math.isinf(duration):
             return f"failed at {last} tokens"
         power = 2.0
-        if len(seen) > 1 and taken > seen[-2][1]:
-            power = min(2.0, max(1.0, math.log(taken / seen[-2][1]) / math.log(last / seen[-2][0])))
-        expected = taken * (length / last) ** power
+        if len(shorter) > 1 and duration > shorter[-2][1]:
+            power = min(2.0, max(1.0, math.log(duration / shorter[-2][1]) / math.log(last / shorter[-2][0])))
+        expected = duration * (length / last) ** power
         return f"would take about {expected:.0f} s" if expected > self.seconds else None
 
 
 def check_agreement(samples: dict[str, list[list[float]]], tolerance: float) -> None:
-    """All contenders against the first, tensor by tensor, by the norm of the difference.
+    """Compare all contenders with the first, tensor by tensor, by the norm of the difference.
 
     Raises:
         RuntimeError: one of them computes something else, or nothing finite.
     """
-    (first, expected), *others = samples.items()
-    for name, found in others:
-        for number, (one, other) in enumerate(zip(expected, found, strict=True)):
-            a, b = torch.tensor(one), torch.tensor(other)
-            off = float((a - b).norm() / a.norm().clamp(min=1e-30))
-            if not off <= tolerance:  # so that NaN is refused
-                what = "output" if number == 0 else f"gradient {number}"
-                raise RuntimeError(f"{name} and {first} differ in their {what} by {off:.2g} of its norm")
+    (first, expected), *remaining = samples.items()
+    for name, tensors in remaining:
+        for number, (expected_values, values) in enumerate(zip(expected, tensors, strict=True)):
+            a, b = torch.tensor(expected_values), torch.tensor(values)
+            difference = float((a - b).norm() / a.norm().clamp(min=1e-30))
+            if not difference <= tolerance:  # so that NaN is refused
+                tensor_name = "output" if number == 0 else f"gradient {number}"
+                raise RuntimeError(f"{name} and {first} differ in their {tensor_name} by {difference:.2g} of its norm")
 
 
 def measure_attention(
@@ -223,10 +227,10 @@ def measure_attention(
     lengths: Sequence[int] = LENGTHS,
     precisions: Sequence[str] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of milliseconds and peak MiB, ours and theirs; after each case the ratios of the kernel that we choose.
+    """Yield rows of milliseconds and peak MiB of all contenders; after each case the ratios of the automatic kernel.
 
-    A contender that would take more than `seconds` for a case is left out, with a row that says so; so is the plain
-    equation past 4,096 tokens, without one. Length 512 is measured with a batch of 8 as well.
+    A contender that would take more than `seconds` for a case is skipped, with a row that says so; the plain equation
+    is skipped beyond 4,096 tokens, without a row. Length 512 is also measured with a batch of 8.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if precisions is None:
@@ -242,46 +246,50 @@ def measure_attention(
 
 
 def _rows(case: Case, forecast: Forecast) -> Iterator[dict[str, Any]]:
-    """All contenders at one case, then the ratios."""
-    found: dict[str, Measured] = {}
-    for who in contenders(case):
-        got = forecast.refusal(who, case.batch, case.length) or in_own_process(case, who, forecast.seconds)
-        if isinstance(got, str):
-            if not got.startswith("would"):
-                forecast.record(who, case.batch, case.length, math.inf)
-            yield case.row(kernel=who, skipped=got)
+    """Measure all contenders at one case and yield their rows, then the ratios."""
+    measurements: dict[str, Measured] = {}
+    for contender in contenders(case):
+        measured = forecast.refusal(contender, case.batch, case.length) or in_own_process(
+            case, contender, forecast.seconds
+        )
+        if isinstance(measured, str):
+            if not measured.startswith("would"):
+                forecast.record(contender, case.batch, case.length, math.inf)
+            yield case.row(kernel=contender, skipped=measured)
             continue
-        found[who] = got
-        taken = sum(got.ms.values()) + got.ms[_BOTH]  # one call more, for the comparison
-        forecast.record(who, case.batch, case.length, taken / 1000)
-    if not found:
+        measurements[contender] = measured
+        duration = sum(measured.ms.values()) + measured.ms[_BOTH]  # one call more, for the comparison
+        forecast.record(contender, case.batch, case.length, duration / 1000)
+    if not measurements:
         return
-    check_agreement({name: one.sample for name, one in found.items()}, TOLERANCE[case.precision])
-    for direction in next(iter(found.values())).ms:
-        for who, one in found.items():
-            peak = one.peak_mib[direction]
+    check_agreement({name: measurement.sample for name, measurement in measurements.items()}, TOLERANCE[case.precision])
+    for direction in next(iter(measurements.values())).ms:
+        for contender, measurement in measurements.items():
+            peak = measurement.peak_mib[direction]
             yield case.row(
-                kernel=who,
+                kernel=contender,
                 direction=direction,
-                ms=round(one.ms[direction], 3),
+                ms=round(measurement.ms[direction], 3),
                 peak_mib=None if peak is None else round(peak, 1),
             )
-        yield from _ratios(case, direction, found)
+        yield from _ratios(case, direction, measurements)
 
 
-def _ratios(case: Case, direction: str, found: dict[str, Measured]) -> Iterator[dict[str, Any]]:
-    """The kernel that we choose: its time and memory over those of the best peer, its time over our best kernel's."""
-    choice = chosen(case)
-    peers = [one for name, one in found.items() if name in PEERS]
-    if choice not in found or not peers:
+def _ratios(case: Case, direction: str, measurements: dict[str, Measured]) -> Iterator[dict[str, Any]]:
+    """Yield the automatic kernel's time and memory relative to the best peer, and its time relative to our best
+    kernel.
+    """
+    kernel = chosen(case)
+    peers = [measurement for name, measurement in measurements.items() if name in PEERS]
+    if kernel not in measurements or not peers:
         return
-    own = found[choice]
-    kernels = {name: one.ms[direction] for name, one in found.items() if name in KERNELS}
-    ratios: dict[str, Any] = {"time_to_best_peer": round(own.ms[direction] / min(p.ms[direction] for p in peers), 2)}
-    memory = own.peak_mib[direction]
-    theirs = [peak for p in peers if (peak := p.peak_mib[direction]) is not None]
-    if memory is not None and theirs:
-        ratios["memory_to_best_peer"] = round(max(memory, 1.0) / max(min(theirs), 1.0), 2)
+    ours = measurements[kernel]
+    kernels = {name: measurement.ms[direction] for name, measurement in measurements.items() if name in KERNELS}
+    ratios: dict[str, Any] = {"time_to_best_peer": round(ours.ms[direction] / min(p.ms[direction] for p in peers), 2)}
+    memory = ours.peak_mib[direction]
+    peer_peaks = [peak for p in peers if (peak := p.peak_mib[direction]) is not None]
+    if memory is not None and peer_peaks:
+        ratios["memory_to_best_peer"] = round(max(memory, 1.0) / max(min(peer_peaks), 1.0), 2)
     best = min(kernels, key=lambda name: kernels[name])
-    ratios["time_to_best_kernel"] = round(own.ms[direction] / kernels[best], 2)
-    yield case.row(chosen=choice, direction=direction, **ratios, best_kernel=best)
+    ratios["time_to_best_kernel"] = round(ours.ms[direction] / kernels[best], 2)
+    yield case.row(chosen=kernel, direction=direction, **ratios, best_kernel=best)

@@ -14,17 +14,17 @@ from atento.attention.positions import sinusoids
 from atento.bench.decoding_sides import Work
 from atento.config.network import NetworkConfig
 
-_FIRST = ("<pad>", "<unk>", "<s>", "</s>")  # ids 0 to 3, as the bench's networks have them; the others are numbers
+_FIRST = ("<pad>", "<unk>", "<s>", "</s>")  # ids 0 to 3 of the benchmark's networks; the others are numbers
 
 
 class Conversion:
-    """Makes CTranslate2's folder; a contender of its own so that what this takes is no part of the translator's."""
+    """Makes CTranslate2's folder; a separate contender, so that its memory does not count for the translator."""
 
-    def load(self, *given: Any) -> None:
-        """Nothing to load."""
+    def load(self, *arguments: Any) -> None:
+        """Do nothing."""
 
     def run(self, work: tuple[Path, Path, NetworkConfig, str]) -> None:
-        """(folder of `write_weights`, folder to make, configuration, float32 or int8)."""
+        """Convert (folder of `write_weights`, folder to create, configuration, float32 or int8)."""
         source, target, config, quantization = work
         specification = specify(_bare(load_file(source / "model.safetensors")), config)
         specification.validate()
@@ -34,7 +34,7 @@ class Conversion:
 
 
 class CTranslate2:
-    """Its `translate_batch`, all sentences in one batch, at a compute type."""
+    """Its `translate_batch` with all sentences in one batch, at a compute type."""
 
     def __init__(self) -> None:
         import ctranslate2
@@ -42,20 +42,20 @@ class CTranslate2:
         self.library = ctranslate2
 
     def load(self, folder: Path, compute_type: str) -> None:
-        """A folder of `Conversion`; compute type float32 or int8."""
+        """Load a folder of `Conversion`; the compute type is float32 or int8."""
         self.translator = self.library.Translator(
             str(folder), device="cpu", compute_type=compute_type, inter_threads=1, intra_threads=torch.get_num_threads()
         )
         self.vocab_size = len(json.loads((folder / "shared_vocabulary.json").read_text(encoding="utf-8")))
 
     def run(self, work: Work) -> list[list[int]]:
-        """The ids written for each row."""
-        found = self.translator.translate_batch(
+        """Return the output ids of each row."""
+        results = self.translator.translate_batch(
             [[_name(token) for token in row] for row in work.rows(self.vocab_size)],
             beam_size=work.beam,
             max_decoding_length=work.new_tokens,
         )
-        return [[_id(token) for token in one.hypotheses[0]] for one in found]
+        return [[_id(token) for token in result.hypotheses[0]] for result in results]
 
 
 def _name(token: int) -> str:
@@ -67,40 +67,40 @@ def _id(name: str) -> int:
 
 
 def _bare(weights: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-    """By their names in the model without a head."""
+    """Return the weights by their names in the model without a head."""
     return {name.removeprefix("model."): value for name, value in weights.items()}
 
 
 def specify(weights: dict[str, NDArray[np.float32]], config: NetworkConfig) -> Any:
-    """Marian's tensors, by their published names, as a specification of CTranslate2's Transformer.
+    """Convert Marian's tensors, by their published names, to a specification of CTranslate2's Transformer.
 
-    Its own converter takes the last row off the vocabulary and begins with a vector of zeros, as Marian's published
-    models do; here the vocabulary is whole and decoding begins with the start token, as it does for the other sides.
+    Its own converter removes the last row of the vocabulary and starts with a zero vector, as published Marian models
+    do; here the vocabulary is complete and decoding starts with the start token, as for the other contenders.
     """
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
 
-    made = TransformerSpec.from_config(
+    specification = TransformerSpec.from_config(
         (config.n_layers, config.decoder_layers), config.n_heads, pre_norm=False, activation=Activation.RELU
     )
-    places = sinusoids(torch.arange(config.max_len), config.d_model, 10000.0, interleaved=False).float().numpy()
+    positions = sinusoids(torch.arange(config.max_len), config.d_model, 10000.0, interleaved=False).float().numpy()
     shared = weights["shared.weight"]
     for name in ("encoder", "decoder"):
-        part = getattr(made, name)
+        part = getattr(specification, name)
         table = part.embeddings[0] if isinstance(part.embeddings, list) else part.embeddings
         table.weight = shared.copy()
         part.scale_embeddings = math.sqrt(config.d_model)
-        part.position_encodings.encodings = places
+        part.position_encodings.encodings = positions
         for number, layer in enumerate(part.layer):
             _set_layer(layer, weights, f"{name}.layers.{number}")
-    made.decoder.projection.weight = shared.copy()
-    made.decoder.projection.bias = weights["final_logits_bias"].flatten()
+    specification.decoder.projection.weight = shared.copy()
+    specification.decoder.projection.bias = weights["final_logits_bias"].flatten()
     tokens = [_name(token) for token in range(config.vocab_size)]
-    made.register_source_vocabulary(tokens)
-    made.register_target_vocabulary(tokens)
-    made.config.decoder_start_token = _name(config.start_id)
-    made.config.eos_token = _name(config.eos_id)
-    return made
+    specification.register_source_vocabulary(tokens)
+    specification.register_target_vocabulary(tokens)
+    specification.config.decoder_start_token = _name(config.start_id)
+    specification.config.eos_token = _name(config.eos_id)
+    return specification
 
 
 def _set_layer(layer: Any, weights: dict[str, NDArray[np.float32]], name: str) -> None:

@@ -1,8 +1,8 @@
-"""Decoding speed compared with `transformers` and CTranslate2: the same weights, in turns in one run.
+"""Decoding speed compared with `transformers` and CTranslate2: the same weights, run alternately.
 
-Transformer-base (Vaswani et al. 2017) of random weights, sources of 32 tokens, exactly 48 tokens written for each: the
-four cells of 1 and 16 sentences, greedy and beam 4. Each side runs in a process of its own with the same number of
-threads. The end is impossible in the weights, and what all sides write is compared, so all do the same work.
+A Transformer-base (Vaswani et al. 2017) with random weights, sources of 32 tokens, and exactly 48 output tokens each: 1
+and 16 sentences, greedy and beam 4. Each contender runs in a separate process with the same number of threads. The
+weights make EOS impossible, and the outputs of all contenders are compared, so all do the same work.
 """
 
 import importlib.util
@@ -14,7 +14,16 @@ from typing import Any
 
 from atento.bench.ctranslate2_side import Conversion, CTranslate2
 from atento.bench.decoding_sides import Ours, Transformers, Work, write_weights
-from atento.bench.processes import Contender, Side, Turn, about, best, middle, peak, take_turns
+from atento.bench.processes import (
+    Contender,
+    Measurement,
+    Side,
+    about,
+    alternate,
+    best_seconds,
+    median_seconds,
+    peak_mib,
+)
 from atento.config import presets
 from atento.config.network import NetworkConfig
 from atento.errors import AtentoError, CapabilityError
@@ -28,9 +37,9 @@ SIZES: dict[str, NetworkConfig] = {
 }
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")  # of our fast twin
 CELLS = tuple(Work((32,) * sentences, beam, 48) for beam in (1, 4) for sentences in (1, 16))
-_SAME = 0.9  # of greedy's tokens: exact sides part only where two tokens stand within rounding, and then for good
+_MIN_SAME = 0.9  # of greedy's tokens: exact sides diverge only where two tokens are equal up to rounding
 
-# what is compared with what, and the ratios to reach with one sentence and with several; "fastest" of our precisions
+# two contenders, and the goals of their ratio for one sentence and for several; "fastest": of our precisions
 Comparison = tuple[str, str, tuple[float, float] | None]
 COMPARISONS: tuple[Comparison, ...] = (
     ("fastest", "transformers float32", (5.0, 3.0)),
@@ -50,9 +59,9 @@ def measure_decoding(
     precisions: Sequence[str] = PRECISIONS,
     rounds: int = 3,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of tokens a second (of the best round, and of the middle one) and peak MiB; the last rows are the ratios.
+    """Yield rows of tokens per second (of the best and the median round) and peak MiB; the last rows are the ratios.
 
-    Each side is measured for about `seconds` over all cells, `rounds` rounds at least.
+    Each contender is measured for about `seconds` over all cells, and at least `rounds` rounds.
     """
     config = SIZES[size]
     with tempfile.TemporaryDirectory() as name:
@@ -83,82 +92,86 @@ def compare(
     rounds: int,
     comparisons: Sequence[Comparison],
 ) -> Iterator[dict[str, Any]]:
-    """All contenders on all cells, then the ratios. The first contender is the one whose tokens are expected.
+    """Run all contenders on all cells and yield their rows, then the ratios; the first contender's tokens are expected.
 
     Raises:
-        AtentoError: a side writes fewer tokens than asked, or a side that should be exact writes others.
+        AtentoError: a contender generates fewer tokens than required, or an exact one generates other tokens.
     """
-    measured: list[tuple[Work, dict[str, list[Turn]]]] = []
+    measured: list[tuple[Work, dict[str, list[Measurement]]]] = []
     with ExitStack() as stack:
         sides: dict[str, Side] = {}
-        for name, (kind, given) in contenders.items():
+        for name, (kind, arguments) in contenders.items():
             try:
-                sides[name] = stack.enter_context(Side(kind, *given))
+                sides[name] = stack.enter_context(Side(kind, *arguments))
             except CapabilityError as error:
                 yield {"bench": bench, "who": name, "skipped": str(error)}
         for work in cells:
-            turns = take_turns(sides, work, seconds, rounds)
-            measured.append((work, turns))
-            yield from _rows(bench, work, turns)
+            measurements = alternate(sides, work, seconds, rounds)
+            measured.append((work, measurements))
+            yield from _rows(bench, work, measurements)
     _check_same(measured)
-    for work, turns in measured:
-        yield from _ratios(bench, work, turns, comparisons)
+    for work, measurements in measured:
+        yield from _ratios(bench, work, measurements, comparisons)
 
 
 def _cell(bench: str, work: Work) -> dict[str, Any]:
     return {"bench": bench, "sentences": len(work.lengths), "beam": work.beam}
 
 
-def _rows(bench: str, work: Work, turns: Mapping[str, list[Turn]]) -> Iterator[dict[str, Any]]:
-    expected = next(iter(turns.values()))[0].result
-    for name, own in turns.items():
-        written = own[0].result
+def _rows(bench: str, work: Work, measurements: Mapping[str, list[Measurement]]) -> Iterator[dict[str, Any]]:
+    expected = next(iter(measurements.values()))[0].result
+    for name, runs in measurements.items():
+        written = runs[0].result
         if [len(row) for row in written] != [work.new_tokens] * len(work.lengths):
             lengths = [len(row) for row in written]
-            raise AtentoError(f"{name} was to write {work.new_tokens} tokens a sentence: {lengths}")
+            raise AtentoError(f"{name} must generate {work.new_tokens} tokens per sentence: got {lengths}")
         yield _cell(bench, work) | {
             "who": name,
-            "tokens_per_second": round(work.tokens / best(own)),
-            "middle_round": round(work.tokens / middle(own)),
-            "rounds": len(own),
-            "peak_mib": peak(own),
+            "tokens_per_second": round(work.tokens / best_seconds(runs)),
+            "middle_round": round(work.tokens / median_seconds(runs)),
+            "rounds": len(runs),
+            "peak_mib": peak_mib(runs),
             "same_sentences": f"{sum(a == b for a, b in zip(written, expected))}/{len(expected)}",
             "same_tokens": round(same_tokens(written, expected), 4),
         }
 
 
 def same_tokens(written: Sequence[Sequence[int]], expected: Sequence[Sequence[int]]) -> float:
-    """The share of expected tokens that stand in their place in what was written."""
-    found = sum(a == b for one, two in zip(written, expected) for a, b in zip(one, two))
-    return found / sum(len(row) for row in expected)
+    """Return the share of expected tokens that occur at the same position in the output."""
+    matches = sum(a == b for row, expected_row in zip(written, expected) for a, b in zip(row, expected_row))
+    return matches / sum(len(row) for row in expected)
 
 
-def _check_same(measured: Sequence[tuple[Work, Mapping[str, list[Turn]]]]) -> None:
-    """Greedy at float32: what is timed must be one and the same thing."""
-    greedy = [turns for work, turns in measured if work.beam == 1]
+def _check_same(measured: Sequence[tuple[Work, Mapping[str, list[Measurement]]]]) -> None:
+    """Check that greedy decoding in float32 gives the same outputs for all contenders."""
+    greedy = [measurements for work, measurements in measured if work.beam == 1]
     for name in greedy[0] if greedy else ():
         if name.endswith(("float32", "plain")):
-            written = [row for turns in greedy for row in turns[name][0].result]
+            written = [row for measurements in greedy for row in measurements[name][0].result]
             first = next(iter(greedy[0]))
-            expected = [row for turns in greedy for row in turns[first][0].result]
+            expected = [row for measurements in greedy for row in measurements[first][0].result]
             share = same_tokens(written, expected)
-            if share < _SAME:
-                raise AtentoError(f"{name} writes {share:.0%} of the tokens of {first}: it does other work")
+            if share < _MIN_SAME:
+                raise AtentoError(f"{name} generates {share:.0%} of the tokens of {first}: it does different work")
 
 
 def _ratios(
-    bench: str, work: Work, turns: Mapping[str, list[Turn]], comparisons: Sequence[Comparison]
+    bench: str, work: Work, measurements: Mapping[str, list[Measurement]], comparisons: Sequence[Comparison]
 ) -> Iterator[dict[str, Any]]:
-    """How many times the peer's tokens a second, by best rounds and by middle ones, beside the ratio to reach."""
-    fast = [name for name in turns if name.startswith("atento ") and name != "atento plain"]
+    """Yield the ratios of tokens per second to the peer's, by best and by median rounds, with their goals."""
+    fast = [name for name in measurements if name.startswith("atento ") and name != "atento plain"]
     for ours, peer, goals in comparisons:
-        name = min(fast, key=lambda one: best(turns[one])) if ours == "fastest" and fast else ours
-        if name not in turns or peer not in turns:
+        name = (
+            min(fast, key=lambda contender: best_seconds(measurements[contender]))
+            if ours == "fastest" and fast
+            else ours
+        )
+        if name not in measurements or peer not in measurements:
             continue
         row = _cell(bench, work) | {
             "who": name + (" (fastest)" if ours == "fastest" else ""),
             "ratio_to": peer,
-            "ratio": round(best(turns[peer]) / best(turns[name]), 2),
-            "by_middle_rounds": round(middle(turns[peer]) / middle(turns[name]), 2),
+            "ratio": round(best_seconds(measurements[peer]) / best_seconds(measurements[name]), 2),
+            "by_middle_rounds": round(median_seconds(measurements[peer]) / median_seconds(measurements[name]), 2),
         }
         yield row if goals is None else row | {"goal": goals[len(work.lengths) > 1]}

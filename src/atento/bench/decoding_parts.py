@@ -1,6 +1,6 @@
 """Time of each part of a decoding step of the fast step functions, in the settings of the decoding benchmark.
 
-Every part is a call, so a clock stands around each; what the clocks themselves take lies in "the rest of a step".
+Every part is a call with a clock around it; the time of the clocks themselves counts for "the rest of a step".
 """
 
 import tempfile
@@ -26,23 +26,23 @@ Spent = dict[str, float]
 
 
 class _Clock:
-    """A callable, or a product, that adds up the seconds it takes under a name."""
+    """Wraps a callable, or a product, and adds up its seconds under a name."""
 
     def __init__(self, part: Any, name: str, spent: Spent) -> None:
         self.part, self.name, self.spent = part, name, spent
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self._timed(self.part, *arguments, **named)
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._timed(self.part, *arguments, **keywords)
 
     def plus(self, *arguments: Any) -> Any:
-        """As `PackedLinear.plus`."""
+        """Call and time `PackedLinear.plus`."""
         return self._timed(self.part.plus, *arguments)
 
-    def _timed(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        started = time.perf_counter()
-        found = call(*arguments, **named)
-        self.spent[self.name] += time.perf_counter() - started
-        return found
+    def _timed(self, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        start = time.perf_counter()
+        result = call(*arguments, **keywords)
+        self.spent[self.name] += time.perf_counter() - start
+        return result
 
 
 def measure_parts(
@@ -52,7 +52,7 @@ def measure_parts(
     cells: Sequence[Work] = CELLS,
     precisions: Sequence[str] = PRECISIONS,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of milliseconds a step and shares of the whole, for each cell and precision, about `seconds` over all."""
+    """Yield milliseconds per step and shares of the total for each cell and precision, in about `seconds` overall."""
     with tempfile.TemporaryDirectory() as name:
         write_weights(Path(name), SIZES[size])
         for precision in precisions:
@@ -66,7 +66,7 @@ def measure_parts(
 
 
 def _put_clocks(step_function: FastStepFunction, spent: Spent) -> None:
-    """Clocks around every part of a step."""
+    """Put clocks around every part of a step."""
     for layer in step_function.layers:
         for attribute, name in _NAMES.items():
             if getattr(layer, attribute) is not None:
@@ -86,21 +86,24 @@ def _put_clocks(step_function: FastStepFunction, spent: Spent) -> None:
 def _measured(side: Ours, work: Work, precision: str, spent: Spent, seconds: float) -> dict[str, Any]:
     side.run(work)
     spent.clear()
-    started, rounds = time.perf_counter(), 0
-    while not rounds or time.perf_counter() - started < seconds:
+    start, rounds = time.perf_counter(), 0
+    while not rounds or time.perf_counter() - start < seconds:
         side.run(work)
         rounds += 1
-    whole = time.perf_counter() - started
+    total = time.perf_counter() - start
     step, begin = spent.pop("step"), spent.pop("reading the source")
-    parts = dict(spent) | {"the rest of a step": step - sum(spent.values()), "the search": whole - step - begin}
-    each = 1e3 / (rounds * work.new_tokens)
+    parts = dict(spent) | {"the rest of a step": step - sum(spent.values()), "the search": total - step - begin}
+    per_step = 1e3 / (rounds * work.new_tokens)
     ordered = sorted(parts.items(), key=lambda part: -part[1])
     return {
         "bench": "parts",
         "sentences": len(work.lengths),
         "beam": work.beam,
         "who": f"atento {precision}",
-        "ms_a_step": round((whole - begin) * each, 3),
+        "ms_a_step": round((total - begin) * per_step, 3),
         "ms_reading_the_source": round(begin * 1e3 / rounds, 2),
-        "parts": {name: f"{own * each:.3f} ms, {own / (whole - begin):.0%}" for name, own in ordered},
+        "parts": {
+            name: f"{seconds_of_part * per_step:.3f} ms, {seconds_of_part / (total - begin):.0%}"
+            for name, seconds_of_part in ordered
+        },
     }

@@ -1,4 +1,4 @@
-"""The sides of the decoding and generation benchmarks: plain and fast search, and `transformers`."""
+"""The contenders of the decoding and generation benchmarks: plain and fast search, and `transformers`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +17,12 @@ from atento.networks.steps.packed_linear import Precision
 from atento.text.lengths import pad_batch
 from atento.training.allocator import keep_freed_memory
 
-_NEVER = -1e4  # a bias no logit can make up for
+_NEVER = -1e4  # a bias that makes a token impossible
 
 
 @dataclass(frozen=True)
 class Work:
-    """Sources or prompts of these lengths; `new_tokens` written for each, by a beam (1: greedy), never fewer."""
+    """Sources or prompts of these lengths, each with exactly `new_tokens` output tokens, by a beam (1: greedy)."""
 
     lengths: tuple[int, ...]
     beam: int
@@ -30,23 +30,23 @@ class Work:
 
     @property
     def tokens(self) -> int:
-        """All that are to be written."""
+        """The total number of output tokens."""
         return len(self.lengths) * self.new_tokens
 
     def rows(self, vocab_size: int) -> list[list[int]]:
-        """The same random ids for every side, special ones (the first four and the last) left out."""
+        """Return the same random ids for every contender, without special tokens (the first four and the last)."""
         rng = np.random.default_rng(len(self.lengths))
         return [rng.integers(4, vocab_size - 1, length).tolist() for length in self.lengths]
 
 
 @torch.no_grad()
 def write_weights(folder: Path, config: NetworkConfig, seed: int = 1) -> None:
-    """Random weights in the layout that all sides read.
+    """Write random weights in the layout that all contenders read.
 
-    Where the network has an output bias it makes padding and the end impossible, so that all sides write the same
-    number of tokens without being told to; the others are told. Fresh networks say one token for ever, on which any
-    two sides would agree: here the products are halved, so that the last token still counts at the top, and the last
-    norm has weights 1 and -1 by chance, so that a token's own vector does not call for the same token again.
+    If the network has an output bias, it makes padding and EOS impossible, so all contenders generate the same number
+    of tokens; for other networks the number is an argument. A newly initialised network repeats one token, on which any
+    two contenders would agree: here the products are halved, so the last token still has an effect at the top, and the
+    last norm has random weights of 1 and -1, so a token's own vector does not predict the same token.
     """
     torch.manual_seed(seed)
     network = build_network(config)
@@ -64,13 +64,15 @@ def write_weights(folder: Path, config: NetworkConfig, seed: int = 1) -> None:
 
 
 class Ours:
-    """`atento.decoding.generate` on the network ("plain"), or on its fast twin at a precision."""
+    """`atento.decoding.generate` on the network ("plain"), or on its fast step function at a precision."""
 
     def load(
         self, folder: Path, precision: Precision | Literal["plain"], device: str = "cpu", graphs: bool = False
     ) -> None:
-        """A folder of `write_weights`; precision plain, float32, bfloat16 or int8; `graphs`: steps of fixed shapes."""
-        keep_freed_memory()  # as a loaded model does when it writes
+        """Load a folder of `write_weights`; precision is plain, float32, bfloat16 or int8; `graphs` uses steps of
+        fixed shapes.
+        """
+        keep_freed_memory()  # as a loaded model does in decoding
         network: Any = load(folder, device=device).network
         self.config: NetworkConfig = network.config
         self.device = device
@@ -78,22 +80,24 @@ class Ours:
         self.step_function = step_function(network, kind=kind, precision=None if precision == "plain" else precision)
 
     def run(self, work: Work) -> list[list[int]]:
-        """The ids written for each row."""
+        """Return the output ids of each row."""
         left = self.config.architecture == "decoder"
-        ids, real = pad_batch(work.rows(self.config.vocab_size), self.config.pad_id, side="left" if left else "right")
-        found = generate(
+        ids, token_mask = pad_batch(
+            work.rows(self.config.vocab_size), self.config.pad_id, side="left" if left else "right"
+        )
+        outputs = generate(
             self.step_function,
             torch.from_numpy(ids).to(self.device),
             Greedy() if work.beam == 1 else Beam(work.beam),
             max_new_tokens=work.new_tokens,
             min_new_tokens=work.new_tokens if left else 0,
-            token_mask=torch.from_numpy(real).to(self.device),
+            token_mask=torch.from_numpy(token_mask).to(self.device),
         )
-        return [best[0].ids for best in found]
+        return [hypotheses[0].ids for hypotheses in outputs]
 
 
 class Transformers:
-    """`generate` of `transformers`, as it comes."""
+    """`generate` of `transformers` with its default options."""
 
     def __init__(self) -> None:
         import transformers
@@ -102,12 +106,12 @@ class Transformers:
         self.classes: dict[str, Any] = {"marian": transformers.MarianMTModel, "gpt2": transformers.GPT2LMHeadModel}
 
     def load(self, folder: Path, device: str = "cpu", precision: str = "float32") -> None:
-        """A folder of `write_weights`."""
+        """Load a folder of `write_weights`."""
         config = self.library.AutoConfig.from_pretrained(folder)
         model: Any = self.classes[config.model_type].from_pretrained(folder)
         self.model = model.to(device, getattr(torch, precision)).eval()
         self.config, self.device = self.model.config, device
-        # the defaults: what the folder's configuration says of decoding (an end forced at the last step) is set aside
+        # the defaults: the folder's decoding configuration (EOS forced at the last step) is ignored
         self.model.generation_config = self.library.GenerationConfig(
             decoder_start_token_id=getattr(self.config, "decoder_start_token_id", None),
             pad_token_id=self.config.pad_token_id,
@@ -116,19 +120,19 @@ class Transformers:
         )
 
     def run(self, work: Work) -> list[list[int]]:
-        """The ids written for each row."""
+        """Return the output ids of each row."""
         left = not self.config.is_encoder_decoder
         rows = work.rows(self.config.vocab_size)
-        ids, real = pad_batch(rows, self.config.pad_token_id, side="left" if left else "right")
-        least = {"min_new_tokens": work.new_tokens} if left else {}
+        ids, token_mask = pad_batch(rows, self.config.pad_token_id, side="left" if left else "right")
+        minimum = {"min_new_tokens": work.new_tokens} if left else {}
         with torch.inference_mode():
             out = self.model.generate(
                 input_ids=torch.from_numpy(ids).to(self.device),
-                attention_mask=torch.from_numpy(real).long().to(self.device),
+                attention_mask=torch.from_numpy(token_mask).long().to(self.device),
                 max_new_tokens=work.new_tokens,
                 num_beams=work.beam,
                 do_sample=False,
-                **least,
+                **minimum,
             )
         written: list[list[int]] = out[:, ids.shape[1] if left else 1 :].tolist()
         return written

@@ -1,4 +1,4 @@
-"""The sides of the encoding benchmark on one BERT folder: Atento, sentence-transformers and ONNX Runtime."""
+"""The contenders of the encoding benchmark on one BERT folder: Atento, sentence-transformers and ONNX Runtime."""
 
 import json
 from collections.abc import Sequence
@@ -15,22 +15,22 @@ from atento.models.write import write_model
 from atento.networks import build_network
 from atento.tasks.grouping import by_length
 
-BATCH_TOKENS = 1024  # padded tokens of a batch, ours and ONNX Runtime's: 2 to 3 % of them padding, and enough rows
-PEER_BATCH = 32  # sentences of a batch of sentence-transformers, its default
+BATCH_TOKENS = 1024  # padded tokens per batch, ours and ONNX Runtime's: 2 to 3 % of them are padding
+PEER_BATCH = 32  # sentences per batch of sentence-transformers, its default
 _SPECIALS = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
 
 Vectors = NDArray[np.float32]
 
 
 def vocabulary(size: int, words: Sequence[str]) -> list[str]:
-    """BERT's special tokens in their places, the words in the others, numbered ones where words do not suffice."""
-    own = iter([word for word in dict.fromkeys(words) if word not in _SPECIALS.values()])
-    return [_SPECIALS.get(place) or next(own, f"w{place}") for place in range(size)]
+    """Return BERT's special tokens at their ids, the words at the others, and numbered words for the remaining ids."""
+    new_words = iter([word for word in dict.fromkeys(words) if word not in _SPECIALS.values()])
+    return [_SPECIALS.get(index) or next(new_words, f"w{index}") for index in range(size)]
 
 
 @torch.no_grad()
 def write_encoder(folder: Path, config: NetworkConfig, words: Sequence[str], seed: int = 1) -> None:
-    """A BERT of random weights over those words, in the layout that all sides read."""
+    """Write a BERT with random weights over these words, in the layout that all contenders read."""
     torch.manual_seed(seed)
     network = build_network(config)
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": config.max_len}
@@ -43,19 +43,19 @@ def write_encoder(folder: Path, config: NetworkConfig, words: Sequence[str], see
 
 
 class OurEncoder:
-    """`model.embed`: the mean over each text's last layer, batches of like length."""
+    """`model.embed`: the mean over each text's last layer, in batches of similar lengths."""
 
     def load(self, folder: Path, precision: str) -> None:
-        """A folder of `write_encoder`; precision float32 or bfloat16."""
+        """Load a folder of `write_encoder`; precision is float32 or bfloat16."""
         self.model = load(folder, device="cpu", precision=precision)
 
     def run(self, texts: Sequence[str]) -> Vectors:
-        """A vector (N,D) a text."""
+        """Return a vector per text (N,D)."""
         return self.model.embed(texts, pooling="mean", batch_tokens=BATCH_TOKENS)
 
 
 class SentenceTransformers:
-    """`SentenceTransformer.encode` in float32, as it comes."""
+    """`SentenceTransformer.encode` in float32 with default options."""
 
     def __init__(self) -> None:
         import sentence_transformers
@@ -63,28 +63,28 @@ class SentenceTransformers:
         self.library = sentence_transformers
 
     def load(self, folder: Path) -> None:
-        """A folder of `write_encoder`; without settings of its own it takes the mean, too."""
+        """Load a folder of `write_encoder`; without settings the library also uses the mean."""
         self.model: Any = self.library.SentenceTransformer(str(folder), device="cpu")
 
     def run(self, texts: Sequence[str]) -> Vectors:
-        """A vector (N,D) a text."""
-        found: Vectors = self.model.encode(
+        """Return a vector per text (N,D)."""
+        vectors: Vectors = self.model.encode(
             list(texts), batch_size=PEER_BATCH, convert_to_numpy=True, show_progress_bar=False
         )
-        return found
+        return vectors
 
 
 class OnnxExport:
-    """Makes the files of ONNX Runtime; a contender of its own so that what this takes is no part of the session's."""
+    """Makes the files of ONNX Runtime; a separate contender, so that its memory does not count for the session."""
 
-    def load(self, *given: Any) -> None:
-        """Nothing to load."""
+    def load(self, *arguments: Any) -> None:
+        """Do nothing."""
 
     def run(self, work: tuple[Path, NetworkConfig, Path]) -> None:
-        """(folder of `write_encoder`, its configuration, folder for float32.onnx and int8.onnx).
+        """Export (folder of `write_encoder`, its configuration, folder for float32.onnx and int8.onnx).
 
-        `transformers`' model exported by PyTorch, fused by ONNX Runtime's own optimizer for BERT, and its products'
-        weights then quantised dynamically: what that library's guide advises.
+        PyTorch exports `transformers`' model, ONNX Runtime's optimizer for BERT fuses it, and the weights of its
+        products are quantised dynamically, as the guide of that library recommends.
         """
         from onnx import TensorProto
         from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -100,7 +100,9 @@ class OnnxExport:
             target / "float32.onnx",
             target / "int8.onnx",
             weight_type=QuantType.QInt8,
-            extra_options={"DefaultTensorType": TensorProto.FLOAT},  # of what fused nodes give, which is not inferred
+            extra_options={
+                "DefaultTensorType": TensorProto.FLOAT
+            },  # of the outputs of fused nodes, which are not inferred
         )
 
 
@@ -118,7 +120,7 @@ def _export(source: Path, target: Path) -> None:
             self.model = model
 
         def forward(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-            added = (1.0 - real[:, None, None, :].float()) * -10000.0  # the form that the optimizer knows
+            added = (1.0 - real[:, None, None, :].float()) * -10000.0  # the form that the optimizer recognises
             hidden: torch.Tensor = self.model(input_ids=ids, attention_mask=added).last_hidden_state
             return hidden
 
@@ -137,7 +139,7 @@ def _export(source: Path, target: Path) -> None:
 
 
 class OnnxRuntime:
-    """ONNX Runtime on the processor, given the batches that we make."""
+    """ONNX Runtime on the CPU, with our batches."""
 
     def __init__(self) -> None:
         import onnxruntime
@@ -146,24 +148,24 @@ class OnnxRuntime:
         self.library, self.transformers = onnxruntime, transformers
 
     def load(self, folder: Path, file: Path) -> None:
-        """The tokenizer's folder and a file of `OnnxExport`."""
+        """Load the tokenizer's folder and a file of `OnnxExport`."""
         options = self.library.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
         self.session = self.library.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         self.tokenizer = self.transformers.AutoTokenizer.from_pretrained(folder)
 
     def run(self, texts: Sequence[str]) -> Vectors:
-        """A vector (N,D) a text: the mean over real tokens."""
+        """Return a vector per text (N,D): the mean over real tokens."""
         rows = self.tokenizer(list(texts), truncation=True)["input_ids"]
         vectors: list[Vectors] = [np.zeros(0, dtype=np.float32)] * len(rows)
         for batch in by_length([len(row) for row in rows], BATCH_TOKENS):
             ids = np.zeros((len(batch), len(rows[batch[0]])), dtype=np.int64)
-            real = np.zeros_like(ids)
-            for place, row in enumerate(batch):
-                ids[place, : len(rows[row])] = rows[row]
-                real[place, : len(rows[row])] = 1
-            (hidden,) = self.session.run(None, {"ids": ids, "real": real})
-            pooled = (hidden * real[..., None]).sum(axis=1) / real.sum(axis=1, keepdims=True)
-            for place, row in enumerate(batch):
-                vectors[row] = pooled[place].astype(np.float32)
+            token_mask = np.zeros_like(ids)
+            for index, row in enumerate(batch):
+                ids[index, : len(rows[row])] = rows[row]
+                token_mask[index, : len(rows[row])] = 1
+            (hidden,) = self.session.run(None, {"ids": ids, "real": token_mask})
+            pooled = (hidden * token_mask[..., None]).sum(axis=1) / token_mask.sum(axis=1, keepdims=True)
+            for index, row in enumerate(batch):
+                vectors[row] = pooled[index].astype(np.float32)
         return np.stack(vectors)

@@ -1,6 +1,6 @@
-"""Families compared with `transformers`: forward pass and training step of equal size and precision; time and memory.
+"""Families compared with `transformers`: forward pass and training step at equal size and precision; time and memory.
 
-Every side runs in a process of its own (`family_side`), so that neither inherits the other's memory.
+Every contender runs in a separate process (`family_side`), so that none inherits another's memory.
 """
 
 import json
@@ -15,7 +15,7 @@ from atento.precision import best_precision
 
 
 def measure_families(seconds: float) -> Iterator[dict[str, Any]]:
-    """Rows of seconds and peak MiB, ours and theirs; the last rows are the ratios, ours over theirs."""
+    """Yield rows of milliseconds and peak MiB, ours and theirs; the last rows are the ratios, ours to theirs."""
     for family in CASES:
         for shape in SHAPES:
             for work in ("forward", "training"):
@@ -24,13 +24,13 @@ def measure_families(seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def _pair(family: str, shape: str, work: str, precision: str, seconds: float) -> Iterator[dict[str, Any]]:
-    what = {"bench": "families", "family": family, "shape": shape, "work": work, "precision": precision}
-    found = {}
+    case = {"bench": "families", "family": family, "shape": shape, "work": work, "precision": precision}
+    results = {}
     for who in ("atento", "transformers"):
-        found[who] = _side(who, family, shape, work, precision, seconds)
-        yield what | {"who": who} | found[who]
-    ours, theirs = found["atento"], found["transformers"]
-    yield what | {
+        results[who] = _side(who, family, shape, work, precision, seconds)
+        yield case | {"who": who} | results[who]
+    ours, theirs = results["atento"], results["transformers"]
+    yield case | {
         "time_ratio": round(ours["milliseconds"] / theirs["milliseconds"], 3),
         "memory_ratio": round(ours["peak_mib"] / theirs["peak_mib"], 3),
     }

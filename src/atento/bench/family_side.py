@@ -1,4 +1,4 @@
-"""A program that `families` runs: one side of a comparison, which prints its time and peak memory as JSON."""
+"""A program that `families` runs: one contender of a comparison, which prints its time and peak memory as JSON."""
 
 import json
 import sys
@@ -23,8 +23,8 @@ from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater
 
 _CLASSES = HeadConfig("classification", labels=("a", "b"))
-_QUIET: dict[str, Any] = {"dropout": 0.1, "attention": {"dropout": 0.1}}
-# the sizes of the released models, dropout the same everywhere; Llama's kind of block at GPT-2's size
+_DROPOUT: dict[str, Any] = {"dropout": 0.1, "attention": {"dropout": 0.1}}
+# the sizes of the released models with the same dropout; Llama's block at GPT-2's size
 CASES: dict[str, NetworkConfig] = {
     "bert": presets.bert_base(heads=(_CLASSES,)),
     "roberta": presets.roberta_base(heads=(HeadConfig("masked-language-model"),), pooler=False),
@@ -48,54 +48,57 @@ SHAPES = {"natural": (24, 0.5), "dense": (128, 0.0)}  # median length and spread
 
 @dataclass
 class Batch:
-    """ids (B,L) with their padding mask; `inner` (B,T) is what a decoder reads; labels (B,), (B,L) or (B,T)."""
+    """ids (B,L) with their token mask; `decoder_ids` (B,T) is the input of a decoder; labels (B,), (B,L) or (B,T)."""
 
     ids: Any
-    real: Any
-    inner: Any
+    token_mask: Any
+    decoder_ids: Any
     labels: Any
 
     @property
     def targets(self) -> int:
-        """Real targets."""
+        """The number of real targets."""
         return int((self.labels >= 0).sum())
 
     def to(self, device: object) -> "Batch":
-        """The batch on another device."""
+        """Return the batch on another device."""
         return Batch(*(getattr(self, part.name).to(device) for part in fields(self)))
 
 
 def batch_of(config: NetworkConfig, shape: str) -> Batch:
-    """The same random batch for both sides."""
+    """Return a random batch, the same for both contenders."""
     median, spread = SHAPES[shape]
     rng = np.random.default_rng(0)
     count = 16 if spread else 8
     lengths = np.clip(median * rng.lognormal(0, spread, count), 4, 128).astype(int)
     ids = torch.from_numpy(rng.integers(300, config.vocab_size - 200, (count, lengths.max())))
-    real = torch.arange(lengths.max()) < torch.from_numpy(lengths)[:, None]
-    ids = torch.where(real, ids, torch.full_like(ids, config.pad_id))
-    inner = ids.roll(1, 1)
+    token_mask = torch.arange(lengths.max()) < torch.from_numpy(lengths)[:, None]
+    ids = torch.where(token_mask, ids, torch.full_like(ids, config.pad_id))
+    decoder_ids = ids.roll(1, 1)
     if config.architecture == "encoder" and config.heads[0].kind == "classification":
         labels = torch.arange(count) % 2
-    elif config.architecture == "encoder":  # every seventh token is asked for, as when 15 % are hidden
-        labels = torch.where(real & (torch.arange(ids.shape[1]) % 7 == 0), ids, torch.full_like(ids, -1))
+    elif config.architecture == "encoder":  # every seventh token is a target, about the 15 % of masked language models
+        labels = torch.where(token_mask & (torch.arange(ids.shape[1]) % 7 == 0), ids, torch.full_like(ids, -1))
     else:
-        labels = torch.where(real, ids, torch.full_like(ids, -1))
-    return Batch(ids, real, inner, labels)
+        labels = torch.where(token_mask, ids, torch.full_like(ids, -1))
+    return Batch(ids, token_mask, decoder_ids, labels)
 
 
 def laid_out(config: NetworkConfig, batch: Batch) -> batches.Batch:
-    """The batch as our updates take it."""
+    """Return the batch in the form of our updates."""
     if config.architecture == "encoder-decoder":
-        inputs = {"source_ids": batch.ids, "target_ids": batch.inner, "source_token_mask": batch.real}
+        inputs = {"source_ids": batch.ids, "target_ids": batch.decoder_ids, "source_token_mask": batch.token_mask}
     else:
-        inputs = {"ids": batch.inner if config.architecture == "decoder" else batch.ids, "token_mask": batch.real}
+        inputs = {
+            "ids": batch.decoder_ids if config.architecture == "decoder" else batch.ids,
+            "token_mask": batch.token_mask,
+        }
     head = "vocabulary" if batch.labels.dim() == 2 else config.heads[0].kind
     return batches.Batch(inputs, {head: batch.labels})
 
 
 def ours(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Callable[[], object]:
-    """One forward pass, or one update."""
+    """Return a function for one forward pass or one update."""
     keep_freed_memory()
     network = build_network(config)
     if work == "training":
@@ -107,31 +110,33 @@ def ours(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Call
     def forward() -> object:
         with torch.inference_mode():
             if config.architecture == "encoder-decoder":
-                return network(batch.ids, batch.inner, source_token_mask=batch.real)
-            return network(batch.ids, token_mask=batch.real)
+                return network(batch.ids, batch.decoder_ids, source_token_mask=batch.token_mask)
+            return network(batch.ids, token_mask=batch.token_mask)
 
     return forward
 
 
 def theirs(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Callable[[], object]:
-    """The same of `transformers`, of the configuration that we write for ours; bfloat16 by autocast in training."""
+    """Return the same for `transformers`, with the configuration that we write for ours; bfloat16 by autocast in
+    training.
+    """
     import torch
     import transformers
 
     data = FAMILIES[config.family].write(config)
-    made = transformers.AutoConfig.for_model(**data)
-    network = getattr(transformers, data["architectures"][0])(made)
-    given = {"input_ids": batch.ids, "attention_mask": batch.real.long()}
+    model_config = transformers.AutoConfig.for_model(**data)
+    network = getattr(transformers, data["architectures"][0])(model_config)
+    inputs = {"input_ids": batch.ids, "attention_mask": batch.token_mask.long()}
     if config.architecture == "encoder-decoder":
-        given["decoder_input_ids"] = batch.inner
+        inputs["decoder_input_ids"] = batch.decoder_ids
     elif config.architecture == "decoder":
-        given["input_ids"] = batch.inner
+        inputs["input_ids"] = batch.decoder_ids
     if work == "forward":
         network = network.eval().requires_grad_(False).to(getattr(torch, precision))
 
         def forward() -> object:
             with torch.inference_mode():
-                return network(**given)
+                return network(**inputs)
 
         return forward
     network.train()
@@ -139,7 +144,7 @@ def theirs(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Ca
 
     def update() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-            logits = network(**given, **({"use_cache": False} if config.architecture != "encoder" else {})).logits
+            logits = network(**inputs, **({"use_cache": False} if config.architecture != "encoder" else {})).logits
         F.cross_entropy(logits.float().flatten(0, -2), batch.labels.flatten(), ignore_index=-1).backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
@@ -149,20 +154,20 @@ def theirs(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Ca
 
 
 def main(who: str, family: str, shape: str, work: str, precision: str, seconds: float, threads: int) -> None:
-    """Print {"milliseconds": the median, "peak_mib": the process's}."""
+    """Measure and print {"milliseconds": the median, "peak_mib": the process's peak}."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    config = changed(CASES[family], _QUIET)
+    config = changed(CASES[family], _DROPOUT)
     batch = batch_of(config, shape)
     run = (ours if who == "atento" else theirs)(config, batch, work, precision)
     times: list[float] = []
     for _ in range(2):
         run()
-    started = time.perf_counter()
-    while len(times) < 3 or time.perf_counter() - started < seconds:
-        begun = time.perf_counter()
+    start = time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - start < seconds:
+        run_start = time.perf_counter()
         run()
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - run_start)
     peak = next(
         line for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if line.startswith("VmHWM")
     )

@@ -1,7 +1,7 @@
-"""Generation by a decoder compared with `transformers` on the same weights, in turns in one run.
+"""Generation by a decoder compared with `transformers` on the same weights, run alternately.
 
-GPT-2 small of random weights, prompts of natural lengths (log-normal, median 24), 1 and 16 at once, 64 tokens written
-for each, greedy; the end is forbidden on both sides. Each side in a process of its own with the same number of threads.
+GPT-2 small with random weights, prompts of natural lengths (log-normal, median 24), 1 and 16 at once, 64 new tokens
+each, greedy; both contenders forbid EOS. Each runs in a separate process with the same number of threads.
 """
 
 import tempfile
@@ -28,7 +28,7 @@ _COMPARISONS: tuple[Comparison, ...] = tuple(
 
 
 def prompt_lengths(count: int, seed: int = 1) -> tuple[int, ...]:
-    """Log-normal, median 24 tokens, between 4 and 60; one prompt is of the median."""
+    """Return log-normal lengths of median 24 tokens, between 4 and 60; a single prompt has the median."""
     if count == 1:
         return (24,)
     drawn = 24 * np.random.default_rng(seed).lognormal(0, 0.5, count)
@@ -46,10 +46,10 @@ def measure_generation(
     precisions: Sequence[str] = PRECISIONS,
     rounds: int = 3,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of tokens a second (of the best round, and of the middle one) and peak MiB; the last rows are the ratios.
+    """Yield rows of tokens per second (of the best and the median round) and peak MiB; the last rows are the ratios.
 
-    Prompts are padded on the left, which the other side needs. Each side is measured for about `seconds` over all
-    cells, `rounds` rounds at least.
+    Prompts have left padding, which `transformers` needs. Each contender is measured for about `seconds` over all
+    cells, and at least `rounds` rounds.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "weights"

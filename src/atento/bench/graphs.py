@@ -1,7 +1,7 @@
 """Decoding on a GPU: CUDA graphs compared with plain steps and `transformers`, and their memory bandwidth.
 
-The cells and weights of `decoding`. A step of few rows is as quick as its weights and caches can be read, so that bytes
-a step times steps a second, beside what a plain copy moves, says how much is left to gain.
+The cells and weights are those of `decoding`. A step of few rows is limited by the time to read its weights and caches,
+so the bytes per step times steps per second, compared with the bandwidth of a plain copy, show the possible gain.
 """
 
 import tempfile
@@ -36,9 +36,11 @@ def measure_graphs(
     cells: Sequence[Work] = CELLS,
     rounds: int = 3,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of tokens a second, ours with GB/s read; then the ratios. One row that says so where there is no GPU."""
+    """Yield rows of tokens per second, ours with GB/s read; then the ratios. Without a GPU, yield one row that says
+    so.
+    """
     if device == "cuda" and not torch.cuda.is_available():
-        yield {"bench": "graphs", "skipped": "needs a GPU that CUDA knows"}
+        yield {"bench": "graphs", "skipped": "needs a CUDA GPU"}
         return
     copied = copy_speed(device)
     with tempfile.TemporaryDirectory() as name:
@@ -65,11 +67,13 @@ def measure_graphs(
 
 
 def bytes_a_step(config: NetworkConfig, work: Work, precision: str) -> int:
-    """What a captured step of an encoder-decoder reads: the decoder's weights and output matrix, and all caches."""
+    """Return the bytes that a captured step of an encoder-decoder reads: the decoder's weights, the output matrix
+    and all caches.
+    """
     with torch.device("meta"):
         network = build_network(config)
     assert isinstance(network, EncoderDecoder)
-    weights = sum(one.numel() for one in network.decoder.parameters()) + network.projection.numel()
+    weights = sum(parameter.numel() for parameter in network.decoder.parameters()) + network.projection.numel()
     heads = config.kv_heads
     token = 2 * heads * config.head_width * config.decoder_layers  # keys and values of one token
     once = 2 * heads * config.head_width * config.d_model * config.decoder_layers  # read when a source is, not here
@@ -79,20 +83,20 @@ def bytes_a_step(config: NetworkConfig, work: Work, precision: str) -> int:
 
 
 def copy_speed(device: str, mib: int = 256, rounds: int = 20) -> float:
-    """Bytes a second that a copy reads and writes, the best of some rounds."""
+    """Return the bytes per second that a copy reads and writes, the best of several rounds."""
     source = torch.ones(mib * 2**18, device=device)
     target = torch.empty_like(source)
     quickest = float("inf")
     for _ in range(rounds):
         _wait(device)
-        began = time.perf_counter()
+        start = time.perf_counter()
         target.copy_(source)
         _wait(device)
-        quickest = min(quickest, time.perf_counter() - began)
+        quickest = min(quickest, time.perf_counter() - start)
     return 2 * source.nbytes / quickest
 
 
 def _wait(device: str) -> None:
-    """Until the GPU has done what it was asked."""
+    """Wait for the GPU."""
     if device != "cpu":
         torch.cuda.synchronize(device)

@@ -20,7 +20,9 @@ _LINE = "record"
 
 
 def measure_observation(seconds: float) -> Iterator[dict[str, Any]]:
-    """Rows of milliseconds an update; the ways take turns, update by update, so that a noisy machine hits all alike."""
+    """Yield rows of milliseconds per update; the modes alternate update by update, so that noise affects all of them
+    alike.
+    """
     config = SIZES["small"]
     keep_freed_memory()
     torch.manual_seed(1)
@@ -29,29 +31,34 @@ def measure_observation(seconds: float) -> Iterator[dict[str, Any]]:
     updater = Updater(network, TrainingConfig(learning_rate=1e-4), precision)
     source, target = natural_lengths(6000, config.vocab_size)
     batches = parallel(source, target, budget=4096, seed=1, pad_id=0, start_id=2, eos_id=3)
-    ways: dict[str, Callable[[], Any]] = {
-        "without the call": _without,
+    contexts: dict[str, Callable[[], Any]] = {
+        "without the call": _WithoutRecord,
         "off": nullcontext,
         "one layer": lambda: observe(updater.compute_network, layers=[-1]),
         "all layers": lambda: observe(updater.compute_network),
     }
-    spent: dict[str, list[float]] = {name: [] for name in ways}
-    started, number = time.perf_counter(), 0
-    while time.perf_counter() - started < seconds * len(ways) or number < 3:
-        for name, way in ways.items():
-            begun = time.perf_counter()
-            with way():
+    durations: dict[str, list[float]] = {name: [] for name in contexts}
+    start, number = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds * len(contexts) or number < 3:
+        for name, context in contexts.items():
+            update_start = time.perf_counter()
+            with context():
                 updater.update(batches.parts(number), number + 1, 1e-4)
-            spent[name].append(time.perf_counter() - begun)
+            durations[name].append(time.perf_counter() - update_start)
         number += 1
-    middle = {name: sorted(times[1:])[len(times[1:]) // 2] for name, times in spent.items()}
-    for name, one in middle.items():
-        share = one / middle["without the call"] - 1
-        yield {"bench": "observation", "looking": name, "ms_an_update": round(one * 1e3, 1), "more": f"{share:+.1%}"}
+    medians = {name: sorted(times[1:])[len(times[1:]) // 2] for name, times in durations.items()}
+    for name, duration in medians.items():
+        share = duration / medians["without the call"] - 1
+        yield {
+            "bench": "observation",
+            "looking": name,
+            "ms_an_update": round(duration * 1e3, 1),
+            "more": f"{share:+.1%}",
+        }
 
 
-class _without:
-    """The attention layer without its line that lets others look."""
+class _WithoutRecord:
+    """The attention layer without the call that records observations."""
 
     def __enter__(self) -> None:
         self.record = getattr(multihead, _LINE)

@@ -1,4 +1,4 @@
-"""Run the sides of a comparison in processes of their own, in turns, so that noise affects all alike."""
+"""Run the contenders of a comparison in separate processes, alternately, so that noise affects all of them alike."""
 
 import importlib.metadata
 import importlib.util
@@ -17,23 +17,29 @@ import torch
 
 from atento.errors import AtentoError, CapabilityError
 
-_PAUSE = 0.25  # seconds between two turns: OpenMP of some libraries keeps its threads spinning for 0.2 after work
-_MOST = 50  # rounds; more tell nothing new
+_PAUSE = 0.25  # seconds between two runs: OpenMP of some libraries keeps its threads spinning for 0.2 s
+_MAX_ROUNDS = 50
 
 
 class Contender(Protocol):
-    """One side: making it imports its library, loading builds what is measured, then it runs piece after piece."""
+    """One contender: its construction imports its library, `load` prepares the measurement, and `run` does one piece
+    of work.
+    """
 
-    def load(self, *given: Any, **options: Any) -> None:
-        """Raises CapabilityError where it cannot do what is asked for; the side is then left out."""
+    def load(self, *arguments: Any, **options: Any) -> None:
+        """Prepare the measurement.
+
+        Raises:
+            CapabilityError: the contender does not support the arguments; the benchmark then skips it.
+        """
 
     def run(self, work: Any) -> Any:
-        """Do one piece of work; what it gives back is compared between sides."""
+        """Do one piece of work; the results of contenders are compared."""
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One piece of work: how long it took, what came out, and the MiB at most so far above the imported libraries."""
+class Measurement:
+    """One piece of work: its duration, its result, and the peak MiB so far above the imported libraries."""
 
     seconds: float
     result: Any
@@ -41,44 +47,46 @@ class Turn:
 
 
 class Side:
-    """A contender in a process of its own, with as many threads as this one has; a context that ends it.
+    """A contender in a separate process with the same number of threads as this one; a context manager that ends it.
 
     Raises:
-        CapabilityError: it cannot do this; with its words. AtentoError: its process failed.
+        CapabilityError: the contender does not support the arguments. AtentoError: its process failed.
     """
 
-    def __init__(self, kind: type[Contender], *given: Any) -> None:
+    def __init__(self, kind: type[Contender], *arguments: Any) -> None:
         context: multiprocessing.context.ForkServerContext | multiprocessing.context.SpawnContext
         if "forkserver" in multiprocessing.get_all_start_methods():
             context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(["atento.bench.processes"])  # PyTorch imported once for all processes
+            context.set_forkserver_preload(["atento.bench.processes"])  # PyTorch is imported once for all processes
         else:
             context = multiprocessing.get_context("spawn")
-        self._pipe, there = context.Pipe()
-        self.name = " ".join([kind.__name__, *(str(value) for value in given)])
-        self._process = context.Process(target=_serve, args=(there, kind, given, torch.get_num_threads()), daemon=True)
+        self._pipe, child_pipe = context.Pipe()
+        self.name = " ".join([kind.__name__, *(str(value) for value in arguments)])
+        self._process = context.Process(
+            target=_serve, args=(child_pipe, kind, arguments, torch.get_num_threads()), daemon=True
+        )
         self._process.start()
-        there.close()
-        refusal = self._hear()
+        child_pipe.close()
+        refusal = self._exchange()
         if refusal is not None:
             self.close()
             raise CapabilityError(refusal)
 
-    def run(self, work: Any) -> Turn:
-        """One turn."""
-        turn: Turn = self._hear(work)
-        return turn
+    def run(self, work: Any) -> Measurement:
+        """Run one piece of work and return its measurement."""
+        measurement: Measurement = self._exchange(work)
+        return measurement
 
     def close(self) -> None:
         """End the process."""
-        self._pipe.close()  # it stops when nobody asks any more
+        self._pipe.close()  # the process stops when the pipe is closed
         self._process.join()
 
-    def _hear(self, said: Any = None) -> Any:
-        """What the process answers, to what it is told if anything."""
+    def _exchange(self, message: Any = None) -> Any:
+        """Send a message, if there is one, and return the answer of the process."""
         try:
-            if said is not None:
-                self._pipe.send(said)
+            if message is not None:
+                self._pipe.send(message)
             return self._pipe.recv()
         except (EOFError, ConnectionError):
             self._process.join()
@@ -92,13 +100,13 @@ class Side:
         self.close()
 
 
-def _serve(pipe: Connection, kind: type[Contender], given: tuple[Any, ...], n_threads: int) -> None:
-    """In the process of its own: build, say so, then answer each piece of work with a turn."""
+def _serve(pipe: Connection, kind: type[Contender], arguments: tuple[Any, ...], n_threads: int) -> None:
+    """In the separate process: load, report it, then answer each piece of work with a measurement."""
     torch.set_num_threads(n_threads)
     contender = kind()
     before = _mib("VmRSS")
     try:
-        contender.load(*given)
+        contender.load(*arguments)
     except CapabilityError as error:
         pipe.send(str(error))
         return
@@ -108,15 +116,15 @@ def _serve(pipe: Connection, kind: type[Contender], given: tuple[Any, ...], n_th
             work = pipe.recv()
         except EOFError:
             return
-        began = time.perf_counter()
+        start = time.perf_counter()
         result = contender.run(work)
-        taken = time.perf_counter() - began
-        most = _mib("VmHWM")
-        pipe.send(Turn(taken, result, None if most is None or before is None else max(0.0, most - before)))
+        duration = time.perf_counter() - start
+        peak = _mib("VmHWM")
+        pipe.send(Measurement(duration, result, None if peak is None or before is None else max(0.0, peak - before)))
 
 
 def _mib(name: str) -> float | None:
-    """A size out of Linux's table about this process; None elsewhere."""
+    """Return a size in MiB from Linux's status of this process; None on other systems."""
     file = Path("/proc/self/status")
     if not file.exists():
         return None
@@ -124,45 +132,47 @@ def _mib(name: str) -> float | None:
     return next((int(words[1]) / 1024 for words in lines if words and words[0] == f"{name}:"), None)
 
 
-def take_turns(
-    sides: Mapping[str, Side], work: Any, seconds: float, rounds: int = 3, *, warm: Any = None
-) -> dict[str, list[Turn]]:
-    """All sides at the same work, one after another (A, B, C, A, B, C ...), after one turn each to warm up.
+def alternate(
+    sides: Mapping[str, Side], work: Any, seconds: float, rounds: int = 3, *, warm_up: Any = None
+) -> dict[str, list[Measurement]]:
+    """Run all contenders on the same work alternately (A, B, C, A, B, C ...), after one warm-up run each.
 
-    At least `rounds` rounds, and as many as make about `seconds` a side; between turns the machine rests. `warm` is
-    what is done to warm up: the work itself if not given.
+    Args:
+        seconds: about how long each contender runs; the machine rests between runs.
+        rounds: the minimum number of rounds.
+        warm_up: the work of the warm-up run; None uses `work`.
     """
     for side in sides.values():
-        side.run(work if warm is None else warm)
-    turns: dict[str, list[Turn]] = {name: [] for name in sides}
-    spent, count = 0.0, 0
-    while count < rounds or (spent < seconds * len(sides) and count < _MOST):
+        side.run(work if warm_up is None else warm_up)
+    measurements: dict[str, list[Measurement]] = {name: [] for name in sides}
+    total_seconds, count = 0.0, 0
+    while count < rounds or (total_seconds < seconds * len(sides) and count < _MAX_ROUNDS):
         for name, side in sides.items():
             time.sleep(_PAUSE)
-            turn = side.run(work)
-            turns[name].append(turn)
-            spent += turn.seconds
+            measurement = side.run(work)
+            measurements[name].append(measurement)
+            total_seconds += measurement.seconds
         count += 1
-    return turns
+    return measurements
 
 
-def best(turns: list[Turn]) -> float:
-    """Seconds of the quickest turn: what the side takes where nothing disturbs it."""
-    return min(turn.seconds for turn in turns)
+def best_seconds(measurements: list[Measurement]) -> float:
+    """Return the seconds of the fastest run, the one that other work disturbed least."""
+    return min(measurement.seconds for measurement in measurements)
 
 
-def middle(turns: list[Turn]) -> float:
-    """Seconds of the turn in the middle."""
-    return median(turn.seconds for turn in turns)
+def median_seconds(measurements: list[Measurement]) -> float:
+    """Return the median of the seconds."""
+    return median(measurement.seconds for measurement in measurements)
 
 
-def peak(turns: list[Turn]) -> int | None:
-    """MiB at most in any turn, None where it is not known."""
-    known = [turn.peak_mib for turn in turns if turn.peak_mib is not None]
+def peak_mib(measurements: list[Measurement]) -> int | None:
+    """Return the peak MiB over all runs, or None if it is unknown."""
+    known = [measurement.peak_mib for measurement in measurements if measurement.peak_mib is not None]
     return round(max(known)) if known else None
 
 
 def about(bench: str, size: str, packages: Sequence[str]) -> dict[str, Any]:
-    """What the rows that follow were measured with."""
-    found = {name: importlib.metadata.version(name) for name in packages if importlib.util.find_spec(name)}
-    return {"bench": bench, "size": size, "threads": torch.get_num_threads(), "torch": torch.__version__, **found}
+    """Return a row that describes the setup: sizes, threads and versions."""
+    versions = {name: importlib.metadata.version(name) for name in packages if importlib.util.find_spec(name)}
+    return {"bench": bench, "size": size, "threads": torch.get_num_threads(), "torch": torch.__version__, **versions}

@@ -29,27 +29,27 @@ from atento.world import write
 
 DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128)
 LENGTHS = (64, 128, 256, 512, 1024)
-_V = 64
+_VOCAB_SIZE = 64
 _WIDTH = 128
 _SEEDS = (0, 1, 2)
 
 
 def readers() -> dict[str, NetworkConfig]:
-    """Language models of two layers and one width: each recurrence, and a Transformer.
+    """Return configurations of language models of two layers and one width: each recurrence, and a Transformer.
 
-    Equal width is not equal size: 74,240 parameters (RNN), 206,336 (GRU), 272,384 (LSTM) and 207,616 (Transformer).
-    The rows of the aspect "parameters" say so beside each measurement.
+    Equal width is not equal size: 74,240 parameters (RNN), 206,336 (GRU), 272,384 (LSTM) and 207,616 (Transformer). The
+    rows of the aspect "parameters" give the sizes.
     """
-    base = NetworkConfig(vocab_size=_V, d_model=_WIDTH, n_heads=4, n_layers=2, dropout=0.0, norm="pre")
-    found = {
+    base = NetworkConfig(vocab_size=_VOCAB_SIZE, d_model=_WIDTH, n_heads=4, n_layers=2, dropout=0.0, norm="pre")
+    recurrent = {
         cell: replace(base, architecture="recurrent-lm", recurrent=RecurrentConfig(cell=cell))
         for cell in ("rnn", "gru", "lstm")
     }
-    return found | {"transformer": replace(base, architecture="decoder", d_ff=_WIDTH)}
+    return recurrent | {"transformer": replace(base, architecture="decoder", d_ff=_WIDTH)}
 
 
 def translators() -> dict[str, NetworkConfig]:
-    """Encoder-decoders of one width, in the order in which the field found them; sizes are reported."""
+    """Return configurations of encoder-decoders of one width, in historical order."""
     base = NetworkConfig(d_model=_WIDTH, n_heads=4, n_layers=2, norm="pre")
     recurrent = replace(base, architecture="recurrent-seq2seq", n_layers=1)
     return {
@@ -61,9 +61,10 @@ def translators() -> dict[str, NetworkConfig]:
 
 
 def measure_recurrence(seconds: float) -> Iterator[dict[str, Any]]:
-    """Rows by aspect: size and steps, gradient against distance, time and memory against length, quality.
+    """Yield rows by aspect: size and steps, gradient by distance, time and memory by length, quality.
 
-    `seconds` is how long each encoder-decoder trains.
+    Args:
+        seconds: the training time of each encoder-decoder.
     """
     keep_freed_memory()
     for name, config in readers().items():
@@ -78,37 +79,39 @@ def measure_recurrence(seconds: float) -> Iterator[dict[str, Any]]:
             yield _row("gradient norm", name, distance=distance, value=norms[distance])
         for length in LENGTHS:
             yield _row("training seconds", name, length=length, value=training_seconds(network, length))
-            yield _row("bytes kept for backward", name, length=length, value=kept_bytes(network, length))
+            yield _row("bytes kept for backward", name, length=length, value=saved_bytes(network, length))
     yield from _quality(seconds)
 
 
-def _row(aspect: str, network: str, **rest: Any) -> dict[str, Any]:
-    rest["value"] = float(f"{rest['value']:.4g}") if isinstance(rest["value"], float) else rest["value"]
-    return {"bench": "recurrence", "aspect": aspect, "network": network} | rest
+def _row(aspect: str, network: str, **values: Any) -> dict[str, Any]:
+    values["value"] = float(f"{values['value']:.4g}") if isinstance(values["value"], float) else values["value"]
+    return {"bench": "recurrence", "aspect": aspect, "network": network} | values
 
 
 def gradient_by_distance(config: NetworkConfig) -> dict[int, float]:
-    """How much the last state moves with the token that stands so far before it: the norm of ∂(u·h_T)/∂x_(T-d).
+    """Return the norm of ∂(u·h_T)/∂x_(T-d) for each distance d, relative to distance 0.
 
-    u is a random direction; the mean over three fresh networks, in float64, over that at distance 0.
+    u is a random direction; the norm is the mean over three random networks in float64.
     """
     length = max(DISTANCES) + 1
     total = dict.fromkeys((0, *DISTANCES), 0.0)
     for seed in _SEEDS:
         torch.manual_seed(seed)
         network = build_network(config).double().eval()
-        ids = torch.randint(_V, (4, length))
-        found: dict[str, Tensor] = {}
+        ids = torch.randint(_VOCAB_SIZE, (4, length))
+        activations: dict[str, Tensor] = {}
 
-        def keep(module: nn.Module, inputs: Any, output: Tensor, found: dict[str, Tensor] = found) -> Tensor:
-            found["x"] = output.detach().requires_grad_()
-            return found["x"]
+        def keep(
+            module: nn.Module, inputs: Any, output: Tensor, activations: dict[str, Tensor] = activations
+        ) -> Tensor:
+            activations["x"] = output.detach().requires_grad_()
+            return activations["x"]
 
         hook = network.get_submodule("embedding").register_forward_hook(keep)
         hidden = network(ids, project=False).hidden[:, -1]
         hook.remove()
         direction = torch.nn.functional.normalize(torch.randn(hidden.shape[-1], dtype=torch.float64), dim=0)
-        (gradient,) = torch.autograd.grad((hidden @ direction).sum(), found["x"])
+        (gradient,) = torch.autograd.grad((hidden @ direction).sum(), activations["x"])
         norms = gradient.norm(dim=-1).mean(dim=0)  # (T,)
         for distance in total:
             total[distance] += float(norms[length - 1 - distance])
@@ -116,24 +119,24 @@ def gradient_by_distance(config: NetworkConfig) -> dict[int, float]:
 
 
 def _loss(network: nn.Module, length: int) -> Tensor:
-    ids = torch.randint(_V, (8, length + 1), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(_VOCAB_SIZE, (8, length + 1), generator=torch.Generator().manual_seed(0))
     logits = network(ids[:, :-1]).logits
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
 
 
 def training_seconds(network: nn.Module, length: int) -> float:
-    """Forward and backward of 8 texts of that length: the best of three, after one to warm up."""
+    """Return the seconds of forward and backward of 8 texts of this length: the best of three runs, after a warm-up."""
     best = math.inf
-    for turn in range(4):
-        started = time.perf_counter()
+    for repetition in range(4):
+        start = time.perf_counter()
         torch.autograd.backward(_loss(network.train(), length))
-        best = best if turn == 0 else min(best, time.perf_counter() - started)
+        best = best if repetition == 0 else min(best, time.perf_counter() - start)
         network.zero_grad()
     return best
 
 
-def kept_bytes(network: nn.Module, length: int) -> int:
-    """What the forward pass of 8 texts keeps for the backward pass, weights apart."""
+def saved_bytes(network: nn.Module, length: int) -> int:
+    """Return the bytes that the forward pass of 8 texts saves for the backward pass, without the weights."""
     own = {parameter.data_ptr() for parameter in network.parameters()}
     seen: dict[int, int] = {}
 
@@ -150,7 +153,9 @@ def kept_bytes(network: nn.Module, length: int) -> int:
 
 
 def _quality(seconds: float) -> Iterator[dict[str, Any]]:
-    """English to Portuguese in the micro-world, each trained for as long, on the same data."""
+    """Yield the quality of translation from English to Portuguese in the micro-world, after equal training time on
+    equal data.
+    """
     train, held_out = write("train", 10_000), write("combinations", 200)
     texts = [text for pair in train for text in (pair.source, pair.target)]
     tokenizer = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=1000), texts)
@@ -162,8 +167,8 @@ def _quality(seconds: float) -> Iterator[dict[str, Any]]:
         updates = _train(network, tokenizer, [p.source for p in train], [p.target for p in train], seconds)
         decoding = DecodingConfig(beam=1)
         outputs = [
-            found[0].text
-            for found in translate(network.eval(), tokenizer, [pair.source for pair in held_out], decoding)
+            hypotheses[0].text
+            for hypotheses in translate(network.eval(), tokenizer, [pair.source for pair in held_out], decoding)
         ]
         references = [pair.target for pair in held_out]
         yield _row("parameters", name, value=parameter_count(network))
@@ -173,7 +178,7 @@ def _quality(seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def _train(network: Any, tokenizer: Tokenizer, source: list[str], target: list[str], seconds: float) -> int:
-    """Updates made in that time."""
+    """Train for `seconds` and return the number of updates."""
     config = network.config
     batches = parallel(
         Ragged(tokenizer.encode_batch(source)),
@@ -186,8 +191,8 @@ def _train(network: Any, tokenizer: Tokenizer, source: list[str], target: list[s
     )
     updater = Updater(network, TrainingConfig(), "float32")
     rate: Callable[[int], float] = lambda step: 2e-3 * min(step / 100, (100 / step) ** 0.5)  # noqa: E731
-    started, step = time.perf_counter(), 0
-    while time.perf_counter() - started < seconds:
+    start, step = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
         step += 1
         updater.update(batches.parts(step - 1), step, rate(step))
     return step

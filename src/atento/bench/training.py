@@ -20,11 +20,11 @@ SIZES = {
     "transformer-base": NetworkConfig(vocab_size=32000),
     "small": NetworkConfig(vocab_size=8000, d_model=256, d_ff=1024, n_heads=4, n_layers=3),
 }
-_TOKENS = 4096  # real target tokens an update
+_TOKENS = 4096  # real target tokens per update
 
 
 def natural_lengths(count: int, vocab_size: int, seed: int = 1) -> tuple[Ragged, Ragged]:
-    """Random ids in pairs with lengths spread as in caption corpora: log-normal, median 13, both sides alike."""
+    """Return random ids in pairs with lengths as in caption corpora: log-normal, median 13, similar on both sides."""
     rng = np.random.default_rng(seed)
     source = np.clip(rng.lognormal(np.log(13), 0.35, count), 3, 60).astype(int)
     target = np.clip(source * rng.lognormal(0, 0.15, count), 3, 60).astype(int)
@@ -33,7 +33,7 @@ def natural_lengths(count: int, vocab_size: int, seed: int = 1) -> tuple[Ragged,
 
 
 def measure_training(seconds: float) -> Iterator[dict[str, Any]]:
-    """Rows of tokens a second, ours and theirs, float32 and bfloat16; the last rows are the ratios."""
+    """Yield rows of tokens per second, ours and theirs, float32 and bfloat16; the last rows are the ratios."""
     best = best_precision("cpu")
     for name, config in SIZES.items():
         source, target = natural_lengths(6000, config.vocab_size)
@@ -61,13 +61,13 @@ def measure_training(seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def _rate(update: Callable[[int], int], seconds: float) -> float:
-    """Real target tokens a second of repeated updates, after one to warm up."""
+    """Return the real target tokens per second of repeated updates, after a warm-up."""
     update(0)
-    started, tokens, number = time.perf_counter(), 0, 1
-    while time.perf_counter() - started < seconds:
+    start, tokens, number = time.perf_counter(), 0, 1
+    while time.perf_counter() - start < seconds:
         tokens += update(number)
         number += 1
-    return tokens / (time.perf_counter() - started)
+    return tokens / (time.perf_counter() - start)
 
 
 def _ours(config: NetworkConfig, source: Ragged, target: Ragged, precision: str, seconds: float) -> float:
@@ -80,7 +80,9 @@ def _ours(config: NetworkConfig, source: Ragged, target: Ragged, precision: str,
 
 
 def _theirs(config: NetworkConfig, source: Ragged, target: Ragged, precision: str, seconds: float) -> float:
-    """The usual loop: sentences in shuffled order, padded to the longest of the batch, AdamW, label smoothing."""
+    """Measure the usual loop: sentences in shuffled order, padded to the longest of the batch, AdamW, label
+    smoothing.
+    """
     from transformers import MarianConfig, MarianMTModel
 
     torch.manual_seed(1)
@@ -107,11 +109,11 @@ def _theirs(config: NetworkConfig, source: Ragged, target: Ragged, precision: st
         )
     ).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    order = np.random.default_rng(1).permutation(len(source))
+    permutation = np.random.default_rng(1).permutation(len(source))
     size = max(1, round(_TOKENS / float(target.lengths.mean() + 1)))
 
     def update(number: int) -> int:
-        rows = order[(number * size) % (len(order) - size) :][:size].astype(np.int64)
+        rows = permutation[(number * size) % (len(permutation) - size) :][:size].astype(np.int64)
         ids = source.padded(rows, 0, after=3)
         labels = target.padded(rows, -100, after=3)
         real = torch.from_numpy(np.arange(ids.shape[1]) < (source.lengths[rows] + 1)[:, None])

@@ -21,7 +21,9 @@ from atento.networks import parameter_count
 
 
 def measure_cost(size: Size, device: str, schemes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Parameters, operations, time and memory of each scheme, measured in turns so that noise affects all alike."""
+    """Yield parameters, operations, time and memory of each scheme; schemes alternate, so noise affects all of them
+    alike.
+    """
     generator = torch.Generator().manual_seed(1)
     vocab_size = TASKS["echo"].vocab_size()
     ids = torch.randint(vocab_size, (8, size.cost_length), generator=generator).to(device)
@@ -35,14 +37,14 @@ def measure_cost(size: Size, device: str, schemes: Sequence[str]) -> Iterator[di
         torch.autograd.backward(F.cross_entropy(network(ids).flatten(0, 1), ids.flatten()))
 
     milliseconds: dict[str, list[float]] = defaultdict(list)
-    for turn in range(8):
+    for repetition in range(8):
         for scheme, network in networks.items():
             _finish(device)
-            started = time.perf_counter()
+            start = time.perf_counter()
             step(network)
             _finish(device)
-            if turn:  # the first is to warm up
-                milliseconds[scheme].append((time.perf_counter() - started) * 1e3)
+            if repetition:  # the first is a warm-up
+                milliseconds[scheme].append((time.perf_counter() - start) * 1e3)
     for scheme, network in networks.items():
         with LiveMemory() as memory:
             step(network)
@@ -52,7 +54,7 @@ def measure_cost(size: Size, device: str, schemes: Sequence[str]) -> Iterator[di
             "task": "cost",
             "scheme": scheme,
             "length": size.cost_length,
-            "parameters": parameter_count(reader("echo", scheme, size, 1)),  # as it is trained
+            "parameters": parameter_count(reader("echo", scheme, size, 1)),  # with the trained length
             "mflops_a_token": round(_flops(network, min(64, size.cost_length)), 4),
             "ms_a_step": round(median(milliseconds[scheme]), 2),
             "peak_mib": round(memory.peak / 2**20, 2),
@@ -66,7 +68,7 @@ def _finish(device: str) -> None:
 
 
 def _flops(network: PositionNetwork, tokens: int) -> float:
-    """Millions of floating-point operations in matrix products per token, for a short text."""
+    """Return the millions of floating-point operations in matrix products per token, for a short text."""
     ids = torch.zeros(1, tokens, dtype=torch.long)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         deepcopy(network).cpu()(ids)
@@ -75,7 +77,7 @@ def _flops(network: PositionNetwork, tokens: int) -> float:
 
 @torch.inference_mode()
 def _growth(network: PositionNetwork, size: Size, device: str, generator: torch.Generator) -> float | None:
-    """The ratio of the memory of a text twice as long, without training: 2 is O(L), 4 is O(L²)."""
+    """Return the ratio of the memory for a text twice as long, without training: 2 is O(L), 4 is O(L²)."""
     if not size.long:
         return None
     peaks: list[int] = []
@@ -88,35 +90,36 @@ def _growth(network: PositionNetwork, size: Size, device: str, generator: torch.
 
 
 class LiveMemory(TorchDispatchMode):
-    """Measures the peak memory of the tensors created in a context: `with LiveMemory() as memory: ...; memory.peak`.
+    """Measures the peak memory, in bytes, of the tensors created in a context: `with LiveMemory() as memory: ...;
+    memory.peak`.
 
-    It is in bytes. Scratch memory of kernels and earlier tensors do not count. Views of a storage count once.
+    Temporary memory of kernels and earlier tensors do not count. Views of a storage count once.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.held, self.peak = 0, 0
+        self.live, self.peak = 0, 0
         self._known: dict[int, int] = {}
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run an operation and record the storages that it creates."""
-        named = kwargs or {}
-        before = {id(storage) for storage in _storages((args, named))}
-        out = function(*args, **named)
-        for storage in _storages(out):
+        keywords = kwargs or {}
+        before = {id(storage) for storage in _storages((args, keywords))}
+        output = function(*args, **keywords)
+        for storage in _storages(output):
             if id(storage) not in before and id(storage) not in self._known:
                 self._known[id(storage)] = storage.nbytes()
-                self.held += storage.nbytes()
+                self.live += storage.nbytes()
                 weakref.finalize(storage, self._freed, id(storage))
-        self.peak = max(self.peak, self.held)
-        return out
+        self.peak = max(self.peak, self.live)
+        return output
 
     def _freed(self, storage: int) -> None:
-        self.held -= self._known.pop(storage)
+        self.live -= self._known.pop(storage)
 
 
 def _storages(tree: Any) -> list[UntypedStorage]:
-    """The storages of all tensors in arguments or results."""
+    """Return the storages of all tensors in arguments or results."""
     return [leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

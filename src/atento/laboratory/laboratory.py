@@ -1,7 +1,7 @@
 """The position laboratory: train and measure small networks that differ only in their position scheme.
 
-Length generalisation, translation invariance, cost, what scores are made of, alignment under re-ordering, how often a
-learned table is trained; then the notes' questions answered from the numbers. See docs/notes.md#b8 to #b14.
+It measures length generalisation, translation invariance, cost, the parts of scores, alignment under re-ordering, and
+the updates of a learned table, and answers the notes' questions from the numbers. See docs/notes.md#b8 to #b14.
 """
 
 from collections import defaultdict
@@ -36,13 +36,13 @@ from atento.networks.surgery.decompose import score_parts
 from atento.precision import resolve_device
 
 STEPS = {"echo": 500, "pairs": 600, "world": 400, "reorder": 600, "table": 200}
-_USUAL_SECONDS = 30.0  # of `--seconds`, for which the steps above are
-_HELD_OUT = 1_000_003  # seed of what networks are tried on: no training seed comes near it
+_USUAL_SECONDS = 30.0  # the value of `--seconds` that gives the steps above
+_HELD_OUT = 1_000_003  # seed of the evaluation data; larger than any training seed
 
 
 @dataclass(frozen=True)
 class Job:
-    """A training: task, scheme and seed."""
+    """One training run: task, scheme and seed."""
 
     task: str
     scheme: str
@@ -52,15 +52,18 @@ class Job:
 
     @property
     def steps(self) -> int:
-        """Updates of this training; at least one."""
+        """Updates of this training run; at least one."""
         return max(1, round(STEPS[self.task] * self.size.steps))
 
 
 def measure_positions(seconds: float) -> Iterator[dict[str, Any]]:
-    """Run the laboratory, with larger networks on a GPU: rows for each task and scheme, for cost, and for answers.
+    """Run the laboratory and yield rows for each task and scheme, for cost, and for answers; a GPU trains larger
+    networks.
 
-    `seconds` scales the training steps; 30 gives the usual number. On a CPU as many trainings run in parallel as
-    PyTorch has threads, each on one thread.
+    Args:
+        seconds: scales the training steps; 30 gives the usual number.
+
+    On a CPU the training runs use as many processes as PyTorch has threads, each with one thread.
     """
     device = resolve_device("auto")
     size = SIZES[device]
@@ -75,23 +78,25 @@ def measure_positions(seconds: float) -> Iterator[dict[str, Any]]:
 def measure(
     size: Size, device: str, workers: int, tasks: Sequence[str] = tuple(STEPS), schemes: Sequence[str] = SCHEMES
 ) -> Iterator[dict[str, Any]]:
-    """A row for each task and scheme, means and 95 % intervals over seeds; then a row of cost for each scheme."""
+    """Yield a row for each task and scheme, with means and 95 % intervals over seeds, then a row of cost for each
+    scheme.
+    """
     jobs = [
         Job(task, scheme, seed, size, device)
         for task in tasks
-        for scheme in (schemes if task != "table" else [one for one in schemes if one == "learned"])
+        for scheme in (schemes if task != "table" else [scheme for scheme in schemes if scheme == "learned"])
         for seed in range(1, size.seeds + 1)
     ]
-    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    results_by_task: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for job, result in zip(jobs, _results(jobs, workers)):
-        found[job.task, job.scheme].append(result)
-        if len(found[job.task, job.scheme]) == size.seeds:
-            yield _row(job, found[job.task, job.scheme])
+        results_by_task[job.task, job.scheme].append(result)
+        if len(results_by_task[job.task, job.scheme]) == size.seeds:
+            yield _row(job, results_by_task[job.task, job.scheme])
     yield from measure_cost(size, device, schemes)
 
 
 def _results(jobs: Sequence[Job], workers: int) -> Iterable[dict[str, Any]]:
-    """The results of all jobs in order; with several workers, each is a process with one thread."""
+    """Yield the results of all jobs in order; with several workers, each is a process with one thread."""
     if workers == 1:
         yield from map(run, jobs)
         return
@@ -102,8 +107,8 @@ def _results(jobs: Sequence[Job], workers: int) -> Iterable[dict[str, Any]]:
 
 
 def _row(job: Job, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """The results of all seeds as one row; values that are not numbers are those of the first seed."""
-    measures, shown = {}, {}
+    """Combine the results of all seeds in one row; non-numeric values are those of the first seed."""
+    measures, examples = {}, {}
     for name, first in results[0].items():
         if isinstance(first, float):
             values = [float(result[name]) for result in results]
@@ -114,7 +119,7 @@ def _row(job: Job, results: list[dict[str, Any]]) -> dict[str, Any]:
                 "seeds": [round(value, 6) for value in values],
             }
         else:
-            shown[name] = first
+            examples[name] = first
     return {
         "bench": "positions",
         "task": job.task,
@@ -122,12 +127,12 @@ def _row(job: Job, results: list[dict[str, Any]]) -> dict[str, Any]:
         "length": job.size.length,
         "steps": job.steps,
         "measures": measures,
-        **shown,
+        **examples,
     }
 
 
 def run(job: Job) -> dict[str, Any]:
-    """Train and measure a network: numbers by name, and examples for the report."""
+    """Train and measure a network; return numbers by name, and examples for the report."""
     if job.task == "reorder":
         return _run_reorder(job)
     return _run_table(job) if job.task == "table" else _run_reader(job)
@@ -144,71 +149,73 @@ def _run_reader(job: Job) -> dict[str, Any]:
 
     for _ in train(network, loss, job.steps):
         pass
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for times in (1, 2, 4, 8):
-        nll, accuracy = _tried(job, network, times * size.length)
+        nll, accuracy = _evaluate(job, network, times * size.length)
         if not task.classes:
-            found[f"nll {times * size.length}"] = nll
+            results[f"nll {times * size.length}"] = nll
         if job.task != "world":
-            found[f"accuracy {times * size.length}"] = accuracy
+            results[f"accuracy {times * size.length}"] = accuracy
     if job.task == "pairs":
-        found |= _shifted(network, size, job.device)
+        results |= _shifted(network, size, job.device)
     if job.task == "echo":
-        found |= {"position share": _position_share(network, size, job.device)} | _gates(network)
-    return found
+        results |= {"position share": _position_share(network, size, job.device)} | _gates(network)
+    return results
 
 
 def _loss(network: PositionNetwork, ids: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """Cross-entropy of labels (B,L), next tokens with -1 for positions that do not count, or (B,), classes."""
+    """Return the cross-entropy of labels (B,L), next tokens with -1 for positions that do not count, or (B,),
+    classes.
+    """
     logits = network(ids)
     return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=-1, reduction=reduction)
 
 
 @torch.inference_mode()
-def _tried(job: Job, network: PositionNetwork, length: int) -> tuple[float, float]:
-    """Mean loss in nats and accuracy on held-out texts of this length, which are the same for all networks."""
+def _evaluate(job: Job, network: PositionNetwork, length: int) -> tuple[float, float]:
+    """Return the mean loss in nats and the accuracy on held-out texts of this length, the same for all networks."""
     generator = torch.Generator().manual_seed(_HELD_OUT)
     longer = stretched(network, length)
     batch = TASKS[job.task].draw(job.size.texts, length, generator, True)
-    nll, right, asked = 0.0, 0, 0
+    nll, correct, count = 0.0, 0, 0
     for ids, labels in zip(batch.ids.split(32), batch.labels.split(32)):
         ids, labels = ids.to(job.device), labels.to(job.device)
-        logits, real = longer(ids), labels >= 0
-        nll += float(F.cross_entropy(logits[real].double(), labels[real], reduction="sum"))
-        right += int((logits[real].argmax(dim=-1) == labels[real]).sum())
-        asked += int(real.sum())
-    return nll / max(1, asked), right / max(1, asked)
+        logits, labelled = longer(ids), labels >= 0
+        nll += float(F.cross_entropy(logits[labelled].double(), labels[labelled], reduction="sum"))
+        correct += int((logits[labelled].argmax(dim=-1) == labels[labelled]).sum())
+        count += int(labelled.sum())
+    return nll / max(1, count), correct / max(1, count)
 
 
 @torch.inference_mode()
 def _shifted(network: PositionNetwork, size: Size, device: str) -> dict[str, float]:
-    """The change of the vectors of a span when it moves, relative to their norm, within the trained length.
+    """Return the change of the vectors of a span when it moves, relative to their norm, within the trained length.
 
-    "by position": the span alone, numbered from 0 and from L/2. "in filler": in a text of one letter, from L/8 and
-    from 5L/8; there the filler before and after it changes sides too.
+    "by position": the span alone, with positions from 0 and from L/2. "in filler": in a text of one letter, from L/8
+    and from 5L/8; there the filler before and after it changes too.
     """
     generator = torch.Generator().manual_seed(_HELD_OUT)
     vocab_size, half, quarter = TASKS["pairs"].vocab_size(), size.length // 2, size.length // 4
     spans = torch.randint(vocab_size, (size.texts, half), generator=generator).to(device)
     numbered = torch.arange(half, device=device).expand(size.texts, -1)
     alone = relative_change(network.hidden(spans, numbered), network.hidden(spans, numbered + half))
-    seen = []
+    embedded_spans = []
     for first in (size.length // 8, size.length // 8 + half):
         ids = torch.zeros(size.texts, size.length, dtype=torch.long, device=device)
         ids[:, first : first + quarter] = spans[:, :quarter]
-        seen.append(network.hidden(ids)[:, first : first + quarter])
-    return {"shift by position": alone, "shift in filler": relative_change(*seen)}
+        embedded_spans.append(network.hidden(ids)[:, first : first + quarter])
+    return {"shift by position": alone, "shift in filler": relative_change(*embedded_spans)}
 
 
 def relative_change(before: Tensor, after: Tensor) -> float:
-    """Mean of |after - before| / |before| over vectors (...,D)."""
+    """Return the mean of |after - before| / |before| over vectors (...,D)."""
     return float(((after - before).norm(dim=-1) / before.norm(dim=-1)).mean())
 
 
 def _position_share(network: PositionNetwork, size: Size, device: str) -> float:
-    """Of how much the parts of the first layer's scores vary over the keys a query sees, the share of position.
+    """Return the share of position in the variation of the first layer's scores over the keys that a query sees.
 
-    What is the same for all keys of a query changes no weight and does not count.
+    A value that is the same for all keys of a query changes no weight and does not count.
     """
     ids = TASKS["echo"].draw(32, size.length, torch.Generator().manual_seed(_HELD_OUT), True).ids.to(device)
     with torch.inference_mode():
@@ -223,19 +230,21 @@ def _position_share(network: PositionNetwork, size: Size, device: str) -> float:
 
 
 def _gates(network: PositionNetwork) -> dict[str, float]:
-    """The mean learned gate of each scheme of a sum; gates begin at 1."""
-    found = {}
+    """Return the mean learned gate of each scheme of a sum; gates are initialised at 1."""
+    gates = {}
     for name, parameter in network.named_parameters():
         if name.startswith("positions.gates."):
-            found["gate sinusoidal"] = float(parameter.detach())
+            gates["gate sinusoidal"] = float(parameter.detach())
         elif name.endswith(".gate"):
-            found.setdefault("gate shaw", 0.0)
-            found["gate shaw"] += float(parameter.detach().mean()) / len(network.stack.blocks)
-    return found
+            gates.setdefault("gate shaw", 0.0)
+            gates["gate shaw"] += float(parameter.detach().mean()) / len(network.stack.blocks)
+    return gates
 
 
 def _run_reorder(job: Job) -> dict[str, Any]:
-    """The alignment error of cross-attention: the strongest source of each target word against the gold source."""
+    """Return the alignment error of cross-attention: the strongest source of each target word against the gold
+    source.
+    """
     size = job.size
     network = translator(job.scheme, size, job.seed).to(job.device)
     generator = torch.Generator().manual_seed(job.seed)
@@ -248,39 +257,40 @@ def _run_reorder(job: Job) -> dict[str, Any]:
 
     for _ in train(network, loss, job.steps):
         pass
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for length in (size.length, 2 * size.length):
         longer = stretched(network, length)
         batch = reorder(size.texts, length, torch.Generator().manual_seed(_HELD_OUT))
-        with torch.inference_mode(), observe(longer) as seen:
+        with torch.inference_mode(), observe(longer) as observed:
             logits = longer(batch.source.to(job.device), batch.target_input.to(job.device)).logits
         assert logits is not None
-        weights = seen["cross", -1].cpu()  # (B,H,T,S)
+        weights = observed["cross", -1].cpu()  # (B,H,T,S)
         aligned = links(weights.mean(dim=1).argmax(dim=-1))
-        found[f"accuracy {length}"] = float((logits.argmax(dim=-1).cpu() == batch.labels).float().mean())
-        found[f"alignment error {length}"] = alignment_error_rate(aligned, links(batch.sources))
+        results[f"accuracy {length}"] = float((logits.argmax(dim=-1).cpu() == batch.labels).float().mean())
+        results[f"alignment error {length}"] = alignment_error_rate(aligned, links(batch.sources))
         if length == size.length and job.seed == 1:
-            found["example"] = {
+            results["example"] = {
                 "source": batch.source[0].tolist(),
                 "target": batch.labels[0].tolist(),
                 "weights": [[[float(f"{w:.3g}") for w in row] for row in head] for head in weights[0].tolist()],
             }
-    return found
+    return results
 
 
 def links(sources: Tensor) -> set[tuple[int, int, int]]:
-    """sources (B,T), the source of each target position -> {(text, source, target)}."""
+    """Convert sources (B,T), the source of each target position, to {(text, source, target)}."""
     return {(text, source, target) for text, row in enumerate(sources.tolist()) for target, source in enumerate(row)}
 
 
 def _run_table(job: Job) -> dict[str, Any]:
-    """How often each row of a learned table gets a gradient from sentences of natural lengths, and how far it goes.
+    """Return how often each row of a learned table gets a gradient from sentences of natural lengths, and how far it
+    moves.
 
-    Without weight decay, so that a row which no sentence reaches stays as it was drawn.
+    Training has no weight decay, so a row that no sentence reaches keeps its initial value.
     """
     length = longest_sentence()
     network = reader("world", "learned", job.size, job.seed, max_len=length).to(job.device)
-    (table,) = (one for one in network.modules() if isinstance(one, Learned))
+    (table,) = (module for module in network.modules() if isinstance(module, Learned))
     before = table.weight.detach().clone()
     updates = torch.zeros(length, dtype=torch.long, device=job.device)
     generator = torch.Generator().manual_seed(job.seed)
@@ -292,12 +302,12 @@ def _run_table(job: Job) -> dict[str, Any]:
     for _ in train(network, loss, job.steps, decay=0.0):
         assert table.weight.grad is not None
         updates += table.weight.grad.abs().sum(dim=1) > 0
-    change = (table.weight.detach() - before).norm(dim=1)
+    movement = (table.weight.detach() - before).norm(dim=1)
     return {
         "updates first": float(updates[0]),
         "updates last": float(updates[-1]),
-        "change first": float(change[0]),
-        "change last": float(change[-1]),
+        "change first": float(movement[0]),
+        "change last": float(movement[-1]),
         "updates": updates.tolist(),
-        "change": [round(one, 4) for one in change.tolist()],
+        "change": [round(module, 4) for module in movement.tolist()],
     }

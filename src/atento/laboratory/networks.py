@@ -29,10 +29,14 @@ SCHEMES = ("none", *ABSOLUTE, *RELATIVE, *HYBRID)
 
 @dataclass(frozen=True)
 class Size:
-    """How large the laboratory is; `length` L is that of training, texts of up to 8 L are tried.
+    """The size of the laboratory.
 
-    `texts` is how many are drawn at each length; `steps` multiplies the steps of every task. Cost is measured at
-    `cost_length` tokens, and how memory grows from `long` to twice that (0: not at all).
+    Args:
+        length: L, the length of training texts; evaluation uses texts of up to 8 L.
+        texts: the number of evaluation texts of each length.
+        steps: a factor for the steps of every task.
+        cost_length: tokens of the measurement of cost.
+        long: memory growth is measured from this length to twice this length; 0 omits it.
     """
 
     d_model: int = 64
@@ -51,27 +55,31 @@ SIZES = {"cpu": Size(), "cuda": Size(256, 8, 4, 64, 64, 512, 5, 4.0, 1024, 4096)
 
 
 def position_configs(scheme: str, length: int) -> tuple[PositionConfig, ...]:
-    """What the name stands for, its clipping within what a text of the trained length shows (so that it is trained)."""
-    near = length // 2
+    """Return the configuration of a scheme; distances are clipped within the trained length, so every row is
+    trained.
+    """
+    limit = length // 2
     return {
         "none": (),
         "sinusoidal": (PositionConfig("sinusoidal"),),
         "learned": (PositionConfig("learned"),),
         "rotary": (PositionConfig("rotary"),),
-        "shaw": (PositionConfig("shaw", max_distance=near),),
+        "shaw": (PositionConfig("shaw", max_distance=limit),),
         "t5": (PositionConfig("t5", n_buckets=16, max_distance=length),),
         "alibi": (PositionConfig("alibi"),),
-        "matrix": (PositionConfig("matrix", max_distance=near),),
-        "sinusoidal+shaw": (PositionConfig("sinusoidal"), PositionConfig("shaw", max_distance=near)),
+        "matrix": (PositionConfig("matrix", max_distance=limit),),
+        "sinusoidal+shaw": (PositionConfig("sinusoidal"), PositionConfig("shaw", max_distance=limit)),
         "gated sinusoidal+shaw": (
             PositionConfig("sinusoidal", gate=True),
-            PositionConfig("shaw", max_distance=near, gate=True),
+            PositionConfig("shaw", max_distance=limit, gate=True),
         ),
     }[scheme]
 
 
 def network_config(scheme: str, size: Size, vocab_size: int, *, max_len: int | None = None) -> NetworkConfig:
-    """Pre-norm, without dropout; a learned table holds `max_len` positions, the trained length if not given."""
+    """Return a pre-norm configuration without dropout; a learned table has `max_len` positions, by default the
+    trained length.
+    """
     return NetworkConfig(
         vocab_size=vocab_size,
         d_model=size.d_model,
@@ -87,9 +95,9 @@ def network_config(scheme: str, size: Size, vocab_size: int, *, max_len: int | N
 
 
 class PositionNetwork(nn.Module):
-    """Embedding, one stack, output: the next token, reading backwards only, or a class of the mean, reading both ways.
+    """An embedding, one stack, and an output: the next token (causal), or a class from the mean (bidirectional).
 
-    What a scheme learns is drawn last, so that of the same seed everything else begins alike.
+    The parameters of a scheme are initialised last, so all others are the same for the same seed.
     """
 
     def __init__(self, config: NetworkConfig, classes: int = 0) -> None:
@@ -102,7 +110,7 @@ class PositionNetwork(nn.Module):
         self.positions = input_positions(config)
 
     def hidden(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """ids (B,L) -> (B,L,D), standing at 0 ... L - 1 or at `position_ids` (B,L)."""
+        """ids (B,L) -> (B,L,D), at positions 0 ... L - 1 or `position_ids` (B,L)."""
         x = self.positions(self.embedding(ids), position_ids=position_ids)
         out: Tensor = self.stack(x, position_ids=position_ids)
         return out
@@ -115,7 +123,7 @@ class PositionNetwork(nn.Module):
 
 
 def reader(task: str, scheme: str, size: Size, seed: int, *, max_len: int | None = None) -> PositionNetwork:
-    """A fresh language model or classifier for that task."""
+    """Return a new language model or classifier for a task."""
     config = network_config(scheme, size, TASKS[task].vocab_size(), max_len=max_len)
     with _seeded(seed):
         network = PositionNetwork(config, TASKS[task].classes)
@@ -124,10 +132,12 @@ def reader(task: str, scheme: str, size: Size, seed: int, *, max_len: int | None
 
 
 def translator(scheme: str, size: Size, seed: int) -> EncoderDecoder:
-    """A fresh encoder-decoder for the re-ordering task, one decoder layer deep so that its reading is the alignment."""
+    """Return a new encoder-decoder for the re-ordering task; with one decoder layer, its cross-attention is the
+    alignment.
+    """
     with _seeded(seed):
         network = EncoderDecoder(network_config(scheme, size, REORDER_VOCABULARY))
-        torch.manual_seed(seed)  # schemes have drawn before: begin again for the rest
+        torch.manual_seed(seed)  # schemes have drawn numbers: reseed for the other weights
         network.reset_parameters()
         _enlarge_learned(network)
     return network
@@ -135,22 +145,22 @@ def translator(scheme: str, size: Size, seed: int) -> EncoderDecoder:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Seed PyTorch's global generator inside this context; restore its state after it."""
+    """Seed PyTorch's global generator inside this context and restore its state afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def _enlarge_learned(network: nn.Module) -> None:
-    """Initialise learned tables at the scale of sinusoids; the usual 0.02 is small beside tokens of variance 1."""
+    """Initialise learned tables at the scale of sinusoids; the usual 0.02 is small relative to tokens of variance 1."""
     for module in network.modules():
         if isinstance(module, Learned):
             nn.init.normal_(module.weight, std=0.5**0.5)
 
 
 def stretched(network: Network, max_len: int) -> Network:
-    """A copy with learned tables interpolated to `max_len` positions; the network itself if it has none."""
-    if not any(isinstance(one, Learned) and one.max_len < max_len for one in network.modules()):
+    """Return a copy with learned tables interpolated to `max_len` positions, or the network itself if it has none."""
+    if not any(isinstance(module, Learned) and module.max_len < max_len for module in network.modules()):
         return network
     longer = deepcopy(network)
     for module in longer.modules():
@@ -162,9 +172,11 @@ def stretched(network: Network, max_len: int) -> Network:
 
 
 def train(network: nn.Module, loss: Callable[[], Tensor], steps: int, *, decay: float = 0.01) -> Iterator[int]:
-    """`steps` updates by AdamW, the rate 5e-3 after a tenth of them and then falling to nothing; yields after each.
+    """Train by AdamW and yield after each of `steps` updates; the rate rises to 5e-3 in a tenth of them and then falls
+    to 0.
 
-    `loss` draws the next batch and returns its mean loss; gradients are still there when a step is yielded.
+    Args:
+        loss: draws the next batch and returns its mean loss; the gradients are available when a step is yielded.
     """
     optimizer = torch.optim.AdamW(network.parameters(), betas=(0.9, 0.98), weight_decay=decay)
     network.train()

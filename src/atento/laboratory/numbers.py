@@ -7,8 +7,8 @@ from typing import Any
 from atento.laboratory.networks import SCHEMES
 from atento.laboratory.seeds import interval
 
-LEARNED = 0.9  # share right from which on a task counts as learned
-KEPT = 0.05  # how much of it may be lost in longer texts
+LEARNED = 0.9  # a task with at least this accuracy counts as learned
+TOLERATED_LOSS = 0.05  # accuracy that longer texts may lose
 _PORTUGUESE = {
     "none": "sem posições",
     "sinusoidal": "senoidal",
@@ -32,100 +32,107 @@ class Numbers:
         self.length = next((row["length"] for (task, _), row in self.rows.items() if task != "cost"), 0)
 
     def schemes(self, task: str, among: Sequence[str] = SCHEMES) -> list[str]:
-        """Those that were measured at the task, in the usual order."""
+        """Return the schemes that were measured at a task, in the usual order."""
         return [scheme for scheme in among if (task, scheme) in self.rows]
 
     def mean(self, task: str, scheme: str, name: str) -> float:
-        """Over seeds."""
+        """Return the mean of a measure over seeds."""
         return float(self.rows[task, scheme]["measures"][name]["mean"])
 
     def seeds(self, task: str, scheme: str, name: str) -> list[float]:
-        """One value a seed."""
+        """Return the values of a measure, one per seed."""
         return [float(value) for value in self.rows[task, scheme]["measures"][name]["seeds"]]
 
-    def apart(self, task: str, one: str, other: str, name: str) -> int:
-        """1 where `one` has the larger value, -1 where the smaller, 0 where the seeds cannot tell.
+    def compare(self, task: str, first: str, second: str, name: str) -> int:
+        """Return 1 if `first` has the larger value, -1 if it has the smaller, and 0 if the seeds show no difference.
 
-        Seeds are paired: of the same seed, weights and data begin alike. The 95 % interval of the mean difference
-        must leave 0 out.
+        Seeds are paired: with the same seed, initial weights and data are the same. A difference counts if the 95 %
+        interval of its mean excludes 0.
         """
-        differences = [a - b for a, b in zip(self.seeds(task, one, name), self.seeds(task, other, name))]
+        differences = [a - b for a, b in zip(self.seeds(task, first, name), self.seeds(task, second, name))]
         mean, within = interval(differences)
         return 0 if within is None or abs(mean) <= within else (1 if mean > 0 else -1)
 
     def cost(self, scheme: str, name: str) -> float:
-        """A number of the cost row."""
+        """Return a number of the cost row."""
         return float(self.rows["cost", scheme][name])
 
 
 @dataclass(frozen=True)
-class Voice:
-    """Portuguese or English: which of two texts, and how numbers and names are written."""
+class Language:
+    """Portuguese or English: selects texts and formats numbers and names."""
 
     portuguese: bool
 
-    def say(self, portuguese: str, english: str) -> str:
-        """The text in this language."""
+    def text(self, portuguese: str, english: str) -> str:
+        """Return the text in this language."""
         return portuguese if self.portuguese else english
 
     def number(self, value: float, digits: int = 2) -> str:
-        """With a decimal comma or point."""
-        written = f"{value:.{digits}f}"
-        return written.replace(".", ",") if self.portuguese else written
+        """Format a number with a decimal comma or point."""
+        text = f"{value:.{digits}f}"
+        return text.replace(".", ",") if self.portuguese else text
 
     def percent(self, value: float) -> str:
-        """A share as a whole percentage."""
+        """Format a share as an integral percentage."""
         return f"{100 * value:.0f} %"
 
     def scheme(self, name: str) -> str:
-        """What a scheme is called."""
-        return self.say(_PORTUGUESE[name], "no positions" if name == "none" else name)
+        """Return the name of a scheme."""
+        return self.text(_PORTUGUESE[name], "no positions" if name == "none" else name)
 
     def series(self, values: Iterable[str]) -> str:
-        """a, b and c."""
+        """Format a list: a, b and c."""
         *first, last = values
-        return f"{', '.join(first)} {self.say('e', 'and')} {last}" if first else last
+        return f"{', '.join(first)} {self.text('e', 'and')} {last}" if first else last
 
 
-def percents(numbers: Numbers, voice: Voice, task: str, scheme: str) -> str:
-    """Accuracy at L, 2L, 4L and 8L."""
+def percents(numbers: Numbers, language: Language, task: str, scheme: str) -> str:
+    """Format the accuracies at L, 2L, 4L and 8L."""
     means = [numbers.mean(task, scheme, f"accuracy {times * numbers.length}") for times in (1, 2, 4, 8)]
-    return voice.series(voice.percent(mean) for mean in means)
+    return language.series(language.percent(mean) for mean in means)
 
 
-def lengths(numbers: Numbers, voice: Voice) -> str:
-    return voice.series(str(times * numbers.length) for times in (1, 2, 4, 8))
+def lengths(numbers: Numbers, language: Language) -> str:
+    """Format the lengths L, 2L, 4L and 8L."""
+    return language.series(str(times * numbers.length) for times in (1, 2, 4, 8))
 
 
 def reached(numbers: Numbers, task: str, scheme: str) -> int:
-    """The longest text length with high accuracy at all lengths up to it; 0 if the task was not learned."""
-    at = {times: numbers.mean(task, scheme, f"accuracy {times * numbers.length}") for times in (1, 2, 4, 8)}
-    if at[1] < LEARNED:
+    """Return the longest text length with high accuracy at all lengths up to it; 0 if the task was not learned."""
+    accuracies = {times: numbers.mean(task, scheme, f"accuracy {times * numbers.length}") for times in (1, 2, 4, 8)}
+    if accuracies[1] < LEARNED:
         return 0
     longest = 1
     for times in (2, 4, 8):
-        if at[times] < at[1] - KEPT:
+        if accuracies[times] < accuracies[1] - TOLERATED_LOSS:
             break
         longest = times
     return longest * numbers.length
 
 
-def sorted_out(numbers: Numbers, voice: Voice, task: str) -> str:
-    """Which schemes hold at 8L, which fall on the way, and which did not learn the task."""
-    far = 8 * numbers.length
+def generalisation(numbers: Numbers, language: Language, task: str) -> str:
+    """State which schemes keep their accuracy at 8L, which lose it, and which did not learn the task."""
+    longest_length = 8 * numbers.length
     kinds: dict[str, list[str]] = {"hold": [], "fall": [], "never": []}
     for scheme in numbers.schemes(task):
         reach = reached(numbers, task, scheme)
-        at, then = (numbers.mean(task, scheme, f"accuracy {length}") for length in (numbers.length, far))
+        trained, longest = (
+            numbers.mean(task, scheme, f"accuracy {length}") for length in (numbers.length, longest_length)
+        )
         if reach == 0:
-            kinds["never"].append(f"{voice.scheme(scheme)} ({voice.percent(at)})")
-        elif reach == far:
-            kinds["hold"].append(f"{voice.scheme(scheme)} ({voice.percent(then)})")
+            kinds["never"].append(f"{language.scheme(scheme)} ({language.percent(trained)})")
+        elif reach == longest_length:
+            kinds["hold"].append(f"{language.scheme(scheme)} ({language.percent(longest)})")
         else:
-            kinds["fall"].append(f"{voice.scheme(scheme)} ({voice.percent(at)} → {voice.percent(then)})")
-    none = voice.say("nenhum", "none of them")
-    hold, fall, never = (", ".join(found) or none for found in kinds.values())
-    return voice.say(
-        f"com {far} tokens ainda acertam: {hold}; perdem-se: {fall}; não aprenderam com {numbers.length}: {never}.",
-        f"at {far} tokens still right: {hold}; lost on the way: {fall}; not learned at {numbers.length}: {never}.",
+            kinds["fall"].append(
+                f"{language.scheme(scheme)} ({language.percent(trained)} → {language.percent(longest)})"
+            )
+    none = language.text("nenhum", "none of them")
+    hold, fall, never = (", ".join(names) or none for names in kinds.values())
+    return language.text(
+        f"com {longest_length} tokens ainda acertam: {hold}; perdem-se: {fall}; não aprenderam com {numbers.length}: "
+        f"{never}.",
+        f"at {longest_length} tokens still correct: {hold}; failed beyond the trained length: {fall}; not learned at "
+        f"{numbers.length}: {never}.",
     )

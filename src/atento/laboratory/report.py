@@ -12,10 +12,10 @@ from atento.inspection.figures import ramp_colour
 from atento.laboratory.tasks import ADJECTIVES, NOUNS
 
 TITLES = {
-    "echo": "Language model: the letter of three places before, asked for by a query symbol",
+    "echo": "Language model: repeat the letter three positions before a query symbol",
     "pairs": 'Classifier: mostly "a b", or mostly "b a"?',
     "world": "Language model: sentences of the micro-world",
-    "reorder": "Translation with phrases turned round",
+    "reorder": "Translation with reversed phrases",
     "table": "Learned table on sentences of natural lengths",
     "cost": "Cost of a training step",
 }
@@ -25,19 +25,21 @@ _COST = ("parameters", "mflops_a_token", "ms_a_step", "peak_mib", "memory_growth
 
 @dataclass(frozen=True)
 class Report:
-    """What a measurement is to be read as: a text, and files by name."""
+    """A text, and files by name."""
 
     text: str
     files: dict[str, str] = field(default_factory=dict)
 
 
 def report_positions(rows: Sequence[dict[str, Any]]) -> Report:
-    """Tables and answers as Markdown; figures of the tasks, of the learned table and of one alignment a scheme."""
+    """Return tables and answers as Markdown, and figures of the tasks, the learned table and one alignment per
+    scheme.
+    """
     parts = []
     for task, title in TITLES.items():
-        found = [row for row in rows if row.get("task") == task]
-        if found:
-            parts.append(f"## {title}\n\n{_cost_table(found) if task == 'cost' else _table(found)}")
+        task_rows = [row for row in rows if row.get("task") == task]
+        if task_rows:
+            parts.append(f"## {title}\n\n{_cost_table(task_rows) if task == 'cost' else _table(task_rows)}")
     answered = [row for row in rows if "answer_pt" in row]
     for language, heading in (("en", "Answers"), ("pt", "Respostas")):
         if answered:
@@ -48,15 +50,15 @@ def report_positions(rows: Sequence[dict[str, Any]]) -> Report:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    """Schemes down, measures across: mean ± half the 95 % interval over seeds."""
+    """Format a table of schemes by measures: mean ± half the 95 % interval over seeds."""
     names = list(dict.fromkeys(name for row in rows for name in row["measures"]))
     lines = [["scheme", *names], ["---"] * (len(names) + 1)]
-    lines += [[row["scheme"], *(_written(row["measures"].get(name)) for name in names)] for row in rows]
+    lines += [[row["scheme"], *(_formatted(row["measures"].get(name)) for name in names)] for row in rows]
     about = f"{rows[0]['steps']} steps, {len(next(iter(rows[0]['measures'].values()))['seeds'])} seeds"
     return f"{_lines(lines)}\n\n({about}; ± is half the 95 % interval)"
 
 
-def _written(measure: dict[str, Any] | None) -> str:
+def _formatted(measure: dict[str, Any] | None) -> str:
     if measure is None:
         return "-"
     mean, within = measure["mean"], measure["within"]
@@ -65,13 +67,13 @@ def _written(measure: dict[str, Any] | None) -> str:
 
 
 def _cost_table(rows: Sequence[dict[str, Any]]) -> str:
-    """What each scheme costs, and how many times what it costs to have none."""
+    """Format the cost of each scheme, and its ratio to the cost without positions."""
     base = next((row for row in rows if row["scheme"] == "none"), None)
-    lines = [["scheme", *_COST, "time to none", "memory to none"], ["---"] * (len(_COST) + 3)]
+    lines = [["scheme", *_COST, "time / none", "memory / none"], ["---"] * (len(_COST) + 3)]
     for row in rows:
         ratios = ["-" if base is None else f"{row[name] / base[name]:.2f}" for name in ("ms_a_step", "peak_mib")]
         lines.append([row["scheme"], *("-" if row[name] is None else f"{row[name]:g}" for name in _COST), *ratios])
-    return f"{_lines(lines)}\n\n({rows[0]['length']} tokens, 8 texts, forwards and backwards)"
+    return f"{_lines(lines)}\n\n({rows[0]['length']} tokens, 8 texts, forward and backward)"
 
 
 def _lines(cells: list[list[str]]) -> str:
@@ -79,17 +81,17 @@ def _lines(cells: list[list[str]]) -> str:
 
 
 def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
-    drawn = {}
+    figures = {}
     for task, (measure, more_is_better) in _DRAWN.items():
-        found = [row for row in rows if row.get("task") == task]
-        if found:
-            lengths = [times * found[0]["length"] for times in (1, 2, 4, 8)]
-            values = [[row["measures"][f"{measure} {length}"]["mean"] for length in lengths] for row in found]
-            caption = f"{measure} by tokens read; trained on {lengths[0]}; darker is better"
-            drawn[f"{task}.svg"] = grid_svg(
+        task_rows = [row for row in rows if row.get("task") == task]
+        if task_rows:
+            lengths = [times * task_rows[0]["length"] for times in (1, 2, 4, 8)]
+            values = [[row["measures"][f"{measure} {length}"]["mean"] for length in lengths] for row in task_rows]
+            caption = f"{measure} by text length in tokens; trained on {lengths[0]}; darker is better"
+            figures[f"{task}.svg"] = grid_svg(
                 TITLES[task],
                 caption,
-                [row["scheme"] for row in found],
+                [row["scheme"] for row in task_rows],
                 [str(length) for length in lengths],
                 values,
                 more_is_better,
@@ -97,22 +99,22 @@ def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
     for row in rows:
         if row.get("task") == "table":
             share = [[value / max(max(row[name]), 1e-9) for value in row[name]] for name in ("updates", "change")]
-            places = [str(place) for place in range(len(share[0]))]
-            drawn["table.svg"] = grid_svg(
+            positions = [str(position) for position in range(len(share[0]))]
+            figures["table.svg"] = grid_svg(
                 TITLES["table"],
-                "by position, as a share of the most",
+                "by position, as a share of the maximum",
                 ["updates", "change"],
-                places,
+                positions,
                 share,
                 True,
             )
         if "example" in row:
-            drawn[f"alignment-{row['scheme'].replace(' ', '-').replace('+', '-')}.svg"] = _alignment(row)
-    return drawn
+            figures[f"alignment-{row['scheme'].replace(' ', '-').replace('+', '-')}.svg"] = _alignment(row)
+    return figures
 
 
 def _alignment(row: dict[str, Any]) -> str:
-    """Cross-attention of one sentence: each word is its id, a target word that of its source with a prime."""
+    """Draw the cross-attention of one sentence: each word is its id, a target word that of its source with a prime."""
     example = row["example"]
     source, target = example["source"], example["target"]
     record = AttentionRecord(
@@ -132,7 +134,7 @@ def grid_svg(
     values: Sequence[Sequence[float]],
     more_is_better: bool,
 ) -> str:
-    """A table of numbers in coloured cells as a standalone SVG, with the best numbers darkest."""
+    """Draw a table of numbers in coloured cells as a standalone SVG, with the best numbers darkest."""
     cell, high, left, above = 62, 28, 30 + 7.4 * max(len(row) for row in rows), 86
     flat = [value for line in values for value in line]
     low, top = min(flat), max(flat)
@@ -148,8 +150,8 @@ def grid_svg(
     for number, column in enumerate(columns):
         x = left + (number + 0.5) * cell
         parts.append(f'<text x="{x:.1f}" y="{above - 8}" text-anchor="middle">{escape(column)}</text>')
-    for place, (name, line) in enumerate(zip(rows, values, strict=True)):
-        y = above + place * high
+    for row_number, (name, line) in enumerate(zip(rows, values, strict=True)):
+        y = above + row_number * high
         parts.append(f'<text x="{left - 8:.1f}" y="{y + 18}" text-anchor="end">{escape(name)}</text>')
         for number, value in enumerate(line):
             share = (value - low) / (top - low) if top > low else 1.0

@@ -10,16 +10,16 @@ from torch import Tensor
 from atento.world import Pair, write
 
 LETTERS = 16  # ids 0 ... 15
-ECHO_DISTANCES = (3,)  # what the query symbols LETTERS and LETTERS + 1 ask for
+ECHO_DISTANCES = (3,)  # the distance of each query symbol, LETTERS + its index
 FIRST, SECOND = LETTERS, LETTERS + 1  # the two letters whose order the classifier judges
 _SENTENCE_END, _UNKNOWN = 0, 1
 _TRAIN_SENTENCES, _VALID_SENTENCES = 3000, 400
-ADJECTIVES, NOUNS, START = 8, 8, 32  # a source id is 0 ... 15, its translation is 16 more
+ADJECTIVES, NOUNS, START = 8, 8, 32  # source ids are 0 ... 15; a translation is the source id + 16
 
 
 @dataclass(frozen=True)
 class Batch:
-    """ids (B,L) and labels: (B,L), the next token or -1 where it is not asked for; or (B,), the class of each text."""
+    """ids (B,L) and labels: (B,L), the next token or -1 where there is no target; or (B,), the class of each text."""
 
     ids: Tensor
     labels: Tensor
@@ -29,7 +29,7 @@ class Batch:
 class Reordered:
     """source (B,S), target_input and labels (B,S); `sources` (B,S) is the source position that each label translates.
 
-    All phrases of a batch fill the same length, so nothing is padded.
+    All phrases of a batch fill the same length, so there is no padding.
     """
 
     source: Tensor
@@ -40,7 +40,9 @@ class Reordered:
 
 @dataclass(frozen=True)
 class Task:
-    """How to draw a batch of B texts of length L, and what for: `classes` 0 is a language model, else a classifier."""
+    """A task: `draw` returns a batch of B texts of length L; `classes` is 0 for a language model, else the number of
+    classes.
+    """
 
     draw: Callable[[int, int, torch.Generator, bool], Batch]
     vocab_size: Callable[[], int]
@@ -48,56 +50,60 @@ class Task:
 
 
 def echo(count: int, length: int, generator: torch.Generator, held_out: bool = False) -> Batch:
-    """Random letters with query symbols between: after one, the letter that stood 2 (or 5) places before it.
+    """Draw random letters with query symbols between them; the target after a query is the letter 3 positions before
+    it.
 
-    Letters repeat, so only the distance tells which one is meant; nothing but answers is asked for. As the answer is
-    drawn from near by, the task is the same at every length.
+    Letters repeat, so only the distance identifies the target; only targets of queries count. Distances are short, so
+    the task is the same at every length.
     """
     draws = torch.randint(LETTERS, (count, length + 1), generator=generator)
-    asks = torch.rand(count, length + 1, generator=generator) < 0.25
+    query_drawn = torch.rand(count, length + 1, generator=generator) < 0.25
     kinds = torch.randint(len(ECHO_DISTANCES), (count, length + 1), generator=generator)
-    back = torch.tensor(ECHO_DISTANCES)[kinds]  # (B,L+1)
-    ids, asked = draws.clone(), torch.zeros_like(asks)
+    distances = torch.tensor(ECHO_DISTANCES)[kinds]  # (B,L+1)
+    ids, is_query = draws.clone(), torch.zeros_like(query_drawn)
     rows = torch.arange(count)
     for t in range(max(ECHO_DISTANCES), length + 1):
-        before = asked[:, t - 1]
-        answer = ids[rows, t - 1 - back[:, t - 1]]
-        wanted = ids[rows, t - back[:, t]]
-        asked[:, t] = asks[:, t] & ~before & (wanted < LETTERS)  # what a query points at is always a letter
-        ids[:, t] = torch.where(before, answer, torch.where(asked[:, t], LETTERS + kinds[:, t], draws[:, t]))
-    return Batch(ids[:, :-1], torch.where(asked[:, :-1], ids[:, 1:], -1))
+        after_query = is_query[:, t - 1]
+        answer = ids[rows, t - 1 - distances[:, t - 1]]
+        target = ids[rows, t - distances[:, t]]
+        is_query[:, t] = (
+            query_drawn[:, t] & ~after_query & (target < LETTERS)
+        )  # the target of a query is always a letter
+        ids[:, t] = torch.where(after_query, answer, torch.where(is_query[:, t], LETTERS + kinds[:, t], draws[:, t]))
+    return Batch(ids[:, :-1], torch.where(is_query[:, :-1], ids[:, 1:], -1))
 
 
 def pairs(count: int, length: int, generator: torch.Generator, held_out: bool = False) -> Batch:
-    """Does this text mostly say "a b" (class 1) or "b a" (class 0)? A pair in every four tokens, one in four against.
+    """Draw texts with mostly "a b" (class 1) or mostly "b a" (class 0): a pair in every four tokens, one in four
+    reversed.
 
-    Both classes hold as many a and b, so order alone tells them apart; their share is the same at every length, so
-    that averaging over a longer text dilutes nothing.
+    Both classes have the same number of a and b, so only order distinguishes them. The share of pairs is the same at
+    every length, so averaging over a longer text does not weaken the signal.
     """
     n_pairs = length // 4
-    labels = torch.arange(count) % 2  # as many of one class as of the other
+    labels = torch.arange(count) % 2  # balanced classes
     against = torch.rand(count, n_pairs, generator=generator).argsort(dim=1) < n_pairs // 4
     forward = labels.unsqueeze(1).bool() ^ against  # (B,P)
-    offsets = torch.randint(2, (count, n_pairs), generator=generator)  # a pair is never next to another
-    places = torch.arange(n_pairs) * 4 + offsets
+    offsets = torch.randint(2, (count, n_pairs), generator=generator)  # pairs are never adjacent
+    positions = torch.arange(n_pairs) * 4 + offsets
     ids = torch.randint(LETTERS, (count, length), generator=generator)
-    ids.scatter_(1, places, torch.where(forward, FIRST, SECOND))
-    ids.scatter_(1, places + 1, torch.where(forward, SECOND, FIRST))
+    ids.scatter_(1, positions, torch.where(forward, FIRST, SECOND))
+    ids.scatter_(1, positions + 1, torch.where(forward, SECOND, FIRST))
     return Batch(ids, labels)
 
 
 @dataclass(frozen=True)
 class Text:
-    """Sentences joined: ids (N,), where each sentence begins, and where the next does, (M,) each."""
+    """Joined sentences: ids (N,), the start of each sentence and its end, (M,) each."""
 
     ids: Tensor
-    begins: Tensor
+    starts: Tensor
     ends: Tensor
 
 
 @cache
 def _world() -> tuple[int, Text, Text]:
-    """The micro-world in word ids: how many there are, the text to train on, and the text held out."""
+    """Return the micro-world in word ids: the vocabulary size, the training text, and the held-out text."""
     train, valid = write("train", _TRAIN_SENTENCES), write("valid", _VALID_SENTENCES)
     words = sorted({word for pair in train for word in pair.source_words})
     ids = {word: number + 2 for number, word in enumerate(words)}
@@ -114,54 +120,56 @@ def _world() -> tuple[int, Text, Text]:
 
 
 def world(count: int, length: int, generator: torch.Generator, held_out: bool = False) -> Batch:
-    """English sentences of the micro-world one after the other, from the beginning of any; every token is asked for."""
+    """Draw consecutive English sentences of the micro-world, from the start of a random one; every token is a
+    target.
+    """
     text = _world()[2] if held_out else _world()[1]
-    begins = text.begins[text.begins + length + 1 <= len(text.ids)]
-    chosen = begins[torch.randint(len(begins), (count,), generator=generator)]
+    starts = text.starts[text.starts + length + 1 <= len(text.ids)]
+    chosen = starts[torch.randint(len(starts), (count,), generator=generator)]
     ids = text.ids[chosen.unsqueeze(1) + torch.arange(length + 1)]  # (B,L+1)
     return Batch(ids[:, :-1], ids[:, 1:])
 
 
 def sentences(count: int, length: int, generator: torch.Generator) -> Batch:
-    """Single sentences of their natural lengths, cut at `length`; past the end ids are 0 and labels -1."""
+    """Draw single sentences of their natural lengths, cut at `length`; after the end ids are 0 and labels -1."""
     text = _world()[1]
-    chosen = torch.randint(len(text.begins), (count,), generator=generator)
-    places = text.begins[chosen].unsqueeze(1) + torch.arange(length + 1)
-    real = places < text.ends[chosen].unsqueeze(1)  # the sentence and its end
-    ids = torch.where(real, text.ids[places.clamp(max=len(text.ids) - 1)], _SENTENCE_END)
-    return Batch(ids[:, :-1], torch.where(real[:, 1:], ids[:, 1:], -1))
+    chosen = torch.randint(len(text.starts), (count,), generator=generator)
+    positions = text.starts[chosen].unsqueeze(1) + torch.arange(length + 1)
+    in_sentence = positions < text.ends[chosen].unsqueeze(1)  # the sentence and its end
+    ids = torch.where(in_sentence, text.ids[positions.clamp(max=len(text.ids) - 1)], _SENTENCE_END)
+    return Batch(ids[:, :-1], torch.where(in_sentence[:, 1:], ids[:, 1:], -1))
 
 
 def longest_sentence() -> int:
-    """How many tokens the longest sentence to train on gives a model to read: its end is only written."""
+    """Return the number of input tokens of the longest training sentence; its end token is only a target."""
     text = _world()[1]
-    return int((text.ends - text.begins).max()) - 1
+    return int((text.ends - text.starts).max()) - 1
 
 
 def reorder(count: int, length: int, generator: torch.Generator) -> Reordered:
-    """Phrases of one to three words, adjectives then noun; the target says each phrase backwards, in other words.
+    """Draw phrases of one to three words, adjectives then noun; the target reverses each phrase, in other words.
 
-    As "a small red house" and "uma casa vermelha pequena": the dictionary is one to one, words repeat, and which
-    target word stands for which source word is known.
+    As "a small red house" and "uma casa vermelha pequena": the dictionary is one to one, words repeat, and the source
+    word of each target word is known.
     """
     starts = torch.zeros(count, length, dtype=torch.bool)  # where phrases begin
     starts[:, 0] = True
-    since = torch.zeros(count, dtype=torch.long)
-    new = torch.rand(count, length, generator=generator) < 0.4
+    length_of_phrase = torch.zeros(count, dtype=torch.long)
+    starts_drawn = torch.rand(count, length, generator=generator) < 0.4
     for t in range(1, length):
-        since = torch.where(starts[:, t - 1], 0, since + 1)
-        starts[:, t] = new[:, t] | (since >= 2)
+        length_of_phrase = torch.where(starts[:, t - 1], 0, length_of_phrase + 1)
+        starts[:, t] = starts_drawn[:, t] | (length_of_phrase >= 2)
     is_noun = torch.cat([starts[:, 1:], torch.ones(count, 1, dtype=torch.bool)], dim=1)  # a phrase ends in its noun
     adjectives = torch.randint(ADJECTIVES, (count, length), generator=generator)
     nouns = ADJECTIVES + torch.randint(NOUNS, (count, length), generator=generator)
     source = torch.where(is_noun, nouns, adjectives)
-    places = torch.arange(length).expand(count, -1)
-    first = torch.where(starts, places, 0).cummax(dim=1).values
-    last = torch.where(is_noun, places, length).flip(1).cummin(dim=1).values.flip(1)
-    sources = first + last - places  # each phrase backwards
+    positions = torch.arange(length).expand(count, -1)
+    first = torch.where(starts, positions, 0).cummax(dim=1).values
+    last = torch.where(is_noun, positions, length).flip(1).cummin(dim=1).values.flip(1)
+    sources = first + last - positions  # each phrase reversed
     labels = source.gather(1, sources) + ADJECTIVES + NOUNS
-    begun = torch.full((count, 1), START)
-    return Reordered(source, torch.cat([begun, labels[:, :-1]], dim=1), labels, sources)
+    start_tokens = torch.full((count, 1), START)
+    return Reordered(source, torch.cat([start_tokens, labels[:, :-1]], dim=1), labels, sources)
 
 
 REORDER_VOCABULARY = START + 1
