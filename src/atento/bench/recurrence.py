@@ -137,19 +137,19 @@ def training_seconds(network: nn.Module, length: int) -> float:
 
 def saved_bytes(network: nn.Module, length: int) -> int:
     """Return the bytes that the forward pass of 8 texts saves for the backward pass, without the weights."""
-    own = {parameter.data_ptr() for parameter in network.parameters()}
-    seen: dict[int, int] = {}
+    parameter_storages = {parameter.data_ptr() for parameter in network.parameters()}
+    saved: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
-        place = tensor.untyped_storage().data_ptr()
-        if place not in own:
-            seen[place] = tensor.untyped_storage().nbytes()
+        storage = tensor.untyped_storage().data_ptr()
+        if storage not in parameter_storages:
+            saved[storage] = tensor.untyped_storage().nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = _loss(network.train(), length)
     del loss
-    return sum(seen.values())
+    return sum(saved.values())
 
 
 def _quality(seconds: float) -> Iterator[dict[str, Any]]:

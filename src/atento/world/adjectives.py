@@ -1,9 +1,8 @@
-"""The adjectives of the micro-world, one a line: English, Portuguese, copula, group, kinds of noun, comparative.
+"""The adjectives of the micro-world, one per line: English, Portuguese, copula, group, kinds of noun, comparative.
 
 Copula: `ser`, `estar`, or `either` (estar with people and animals, ser with things). Group: its rank orders two
-adjectives (table in `lexicon`). Comparative: the -er form, `more`, or nothing. `=` after the comparative gives the
-Portuguese comparative where it is one word. Flags: `<` stands before the noun, `!` only after *the* or a possessive,
-`^` only in the predicate.
+adjectives (table in `lexicon`). Comparative: the -er form, `more`, or nothing; `=` gives the Portuguese comparative if
+it is one word. Flags: `<` precedes the noun, `!` only after *the* or a possessive, `^` only in the predicate.
 """
 
 ADJECTIVES = """

@@ -13,7 +13,7 @@ _BE_PRESENT = ("am", "is", "are")
 _BE_PAST = ("was", "was", "were")
 _COPULAS = {"ser": conjugate("ser"), "estar": conjugate("estar")}
 _PASSIVE_PAST = ("fui", "foi", "fomos", "foram")
-_GO_FUTURE = ("irei", "irá", "iremos", "irão")  # "vai ir" is not said
+_GO_FUTURE = ("irei", "irá", "iremos", "irão")  # instead of "vai ir"
 _MODALS = {
     "can": conjugate("poder").present,
     "must": conjugate("dever").present,
@@ -24,25 +24,25 @@ _QUANTIFIERS = ("every", "few", "some", "several", "many")
 
 @dataclass(slots=True)
 class Predicate:
-    """All of a clause but its subject. In a question `auxiliary` goes before the subject; the rest stays behind it."""
+    """A clause without its subject. In a question `auxiliary` precedes the subject, and `verb_phrase` follows it."""
 
     auxiliary: list[Word]
-    rest: list[Word]
+    verb_phrase: list[Word]
     target: list[Word]
 
 
 def statement(subject: Phrase, predicate: Predicate) -> Phrase:
-    """Subject, then predicate, on both sides."""
-    return Phrase(subject.source + predicate.auxiliary + predicate.rest, subject.target + predicate.target)
+    """Return the subject, then the predicate, on both sides."""
+    return Phrase(subject.source + predicate.auxiliary + predicate.verb_phrase, subject.target + predicate.target)
 
 
 def question(subject: Phrase, predicate: Predicate) -> Phrase:
-    """Auxiliary, subject, rest in English; in Portuguese the order of the statement."""
-    return Phrase(predicate.auxiliary + subject.source + predicate.rest, subject.target + predicate.target)
+    """Return auxiliary, subject, verb phrase in English; in Portuguese the word order of the statement."""
+    return Phrase(predicate.auxiliary + subject.source + predicate.verb_phrase, subject.target + predicate.target)
 
 
 def _negation(d: Draft, negative: bool, subject: Phrase) -> tuple[list[Word], list[Word]]:
-    """*not* and *não*; no one says them after *every* or *few*, so those subjects stay without."""
+    """Return *not* and *não*; subjects with *every* or *few* are not negated."""
     if not negative or subject.source[0].text in _QUANTIFIERS:
         return [], []
     left, right = d.tie("not", "não", "PART", "ADV")
@@ -60,38 +60,38 @@ def predicate(
     inverted: bool = False,
     frequency: Expression | None = None,
 ) -> Predicate:
-    """A verb with its object (`thing`) and adverbials; `inverted` prepares an English question (do-support).
+    """Return a verb with its object (`thing`) and adverbials; `inverted` prepares an English question (do-support).
 
-    Tenses: present, past, future, progressive, past-progressive, and the modals can, must, should.
-    Links: *do* and *did* go with the main verb, *will* with *vai*, *not* with *não*; a preposition that only one
-    language has goes with the verb.
+    Tenses: present, past, future, progressive, past-progressive, and the modals can, must, should. Links: *do* and
+    *did* are linked with the main verb, *will* with *vai*, *not* with *não*; a preposition that only one language has
+    is linked with the verb.
     """
     main = (d.link(),)
     no, nao = _negation(d, negative, subject)
     auxiliary, form, target = _verb_group(d, subject, verb, tense, main, bool(no) or inverted)
     often = expression(d, frequency) if frequency is not None else Phrase([], [])
-    rest = [*no, *often.source, Word(form, "VERB", main)]
+    verb_phrase = [*no, *often.source, Word(form, "VERB", main)]
     target = [*nao, *often.target, *target]
     particle = (d.link(),) if verb.particle and verb.preposition else main
     if verb.particle:
         infinitive = verb.particle == "to" and thing is not None and thing.target[0].tag == "VERB"
-        rest.append(Word(verb.particle, "PART" if infinitive else "ADP", particle))
+        verb_phrase.append(Word(verb.particle, "PART" if infinitive else "ADP", particle))
     if thing is not None:
-        rest += thing.source
+        verb_phrase += thing.source
         if verb.preposition:
             target.append(Word(verb.preposition, "ADP", particle))
         target += with_article(thing) if verb.preposition in ("a", "de", "em", "por") else thing.target
     for adverbial in adverbials:
         if adverbial is not None:
-            rest += adverbial.source
+            verb_phrase += adverbial.source
             target += adverbial.target
-    return Predicate(auxiliary, rest, target)
+    return Predicate(auxiliary, verb_phrase, target)
 
 
 def _verb_group(
     d: Draft, subject: Phrase, verb: Verb, tense: str, main: tuple[int, ...], supported: bool
 ) -> tuple[list[Word], str, list[Word]]:
-    """English auxiliary, English main form, Portuguese words."""
+    """Return the English auxiliary, the English main form, and the Portuguese words."""
     person, pessoa = subject.english_person, subject.portuguese_person
     forms = verb.portuguese
     if tense in ("present", "past"):
@@ -128,7 +128,7 @@ def copular(
     negative: bool = False,
     passive: bool = False,
 ) -> Predicate:
-    """*be* with a complement: ser or estar in present, past (imperfect; *foi* in the passive) or future."""
+    """Return *be* with a complement: ser or estar in present, past (imperfect; *foi* in the passive) or future."""
     links = (d.link(),)
     forms = _COPULAS[copula]
     person, pessoa = subject.english_person, subject.portuguese_person
@@ -136,23 +136,23 @@ def copular(
     if tense == "future":
         will = (d.link(),)
         auxiliary = [Word("will", "AUX", will)]
-        rest = [*no, Word("be", "AUX", links)]
+        verb_phrase = [*no, Word("be", "AUX", links)]
         target = [*nao, Word(_IR.present[pessoa], "AUX", will), Word(copula, "AUX", links)]
     else:
         past = tense == "past"
         auxiliary = [Word((_BE_PAST if past else _BE_PRESENT)[person], "AUX", links)]
-        rest = no
+        verb_phrase = no
         was = _PASSIVE_PAST if passive else forms.past
         target = [*nao, Word((was if past else forms.present)[pessoa], "AUX", links)]
     for phrase in (complement, *adverbials):
         if phrase is not None:
-            rest = rest + phrase.source
+            verb_phrase = verb_phrase + phrase.source
             target = target + phrase.target
-    return Predicate(auxiliary, rest, target)
+    return Predicate(auxiliary, verb_phrase, target)
 
 
 def copula_of(adjective: Adjective, subject: Phrase) -> str:
-    """Ser or estar: the adjective says, or (*comfortable*) whether people and animals or things are spoken of."""
+    """Return ser or estar, as the adjective requires, or (*comfortable*) by whether the subject is animate."""
     if adjective.copula != "either":
         return adjective.copula
     animate = subject.head is None or bool(set(subject.head.kinds) & set("PA"))
@@ -160,7 +160,7 @@ def copula_of(adjective: Adjective, subject: Phrase) -> str:
 
 
 def quality(d: Draft, adjective: Adjective, subject: Phrase, very: bool = False) -> Phrase:
-    """An adjective as a predicate, agreeing with the subject; *very* → *muito*."""
+    """Return an adjective as a predicate, agreeing with the subject; *very* → *muito*."""
     left, right = d.tie(adjective.english, adjective_form(adjective, subject.gender, subject.plural), "ADJ")
     if not very:
         return Phrase([left], [right])
@@ -169,5 +169,5 @@ def quality(d: Draft, adjective: Adjective, subject: Phrase, very: bool = False)
 
 
 def participle_form(verb: Verb, gender: str, plural: bool) -> str:
-    """The Portuguese participle that agrees with a passive subject: *aberta*, *escritos*."""
+    """Return the Portuguese participle that agrees with a passive subject: *aberta*, *escritos*."""
     return verb.portuguese.participle[:-1] + ("a" if gender == "f" else "o") + ("s" if plural else "")

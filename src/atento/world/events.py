@@ -19,35 +19,42 @@ from atento.world.phrases import (
 )
 from atento.world.sentence import Draft, adjectives_for
 
-Sentence = tuple[Phrase, str]  # the words without the final mark, and the mark
+Sentence = tuple[Phrase, str]  # the words without the final punctuation, and the punctuation
 
 _NAMES = "HYZG"
 _WHEREABOUTS = frozenset("BRYZx^o")
-#: *I* and *we* twice as often as the rest: only they have verb forms of their own.
+#: *I* and *we* are twice as frequent as the others: only they have distinct verb forms.
 _SUBJECT_PRONOUNS = PRONOUNS + tuple(entry for entry in PRONOUNS if entry.english in ("I", "we"))
-TELLING = ("present", "past", "past", "future", "progressive", "past-progressive")  # tenses as often as they stand here
+NARRATIVE = (
+    "present",
+    "past",
+    "past",
+    "future",
+    "progressive",
+    "past-progressive",
+)  # a tense is as frequent as its entries
 SIMPLE = ("present", "past", "past", "future")
 _TOPICS = ("speak", "sing")  # verbs that take *about*
 
-#: Adverbials by name; `event` asks for one of them.
+#: The names of adverbials; `event` takes one of them.
 ADVERBIALS = ("manner", "place", "time", "company")
 
 
 def goes_somewhere(verb: Verb) -> bool:
-    """Whether the verb itself or its object already says where (*arrive*, *go to the park*, *visit Lisbon*)."""
+    """Return whether the verb or its object already says where (*arrive*, *go to the park*, *visit Lisbon*)."""
     if verb.english == "arrive":
         return True
     return bool(verb.objects) and (set(verb.objects) <= _WHEREABOUTS or "Y" in verb.objects)
 
 
 def direct(verb: Verb) -> bool:
-    """Whether the verb has an object without a preposition in both languages."""
+    """Return whether the verb has an object without a preposition in both languages."""
     return bool(verb.objects) and not verb.particle and not verb.preposition
 
 
 @cache
 def verbs_for(tense: str, adverbial: str, subjects: str = "") -> tuple[Verb, ...]:
-    """The verbs that go with a tense and an adverbial ("" for none) and, if given, with one of these subjects."""
+    """Return the verbs that allow a tense and an adverbial ("" for none) and, if given, one of these subjects."""
     chosen = []
     for verb in TRANSITIVE + INTRANSITIVE:
         if verb.state and (tense not in ("present", "past", "future") or adverbial in ("manner", "place", "company")):
@@ -66,12 +73,12 @@ def verbs_for(tense: str, adverbial: str, subjects: str = "") -> tuple[Verb, ...
 
 @cache
 def manners_of(verb: Verb) -> tuple[Expression, ...]:
-    """The adverbs of manner that a verb takes."""
+    """Return the adverbs of manner that a verb takes."""
     return tuple(entry for entry in MANNER if set(entry.use) & set(verb.flags))
 
 
 def subject(d: Draft, kinds: str, adjective: float = 0.35) -> Phrase:
-    """A subject of these kinds: people also as pronouns and names, organisations (G) by name."""
+    """Return a subject of these kinds: people also as pronouns and names, organisations (G) by name."""
     if "P" in kinds:
         if d.chance(0.3):
             return pronoun_phrase(d, d.pick(_SUBJECT_PRONOUNS))
@@ -83,7 +90,7 @@ def subject(d: Draft, kinds: str, adjective: float = 0.35) -> Phrase:
 
 
 def thing(d: Draft, verb: Verb, doer: Phrase, adjective: float = 0.4) -> Phrase | None:
-    """An object that suits the verb; None if it takes none."""
+    """Return an object that suits the verb; None if it takes none."""
     if not verb.objects:
         return None
     kinds = "".join(kind for kind in verb.objects if kind not in _NAMES)
@@ -98,7 +105,7 @@ def thing(d: Draft, verb: Verb, doer: Phrase, adjective: float = 0.4) -> Phrase 
 
 
 def company(d: Draft, verb: Verb, doer: Phrase) -> Phrase:
-    """With whom, without whom, for whom, or for a few verbs about what."""
+    """Return an adverbial with, without or for a person, or for a few verbs about a topic."""
     if verb.english in _TOPICS and d.chance(0.5):
         return after_preposition(d, fixed(d, "about"), common(d, "PISA", adjective=0.2))
     if d.chance(0.4):
@@ -108,7 +115,7 @@ def company(d: Draft, verb: Verb, doer: Phrase) -> Phrase:
 
 
 def adverbial_for(d: Draft, name: str, verb: Verb, doer: Phrase, tense: str) -> Phrase | None:
-    """The adverbial of this name (one of ADVERBIALS, or "" for None)."""
+    """Return the adverbial of this name (one of ADVERBIALS, or "" for None)."""
     if name == "manner":
         return expression(d, d.pick(manners_of(verb)))
     if name == "place":
@@ -130,26 +137,30 @@ def event(
     frequency: Expression | None = None,
     adjective: float = 0.4,
     last: str = "",
-    said: bool = True,
+    include_adverbial: bool = True,
 ) -> tuple[Phrase, Predicate]:
-    """A subject and what it does; `doer` gives the subject, `doers` its kinds; `last` names a second adverbial.
+    """Return a subject and its predicate.
 
-    Without `said` the adverbial only chooses a verb that would take it (for the question that asks for it).
+    Args:
+        doer: the subject; None draws one.
+        doers: the kinds of the subject.
+        last: the name of a second adverbial.
+        include_adverbial: False only restricts the verb to those that take the adverbial (for a question about it).
     """
     verb = d.pick(verbs_for(tense, adverbial, doers))
     if doer is None:
         doer = subject(d, doers or ("P" if adverbial == "company" else verb.subjects), adjective * 0.8)
-    what = thing(d, verb, doer, adjective)
-    first = adverbial_for(d, adverbial if said else "", verb, doer, tense)
+    object_phrase = thing(d, verb, doer, adjective)
+    first = adverbial_for(d, adverbial if include_adverbial else "", verb, doer, tense)
     second = adverbial_for(d, last, verb, doer, tense)
-    done = predicate(
-        d, doer, verb, tense, what, first, second, negative=negative, inverted=inverted, frequency=frequency
+    predicate_of_event = predicate(
+        d, doer, verb, tense, object_phrase, first, second, negative=negative, inverted=inverted, frequency=frequency
     )
-    return doer, done
+    return doer, predicate_of_event
 
 
 def state(d: Draft, doer: Phrase, tense: str, negative: bool = False) -> Predicate:
-    """*is (very) good*: an adjective that suits the subject, with ser or estar."""
+    """Return *is (very) good*: an adjective that suits the subject, with ser or estar."""
     adjective = None if doer.head is None else d.pick_adjective(doer.head, "predicate")
     if adjective is None:
         adjective = d.pick(adjectives_for(noun("child"), "predicate", False))
@@ -158,38 +169,40 @@ def state(d: Draft, doer: Phrase, tense: str, negative: bool = False) -> Predica
 
 
 def anything(d: Draft, adjective: float = 0.3) -> Phrase:
-    """A subject that can have a quality: anyone or anything but a field of study."""
+    """Return a subject that can have a quality: any kind but a field of study."""
     if d.chance(0.3):
         return subject(d, "P", adjective)
     return common(d, d.pick("PAFDCOMQUBRVNI"), adjective=adjective)
 
 
 def someone(d: Draft, adjective: float = 0.3) -> Phrase:
-    """A person, by pronoun, name or noun."""
+    """Return a person, by pronoun, name or noun."""
     return subject(d, "P", adjective)
 
 
 @cache
 def direct_verbs() -> tuple[Verb, ...]:
-    """The verbs with an object and no preposition in either language."""
+    """Return the verbs with an object and no preposition in either language."""
     return tuple(verb for verb in TRANSITIVE if direct(verb))
 
 
 def infinitive(d: Draft, doer: Phrase) -> Phrase:
-    """What someone wants to do: *open the door*, *abrir a porta* (English *to* belongs to the verb before)."""
+    """Return an infinitive with its object: *open the door*, *abrir a porta* (English *to* belongs to the verb
+    before).
+    """
     verb = d.pick(verbs_for("can", "", "P"))
-    what = thing(d, verb, doer)
-    done = predicate(d, doer, verb, "can", what)
-    return Phrase(done.rest, done.target[1:])
+    object_phrase = thing(d, verb, doer)
+    done = predicate(d, doer, verb, "can", object_phrase)
+    return Phrase(done.verb_phrase, done.target[1:])
 
 
 def clause(d: Draft, tense: str, adverbial: str = "", last: str = "", adjective: float = 0.25) -> Phrase:
-    """A whole statement about an event, a fifth of them denied."""
+    """Return a statement about an event; one in five is negated."""
     return statement(*event(d, tense, adverbial, last=last, adjective=adjective, negative=d.chance(0.2)))
 
 
 def together(d: Draft, first: Phrase, conjunction: str, second: Phrase) -> Phrase:
-    """Two clauses joined; *but* has a comma before it in both languages."""
+    """Join two clauses; *but* has a comma before it in both languages."""
     link = fixed(d, conjunction)
     source, target = list(first.source), list(first.target)
     if conjunction == "but":

@@ -1,8 +1,8 @@
 """The closed words and fixed expressions: adverbs, prepositions, determiners, pronouns, contractions.
 
-A fixed expression is `English | Portuguese | links | use`, every word with its universal part of speech. Links are
-pairs of word numbers `source-target`; without them the words pair off in order, and the longer side's last words
-belong to the shorter side's last word.
+A fixed expression is `English | Portuguese | links | use`, with the universal part of speech of every word. Links are
+pairs of word indices `source-target`; without them the words are paired in order, and the last words of the longer side
+are linked to the last word of the shorter side.
 """
 
 MANNER = """
@@ -58,7 +58,7 @@ in/ADP winter/NOUN | em/ADP o/DET inverno/NOUN | 0-0 1-1 1-2 | present past futu
 in/ADP summer/NOUN | em/ADP o/DET verão/NOUN | 0-0 1-1 1-2 | present past future
 """
 
-# Prepositions of place; the use says of which nouns: kinds as in the lexicon; `^o` but those with trait o.
+# Prepositions of place; the use gives the kinds of nouns, as in the lexicon; `^o` excludes nouns with trait o.
 PLACES = """
 in/ADP | em/ADP | | BRd^o
 inside/ADP | dentro/ADV de/ADP | | Bd
@@ -98,7 +98,7 @@ please/INTJ | por/ADP favor/NOUN ,/PUNCT | |
 """
 
 # English, its tag, the Portuguese forms (m sg, f sg, m pl, f pl; `-` where there is none), flags:
-# `p` a possessive, `=ele` one whose owner stands after the noun (o livro dele), a number: how often it is drawn.
+# `p` a possessive, `=ele` one whose owner follows the noun (o livro dele), a number: its relative frequency.
 DETERMINERS = """
 the DET o a os as 9
 a DET um uma - - 4
@@ -125,8 +125,8 @@ ten NUM - - dez dez 1
 """
 
 # English subject and object form, Portuguese subject form and form after a preposition, English and Portuguese person.
-# English persons: 0 I, 1 he/she, 2 the rest. Portuguese persons: 0 eu, 1 ele/você, 2 nós, 3 eles.
-# *I*, *you*, *we* and *they* do not say their gender, so the grammar takes the masculine; *you* is one person.
+# English persons: 0 I, 1 he/she, 2 the others. Portuguese persons: 0 eu, 1 ele/você, 2 nós, 3 eles.
+# *I*, *you*, *we* and *they* have no gender, so the grammar uses the masculine; *you* is singular.
 PRONOUNS = """
 I me eu mim 0 0 m
 you you você você 2 1 m
@@ -140,7 +140,7 @@ _ARTICLES = ("o", "a", "os", "as")
 _STARTS_WITH_VOWEL: tuple[str, ...] = ("ele", "ela", "eles", "elas", "este", "esta", "estes", "estas")
 _STARTS_WITH_VOWEL += ("aquele", "aquela", "aqueles", "aquelas")
 
-#: (preposition, determiner or pronoun) -> the one word they make.
+#: (preposition, determiner or pronoun) -> their contraction.
 CONTRACTIONS: dict[tuple[str, str], str] = {
     **{("de", word): "d" + word for word in (*_ARTICLES, *_STARTS_WITH_VOWEL)},
     **{("em", word): "n" + word for word in (*_ARTICLES, *_STARTS_WITH_VOWEL)},

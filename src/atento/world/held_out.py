@@ -1,10 +1,10 @@
-"""The held-out structures: combinations of structures that the ordinary splits have one at a time."""
+"""The held-out structures: combinations of structures that the ordinary splits contain separately."""
 
 from atento.world.clauses import copular, predicate, statement
 from atento.world.events import SIMPLE, Sentence, clause, direct_verbs, event, someone, state, together
 from atento.world.lexicon import WITH_CLAUSE
 from atento.world.phrases import Phrase, common, double, fixed, joined, place, time
-from atento.world.relatives import acts_on_what_others_did, doer_with_clause, followed
+from atento.world.relatives import acts_on_relative_object, doer_with_clause, followed
 from atento.world.sentence import Draft
 
 _CONJUNCTIONS = ("and", "but", "because")
@@ -21,8 +21,8 @@ def two_adjectives(d: Draft) -> Sentence:
             return statement(*event(d, d.pick(SIMPLE), doer=doer, doers=kinds[0], adjective=0.0)), "."
     verb = d.pick([v for v in direct_verbs() if "P" in v.subjects and set(v.objects) & set("PAFCOUBVNI")])
     doer = someone(d, 0.0)
-    what = double(d, "".join(kind for kind in verb.objects if kind in "PAFCOUBVNI"))
-    return statement(doer, predicate(d, doer, verb, d.pick(SIMPLE), what)), "."
+    object_phrase = double(d, "".join(kind for kind in verb.objects if kind in "PAFCOUBVNI"))
+    return statement(doer, predicate(d, doer, verb, d.pick(SIMPLE), object_phrase)), "."
 
 
 def relative_adverbial_conjunction(d: Draft) -> Sentence:
@@ -38,7 +38,7 @@ def time_relative_conjunction(d: Draft) -> Sentence:
     tense = d.pick(SIMPLE)
     when = time(d, tense) or Phrase([], [])
     doer = someone(d, 0.2)
-    middle = statement(doer, acts_on_what_others_did(d, doer, tense))
+    middle = statement(doer, acts_on_relative_object(d, doer, tense))
     first = Phrase(when.source + middle.source, when.target + middle.target)
     return together(d, first, d.pick(_CONJUNCTIONS), clause(d, tense)), "."
 
@@ -46,7 +46,7 @@ def time_relative_conjunction(d: Draft) -> Sentence:
 def two_relatives(d: Draft) -> Sentence:
     """*The woman who lives in Rome bought the dress that the girl wants.*"""
     doer = doer_with_clause(d, "P")
-    return statement(doer, acts_on_what_others_did(d, doer, d.pick(SIMPLE))), "."
+    return statement(doer, acts_on_relative_object(d, doer, d.pick(SIMPLE))), "."
 
 
 def reported_relative(d: Draft) -> Sentence:
@@ -55,8 +55,8 @@ def reported_relative(d: Draft) -> Sentence:
     inner = doer_with_clause(d)
     tense = d.pick(("present", "past"))
     that = fixed(d, "that")
-    said = statement(inner, state(d, inner, tense))
-    content = Phrase(that.source + said.source, that.target + said.target)
+    report = statement(inner, state(d, inner, tense))
+    content = Phrase(that.source + report.source, that.target + report.target)
     return statement(speaker, predicate(d, speaker, d.pick(WITH_CLAUSE), tense, content)), "."
 
 
@@ -72,5 +72,7 @@ def nested_relatives(d: Draft) -> Sentence:
     left, right = d.tie("who", "que", "PRON")
     pronoun = Phrase([left], [right], *head.persons, head.gender, head.plural)
     inner = statement(*event(d, d.pick(("present", "past")), "place", doer=pronoun, doers="P", adjective=0.2))
-    whole = followed(d, head, inner)
-    return together(d, statement(whole, state(d, whole, "present")), d.pick(_CONJUNCTIONS), clause(d, "past")), "."
+    head_with_clause = followed(d, head, inner)
+    return together(
+        d, statement(head_with_clause, state(d, head_with_clause, "present")), d.pick(_CONJUNCTIONS), clause(d, "past")
+    ), "."

@@ -24,7 +24,7 @@ _ENDINGS: dict[str, tuple[Forms, Forms, str, str]] = {
 }
 _BEFORE_FRONT_VOWEL = {"c": "qu", "g": "gu", "ç": "c"}  # -car, -gar, -çar before e: toquei, joguei, comecei
 
-# Verbs that are regular but for "eu" in the present (and the command made from it).
+# Verbs that are regular except for "eu" in the present (and the command derived from it).
 _FIRST_PERSON = {
     "dormir": "durmo",
     "seguir": "sigo",
@@ -93,7 +93,9 @@ _COMMAND = {"ir": "vá", "dar": "dê", "ser": "seja", "estar": "esteja", "saber"
 
 
 def conjugate(infinitive: str) -> Conjugation:
-    """The forms of a Portuguese verb given by its infinitive (*falar*, *vender*, *abrir*, and the irregular ones)."""
+    """Return the forms of a Portuguese verb given by its infinitive (*falar*, *vender*, *abrir*, and the irregular
+    ones).
+    """
     stem, ending = infinitive[:-2], infinitive[-2:]
     present_ends, past_ends, gerund_end, participle_end = _ENDINGS[ending]
     soft = stem[:-1] + _BEFORE_FRONT_VOWEL.get(stem[-1:], stem[-1:]) if ending == "ar" else stem
@@ -128,7 +130,7 @@ _ACCENTS = frozenset("áéíóúâêô")
 
 
 def portuguese_plural(word: str) -> str:
-    """The plural of a Portuguese noun or adjective by rule: *jardim* → *jardins*, *hotel* → *hotéis*."""
+    """Return the plural of a Portuguese noun or adjective by rule: *jardim* → *jardins*, *hotel* → *hotéis*."""
     if word.endswith(("el", "il")) and not _ACCENTS.isdisjoint(word):
         return word[:-2] + "eis"  # stressed before the last syllable: terríveis, fáceis; but hotéis, gentis
     for ending, plural in _PLURAL_ENDINGS:
@@ -138,9 +140,9 @@ def portuguese_plural(word: str) -> str:
 
 
 def adjective_forms(lemma: str) -> Forms:
-    """The four forms of a Portuguese adjective: *alto, alta, altos, altas*; *feliz, feliz, felizes, felizes*.
+    """Return the four forms of a Portuguese adjective: *alto, alta, altos, altas*; *feliz, feliz, felizes, felizes*.
 
-    A lemma with slashes gives its forms itself: two (m sg / f sg), or all four.
+    A lemma with slashes lists its forms: two (m sg / f sg), or all four.
     """
     parts = lemma.split("/")
     if len(parts) == 4:
@@ -162,21 +164,21 @@ _DOUBLED = frozenset(("run", "swim", "hug", "stop", "sit", "begin", "forget", "w
 
 
 def english_plural(word: str) -> str:
-    """The plural of a regular English noun: *cities*, *boxes*, *cats*."""
+    """Return the plural of a regular English noun: *cities*, *boxes*, *cats*."""
     if word.endswith("y") and word[-2] not in _VOWELS:
         return word[:-1] + "ies"
     return word + ("es" if word.endswith(("s", "x", "ch", "sh")) else "s")
 
 
 def english_third(word: str) -> str:
-    """The third person of an English verb: *goes*, *carries*, *runs*."""
+    """Return the third person of an English verb: *goes*, *carries*, *runs*."""
     if word in ("go", "do"):
         return word + "es"
     return "has" if word == "have" else english_plural(word)
 
 
 def english_past(word: str) -> str:
-    """The past of a regular English verb: *loved*, *carried*, *hugged*."""
+    """Return the past of a regular English verb: *loved*, *carried*, *hugged*."""
     if word.endswith("e"):
         return word + "d"
     if word.endswith("y") and word[-2] not in _VOWELS:
@@ -185,7 +187,7 @@ def english_past(word: str) -> str:
 
 
 def english_gerund(word: str) -> str:
-    """The -ing form of an English verb: *running*, *writing*, *lying*."""
+    """Return the -ing form of an English verb: *running*, *writing*, *lying*."""
     if word == "lie":
         return "lying"
     if word.endswith("e") and not word.endswith("ee"):
@@ -198,7 +200,7 @@ _SOUNDS_LIKE_A_VOWEL = ("honest", "hour")
 
 
 def indefinite_article(following: str) -> str:
-    """*a* or *an* before the word that follows: *an honest man*, *a useful key*."""
+    """Return *a* or *an* for the following word: *an honest man*, *a useful key*."""
     word = following.lower()
     if word.startswith(_SOUNDS_LIKE_A_VOWEL):
         return "an"

@@ -1,12 +1,11 @@
 """The words of the micro-world as values: every noun, adjective, verb, name and expression, with all its forms.
 
 Kinds of noun (upper case): P person, A animal, F food, D drink, C clothing, O thing, M musical instrument, Q part of a
-building, U furniture, B building, R room or open place, V vehicle, N nature, I idea or event, S field of study;
-of name: H human being, Y city, Z country, G organisation. Traits (lower case): k opens, t is written, s one sits on it,
-o one is on it
-rather than in it, x one crosses it, c one climbs it, w flies, d is driven, j is a job, u has no plural and no *a*.
-Groups of adverbs: m motion, a activity, v skill, h up in the air, e time of day, c done on purpose.
-One English word has one Portuguese word, but where the sentence itself decides (ser and estar, médico and médica).
+building, U furniture, B building, R room or open place, V vehicle, N nature, I idea or event, S field of study.
+Kinds of name: H human being, Y city, Z country, G organisation. Traits (lower case): k can be opened, t is written, s
+can be sat on, o takes *on* rather than *in*, x can be crossed, c can be climbed, w flies, d is driven, j is a job, u
+has no plural and no *a*. Groups of adverbs: m motion, a activity, v skill, h height, e time of day, c deliberate.
+An English word has one Portuguese word, unless the sentence decides (ser and estar, médico and médica).
 """
 
 from dataclasses import dataclass
@@ -26,13 +25,13 @@ from atento.world.inflection import (
     portuguese_plural,
 )
 
-#: Groups of adjectives by rank: of two adjectives the lower rank comes first, in both languages.
+#: Groups of adjectives by rank: of two adjectives the one of lower rank comes first, in both languages.
 GROUPS = ("limit", "opinion", "size", "age", "state", "character", "colour", "origin")
 
 
 @dataclass(frozen=True, eq=False)
 class Noun:
-    """A noun with its two numbers in both languages; `feminine` is what a woman's job is called, else empty."""
+    """A noun with singular and plural in both languages; `feminine` is the name of a woman's job, or empty."""
 
     english: str
     english_plural: str
@@ -50,7 +49,7 @@ class Noun:
 
 @dataclass(frozen=True, eq=False)
 class Adjective:
-    """An adjective; `forms` are its Portuguese m sg, f sg, m pl, f pl. `comparative` is empty where it has none."""
+    """An adjective; `forms` are its Portuguese m sg, f sg, m pl, f pl; `comparative` is empty if it has none."""
 
     english: str
     forms: Forms
@@ -66,7 +65,7 @@ class Adjective:
 
 @dataclass(frozen=True, eq=False)
 class Verb:
-    """A verb in both languages with the preposition each asks for (empty: none) and the kinds of its partners."""
+    """A verb in both languages with its prepositions (empty: none) and the kinds of its subjects and objects."""
 
     english: str
     third: str
@@ -99,7 +98,7 @@ class Name:
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """Words that always go together: (word, tag) on both sides, links between them, and where they are used."""
+    """A fixed sequence of words: (word, tag) on both sides, the links between them, and their use."""
 
     source: tuple[tuple[str, str], ...]
     target: tuple[tuple[str, str], ...]
@@ -109,7 +108,7 @@ class Expression:
 
 @dataclass(frozen=True, eq=False)
 class Determiner:
-    """A determiner; `owner` is the pronoun that follows the noun in Portuguese (*o livro dele*), else empty."""
+    """A determiner; `owner` is the pronoun that follows the noun in Portuguese (*o livro dele*), or empty."""
 
     english: str
     tag: str
@@ -146,9 +145,9 @@ def _noun_plural(word: str) -> str:
 
 
 def _adjective(line: str) -> Adjective:
-    english, portuguese, copula, group, kinds, *rest = line.split()
-    flags = rest.pop() if rest and rest[-1][0] in "<!^" else ""
-    comparative, _, short = (rest[0] if rest else "").partition("=")
+    english, portuguese, copula, group, kinds, *fields = line.split()
+    flags = fields.pop() if fields and fields[-1][0] in "<!^" else ""
+    comparative, _, short = (fields[0] if fields else "").partition("=")
     forms = adjective_forms(portuguese)
     return Adjective(
         english,
@@ -245,26 +244,34 @@ NAMES = PEOPLE + CITIES + COUNTRIES + ORGANISATIONS
 
 @cache
 def nouns_of(kinds: str) -> tuple[Noun, ...]:
-    """The nouns that have any of these kinds or traits, but (after `^`) none of those."""
-    wanted, _, refused = kinds.partition("^")
-    return tuple(n for n in NOUNS if set(n.kinds) & set(wanted) and not set(n.kinds) & set(refused))
+    """Return the nouns that have any of these kinds or traits and none of those after `^`."""
+    included, _, excluded = kinds.partition("^")
+    return tuple(n for n in NOUNS if set(n.kinds) & set(included) and not set(n.kinds) & set(excluded))
 
 
 @cache
 def names_of(kinds: str) -> tuple[Name, ...]:
-    """The proper names of any of these kinds."""
+    """Return the proper names of any of these kinds."""
     return tuple(name for name in NAMES if name.kind in kinds)
 
 
 def noun(english: str) -> Noun:
-    """The noun with this English singular; UsageError if the lexicon has none."""
+    """Return the noun with this English singular.
+
+    Raises:
+        UsageError: the lexicon has no such noun.
+    """
     if english not in _BY_ENGLISH:
         raise UsageError(f"the micro-world has no noun {english!r}")
     return _BY_ENGLISH[english]
 
 
 def verb(english: str, table: tuple[Verb, ...] = VERBS) -> Verb:
-    """The first verb of a table with this English base form; UsageError if it has none."""
+    """Return the first verb of a table with this English base form.
+
+    Raises:
+        UsageError: the table has no such verb.
+    """
     for entry in table:
         if entry.english == english:
             return entry
@@ -275,6 +282,6 @@ _BY_ENGLISH = {entry.english: entry for entry in NOUNS}
 
 
 def size() -> int:
-    """How many entries the lexicon has, closed words included."""
+    """Return the number of entries of the lexicon, including closed words."""
     tables = (NOUNS, ADJECTIVES, VERBS, NAMES, SURNAMES, MANNER, FREQUENCY, TIMES, PLACES, FIXED, DETERMINERS, PRONOUNS)
     return sum(len(table) for table in tables)

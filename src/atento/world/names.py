@@ -1,7 +1,7 @@
-"""The names of the micro-world, one a line: English, Portuguese and gender; `_` joins the words of one name.
+"""The names of the micro-world, one per line: English, Portuguese and gender; `_` joins the words of one name.
 
-People take no article. A place or an organisation shows its Portuguese article by its gender:
-`m` *o*, `f` *a*, `-` none.
+People have no article. For a place or an organisation the gender gives the Portuguese article: `m` *o*, `f` *a*, `-`
+none.
 """
 
 PEOPLE = """

@@ -54,10 +54,10 @@ _SENTENCES: tuple[tuple[str, Callable[[Draft], Phrase], str], ...] = (
 
 
 def notes_sentences() -> list[Pair]:
-    """The notes' sentences as pairs (docs/notes.md#l2); statements without a full stop, as printed there."""
+    """Return the notes' sentences as pairs (docs/notes.md#l2); statements have no full stop, as in the notes."""
     pairs = []
-    for structure, write, mark in _SENTENCES:
+    for structure, write, punctuation in _SENTENCES:
         draft = Draft(Random(0))
         phrase = write(draft)
-        pairs.append(finish(draft.link(), phrase.source, phrase.target, mark, structure))
+        pairs.append(finish(draft.link(), phrase.source, phrase.target, punctuation, structure))
     return pairs

@@ -1,7 +1,7 @@
-"""The nouns of the micro-world, one a line: English, Portuguese, gender, kinds.
+"""The nouns of the micro-world, one per line: English, Portuguese, gender, kinds.
 
-`man/men` gives an irregular plural (always given for -ão); `médico:médica` gives the feminine that a woman's job takes.
-Kinds: upper-case letters say what a thing is (table in `lexicon`), lower-case ones what can be done with it.
+`man/men` gives an irregular plural (always given for -ão); `médico:médica` gives the feminine name of a job. Upper-case
+letters are kinds, lower-case letters are traits (table in `lexicon`).
 """
 
 NOUNS = """

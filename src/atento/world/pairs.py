@@ -21,11 +21,12 @@ class Entity:
 
 @dataclass(frozen=True)
 class Pair:
-    """An English sentence, its one Portuguese translation, and the gold labels of both.
+    """An English sentence, its Portuguese translation, and the gold labels of both.
 
-    `alignment` holds (source word, target word) numbers, sorted; every word has at least one link: a word without a
-    counterpart (do-support, an article that only one language has) is linked to the counterpart of the word it serves.
-    Tags are the universal parts of speech; a contraction (*do*, *na*, *dele*) has the tag of its preposition.
+    `alignment` contains sorted (source word, target word) indices; every word has at least one link: a word without a
+    counterpart (do-support, an article that only one language has) is linked to the counterpart of the word that it
+    belongs to. Tags are the universal parts of speech; a contraction (*do*, *na*, *dele*) has the tag of its
+    preposition.
     """
 
     source: str
@@ -40,16 +41,16 @@ class Pair:
 
 
 class Word(NamedTuple):
-    """A word in the making; words of the two sides that share a link number are aligned."""
+    """A word of an unfinished sentence; words of the two sides that share a link number are aligned."""
 
     text: str
     tag: str
     links: tuple[int, ...]
-    entity: tuple[str, int] | None = None  # label, number within the sentence
+    entity: tuple[str, int] | None = None  # label, index within the sentence
 
 
 def contract(words: Sequence[Word]) -> list[Word]:
-    """Join prepositions with the determiner or pronoun after them: *de o* → *do*, *a a* → *à*, *de ele* → *dele*."""
+    """Join prepositions with a following determiner or pronoun: *de o* → *do*, *a a* → *à*, *de ele* → *dele*."""
     out: list[Word] = []
     for word in words:
         if out and word.tag in ("DET", "PRON") and out[-1].tag == "ADP":
@@ -63,7 +64,7 @@ def contract(words: Sequence[Word]) -> list[Word]:
 
 
 def spell(words: Sequence[str]) -> str:
-    """The words as a line of text: no space before a punctuation mark."""
+    """Join words to a line of text, without a space before punctuation."""
     text = words[0]
     for word in words[1:]:
         text += word if word in _NO_SPACE_BEFORE else f" {word}"
@@ -71,26 +72,26 @@ def spell(words: Sequence[str]) -> str:
 
 
 def capitalise(words: list[Word]) -> list[Word]:
-    """The words with the first one's first letter in upper case (the rest of it as it was)."""
+    """Change the first letter of the first word to upper case."""
     first = words[0]
     return [first._replace(text=first.text[0].upper() + first.text[1:]), *words[1:]]
 
 
-def finish(link: int, source: list[Word], target: list[Word], mark: str, structure: str) -> Pair:
-    """The pair of two rows of words: contracted, capitalised, and closed by a mark ("" for none) with a link."""
+def finish(link: int, source: list[Word], target: list[Word], punctuation: str, structure: str) -> Pair:
+    """Make a pair of two rows of words: contract, capitalise, and append punctuation ("" for none) with a link."""
     target = contract(target)
-    if mark:
-        end = Word(mark, "PUNCT", (link,))
+    if punctuation:
+        end = Word(punctuation, "PUNCT", (link,))
         source, target = [*source, end], [*target, end]
     return _pair_up(capitalise(source), capitalise(target), structure)
 
 
 def _pair_up(source: Sequence[Word], target: Sequence[Word], structure: str) -> Pair:
-    where: dict[int, list[int]] = {}
+    positions: dict[int, list[int]] = {}
     for i, word in enumerate(source):
         for link in word.links:
-            where.setdefault(link, []).append(i)
-    alignment = {(i, j) for j, word in enumerate(target) for link in word.links for i in where.get(link, ())}
+            positions.setdefault(link, []).append(i)
+    alignment = {(i, j) for j, word in enumerate(target) for link in word.links for i in positions.get(link, ())}
     source_words = tuple([word.text for word in source])
     target_words = tuple([word.text for word in target])
     return Pair(
@@ -107,12 +108,12 @@ def _pair_up(source: Sequence[Word], target: Sequence[Word], structure: str) -> 
 
 
 def _entities(words: Sequence[Word], side: Literal["source", "target"]) -> list[Entity]:
-    found: list[Entity] = []
+    entities: list[Entity] = []
     last: tuple[str, int] | None = None
     for i, word in enumerate(words):
         if word.entity is not None and word.entity == last:
-            found[-1] = Entity(found[-1].label, side, found[-1].start, i + 1)
+            entities[-1] = Entity(entities[-1].label, side, entities[-1].start, i + 1)
         elif word.entity is not None:
-            found.append(Entity(word.entity[0], side, i, i + 1))
+            entities.append(Entity(word.entity[0], side, i, i + 1))
         last = word.entity
-    return found
+    return entities

@@ -9,7 +9,7 @@ from atento.world.sentence import Draft
 
 Pattern = Callable[[Draft], Sentence]
 
-#: Every pattern of train, valid and combinations, with how often it is written.
+#: Every pattern of train, valid and combinations, with its relative frequency.
 PATTERNS: dict[str, tuple[Pattern, int]] = {
     "simple": (statements.simple, 16),
     "field": (statements.fields, 3),
@@ -46,7 +46,7 @@ PATTERNS: dict[str, tuple[Pattern, int]] = {
     "object-relative": (relatives.object_relative, 5),
 }
 
-#: Every pattern of the split `structures`; the ordinary splits have none of them.
+#: Every pattern of the split `structures`, with its relative frequency; the ordinary splits have none of them.
 HELD_OUT: dict[str, tuple[Pattern, int]] = {
     "two-adjectives": (longer.two_adjectives, 5),
     "relative-adverbial-conjunction": (longer.relative_adverbial_conjunction, 2),

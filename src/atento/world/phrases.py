@@ -32,10 +32,10 @@ _DETERMINER = {entry.english: entry for entry in DETERMINERS}
 
 @dataclass(slots=True)
 class Phrase:
-    """Words of both sides and what a verb or an adjective must agree with.
+    """Words of both sides and the features that a verb or an adjective agrees with.
 
-    Persons as in `expressions.PRONOUNS`; `article` is the article that a possessive takes after *a, de, em, por*
-    (*meu gato*, but *do meu gato*); `head` is the noun, where there is one.
+    Persons are as in `expressions.PRONOUNS`; `article` is the article that a possessive takes after *a, de, em, por*
+    (*meu gato*, but *do meu gato*); `head` is the noun, if there is one.
     """
 
     source: list[Word]
@@ -56,12 +56,12 @@ class Phrase:
 
 
 def fixed(d: Draft, english: str) -> Phrase:
-    """A closed word or expression of `expressions.PREPOSITIONS`, by its English words."""
+    """Return a closed word or expression of `expressions.PREPOSITIONS`, by its English words."""
     return expression(d, FIXED[english])
 
 
 def expression(d: Draft, entry: Expression) -> Phrase:
-    """Any fixed expression as a phrase."""
+    """Return a fixed expression as a phrase."""
     source, target = d.expression(entry)
     return Phrase(source, target)
 
@@ -71,24 +71,24 @@ def _index(gender: str, plural: bool) -> int:
 
 
 def adjective_form(adjective: Adjective, gender: str, plural: bool) -> str:
-    """The Portuguese form that agrees with a gender and a number."""
+    """Return the Portuguese form that agrees with a gender and a number."""
     return adjective.forms[_index(gender, plural)]
 
 
 @cache
-def _determiners(plural: bool, choice: str, countable: bool) -> tuple[Determiner, ...]:
-    """The determiners of a choice (any, plain, indefinite, the), each as often as its weight says."""
+def _determiners(plural: bool, use: str, countable: bool) -> tuple[Determiner, ...]:
+    """Return the determiners of a use (any, plain, indefinite, the), repeated by their weight."""
     chosen: list[Determiner] = []
     for entry in DETERMINERS:
-        owned = entry.possessive or bool(entry.owner)
-        pointing = entry.english in ("the", "this", "that", "these", "those", "every")
-        suits = {
+        possessive = entry.possessive or bool(entry.owner)
+        definite = entry.english in ("the", "this", "that", "these", "those", "every")
+        suitable = {
             "any": True,
-            "plain": owned or entry.english == "the",
-            "indefinite": not owned and not pointing,
+            "plain": possessive or entry.english == "the",
+            "indefinite": not possessive and not definite,
             "the": entry.english == "the",
-        }[choice]
-        if suits and entry.forms[2 if plural else 0] and (countable or entry.english not in ("a", "every")):
+        }[use]
+        if suitable and entry.forms[2 if plural else 0] and (countable or entry.english not in ("a", "every")):
             chosen += [entry] * entry.weight
     return tuple(chosen)
 
@@ -103,10 +103,10 @@ def noun_phrase(
     possessor: Phrase | None = None,
     very: bool = False,
 ) -> Phrase:
-    """[determiner] adjectives noun → [determiner] early adjectives, noun, other adjectives, [owner].
+    """Return [determiner] adjectives noun → [determiner] early adjectives, noun, other adjectives, [owner].
 
-    Adjectives keep their order in Portuguese (*the big red house* → *a casa grande vermelha*); `before` ones stay in
-    front (*um bom livro*). A possessor takes the determiner's place: *the boy's dog* → *o cachorro do menino*.
+    Adjectives keep their order in Portuguese (*the big red house* → *a casa grande vermelha*); `before` ones precede
+    the noun (*um bom livro*). A possessor replaces the determiner: *the boy's dog* → *o cachorro do menino*.
     """
     form = _index(noun.gender, plural)
     noun_links = (d.link(),)
@@ -133,13 +133,13 @@ def noun_phrase(
     late: list[Word] = []
     for adjective in adjectives:
         left, right = d.tie(adjective.english, adjective.forms[form], "ADJ")
-        place = target if adjective.before else late
+        words = target if adjective.before else late
         if very:
             adverb, adverbio = d.tie("very", "muito", "ADV")
             source.append(adverb)
-            place.append(adverbio)
+            words.append(adverbio)
         source.append(left)
-        place.append(right)
+        words.append(right)
     source.append(Word(noun.english_plural if plural else noun.english, "NOUN", noun_links))
     target.append(Word(noun.portuguese_plural if plural else noun.portuguese, "NOUN", noun_links))
     if source[0].text == "a":
@@ -149,26 +149,28 @@ def noun_phrase(
 
 
 def with_article(phrase: Phrase) -> list[Word]:
-    """The Portuguese words as they stand after *a, de, em, por*: a possessive gets its article (*no meu carro*)."""
+    """Return the Portuguese words after *a, de, em, por*: a possessive gets its article (*no meu carro*)."""
     if not phrase.article:
         return phrase.target
     return [Word(phrase.article, "DET", phrase.target[0].links), *phrase.target]
 
 
 def name_phrase(d: Draft, name: Name, surname: str = "") -> Phrase:
-    """A proper name: people bare (and with a surname perhaps), places and organisations with their article if any."""
-    mark = (_ENTITY_LABELS[name.kind], d.link())
+    """Return a proper name: people without an article (with an optional surname), places and organisations with
+    their own.
+    """
+    entity = (_ENTITY_LABELS[name.kind], d.link())
     english = name.english[1:] if name.english[0] == "the" else name.english
     links = [(d.link(),) for _ in english]
-    source = [Word(text, "PROPN", own, mark) for text, own in zip(english, links)]
+    source = [Word(text, "PROPN", link, entity) for text, link in zip(english, links)]
     if english == name.portuguese or name.kind == "Y":
-        target = [Word(text, "PROPN", own, mark) for text, own in zip(name.portuguese, links)]
-    else:  # adjective and noun change places: Banco Mundial, World Bank
-        target = [Word(text, "PROPN", own, mark) for text, own in zip(name.portuguese, reversed(links))]
+        target = [Word(text, "PROPN", link, entity) for text, link in zip(name.portuguese, links)]
+    else:  # adjective and noun are swapped: Banco Mundial, World Bank
+        target = [Word(text, "PROPN", link, entity) for text, link in zip(name.portuguese, reversed(links))]
     if surname:
         left, right = d.tie(surname, surname, "PROPN")
-        source.append(left._replace(entity=mark))
-        target.append(right._replace(entity=mark))
+        source.append(left._replace(entity=entity))
+        target.append(right._replace(entity=entity))
     article_links = links[-1]
     if english != name.english:
         article_links = (d.link(),)
@@ -179,7 +181,7 @@ def name_phrase(d: Draft, name: Name, surname: str = "") -> Phrase:
 
 
 def pronoun_phrase(d: Draft, pronoun: Pronoun) -> Phrase:
-    """A personal pronoun as a subject."""
+    """Return a personal pronoun as a subject."""
     left, right = d.tie(pronoun.english, pronoun.portuguese, "PRON")
     plural = pronoun.portuguese_person >= 2
     persons = pronoun.english_person, pronoun.portuguese_person
@@ -187,26 +189,28 @@ def pronoun_phrase(d: Draft, pronoun: Pronoun) -> Phrase:
 
 
 @cache
-def _others(pronoun: Pronoun | None) -> tuple[Pronoun, ...]:
-    """The pronouns that do not speak of the same people: after *we* neither *us* nor *me*."""
+def _other_pronouns(pronoun: Pronoun | None) -> tuple[Pronoun, ...]:
+    """Return the pronouns that refer to other people: after *we* neither *us* nor *me*."""
     first = pronoun is not None and pronoun.english in ("I", "we")
     return tuple(p for p in PRONOUNS if p is not pronoun and not (first and p.english in ("I", "we")))
 
 
 def object_pronoun(d: Draft, subject: Phrase) -> Phrase:
-    """A personal pronoun after a preposition, not the subject's own: *him*, *ele* (*com ele*, *dele*, *comigo*)."""
-    pronoun = d.pick(_others(subject.pronoun))
+    """Return a personal pronoun after a preposition, not the subject's own: *him*, *ele* (*com ele*, *dele*,
+    *comigo*).
+    """
+    pronoun = d.pick(_other_pronouns(subject.pronoun))
     left, right = d.tie(pronoun.english_object, pronoun.portuguese_object, "PRON")
     return Phrase([left], [right], nominal=False)
 
 
 def a_person(d: Draft) -> Phrase:
-    """The name of a person, sometimes with the surname."""
+    """Return the name of a person, sometimes with a surname."""
     return name_phrase(d, d.pick(PEOPLE), d.pick(SURNAMES) if d.chance(0.15) else "")
 
 
 def some_name(d: Draft, kinds: str) -> Phrase:
-    """A name of one of these kinds, each kind as likely as the other."""
+    """Return a name of one of these kinds, with equal probability for each kind."""
     kind = d.pick(kinds)
     return a_person(d) if kind == "H" else name_phrase(d, d.pick(names_of(kind)))
 
@@ -221,19 +225,25 @@ def common(
     owner: float = 0.06,
     several: float = 0.3,
 ) -> Phrase:
-    """A noun phrase about a noun of these kinds or traits; `adjective`, `owner`, `several` (the plural) are chances.
+    """Return a noun phrase of these kinds or traits; `adjective`, `owner`, `several` (the plural) are probabilities.
 
-    `determiner` "plain" keeps to *the*, *my* ...; "indefinite" to *a*, *some*, *two* ...; "the"; or "any". `bare` lets
-    what cannot be counted stand alone (*drinks cold milk*); fields of study always do.
+    Args:
+        determiner: "plain" restricts to *the*, *my* ...; "indefinite" to *a*, *some*, *two* ...; "the"; or "any".
+        bare: allow uncountable nouns without a determiner (*drinks cold milk*); fields of study never have one.
     """
     noun = d.pick_noun(nouns_of(kinds))
     if "S" in noun.kinds:
         return noun_phrase(d, noun, None)
     use = "indefinite" if determiner == "indefinite" else "attribute"
-    one = d.pick_adjective(noun, use) if d.chance(adjective) else None
-    limit = one is not None and one.definite
-    chosen = () if one is None else (one,)
-    very = one is not None and bool(one.comparative) and not one.before and d.chance(0.12)
+    chosen_adjective = d.pick_adjective(noun, use) if d.chance(adjective) else None
+    limit = chosen_adjective is not None and chosen_adjective.definite
+    chosen = () if chosen_adjective is None else (chosen_adjective,)
+    very = (
+        chosen_adjective is not None
+        and bool(chosen_adjective.comparative)
+        and not chosen_adjective.before
+        and d.chance(0.12)
+    )
     plural = noun.countable and not limit and d.chance(several)
     if bare and not noun.countable and not limit and d.chance(0.6):
         return noun_phrase(d, noun, None, False, chosen, very=very)
@@ -245,7 +255,7 @@ def common(
 
 
 def double(d: Draft, kinds: str) -> Phrase:
-    """A noun phrase with two adjectives of different rank, the lower rank first: *the big red house*."""
+    """Return a noun phrase with two adjectives of different rank, the lower rank first: *the big red house*."""
     ranks = ("opinion", "size", "age", "state", "character", "colour", "origin")
     while True:
         noun = d.pick_noun(nouns_of(kinds))
@@ -259,7 +269,7 @@ def double(d: Draft, kinds: str) -> Phrase:
 
 
 def joined(d: Draft, first: Phrase, second: Phrase) -> Phrase:
-    """Two phrases with *and*: plural, and masculine unless both are feminine."""
+    """Join two phrases with *and*: plural, and masculine unless both are feminine."""
     link = fixed(d, "and")
     gender = "f" if first.gender == second.gender == "f" else "m"
     source = first.source + link.source + second.source
@@ -267,14 +277,14 @@ def joined(d: Draft, first: Phrase, second: Phrase) -> Phrase:
 
 
 def after_preposition(d: Draft, preposition: Phrase, phrase: Phrase) -> Phrase:
-    """A preposition before a phrase; contraction comes when the sentence is finished."""
+    """Put a preposition before a phrase; `finish` contracts it."""
     needs_article = preposition.target[-1].text in ("a", "de", "em", "por")
     words = with_article(phrase) if needs_article else phrase.target
     return Phrase(preposition.source + phrase.source, preposition.target + words)
 
 
 def place(d: Draft, adjective: float = 0.2) -> Phrase:
-    """Where: *in the kitchen*, *under the old table*, *in Brazil*."""
+    """Return an adverbial of place: *in the kitchen*, *under the old table*, *in Brazil*."""
     if d.chance(0.2):
         return after_preposition(d, expression(d, PLACES[0]), some_name(d, "YZ"))
     entry = d.pick(PLACES)
@@ -288,6 +298,6 @@ def _times(tense: str) -> tuple[Expression, ...]:
 
 
 def time(d: Draft, tense: str) -> Phrase | None:
-    """When, as suits the tense; None for tenses that have no such expression."""
+    """Return an adverbial of time that suits the tense; None for tenses without one."""
     options = _times(tense)
     return expression(d, d.pick(options)) if options else None

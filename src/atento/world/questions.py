@@ -15,14 +15,14 @@ from atento.world.lexicon import Verb
 from atento.world.phrases import Phrase, common, fixed, place
 from atento.world.sentence import Draft
 
-_ASKED = (*SIMPLE, "progressive")
+_QUESTION_TENSES = (*SIMPLE, "progressive")
 _BE_TENSES = ("present", "present", "past", "future")
 
 
 def yes_no(d: Draft) -> Sentence:
     """*Did the boy open the door?* → *O menino abriu a porta?*; *Is the house big?* → *A casa é grande?*"""
     if d.chance(0.6):
-        tense = d.pick((*_ASKED, "can", "should"))
+        tense = d.pick((*_QUESTION_TENSES, "can", "should"))
         return question(*event(d, tense, inverted=True)), "?"
     if d.chance(0.7):
         doer = anything(d)
@@ -32,23 +32,25 @@ def yes_no(d: Draft) -> Sentence:
 
 
 def who(d: Draft) -> Sentence:
-    """*Who opened the door?* → *Quem abriu a porta?*: who is the subject, so English asks without *do*."""
-    asked = fixed(d, "who")
+    """*Who opened the door?* → *Quem abriu a porta?*: the subject is *who*, so English has no *do*."""
+    question_word = fixed(d, "who")
     if d.chance(0.7):
-        return statement(*event(d, d.pick(_ASKED), d.pick(("", "", "place")), doer=asked, doers="P")), "?"
+        return statement(
+            *event(d, d.pick(_QUESTION_TENSES), d.pick(("", "", "place")), doer=question_word, doers="P")
+        ), "?"
     if d.chance(0.5):
-        return statement(asked, state(d, asked, d.pick(_BE_TENSES))), "?"
-    return statement(asked, copular(d, asked, "estar", d.pick(("present", "past")), place(d))), "?"
+        return statement(question_word, state(d, question_word, d.pick(_BE_TENSES))), "?"
+    return statement(question_word, copular(d, question_word, "estar", d.pick(("present", "past")), place(d))), "?"
 
 
 def what(d: Draft) -> Sentence:
     """*What did the girl buy?* → *O que a menina comprou?*"""
-    asked = fixed(d, "what")
+    question_word = fixed(d, "what")
     verb = d.pick([verb for verb in direct_verbs() if _has_things(verb)])
     doer = someone(d) if "P" in verb.subjects else subject(d, verb.subjects)
-    tense = d.pick(SIMPLE if verb.state else _ASKED)
+    tense = d.pick(SIMPLE if verb.state else _QUESTION_TENSES)
     clause = question(doer, predicate(d, doer, verb, tense, inverted=True))
-    return Phrase(asked.source + clause.source, asked.target + clause.target), "?"
+    return Phrase(question_word.source + clause.source, question_word.target + clause.target), "?"
 
 
 def _has_things(verb: Verb) -> bool:
@@ -58,21 +60,21 @@ def _has_things(verb: Verb) -> bool:
 def adverb_question(d: Draft) -> Sentence:
     """*Where does Maria work?* → *Onde Maria trabalha?*; *when*, *why* and *how* likewise."""
     word = d.pick(("where", "when", "why", "how"))
-    asked = fixed(d, word)
-    # "place" and "manner" as filters only: the verbs that could say where or how
+    question_word = fixed(d, word)
+    # "place" and "manner" only restrict the verbs to those that take such an adverbial
     adverbial = {"where": "place", "how": "manner"}.get(word, "")
-    doer, done = event(d, d.pick(SIMPLE), adverbial, inverted=True, adjective=0.25, said=False)
+    doer, done = event(d, d.pick(SIMPLE), adverbial, inverted=True, adjective=0.25, include_adverbial=False)
     clause = question(doer, done)
-    return Phrase(asked.source + clause.source, asked.target + clause.target), "?"
+    return Phrase(question_word.source + clause.source, question_word.target + clause.target), "?"
 
 
 def greeting(d: Draft, word: str, doer: Phrase, tense: str) -> Phrase:
-    """*How are you?* → *Como você está?*; with a noun or a name the verb goes first: *Onde está o gato?*"""
-    asked = fixed(d, word)
+    """*How are you?* → *Como você está?*; with a noun or a name the verb comes first: *Onde está o gato?*"""
+    question_word = fixed(d, word)
     done = copular(d, doer, "estar", tense, Phrase([], []))
-    source = asked.source + done.auxiliary + doer.source + done.rest
-    order = done.target + doer.target if doer.nominal else doer.target + done.target
-    return Phrase(source, asked.target + order)
+    source = question_word.source + done.auxiliary + doer.source + done.verb_phrase
+    target = done.target + doer.target if doer.nominal else doer.target + done.target
+    return Phrase(source, question_word.target + target)
 
 
 def whereabouts(d: Draft) -> Sentence:

@@ -24,13 +24,13 @@ def _head(d: Draft) -> str:
 
 
 def followed(d: Draft, head: Phrase, clause_source: Phrase) -> Phrase:
-    """A noun phrase and the relative clause after it; it agrees as before."""
+    """Return a noun phrase with a relative clause after it; its agreement is unchanged."""
     source, target = head.source + clause_source.source, head.target + clause_source.target
     return Phrase(source, target, *head.persons, head.gender, head.plural, head.head, head.article)
 
 
 def relative_pronoun(d: Draft, head: Phrase) -> Phrase:
-    """*who* for people, else *that*; *que* for both. It carries the person of its head."""
+    """Return *who* for people, else *that*; *que* for both. It has the person of its head."""
     people = head.head is not None and "P" in head.head.kinds
     left, right = d.tie("who" if people else "that", "que", "PRON")
     return Phrase([left], [right], *head.persons, head.gender, head.plural)
@@ -64,7 +64,7 @@ def thing_with_clause(d: Draft, verb: Verb, adjective: float = 0.25) -> Phrase:
 
 @cache
 def objects_of() -> tuple[Verb, ...]:
-    """The direct verbs whose object can be a common noun."""
+    """Return the direct verbs whose object can be a common noun."""
     return tuple(verb for verb in direct_verbs() if "P" in verb.subjects and set(verb.objects) - set("HYZGS"))
 
 
@@ -85,16 +85,16 @@ def subject_relative(d: Draft) -> Sentence:
 def object_relative(d: Draft) -> Sentence:
     """*The cake that Maria bought is good*; *Pedro ate the cake that Maria bought*."""
     if d.chance(0.5):
-        what = thing_with_clause(d, d.pick(objects_of()))
-        return statement(what, state(d, what, d.pick(_BE_TENSES))), "."
+        object_phrase = thing_with_clause(d, d.pick(objects_of()))
+        return statement(object_phrase, state(d, object_phrase, d.pick(_BE_TENSES))), "."
     speaker = someone(d, 0.15)
-    return statement(speaker, acts_on_what_others_did(d, speaker, d.pick(SIMPLE))), "."
+    return statement(speaker, acts_on_relative_object(d, speaker, d.pick(SIMPLE))), "."
 
 
-def acts_on_what_others_did(d: Draft, doer: Phrase, tense: str) -> Predicate:
+def acts_on_relative_object(d: Draft, doer: Phrase, tense: str) -> Predicate:
     """*ate the cake that Maria bought*: the verb and the verb of the relative clause differ."""
     verb = d.pick(objects_of())
-    what = thing_with_clause(d, verb)
-    kinds = set(what.head.kinds) if what.head is not None else set()
-    fitting = [other for other in objects_of() if other is not verb and kinds & set(other.objects)]
-    return predicate(d, doer, d.pick(fitting or [verb]), tense, what)
+    object_phrase = thing_with_clause(d, verb)
+    kinds = set(object_phrase.head.kinds) if object_phrase.head is not None else set()
+    fitting = [candidate for candidate in objects_of() if candidate is not verb and kinds & set(candidate.objects)]
+    return predicate(d, doer, d.pick(fitting or [verb]), tense, object_phrase)

@@ -12,25 +12,26 @@ from atento.world.patterns import HELD_OUT, PATTERNS, Pattern
 from atento.world.phrases import Phrase
 from atento.world.sentence import Draft
 
-#: train and valid share one language; combinations and structures hold what neither of them ever shows.
+#: train and valid share one language; combinations and structures contain what neither of them contains.
 SPLITS: tuple[str, ...] = ("train", "valid", "combinations", "structures")
 
 _VALID_PERCENT = 8
 _NOTES_FROM = 100  # a train split of this size or more begins with the notes' sentences
-_OPEN_PERCENT = 15  # statements without their full stop: people leave it out when they type
-_PATIENCE = 2000  # sentences tried in vain, one after the other, before a language counts as exhausted
+_OPEN_PERCENT = 15  # statements without a full stop, which people often omit
+_MAX_MISSES = 2000  # consecutive misses after which a language counts as exhausted
 
 
 def write(split: str, count: int, seed: int = 1) -> list[Pair]:
-    """`count` different sentence pairs of a split; the same for the same arguments, on any machine.
+    """Return `count` different sentence pairs of a split; the same for the same arguments, on any machine.
 
-    *train* and *valid* are told apart by a hash of the English sentence, so they never meet, whatever the counts and
-    seeds. *combinations* uses the same patterns, but every sentence has an adjective with a noun (as its attribute or
-    said of it) that train and valid never bring together. *structures* has longer patterns and two adjectives on one
-    noun, from pairs that train knows. Train begins with the notes' sentences when `count` is 100 or more. A shorter
-    list is the beginning of a longer one of the same seed (of train: from 100 on).
+    A hash of the English sentence separates *train* and *valid*, so they never overlap for any counts and seeds.
+    *combinations* uses the same patterns, but every sentence has an adjective with a noun (as attribute or predicate)
+    that never occur together in train and valid. *structures* has longer patterns and two adjectives on one noun, from
+    pairs that occur in train. Train begins with the notes' sentences if `count` is 100 or more. A shorter list is a
+    prefix of a longer one of the same seed (for train: from 100 on).
 
-    Raises UsageError for an unknown split, a negative count, or one larger than the language.
+    Raises:
+        UsageError: an unknown split, a negative count, or a count larger than the language.
     """
     if split not in SPLITS:
         raise UsageError(f"`split` must be one of the micro-world's: got {split!r}{nearest(split, list(SPLITS))}")
@@ -41,37 +42,38 @@ def write(split: str, count: int, seed: int = 1) -> list[Pair]:
     return collect(lambda: _attempt(split, random), count, f"split {split!r}", first)
 
 
-def collect(attempt: Callable[[], tuple[str, Pair] | None], count: int, what: str, first: list[Pair]) -> list[Pair]:
-    """`first` and then different pairs out of `attempt` (a key and a pair, or None for a miss) until there are `count`.
+def collect(attempt: Callable[[], tuple[str, Pair] | None], count: int, language: str, first: list[Pair]) -> list[Pair]:
+    """Return `first` and then different pairs of `attempt` (a key and a pair, or None for a miss), `count` in all.
 
-    Raises UsageError when the language seems to have no more.
+    Raises:
+        UsageError: there seem to be no more sentences.
     """
-    pairs, seen, in_vain = list(first), {_key(pair.source_words) for pair in first}, 0
+    pairs, keys, misses = list(first), {_key(pair.source_words) for pair in first}, 0
     while len(pairs) < count:
-        found = attempt()
-        if found is None or found[0] in seen:
-            in_vain += 1
-            if in_vain > _PATIENCE:
-                raise UsageError(f"{what} is too small: asked for {count} different sentences, found {len(pairs)}")
+        result = attempt()
+        if result is None or result[0] in keys:
+            misses += 1
+            if misses > _MAX_MISSES:
+                raise UsageError(f"{language} is too small: asked for {count} different sentences, found {len(pairs)}")
             continue
-        in_vain = 0
-        seen.add(found[0])
-        pairs.append(found[1])
+        misses = 0
+        keys.add(result[0])
+        pairs.append(result[1])
     return pairs
 
 
 def _attempt(split: str, random: Random) -> tuple[str, Pair] | None:
     draft = Draft(random, unseen=split == "combinations")
     structure, pattern = draft.pick(_weighted(split == "structures"))
-    phrase, mark = pattern(draft)
-    if split == "combinations" and not draft.held:
+    phrase, punctuation = pattern(draft)
+    if split == "combinations" and not draft.unseen_pairs:
         return None
     key = _sentence_key(phrase)
     if split in ("train", "valid") and _is_valid(key) != (split == "valid"):
         return None
-    if mark == "." and draft.chance(_OPEN_PERCENT / 100):
-        mark = ""
-    return key, finish(draft.link(), phrase.source, phrase.target, mark, structure)
+    if punctuation == "." and draft.chance(_OPEN_PERCENT / 100):
+        punctuation = ""
+    return key, finish(draft.link(), phrase.source, phrase.target, punctuation, structure)
 
 
 @cache
@@ -81,7 +83,7 @@ def _weighted(held_out: bool) -> tuple[tuple[str, Pattern], ...]:
 
 
 def _is_valid(key: str) -> bool:
-    """Whether an ordinary sentence is one for validation: about 8 in 100, never one of the notes'."""
+    """Return whether an ordinary sentence belongs to valid: about 8 in 100, never one of the notes'."""
     return int.from_bytes(_digest(key), "big") % 100 < _VALID_PERCENT and key not in _notes_keys()
 
 
@@ -91,7 +93,7 @@ def _notes_keys() -> frozenset[str]:
 
 
 def _key(words: tuple[str, ...]) -> str:
-    """The English sentence in lower case without its final mark: with and without it, it is one sentence."""
+    """Return the English sentence in lower case without its final punctuation, which does not distinguish sentences."""
     return " ".join(words).rstrip(" .!?").lower()
 
 

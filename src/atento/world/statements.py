@@ -4,8 +4,8 @@ from functools import cache
 
 from atento.world.clauses import copula_of, copular, participle_form, predicate, quality, statement
 from atento.world.events import (
+    NARRATIVE,
     SIMPLE,
-    TELLING,
     Sentence,
     anything,
     clause,
@@ -90,7 +90,7 @@ def _praised() -> tuple[Noun, ...]:
 
 
 def posture(d: Draft, doer: Phrase, english: str, tense: str, where: Phrase) -> Phrase:
-    """Someone *is sitting* somewhere: in Portuguese a state (*está sentado*), not an action."""
+    """Return someone *is sitting* somewhere: in Portuguese a state (*está sentado*), not an action."""
     portuguese = _POSTURES[english]
     links = (d.link(),)
     if portuguese:
@@ -104,7 +104,7 @@ def posture(d: Draft, doer: Phrase, english: str, tense: str, where: Phrase) -> 
 
 def simple(d: Draft) -> Sentence:
     """*The boy opened the door.*"""
-    return statement(*event(d, d.pick(TELLING), negative=d.chance(0.2), adjective=0.5)), "."
+    return statement(*event(d, d.pick(NARRATIVE), negative=d.chance(0.2), adjective=0.5)), "."
 
 
 def fields(d: Draft) -> Sentence:
@@ -115,27 +115,29 @@ def fields(d: Draft) -> Sentence:
 
 
 def movements(d: Draft) -> Sentence:
-    """*The cat jumped high.*: who moves, and how."""
+    """*The cat jumped high.*: a subject, a movement and its manner."""
     action = d.pick(_movers())
     doer, manners = subject(d, action.subjects), manners_of(action)
-    own = tuple(manner for manner in manners if "h" in manner.use)  # few verbs take these: else too rare to be learnt
-    how = expression(d, d.pick(own if own and d.chance(0.5) else manners))
+    high_manners = tuple(
+        manner for manner in manners if "h" in manner.use
+    )  # few verbs take these; without this they would be too rare to learn
+    how = expression(d, d.pick(high_manners if high_manners and d.chance(0.5) else manners))
     return statement(doer, predicate(d, doer, action, d.pick(SIMPLE), None, how)), "."
 
 
 def with_manner(d: Draft) -> Sentence:
     """*The boy painted the wall carefully.*"""
-    return statement(*event(d, d.pick(TELLING), "manner", negative=d.chance(0.1))), "."
+    return statement(*event(d, d.pick(NARRATIVE), "manner", negative=d.chance(0.1))), "."
 
 
 def with_place(d: Draft) -> Sentence:
     """*Maria sleeps in the garden.*"""
-    return statement(*event(d, d.pick(TELLING), "place", negative=d.chance(0.15))), "."
+    return statement(*event(d, d.pick(NARRATIVE), "place", negative=d.chance(0.15))), "."
 
 
 def with_company(d: Draft) -> Sentence:
     """*Pedro is dancing with me.*"""
-    return statement(*event(d, d.pick(TELLING), "company", negative=d.chance(0.15))), "."
+    return statement(*event(d, d.pick(NARRATIVE), "company", negative=d.chance(0.15))), "."
 
 
 def with_time(d: Draft) -> Sentence:
@@ -179,10 +181,10 @@ def professions(d: Draft) -> Sentence:
     job = d.pick(nouns_of("j"))
     links = (d.link(),)
     plural = doer.portuguese_person >= 2
-    one = job.feminine if doer.gender == "f" else job.portuguese
+    singular = job.feminine if doer.gender == "f" else job.portuguese
     name = Word(job.english_plural if plural else job.english, "NOUN", links)
     article = [] if plural else [Word(indefinite_article(name.text), "DET", links)]
-    target = Word(job.portuguese_plural if plural else one, "NOUN", links)
+    target = Word(job.portuguese_plural if plural else singular, "NOUN", links)
     complement = Phrase([*article, name], [target])
     return statement(doer, copular(d, doer, "ser", d.pick(_BE_TENSES), complement, negative=d.chance(0.2))), "."
 
@@ -208,10 +210,10 @@ def postures(d: Draft) -> Sentence:
 def datives(d: Draft) -> Sentence:
     """*She gave the book to Pedro.*"""
     giving, doer = d.pick(DATIVE), someone(d)
-    given = thing(d, giving, doer) or Phrase([], [])
+    gift = thing(d, giving, doer) or Phrase([], [])
     receiver = a_person(d) if d.chance(0.4) else common(d, "P", adjective=0.25)
     to = after_preposition(d, fixed(d, "to"), receiver)
-    return statement(doer, predicate(d, doer, giving, d.pick(SIMPLE), given, to, negative=d.chance(0.15))), "."
+    return statement(doer, predicate(d, doer, giving, d.pick(SIMPLE), gift, to, negative=d.chance(0.15))), "."
 
 
 def passives(d: Draft) -> Sentence:
@@ -243,8 +245,8 @@ def _more(d: Draft, adjective: Adjective, subject: Phrase) -> Phrase:
     form = adjective.comparative_forms[subject.plural]
     if adjective.comparative.startswith("more "):
         more = fixed(d, "more")
-        rest = quality(d, adjective, subject)
-        return Phrase(more.source + rest.source, more.target + rest.target)
+        quality_phrase = quality(d, adjective, subject)
+        return Phrase(more.source + quality_phrase.source, more.target + quality_phrase.target)
     links = (d.link(),)
     words = [Word(form, "ADJ", links)]
     if not form:
@@ -272,8 +274,8 @@ def comparisons(d: Draft) -> Sentence:
 def parts(d: Draft) -> Sentence:
     """*The door of the house is red*; *Pedro painted the door of the house*."""
     piece = common(d, "Q", adjective=0.2, determiner="the", owner=0.0)
-    whole = after_preposition(d, fixed(d, "of"), common(d, "B", adjective=0.25, determiner="plain", owner=0.0))
-    part = Phrase(piece.source + whole.source, piece.target + whole.target, *piece.persons, piece.gender, piece.plural)
+    owner = after_preposition(d, fixed(d, "of"), common(d, "B", adjective=0.25, determiner="plain", owner=0.0))
+    part = Phrase(piece.source + owner.source, piece.target + owner.target, *piece.persons, piece.gender, piece.plural)
     part.head = piece.head
     if d.chance(0.5):
         return statement(part, state(d, part, d.pick(_BE_TENSES), d.chance(0.15))), "."
@@ -286,17 +288,17 @@ def joined_subjects(d: Draft) -> Sentence:
     """*The boy and the girl opened the window.*"""
     named = d.chance(0.4)
     kinds = "P" if d.chance(0.7) else "A"
-    one, other = (a_person(d) if named else common(d, kinds, adjective=0.25, owner=0.0) for _ in range(2))
-    both = joined(d, one, other)
+    first, second = (a_person(d) if named else common(d, kinds, adjective=0.25, owner=0.0) for _ in range(2))
+    both = joined(d, first, second)
     if named and d.chance(0.4):
         adjective = d.pick(_human_qualities())
         tense = d.pick(_BE_TENSES)
         return statement(both, copular(d, both, copula_of(adjective, both), tense, quality(d, adjective, both))), "."
-    return statement(*event(d, d.pick(TELLING), doer=both, doers="P" if named else kinds, adjective=0.3)), "."
+    return statement(*event(d, d.pick(NARRATIVE), doer=both, doers="P" if named else kinds, adjective=0.3)), "."
 
 
 def joined_clauses(d: Draft) -> Sentence:
-    """*Maria sings and Pedro dances*; with *but* a comma stands before it; *because*."""
+    """*Maria sings and Pedro dances*; *but* has a comma before it; *because*."""
     tense = d.pick(SIMPLE)
     first, second = (clause(d, tense) for _ in range(2))
     return together(d, first, d.pick(("and", "but", "because")), second), "."
@@ -308,11 +310,11 @@ def reported(d: Draft) -> Sentence:
     tense = d.pick(("present", "past"))
     if d.chance(0.5):
         inner = anything(d)
-        said = statement(inner, state(d, inner, tense))
+        report = statement(inner, state(d, inner, tense))
     else:
-        said = clause(d, d.pick(SIMPLE) if tense == "present" else "past")
+        report = clause(d, d.pick(SIMPLE) if tense == "present" else "past")
     that = fixed(d, "that")
-    content = Phrase(that.source + said.source, that.target + said.target)
+    content = Phrase(that.source + report.source, that.target + report.target)
     return statement(doer, predicate(d, doer, d.pick(WITH_CLAUSE), tense, content, negative=d.chance(0.15))), "."
 
 
@@ -335,11 +337,11 @@ def commands(d: Draft) -> Sentence:
         word._replace(text=forms.command) if word.tag == "VERB" and word.text == forms.present[1] else word
         for word in done.target
     ]
-    order = Phrase(done.auxiliary + done.rest, target)
+    command = Phrase(done.auxiliary + done.verb_phrase, target)
     if d.chance(0.3):
         please = fixed(d, "please")
-        return Phrase(please.source + order.source, please.target + order.target), "."
-    return order, d.pick(".!")
+        return Phrase(please.source + command.source, please.target + command.target), "."
+    return command, d.pick(".!")
 
 
 def exclamations(d: Draft) -> Sentence:

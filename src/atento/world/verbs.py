@@ -1,10 +1,9 @@
-"""The verbs of the micro-world, one a line: English, Portuguese, kinds of subject, kinds of object, flags.
+"""The verbs of the micro-world, one per line: English, Portuguese, kinds of subject, kinds of object, flags.
 
-`eat/ate/eaten` gives irregular forms. `look+at olhar+para` gives the preposition each language asks for,
-`enter entrar+em` shows that one may have none. Object `-`: none. Flags: `s` a state (no progressive, no passive, no
-command), `c` done on purpose (may be commanded); with `c`, `m a e h v` are the groups of adverbs it takes (table in
-`lexicon`). English verbs whose past equals their present (*read*, *put*, *cut*) are left out: the sentence could not
-tell their tense.
+`eat/ate/eaten` gives irregular forms. `look+at olhar+para` gives the preposition of each language; in `enter entrar+em`
+one language has none. Object `-`: none. Flags: `s` a state (no progressive, no passive, no command), `c` deliberate
+(has a command); with `c`, `m a e h v` are the groups of adverbs that it takes (table in `lexicon`). English verbs whose
+past equals their present (*read*, *put*, *cut*) are excluded, because the sentence would not determine their tense.
 """
 
 TRANSITIVE = """

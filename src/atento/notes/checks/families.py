@@ -333,7 +333,7 @@ def three_arrangements() -> Finding:
                 build_network(NetworkConfig(architecture="decoder", vocab_size=100, d_model=64, n_layers=6))
             ),
         }
-    sizes["prefix LM"] = sizes["language model"]  # the same network under another mask
+    sizes["prefix LM"] = sizes["language model"]  # the same network with another mask
     masks = {"encoder": bidirectional(), "language model": causal(), "prefix LM": prefix(2)}
     visible = {name: mask.dense(4)[0, 0].sum(dim=-1).tolist() for name, mask in masks.items()}
     drawing = "\n".join(f"{name}:\n{mask_text(mask.dense(4))}" for name, mask in masks.items())
