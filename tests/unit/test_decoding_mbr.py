@@ -480,7 +480,7 @@ def test_k4_what_is_refused() -> None:
 
 def test_bench_rows_at_a_tiny_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every side runs and chooses alike; the last rows are the ratios."""
-    monkeypatch.setattr("atento.bench.mbr._mbrs_ways", lambda name: {})  # its processes take seconds to start
+    monkeypatch.setattr("atento.bench.mbr._mbrs_choosers", lambda name: {})  # its processes take seconds to start
     rows = list(measure_mbr(0.01, sizes=(8,), sets=2, rounds=1))
     sides = {(row["utility"], row["who"]) for row in rows if "seconds" in row and "who" in row}
     assert sides == {(name, who) for name in ("bleu", "chrf") for who in ("atento", "sacrebleu")}
@@ -493,7 +493,7 @@ def test_bench_rows_at_a_tiny_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bench_refuses_sides_that_choose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atento.bench.mbr._mbrs_ways", lambda name: {})
+    monkeypatch.setattr("atento.bench.mbr._mbrs_choosers", lambda name: {})
     monkeypatch.setattr("atento.bench.mbr._pairwise", lambda name: lambda candidates: 0)
     monkeypatch.setattr("atento.bench.mbr.noisy_candidates", lambda count, seed: ["z", *["a b c"] * (count - 1)])
     with pytest.raises(AtentoError, match="these sides chose another candidate than the best: sacrebleu"):
