@@ -1,6 +1,4 @@
-"""Toy languages for search algorithms: chains whose next token depends on source and prefix, by a table or at
-random.
-"""
+"""Toy languages for search algorithms: chains whose next token depends on source and prefix."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
