@@ -181,9 +181,7 @@ def causal_output() -> Finding:
 
 @torch.no_grad()
 def positions_drawn() -> Finding:
-    """J4: token + position, a vector of sines and cosines, positions × dimensions, absolute next to relative
-    positions.
-    """
+    """J4: token + position, a vector of sines and cosines, positions × dimensions, absolute and relative positions."""
     network = tiny_network(positions=(PositionConfig(), PositionConfig(kind="matrix", max_distance=8)))
     with observe(network) as observed, watched(network, "encoder") as record:
         network.encode(IDS)
@@ -223,7 +221,6 @@ def positions_drawn() -> Finding:
         ],
     )
     names = ["token", "+ position", "= input"]
-    both = torch.cat([positions.queries.unsqueeze(1), positions.distances], dim=1)
     drawing = "\n".join(
         [
             f"the word {NAMES[1]!r}, its first eight numbers",
@@ -232,10 +229,7 @@ def positions_drawn() -> Finding:
             labelled(vector[None], ["p_1"], digits=4),
             "positions 0 to 15 down, 32 dimensions across",
             shaded(table[:16]),
-            "absolute: the position of each token; relative: the distance of each key",
-            labelled(both, NAMES, ["position", *NAMES], 0),
-            "content, + distance, = score; rows attend to columns",
-            labelled(torch.cat([content, relative, content + relative], dim=1), NAMES, 3 * NAMES),
+            relative_text(positions, content, relative),
         ]
     )
     return compare(
@@ -256,4 +250,17 @@ def positions_drawn() -> Finding:
         remark="the vector of sines is absolute; the numbers of R are relative (error 35)",
         drawing=drawing,
         figure=figure,
+    )
+
+
+def relative_text(positions: QueryKeyPositions, content: Tensor, relative: Tensor) -> str:
+    """Format positions, distances, and the scores (L,L) of content, of distance, and of both."""
+    both = torch.cat([positions.queries.unsqueeze(1), positions.distances], dim=1)
+    return "\n".join(
+        [
+            "absolute: the position of each token; relative: the distance of each key",
+            labelled(both, NAMES, ["position", *NAMES], 0),
+            "content, + distance, = score; rows attend to columns",
+            labelled(torch.cat([content, relative, content + relative], dim=1), NAMES, 3 * NAMES),
+        ]
     )
