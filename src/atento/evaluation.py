@@ -17,7 +17,7 @@ from atento.metrics import METRICS, Score, metric_named
 from atento.model import Model, load
 from atento.precision import threads as thread_scope
 from atento.tasks.evaluation import score_outputs
-from atento.tasks.table import VERBS
+from atento.tasks.table import VERBS, labels_of, usual_metrics
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -84,9 +84,11 @@ def evaluate(
     Args:
         model: a model, or what `load` takes.
         data: a file with columns, or two parallel files of sources and targets, by their paths; or records in memory:
-            tuples (source, target), (text, label) or (text, pair, label), dicts with these keys, or a tuple of lists.
+            tuples (source, target), (text, label), (text, pair, label) or (tokens, tags), dicts with these keys, or a
+            tuple of lists.
         task: the model's own if not given (translation for a text-to-text model).
-        metrics: names as a list or separated by commas; the default ones of the task if not given.
+        metrics: names as a list or separated by commas; the default ones of the task if not given: for tags, entity
+            F1, or the accuracy of plain tags such as parts of speech.
         skip_bad: leave out broken records.
         say: called with each warning about records that were left out; Python warnings if not given.
         device, precision: for a model that is loaded here. threads: number of CPU threads of this call.
@@ -115,7 +117,7 @@ def evaluate(
         else:
             say(f"warning: {warning}")
     spec = TASKS[task]
-    names = list(chosen or spec.evaluated or spec.metrics)
+    names = list(chosen or usual_metrics(spec, labels_of(model.network.config)))
     for name in names:
         if METRICS[name].outputs != spec.outputs:
             raise UsageError(f"metric {name} does not score {task}, whose outputs are {spec.outputs}")

@@ -43,6 +43,7 @@ from atento.tasks.model_outputs import (
 )
 from atento.tasks.model_vectors import embed, similarity
 from atento.tasks.scoring import TokenScores
+from atento.tasks.tagging import tag, tag_words
 from atento.tasks.verbs import check_texts, continues, listed, strings, translates, writes
 from atento.tasks.writing import WrittenText
 from atento.text import Tokenizer
@@ -208,6 +209,8 @@ class Model:
     # Verbs that are functions of (model, ...) in the file of their task.
     classify = classify
     classifications = classifications
+    tag = tag
+    tag_words = tag_words
     embed = embed
     similarity = similarity
     fill = fill

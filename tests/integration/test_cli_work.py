@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import atento
+from atento.config import tasks
 from atento.metrics import chrf
 from atento.text import Tokenizer
 from conftest import ENVIRONMENT, ForkServer, refused
@@ -38,7 +39,7 @@ def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
         refused(server.run(*command, "tiny.yaml", "training.steps", cwd=here), "key=value", "'training.steps'")
         refused(server.run(*command, "tiny.yaml", "training.steps=x", cwd=here), "training.steps must be an integer")
         refused(server.run(*command, "tiny.yaml", "training.step=1", cwd=here), "did you mean 'steps'")
-    refused(server.run("train", "tiny.yaml", "task=tagging", cwd=here), "task 'tagging' is not built yet")
+    refused(server.run("train", "tiny.yaml", "task=prefix-language-modeling", cwd=here), "is not built yet; this")
     refused(server.run("train", "tiny.yaml", "tokenizer.shared=false", cwd=here), "is not built yet; use true")
     refused(
         server.run("train", "tiny.yaml", "network.vocab_size=7", cwd=here), "`network.vocab_size` must be the token"
@@ -172,8 +173,8 @@ def test_evaluate_scores_gates_and_json(server: ForkServer, here: Path) -> None:
     refused(server.run("evaluate", "run", "valid.tsv", "--fail-under", "blue=2", cwd=here), "unknown metric 'blue'")
     refused(server.run("evaluate", "run", "valid.tsv", "--metrics", "bleu,x", cwd=here), "unknown metric 'x'")
     refused(
-        server.run("evaluate", "run", "valid.tsv", "--task", "tagging", cwd=here),
-        "evaluates translation, summarization, classification: got",
+        server.run("evaluate", "run", "valid.tsv", "--task", "cbow", cwd=here),
+        f"evaluates {', '.join(tasks.scored())}: got",
     )
     refused(server.run("evaluate", "run", "a", "b", "c", cwd=here), "or two parallel files: got 3 files")
     refused(server.run("evaluate", "run", "none.tsv", cwd=here), "none.tsv: no such file")

@@ -11,12 +11,10 @@ from atento.config.attention import AttentionConfig, SparseConfig
 from atento.config.loading import load_recipe
 from atento.config.network import FeedForwardConfig, NetworkConfig
 from atento.config.positions import PositionConfig
+from atento.config.tasks import PLANNED, TASKS
 from atento.errors import RecipeError
 
-BUILT = (
-    "translation, summarization, language-modeling, masked-language-modeling, span-corruption, classification, "
-    "bidirectional-language-modeling, cbow"
-)
+BUILT = ", ".join(TASKS)
 HEAD = "task: translation\ndata: {train: {source: a.en, target: a.pt}}\n"  # what follows begins on line 3
 
 
@@ -141,7 +139,7 @@ def test_what_has_no_default() -> None:
 def test_tasks() -> None:
     rest = "\ndata: {train: {world: train}}"
     trains = f"his version trains: {BUILT}"
-    assert message("task: tagging" + rest) == f"my.yaml:1:7: task 'tagging' is not built yet; t{trains}"
+    assert message(f"task: {PLANNED[0]}" + rest) == f"my.yaml:1:7: task {PLANNED[0]!r} is not built yet; t{trains}"
     wanted = f"my.yaml:1:7: unknown task 'translatoin'; did you mean 'translation'? T{trains}"
     assert message("task: translatoin" + rest) == wanted
     assert message("task: xyz" + rest) == f"my.yaml:1:7: unknown task 'xyz'. T{trains}"

@@ -261,7 +261,7 @@ OTHER_MEANINGS = {
         {"config/heads.py", "data/objectives/labels.py", "networks/families/bert.py", "bench/family_side.py"},
     ),
     "regression": ("a kind of head", {"config/heads.py", "networks/families/bert.py"}),
-    "tagging": ("a kind of head", {"config/heads.py", "networks/families/bert.py"}),
+    "tagging": ("a kind of head", {"config/heads.py", "data/objectives/tags.py", "networks/families/bert.py"}),
     "span-corruption": ("an objective", {"config/objective.py", "data/objectives/__init__.py"}),
 }
 

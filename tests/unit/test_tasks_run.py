@@ -12,6 +12,7 @@ import torch
 import atento
 from atento.config.network import NetworkConfig
 from atento.config.recipe import DataConfig, Recipe
+from atento.config.tasks import scored
 from atento.demo import results, show
 from atento.errors import CapabilityError, DataError, RecipeError, TrainingError, UsageError
 from atento.evaluation import evaluate, source_of
@@ -203,9 +204,9 @@ def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:
     Path("data.tsv").write_text("a\tb\nbroken\n\tc\n", encoding="utf-8")
     for call, kind, said in (
         (
-            lambda: evaluate(trained.folder, "data.tsv", "tagging"),
+            lambda: evaluate(trained.folder, "data.tsv", "cbow"),
             CapabilityError,
-            "evaluates translation, summarization, classification: got 'tagging'",
+            f"evaluates {', '.join(scored())}: got 'cbow'",
         ),
         (lambda: evaluate(trained.folder, ["a", "b", "c"]), UsageError, "or two parallel files: got 3 files"),
         (lambda: evaluate(trained.folder, "none.tsv"), DataError, r"none\.tsv: no such file"),

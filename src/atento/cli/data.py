@@ -81,7 +81,7 @@ def peek(
     tokenizer, network = tokenizer_and_network(loaded, data.train, progress)
     once = replace(loaded.recipe, training=replace(loaded.recipe.training, subword_dropout=0.0))
     batches = training_batches(once, network, tokenizer, data.train, progress)
-    classes = {head.name: head.labels for head in network.heads if HEAD_KINDS[head.kind] == "class"}
+    classes = {head.name: head.labels for head in network.heads if HEAD_KINDS[head.kind] in ("class", "tag")}
     examples = ((part.batch, example) for part in batches.parts(0) for example in part.batch.examples())
     for batch, example in islice(examples, count):
         single = next(iter(batch.labels)) if len(batch.labels) == 1 else None

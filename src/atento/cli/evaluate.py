@@ -64,6 +64,7 @@ def evaluate(
     from atento.metrics import metric_named
     from atento.metrics.table import lower_is_better
     from atento.model import load
+    from atento.tasks.table import labels_of, usual_metrics
 
     check_order(model, *data)
     gates = parse_gates(fail_under)
@@ -74,9 +75,8 @@ def evaluate(
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         task = task_of(loaded, task)
-        names = dict.fromkeys(
-            [*(requested or TASKS[task].evaluated or TASKS[task].metrics), *(name for name, _ in gates)]
-        )
+        usual = usual_metrics(TASKS[task], labels_of(loaded.network.config))
+        names = dict.fromkeys([*(requested or usual), *(name for name, _ in gates)])
         with show_batches("evaluate"):
             scores = score(loaded, data, task, metrics=list(names), skip_bad=skip_bad, say=progress, **options)
     _show(scores, seed, as_json)

@@ -23,6 +23,7 @@ COMMANDS = {
     "generate": "writing",
     "fill": "fill",
     "classify": "classify",
+    "tag": "tag",
     "embed": "embed",
     "similarity": "embed",
     "evaluate": "evaluate",

@@ -43,6 +43,9 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
             record[f"{side}_words"] = lengths[side]["words"]["total"]
             record[f"{side}_longest"] = lengths[side]["words"]["max"]
             record[f"{side}_characters"] = lengths[side]["characters"]["total"]
+        if "tags" in split_parts[0].columns:
+            counts = Counter(tag for part in split_parts for tags in part["tags"] for tag in tags)
+            record["labels"] = dict(sorted(counts.items()))
         if "label" in split_parts[0].columns:
             record["labels"] = dict(sorted(Counter(label for part in split_parts for label in part["label"]).items()))
         record |= {"lengths": lengths, "suspicious": wrong}

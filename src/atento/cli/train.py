@@ -77,6 +77,7 @@ _NEXT: dict[str | None, tuple[str, ...]] = {  # by the verb of the task
     "summarize": ("summarize {run} FILE", "evaluate {run} FILE.tsv"),
     "generate": ("generate {run} FILE --top-p 0.9", "generate {run} FILE --beam 4"),
     "classify": ("classify {run} FILE", "evaluate {run} FILE.tsv"),
+    "tag": ("tag {run} FILE", "evaluate {run} FILE.conll"),
     "fill": ("fill {run} FILE", "embed {run} FILE", "similarity {run} PAIRS.tsv"),
     "embed": ("embed {run} FILE", "similarity {run} PAIRS.tsv"),
 }

@@ -55,6 +55,12 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         "read a text",
         {},
     ),
+    "tags": ObjectiveSpec(
+        (("tokens", "tags"),),
+        ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo"),
+        "read a text",
+        {},
+    ),
 }
 
 
@@ -63,10 +69,10 @@ class ObjectiveConfig:
     """One objective with its options; a list of several is a mixture."""
 
     kind: Annotated[str, OneOf(OBJECTIVES)]
-    """What the network predicts. sequence-to-sequence: a target from a source. causal: each token from those before it.
+    """What the network predicts. sequence-to-sequence: a target from a source. causal: the next token.
     prefix: the text after a prefix. masked: masked tokens (BERT). next-sentence: also whether two sentences follow
     each other. span-corruption: masked spans (T5). bidirectional: each word from either side (ELMo). window: a word
-    from its neighbours. labels: the label of a text.
+    from its neighbours. labels: the label of a text. tags: the tag of each word.
     """
     share: float = 1.0
     """Share of this objective in a mixture, relative to the shares of the others. [above 0]"""

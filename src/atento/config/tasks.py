@@ -35,6 +35,7 @@ class TaskSpec:
         outputs: what a model of it gives, which decides the metrics that apply (`atento.metrics.table`).
         metrics: the usual ones; the first decides which checkpoint is best.
         evaluated: the metrics of `atento evaluate`, where they are others.
+        plain_metrics: the usual ones where the tags of the data are plain, and name no entities.
         perplexity: whether a validation gives the perplexity.
         verb: the method of `atento.Model`, and the command, that use such a model.
         template: the special tokens around its texts, where the tokenizer has none of its own.
@@ -53,6 +54,7 @@ class TaskSpec:
     outputs: Outputs | None = None
     metrics: tuple[str, ...] = ()
     evaluated: tuple[str, ...] = ()
+    plain_metrics: tuple[str, ...] = ()
     perplexity: bool = False
     verb: str | None = None
     template: str | None = None
@@ -163,6 +165,26 @@ TASKS: dict[str, TaskSpec] = {
             "network": {"architecture": "encoder"},
         },
     ),
+    "tagging": TaskSpec(
+        (Field("tokens", "words"), Field("tags", "tags")),
+        ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo"),
+        "read a text",
+        "tags",
+        heads=("tagging",),
+        outputs="tags",
+        metrics=("entity-f1",),
+        plain_metrics=("tag-accuracy",),
+        verb="tag",
+        template="bos-eos",
+        special_tokens=2,
+        targets="words",
+        unused=_ONE_ROW_A_TEXT | _SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"},
+        defaults={
+            "training": {"label_smoothing": 0.0, "batch_tokens": 512},  # words: each has one tag
+            "metrics": ["entity-f1"],
+            "network": {"architecture": "encoder"},
+        },
+    ),
     "bidirectional-language-modeling": TaskSpec(
         _TEXT,
         ("elmo",),
@@ -192,7 +214,7 @@ TASKS: dict[str, TaskSpec] = {
     ),
 }
 # Tasks that this version does not train yet.
-PLANNED = ("prefix-language-modeling", "regression", "tagging", "question-answering", "text-to-text")
+PLANNED = ("prefix-language-modeling", "regression", "question-answering", "text-to-text")
 TEXT_TO_TEXT = "text-to-text"  # the task of a released encoder-decoder
 EMBEDDING = "embedding"  # the task of a released encoder without heads
 
@@ -223,6 +245,11 @@ def task_of(network: "NetworkConfig") -> str:
     if network.architecture == "decoder":
         return "language-modeling"
     return "translation" if network.family == "marian" else TEXT_TO_TEXT
+
+
+def task_of_head(kind: str) -> str:
+    """The task that a head of that kind is for."""
+    return _OF_HEAD[kind]
 
 
 def task_with(verb: str) -> str:

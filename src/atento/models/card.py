@@ -16,6 +16,7 @@ _EXAMPLES = {
     "summarize": "model.summarize('A long text ...')\n",
     "generate": "model.generate('Once')\n",
     "classify": "print(model.classify('Olá.'))\n",
+    "tag": "print(model.tag('Ana mora em Lisboa.'))\n",
     "fill": "mask = model.tokenizer.specials.roles['mask']\nprint(model.fill(f'Olá {mask}.'))\n",
     "embed": "model.embed(['Olá.'])\n",
 }
@@ -32,6 +33,10 @@ _FILL_MASK = (
     "print(fill(f'Once {fill.tokenizer.mask_token} a time.'))\n"
 )
 _CLASSIFICATION = "from transformers import pipeline\n\nprint(pipeline('text-classification', model='.')('Olá.'))\n"
+_TAGGING = (
+    "from transformers import pipeline\n\n"
+    "print(pipeline('token-classification', model='.', aggregation_strategy='simple')('Ana mora em Lisboa.'))\n"
+)
 _SENTENCES = "from sentence_transformers import SentenceTransformer\n\nprint(SentenceTransformer('.').encode('Olá.'))\n"
 
 
@@ -90,4 +95,6 @@ def _stock_example(config: Mapping[str, Any], network: NetworkConfig) -> str:
         return _GENERATION
     if verb_of(config.get("task")) == "classify":
         return _CLASSIFICATION
+    if verb_of(config.get("task")) == "tag":
+        return _TAGGING
     return _FILL_MASK if any(head.kind == "masked-language-model" for head in network.heads) else ""

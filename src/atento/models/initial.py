@@ -66,7 +66,7 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     """Give a new network the weights of the initial model.
 
     A head that the model does not have, a head for other labels and a pooler that the model does not have keep their
-    own weights.
+    own weights. Heads and a pooler that the network does not have are left out.
 
     Raises:
         ModelError: a weight is missing or unexpected, or of another shape.
@@ -77,7 +77,9 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     heads_with_other_labels = tuple(
         f"{_HEADS}{head.name}." for head in network.config.heads if labels.get(head.name) != head.labels
     )
-    weights = {name: value for name, value in files.weights.items() if name in fresh or not name.startswith(_HEADS)}
+    weights = {
+        name: value for name, value in files.weights.items() if name in fresh or not name.startswith((_HEADS, _POOLER))
+    }
     for name, value in fresh.items():
         output = name.startswith(heads_with_other_labels) and name.rpartition(".")[0].endswith(".out")
         if output or (name not in weights and name.startswith((_HEADS, _POOLER))):

@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from atento.config.heads import HeadConfig
+from atento.config.heads import HEAD_KINDS, HeadConfig
 from atento.config.loading import LoadedRecipe
 from atento.config.network import NetworkConfig, changed
 from atento.config.objective import OBJECTIVES
@@ -155,20 +155,34 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
     for kind in head_kinds:
         if any(head.kind == kind for head in heads):
             continue
-        names = tuple(sorted(set(train["label"])))
+        names = tuple(sorted(training_labels(recipe, train)))
         before = next((head for head in network.heads if head.kind == kind), None)
         if before is not None and set(names) <= set(before.labels):
             heads.append(before)
             continue
         if len(names) < 2:
             raise DataError(f"the training data has only one label, {names[0]!r}, so there is nothing to learn")
-        heads.append(replace(before or HeadConfig(kind, names, **_head_options(network)), labels=names))  # type: ignore[arg-type]
-    return replace(network, heads=tuple(heads), pooler=network.pooler or network.family == "bert")
+        options = _head_options(network, kind)
+        heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))  # type: ignore[arg-type]
+    pooled = any(HEAD_KINDS[head.kind] in ("class", "number") for head in heads)
+    pooler = (network.pooler or network.family == "bert") if pooled else False
+    return replace(network, heads=tuple(heads), pooler=pooler)
 
 
-def _head_options(network: NetworkConfig) -> dict[str, Any]:
-    """Return the options of a new head for a whole text: those of the published classifiers of the network's family."""
-    if network.family in ("roberta", "xlm-roberta"):
+def training_labels(recipe: Recipe, train: Split) -> set[str]:
+    """Return the labels of the training data, of texts or of words."""
+    labels: set[str] = set()
+    for field in TASKS[recipe.task].fields:
+        if field.kind == "class":
+            labels.update(train[field.name])
+        elif field.kind == "tags":
+            labels.update(*train[field.name])
+    return labels
+
+
+def _head_options(network: NetworkConfig, kind: str) -> dict[str, Any]:
+    """Return the options of a new head of that kind: those of the published models of the network's family."""
+    if HEAD_KINDS[kind] == "class" and network.family in ("roberta", "xlm-roberta"):
         return {"hidden": True, "pooling": "first", "dropout": network.dropout}
     return {"dropout": network.dropout}
 

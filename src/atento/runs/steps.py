@@ -36,6 +36,7 @@ from atento.runs.prepare import (
     read_data,
     tokenizer_for,
     training_batches,
+    training_labels,
     with_objective_heads,
     with_task_heads,
 )
@@ -44,6 +45,8 @@ from atento.storage.average import average_run
 from atento.storage.catalogue import clean, newest
 from atento.tasks.evaluation import evaluate, held_out_batches
 from atento.tasks.strategies import constraints_of
+from atento.tasks.table import usual_metrics
+from atento.tasks.tag_sequences import scheme_of
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import check_memory, keep_freed_memory
 from atento.training.journal import Journal
@@ -129,11 +132,19 @@ def choose_sizes(setup: Setup) -> None:
     if not keys:
         return
     lengths = setup.data.train.characters()
-    targets = lengths.get("target", lengths.get("text", 0))
+    targets = lengths.get("target", lengths.get("text", lengths.get("tokens", 0)))
     recipe, sentence = fitted(setup.recipe, keys, sum(lengths.values()), targets)
     if not has_begun(setup.folder):
         setup.report(sentence)
     setup.loaded = replace(setup.loaded, recipe=recipe)
+
+
+def choose_metrics(setup: Setup) -> None:
+    """Choose the metrics by the tags of the training data, where the recipe names none."""
+    spec, origins = TASKS[setup.recipe.task], setup.loaded.origins
+    if spec.plain_metrics and origins["metrics"].startswith("task "):
+        metrics = usual_metrics(spec, training_labels(setup.recipe, setup.data.train))
+        setup.loaded = replace(setup.loaded, recipe=replace(setup.recipe, metrics=metrics))
 
 
 def check_identity(setup: Setup) -> None:
@@ -239,6 +250,7 @@ def make_network(setup: Setup) -> None:
 STEPS: tuple[Callable[[Setup], None], ...] = (
     read_records,
     choose_sizes,
+    choose_metrics,
     check_identity,
     find_initial_model,
     make_tokenizer,
@@ -264,7 +276,7 @@ def open_run(setup: Setup) -> Run:
         validate=None if valid is None else lambda: evaluate(network, tokenizer, valid, recipe),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
         model_config=model_config(recipe, network_to_dict(setup.config), template_for(recipe.task, tokenizer))
-        | _reads_pairs(setup),
+        | _facts_of_data(setup),
         model_files=tokenizer.files() | terms(initial),
         identity={**setup.identity, "tokenizer": tokenizer.fingerprint},
         journal=setup.files.enter_context(Journal(setup.folder / "metrics.jsonl")),
@@ -272,10 +284,15 @@ def open_run(setup: Setup) -> Run:
     )
 
 
-def _reads_pairs(setup: Setup) -> dict[str, bool]:
-    """Return whether the model reads pairs of texts, for `config.json`; empty if its task has no second text."""
-    optional = [field.name for field in TASKS[setup.recipe.task].fields if field.optional]
-    return {"pairs": "pair" in setup.data.train.columns} if "pair" in optional else {}
+def _facts_of_data(setup: Setup) -> dict[str, Any]:
+    """What `config.json` says of the training data: whether it has pairs of texts, and the scheme of its tags."""
+    columns = setup.data.train.columns
+    facts: dict[str, Any] = {}
+    if any(field.name == "pair" for field in TASKS[setup.recipe.task].fields):
+        facts["pairs"] = "pair" in columns
+    if "tags" in columns:
+        facts["tag_scheme"] = scheme_of(columns["tags"])
+    return facts
 
 
 def model_config(recipe: Recipe, network: dict[str, Any], template: str | None = None) -> dict[str, Any]:

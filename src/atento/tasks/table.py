@@ -1,12 +1,15 @@
 """The verbs: what a model of a task does with the records of a split, and what would be right."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
+from atento.config.tasks import TaskSpec
 from atento.data.records import Split
-from atento.tasks import classification, translation
+from atento.tasks import classification, tagging, translation
+from atento.tasks.tag_sequences import name_entities
 from atento.text.tokenizer import Tokenizer
 
 
@@ -39,4 +42,17 @@ VERBS: dict[str, Verb] = {
     "translate": Verb(translation.predict, _written("translate"), translation.gold),
     "summarize": Verb(translation.predict, _written("summarize"), translation.gold),
     "classify": Verb(classification.predict, classification.call, classification.gold),
+    "tag": Verb(tagging.predict, tagging.call, tagging.gold),
 }
+
+
+def usual_metrics(spec: TaskSpec, labels: Collection[str]) -> tuple[str, ...]:
+    """The metrics of an evaluation that names none; they follow the labels of a model of tags."""
+    if spec.plain_metrics and not name_entities(labels):
+        return spec.plain_metrics
+    return spec.evaluated or spec.metrics
+
+
+def labels_of(network: NetworkConfig) -> set[str]:
+    """The labels of all heads of a network."""
+    return {label for head in network.heads for label in head.labels}

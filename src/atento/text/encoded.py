@@ -27,6 +27,26 @@ class Encoded:
     word_ids: list[int | None]
     words: list[str]
 
+    def with_every_word(self, token_id: int, token: str) -> "Encoded":
+        """Add a token for each word that has none, before the tokens of the words behind it.
+
+        The encoded text must be the words joined by single spaces.
+
+        Args:
+            token_id: id of the added tokens.
+            token: their piece.
+        """
+        rows = list(zip(self.ids, self.tokens, self.offsets, self.word_ids))
+        with_tokens = set(self.word_ids)
+        start = 0
+        for number, word in enumerate(self.words):
+            if number not in with_tokens:
+                behind = (i for i, (*_, owner) in enumerate(rows) if owner is not None and owner > number)
+                rows.insert(next(behind, len(rows)), (token_id, token, (start, start + len(word)), number))
+            start += len(word) + 1
+        ids, tokens, offsets, word_ids = (list(column) for column in zip(*rows))
+        return Encoded(ids, tokens, offsets, word_ids, self.words)
+
 
 def walk(spellings: Iterable[bytes | str], text: str, *, prefixed: bool) -> list[Span] | None:
     """The span of each piece in a text; None if the pieces do not spell the text.

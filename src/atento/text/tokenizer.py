@@ -396,8 +396,8 @@ class Tokenizer:
     def encode_words(self, words: Sequence[str]) -> Encoded:
         """Encode a sentence that is split into words, as for tagging; `word_ids` are the numbers of these words.
 
-        Each word has at least one token: a word that normalises to nothing is read as U+FFFD. Offsets refer to the
-        words joined by single spaces.
+        Each word has at least one token: a word that normalises to nothing is read as U+FFFD, or as the unknown token
+        where the tokenizer drops that too. Offsets refer to the words joined by single spaces.
         """
         for i, word in enumerate(words):
             require_unicode(word, f"word {i}")
@@ -408,4 +408,7 @@ class Tokenizer:
         for i, word in enumerate(readable):
             at += [None if is_blank(char) else i for char in word] + [None]
         index = [next((w for w in at[start:end] if w is not None), None) for start, end in encoded.offsets]
-        return Encoded(encoded.ids, encoded.tokens, encoded.offsets, index, readable)
+        aligned = Encoded(encoded.ids, encoded.tokens, encoded.offsets, index, readable)
+        if len({word for word in index if word is not None}) == len(words):
+            return aligned
+        return aligned.with_every_word(self.unk_id, self.tokens([self.unk_id])[0])

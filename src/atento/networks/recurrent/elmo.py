@@ -175,7 +175,14 @@ class ELMo(Network):
             elif name == "heads.vocabulary.output.bias":
                 nn.init.zeros_(parameter)
 
-    def forward(self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None) -> Output:
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        token_mask: Tensor | None = None,
+        random: Randomness | None = None,
+        project: bool = False,
+    ) -> Output:
         """One pass over complete sentences.
 
         Args:
@@ -183,6 +190,7 @@ class ELMo(Network):
                 network without characters. Begin and end of sentence count as words.
             token_mask: boolean (B,L), True = a real word; None: all are.
             random: the random numbers of dropout in training.
+            project: no effect: the logits of each direction are those of `loss`.
 
         Returns:
             Output with hidden (B,L,2D), the mix of all layers; 0 at padding.

@@ -1,0 +1,120 @@
+"""`atento tag`: the entities of each line, or a tag for each of its words."""
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atento.cli.options import (
+    AsJson,
+    Device,
+    ModelArgument,
+    Precision,
+    Seed,
+    Threads,
+    check_order,
+    progress,
+    running,
+)
+from atento.cli.progress import announce_stdin, show_batches
+
+if TYPE_CHECKING:
+    from atento.model import Model
+    from atento.tasks.tagging import Entity
+
+WINDOW = 1024  # lines worked on at a time
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("tag", epilog="Example:  atento tag MODEL news.txt --json")(tag)
+
+
+def tag(
+    model: ModelArgument,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="One text a line; - is standard input.")] = "-",
+    words: Annotated[
+        bool, typer.Option("--words", help="Each line is split into words already, with spaces between them.")
+    ] = False,
+    conll: Annotated[
+        bool, typer.Option("--conll", help="Print a word and its tag a line, and an empty line after each text.")
+    ] = False,
+    constrained: Annotated[
+        bool, typer.Option("--constrained", help="Only legal sequences of tags: no I-PER behind O, and so on.")
+    ] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
+    ] = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print each line with its entities as text/LABEL, those of several words as [two words]/LABEL.
+
+    A model of plain tags, such as parts of speech, tags every word. An empty line stays empty. With --json, print one
+    object a line, with characters and probabilities.
+    """
+    from atento.data.source_lines import display_name, iter_lines, read_lines
+    from atento.errors import UsageError, counted
+    from atento.model import load
+
+    check_order(model, file)
+    if conll and as_json:
+        raise UsageError("--conll and --json exclude each other")
+    bad: list[str] | None = [] if skip_bad else None
+    lines_of_file = None if file == "-" else read_lines(file, bad=bad)
+    with running(seed, threads):
+        loaded = load(model, device=device, precision=precision)
+        loaded.tag([], constrained=constrained)  # whether it tags is known before the first line is read
+        announce_stdin(file)
+        lines = (
+            iter(lines_of_file)
+            if lines_of_file is not None
+            else iter_lines(sys.stdin.buffer, display_name(file), bad=bad)
+        )
+        size = 1 if lines_of_file is None and sys.stdin.isatty() else WINDOW
+        show = _show_columns if conll else _show_json if as_json else _show_text
+        with show_batches("tag"):
+            while window := list(itertools.islice(lines, size)):
+                show(_tagged(loaded, window, words, constrained, each_word=conll))
+                sys.stdout.flush()
+    if bad:
+        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+
+
+def _tagged(
+    loaded: "Model", lines: list[str], words: bool, constrained: bool, *, each_word: bool
+) -> "Iterator[tuple[str, list[Entity]]]":
+    """Each line as the text that was tagged, with its entities, or with each of its words."""
+    verb: Any = loaded.tag_words if each_word else loaded.tag
+    if words:
+        sentences = [line.split() for line in lines]
+        return zip([" ".join(sentence) for sentence in sentences], verb(words=sentences, constrained=constrained))
+    return zip(lines, verb(lines, constrained=constrained))
+
+
+def _show_columns(tagged: "Iterator[tuple[str, list[Entity]]]") -> None:
+    for _, tokens in tagged:
+        sys.stdout.write("".join(f"{token.text}\t{token.label}\n" for token in tokens) + "\n")
+
+
+def _show_json(tagged: "Iterator[tuple[str, list[Entity]]]") -> None:
+    for text, entities in tagged:
+        record = {"text": text, "entities": [asdict(entity) for entity in entities]}
+        sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _show_text(tagged: "Iterator[tuple[str, list[Entity]]]") -> None:
+    for text, entities in tagged:
+        parts, end = [], 0
+        for entity in entities:
+            marked = f"[{entity.text}]" if " " in entity.text else entity.text
+            parts += [text[end : entity.start].strip(), f"{marked}/{entity.label}"]
+            end = entity.end
+        sys.stdout.write(" ".join(part for part in [*parts, text[end:].strip()] if part) + "\n")

@@ -1,0 +1,230 @@
+"""A tag of each word of a sentence: its part of speech, or its position in the name of an entity.
+
+words "O gato pulou"   ids "[CLS] O ga ##to pulou [SEP]"   labels "- DET NOUN - VERB -" (docs/notes.md#d4)
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig
+from atento.config.objective import ObjectiveConfig
+from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.objectives.bidirectional import word_ids
+from atento.data.objectives.labels import inputs_of
+from atento.data.objectives.preparation import Preparation
+from atento.data.records import Split
+from atento.data.store import MemoryStore, Ragged, Store
+from atento.errors import CapabilityError, DataError, counted, nearest
+from atento.text.characters import character_batch
+from atento.text.templates import Template
+from atento.text.tokenizer import Tokenizer
+
+KIND = "tagging"  # of the head's configuration
+_UNREADABLE = "\ufffd"
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A sentence as ids without special tokens.
+
+    Attributes:
+        ids: the ids.
+        starts: the position of the first id of each word; the tag of the word stands there.
+        words: the words as text, for networks that read characters.
+    """
+
+    ids: list[int]
+    starts: list[int]
+    words: list[str]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of a sentence that is one row of a batch: its ids `begin` to `end`, for the words `first` to `last`."""
+
+    sentence: int
+    begin: int
+    end: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Tags:
+    """Batches of tagged sentences.
+
+    Columns "ids" and "segments"; "words", the number of the word that begins at each id, else -1; and "tags", the
+    number of its tag, else -1.
+
+    Attributes:
+        network: configuration of the network.
+        head: configuration of its tagging head.
+        spelled: the words of each row, for a network that reads characters; None: it reads ids.
+    """
+
+    network: NetworkConfig
+    head: HeadConfig
+    spelled: list[list[str]] | None = None
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """Return the number of words of each sentence, each of which has a tag."""
+        tags = store["tags"]
+        return np.array([np.count_nonzero(tags[row] >= 0) for row in range(len(store))], dtype=np.float64)
+
+    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the length of each sentence in tokens, special ones included, twice."""
+        return store["ids"].lengths, store["ids"].lengths
+
+    def inputs(self, store: Store, rows: Rows) -> dict[str, Tensor]:
+        """Return sentences as inputs of the network; ids (B,L), or characters (B,L,C)."""
+        inputs = inputs_of(store, rows, self.network, self.head)
+        elmo = self.network.elmo
+        if self.spelled is not None and elmo is not None and elmo.characters is not None:
+            words = [self.spelled[row] for row in rows.tolist()]
+            inputs["ids"] = torch.from_numpy(character_batch(words, max_characters=elmo.characters.max_characters)[0])
+        return inputs
+
+    def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
+        """Return a batch, with labels (B,L) at the first token of each word; it is the same in every epoch."""
+        inputs = self.inputs(store, rows)
+        lengths = torch.from_numpy(store["ids"].lengths[rows])
+        known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
+        return Batch(inputs, {self.head.name: store["tags"].padded(rows, -1)}, lengths=known)
+
+
+def tagging_head(network: NetworkConfig) -> HeadConfig:
+    """Return the tagging head.
+
+    Raises:
+        CapabilityError: the network has none.
+    """
+    head = next((head for head in network.heads if head.kind == KIND), None)
+    if head is None:
+        raise CapabilityError(f"this model has no {KIND} head, so it gives no tags")
+    return head
+
+
+def encode_sentences(tokenizer: Tokenizer, network: NetworkConfig, sentences: Iterable[Sequence[str]]) -> list[Pieces]:
+    """Encode sentences that are split into words; every word has at least one id.
+
+    A network that reads whole words (ELMo) gets one id for each word.
+    """
+    return [_encoded(tokenizer, network, sentence) for sentence in sentences]
+
+
+def _encoded(tokenizer: Tokenizer, network: NetworkConfig, sentence: Sequence[str]) -> Pieces:
+    if network.architecture == "elmo":
+        words = [tokenizer.normalize(word) or _UNREADABLE for word in sentence]
+        return Pieces(word_ids(tokenizer, words), list(range(len(words))), words)
+    encoded = tokenizer.encode_words(sentence)
+    starts: dict[int, int] = {}
+    for position, word in enumerate(encoded.word_ids):
+        if word is not None:
+            starts.setdefault(word, position)
+    return Pieces(encoded.ids, [starts[word] for word in range(len(sentence))], encoded.words)
+
+
+def windows_as_store(sentences: Sequence[Pieces], windows: Sequence[Window], template: Template) -> MemoryStore:
+    """Return windows as rows with special tokens, in the columns "ids", "segments" and "words"."""
+    rows = [template.apply(sentences[window.sentence].ids[window.begin : window.end]) for window in windows]
+    words: list[list[int]] = []
+    before = [content for content, _ in template.single].index("A")  # special tokens before the sentence
+    for window, (ids, _) in zip(windows, rows):
+        starts = sentences[window.sentence].starts
+        numbers = [-1] * len(ids)
+        for word in range(window.first, window.last):
+            numbers[before + starts[word] - window.begin] = word
+        words.append(numbers)
+    return MemoryStore(
+        {
+            "ids": Ragged([ids for ids, _ in rows]),
+            "segments": Ragged([segments for _, segments in rows]),
+            "words": Ragged(words),
+        }
+    )
+
+
+def spelled_rows(
+    sentences: Sequence[Pieces], windows: Sequence[Window], network: NetworkConfig
+) -> list[list[str]] | None:
+    """Return the words of each window, for a network that reads characters; else None."""
+    if network.elmo is None or network.elmo.characters is None:
+        return None
+    return [sentences[window.sentence].words[window.begin : window.end] for window in windows]
+
+
+def room_for(longest: int | None, template: Template) -> int | None:
+    """Return how many tokens of a sentence stand in a row of `longest` tokens; None: any number.
+
+    Raises:
+        DataError: none.
+    """
+    if longest is None:
+        return None
+    room = longest - template.added(False)
+    if room < 1:
+        raise DataError(f"`data.max_len` must leave room for a token between the special ones: got {longest}")
+    return room
+
+
+def tag_numbers(split: Split, names: Sequence[str]) -> list[list[int]]:
+    """Return the number of the tag of each word of each record.
+
+    Raises:
+        DataError: a tag that is not among `names`; the message names file, line and word.
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+    for row, (words, tags) in enumerate(zip(split["tokens"], split["tags"])):
+        for position, (word, tag) in enumerate(zip(words, tags, strict=True), 1):
+            if tag not in numbers:
+                near = nearest(tag, list(names))
+                raise DataError(f"{split.where(row)}: unknown tag {tag!r} of word {position}, {word!r}{near}")
+    return [[numbers[tag] for tag in tags] for tags in split["tags"]]
+
+
+def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches of tagged sentences; those longer than `data.max_len` tokens are cut, with a counted warning.
+
+    Raises:
+        DataError: a tag that the training data does not have.
+    """
+    network, split, training = preparation.network, preparation.split, preparation.recipe.training
+    head, template = tagging_head(network), preparation.text_template()
+    numbers = tag_numbers(split, head.labels)
+    sentences = encode_sentences(preparation.tokenizer, network, split["tokens"])
+    room = room_for(preparation.longest, template)
+    windows = [_cut(number, pieces, room) for number, pieces in enumerate(sentences)]
+    _warn_of_cuts(preparation, sentences, windows)
+    store = windows_as_store(sentences, windows, template)
+    words = store["words"]
+    store.columns["tags"] = Ragged(
+        [
+            [row_numbers[word] if word >= 0 else -1 for word in words[row].tolist()]
+            for row, row_numbers in enumerate(numbers)
+        ]
+    )
+    objective = Tags(network, head, spelled_rows(sentences, windows, network))
+    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
+
+
+def _cut(number: int, pieces: Pieces, room: int | None) -> Window:
+    """Return the beginning of a sentence, up to `room` ids."""
+    end = len(pieces.ids) if room is None else min(room, len(pieces.ids))
+    return Window(number, 0, end, 0, sum(start < end for start in pieces.starts))
+
+
+def _warn_of_cuts(preparation: Preparation, sentences: Sequence[Pieces], windows: Sequence[Window]) -> None:
+    """Report how many sentences were cut, and how many words that leaves out."""
+    cut = [(pieces, window) for pieces, window in zip(sentences, windows) if window.end < len(pieces.ids)]
+    if cut:
+        lost = sum(len(pieces.starts) - window.last for pieces, window in cut)
+        preparation.report(
+            f"warning: {len(cut)} of {counted(len(sentences), 'example')} cut to {preparation.longest} tokens; "
+            f"{counted(lost, 'word')} left out"
+        )

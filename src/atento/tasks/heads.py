@@ -1,0 +1,22 @@
+"""The head that a verb of a loaded model reads, and what to do about a model without it."""
+
+from atento.config.heads import HeadConfig
+from atento.config.tasks import task_of_head
+from atento.errors import CapabilityError
+from atento.tasks.model_outputs import LoadedModel
+
+
+def head_of(model: LoadedModel, kind: str) -> HeadConfig:
+    """The model's head of that kind.
+
+    Raises:
+        CapabilityError: it has none; says what the model was trained for, and how to give it one.
+    """
+    head = next((head for head in model.network.config.heads if head.kind == kind), None)
+    if head is None:
+        path = "MODEL" if model.path is None else model.path
+        raise CapabilityError(
+            f"this model was trained for {model.config.get('task')} and has no {kind} head: a recipe with "
+            f"`task: {task_of_head(kind)}` and `init: {path}` trains one on it"
+        )
+    return head

@@ -1,0 +1,304 @@
+"""Tagging: a tag for each word, such as its part of speech, or the entities that the tags of several words name."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from atento.config.heads import HeadConfig
+from atento.config.recipe import Recipe
+from atento.data.objectives.tags import (
+    KIND,
+    Pieces,
+    Tags,
+    Window,
+    encode_sentences,
+    room_for,
+    spelled_rows,
+    tag_numbers,
+    tagging_head,
+    windows_as_store,
+)
+from atento.data.records import Split
+from atento.data.special_tokens import template_for
+from atento.errors import UsageError
+from atento.metrics.tag_schemes import entities
+from atento.networks.network import Network
+from atento.tasks.grouping import by_length
+from atento.tasks.heads import head_of
+from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.tag_sequences import SCHEMES, Scheme, best_sequence, name_entities, scheme_of_labels, transitions
+from atento.tasks.verbs import check_texts, listed
+from atento.text.tokenizer import Tokenizer
+from atento.text.words import word_spans
+
+_TOKENS = 4096  # computed at a time
+Spans = Sequence[tuple[int, int]]  # the characters of each word, start and end
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A labelled part of a text.
+
+    Attributes:
+        label: the type of the entity, or the tag of the word.
+        text: its characters.
+        start: the number of characters of the text before it.
+        end: the number of characters of the text before its end.
+        probability: of the tag of the word; of an entity of several words, the product over its words.
+    """
+
+    label: str
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+@overload
+def tag(model: LoadedModel, text: str, *, constrained: bool = False) -> list[Entity]: ...  # type: ignore[overload-overlap]
+@overload
+def tag(model: LoadedModel, text: Sequence[str], *, constrained: bool = False) -> list[list[Entity]]: ...
+@overload
+def tag(
+    model: LoadedModel, *, words: Sequence[str] | Sequence[Sequence[str]], constrained: bool = False
+) -> list[Any]: ...
+
+
+def tag(
+    model: LoadedModel,
+    text: str | Sequence[str] | None = None,
+    *,
+    words: Sequence[str] | Sequence[Sequence[str]] | None = None,
+    constrained: bool = False,
+) -> list[Any]:
+    """The entities of a text, or, for a model of plain tags such as parts of speech, its tagged words.
+
+    A text is split into words at spaces; each punctuation mark and each Han character is a word of its own. The tag of
+    a word is read at its first token. A sentence longer than the model reads is tagged in windows with overlap.
+
+    Args:
+        model: the model.
+        text: a text, or a list of texts, which gives a list for each.
+        words: instead of `text`, a sentence that is split into words already, or a list of such sentences. Offsets
+            are then those of the words joined by single spaces.
+        constrained: take the most probable legal sequence of tags (no I-PER behind O where the scheme is IOB2) instead
+            of the most probable tag of each word. The scheme is that of the training data (`tag_scheme` in
+            `config.json`), else the one that the labels suggest: BIOES with E- or S-, else IOB2.
+
+    Returns:
+        The entities in their order; offsets are characters of the text as it was passed.
+
+    Raises:
+        CapabilityError: the model has no tagging head. UsageError: neither a text nor words, or both; `constrained`
+            for plain tags.
+    """
+    sentences, single = _sentences(text, words)
+    tagged = _tagged(model, sentences, constrained)
+    if name_entities(head_of(model, KIND).labels):
+        tagged = [_merged(sentence, items) for (sentence, _), items in zip(sentences, tagged)]
+    return tagged[0] if single else tagged
+
+
+def tag_words(
+    model: LoadedModel,
+    text: str | Sequence[str] | None = None,
+    *,
+    words: Sequence[str] | Sequence[Sequence[str]] | None = None,
+    constrained: bool = False,
+) -> list[Any]:
+    """As `tag`, with an `Entity` for each word, whose label is the tag of the word, such as "B-PER" or "O"."""
+    sentences, single = _sentences(text, words)
+    tagged = _tagged(model, sentences, constrained)
+    return tagged[0] if single else tagged
+
+
+def _sentences(text: Any, words: Any) -> tuple[list[tuple[str, Spans]], bool]:
+    """Texts with the spans of their words, and whether it is one text alone."""
+    if (text is None) == (words is None):
+        raise UsageError("give a text or `words`, one of them")
+    if words is None:
+        return [(item, word_spans(item)) for item in listed(text)], isinstance(text, str)
+    if isinstance(words, str | bytes | Mapping):
+        raise UsageError(f"`words` must be a list of words, or a list of such lists: got {type(words).__name__}")
+    rows = list(words)
+    single = all(isinstance(word, str) for word in rows)
+    sentences = [rows] if single else [list(row) if not isinstance(row, str) else row for row in rows]
+    for sentence in sentences:
+        if isinstance(sentence, str):
+            raise UsageError("`words` must be a list of words, or a list of such lists: got a list of both")
+        check_texts(sentence)
+        if "" in sentence:
+            raise UsageError(f"a word must have at least one character: word {sentence.index('')} is ''")
+    return [_joined(sentence) for sentence in sentences], single
+
+
+def _joined(words: Sequence[str]) -> tuple[str, Spans]:
+    """Words joined by single spaces, and the span of each."""
+    spans, start = [], 0
+    for word in words:
+        spans.append((start, start + len(word)))
+        start += len(word) + 1
+    return " ".join(words), spans
+
+
+def _tagged(model: LoadedModel, sentences: Sequence[tuple[str, Spans]], constrained: bool) -> list[list[Entity]]:
+    """The words of each text with their tags."""
+    head = head_of(model, KIND)
+    words = [[text[start:end] for start, end in spans] for text, spans in sentences]
+    probabilities = tag_probabilities(
+        model.network,
+        tokenizer_of(model),
+        words,
+        template=model.config.get("template"),
+        longest=model.trained_length,
+    )
+    scheme = _scheme(head, model.config.get("tag_scheme")) if constrained else None
+    tagged = []
+    for (text, spans), rows in zip(sentences, probabilities):
+        numbers = chosen(rows, head.labels, scheme)
+        tagged.append(
+            [
+                Entity(head.labels[number], text[start:end], start, end, float(rows[word, number]))
+                for word, ((start, end), number) in enumerate(zip(spans, numbers))
+            ]
+        )
+    return tagged
+
+
+def _scheme(head: HeadConfig, stated: object) -> Scheme:
+    """The scheme of the head's tags.
+
+    Raises:
+        UsageError: they are plain tags.
+    """
+    if not name_entities(head.labels):
+        raise UsageError(f"`constrained` has no effect on plain tags: the labels are {', '.join(head.labels[:5])} ...")
+    return next((scheme for scheme in SCHEMES if scheme == stated), scheme_of_labels(head.labels))
+
+
+def _merged(text: str, words: Sequence[Entity]) -> list[Entity]:
+    """The entities of tagged words."""
+    merged = []
+    for kind, first, end in entities([word.label for word in words]):
+        start, stop = words[first].start, words[end - 1].end
+        probability = float(np.prod([word.probability for word in words[first:end]]))
+        merged.append(Entity(kind, text[start:stop], start, stop, probability))
+    return merged
+
+
+def chosen(probabilities: NDArray[np.float64], labels: Sequence[str], scheme: Scheme | None) -> list[int]:
+    """The number of the tag of each word, from probabilities (N,C): the most probable one, or, with a scheme, that of
+    the most probable legal sequence.
+    """
+    if scheme is None:
+        return [int(number) for number in probabilities.argmax(axis=1)]
+    return best_sequence(np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)), transitions(labels, scheme))
+
+
+@torch.inference_mode()
+def tag_probabilities(
+    network: Network,
+    tokenizer: Tokenizer,
+    sentences: Sequence[Sequence[str]],
+    *,
+    template: str | None = None,
+    longest: int | None = None,
+) -> list[NDArray[np.float64]]:
+    """The probabilities (N,C) of all tags of each of the N words of each sentence.
+
+    Args:
+        network: a network with a tagging head, in evaluation mode.
+        tokenizer: its tokenizer.
+        sentences: the words of each sentence.
+        template: the special tokens around a sentence; None: the tokenizer's own.
+        longest: most tokens that are read at a time, special ones included; a longer sentence is read in windows.
+
+    Raises:
+        CapabilityError: the network has no tagging head.
+    """
+    config = network.config
+    head, limit = tagging_head(config), config.position_limit
+    if limit is not None:
+        longest = limit if longest is None else min(longest, limit)
+    around = tokenizer.template(template)
+    pieces = encode_sentences(tokenizer, config, sentences)
+    room = room_for(longest, around)
+    windows = [window for number, sentence in enumerate(pieces) for window in windows_of(number, sentence, room)]
+    store = windows_as_store(pieces, windows, around)
+    rows_of = Tags(config, head, spelled_rows(pieces, windows, config))
+    device = next(network.parameters()).device
+    probabilities = [np.zeros((len(sentence), len(head.labels))) for sentence in sentences]
+    for rows in by_length(store["ids"].lengths.tolist(), _TOKENS):
+        inputs = {name: value.to(device) for name, value in rows_of.inputs(store, np.asarray(rows)).items()}
+        token_mask = inputs.get("token_mask", inputs.get("source_token_mask"))
+        logits = network.read(head.name, network(**inputs, project=False), token_mask)  # (B,L,C)
+        for row, row_logits in zip(rows, logits):
+            words = store["words"][row]
+            positions = np.flatnonzero(words >= 0)
+            at_words = torch.softmax(row_logits[torch.from_numpy(positions).to(device)].double(), dim=-1)
+            probabilities[windows[row].sentence][words[positions]] = at_words.cpu().numpy()
+    return probabilities
+
+
+def windows_of(number: int, sentence: Pieces, room: int | None) -> Iterator[Window]:
+    """Windows of at most `room` ids over a sentence, half of each over the one before it.
+
+    Each begins at a word. Each word is in exactly one of them, the one where it has most ids on its shorter side; an
+    end of the sentence counts as no shorter side. Of a word longer than a window the beginning is read.
+    """
+    starts, total = sentence.starts, len(sentence.ids)
+    if not starts:
+        return
+    if room is None or total <= room:
+        yield Window(number, 0, total, 0, len(starts))
+        return
+    begins = _begins(starts, total, room)
+    first = 0
+    for begin, following in zip(begins, [*begins[1:], total]):
+        end = min(begin + room, total)
+        last = first
+        # a word that stands in the following window too is tagged there where it is nearer to the end of this one
+        while last < len(starts) and (starts[last] < following or starts[last] - following < end - starts[last]):
+            last += 1
+        if last > first:
+            yield Window(number, begin, end, first, last)
+        first = last
+
+
+def _begins(starts: Sequence[int], total: int, room: int) -> list[int]:
+    """The first id of each window: a word start, half a window behind the one before it or the nearest before that."""
+    begins = [0]
+    while begins[-1] + room < total:
+        half = bisect_right(starts, begins[-1] + room - room // 2) - 1
+        if half < 0 or starts[half] <= begins[-1]:
+            half = bisect_right(starts, begins[-1])  # a word longer than half a window
+        if half == len(starts):
+            break
+        begins.append(starts[half])
+    return begins
+
+
+def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[list[str]]:
+    """The most probable tag of each word of each record of a split."""
+    labels = tagging_head(network.config).labels
+    template = template_for(recipe.task, tokenizer)
+    rows = tag_probabilities(network, tokenizer, split["tokens"], template=template, longest=recipe.data.max_len)
+    return [[labels[number] for number in chosen(row, labels, None)] for row in rows]
+
+
+def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[list[str]]:
+    """As `predict`, by a loaded model."""
+    for name in sorted(options.keys() - {"seed"}):  # by which the command also draws the intervals of scores
+        raise UsageError(f"`{name}` has no effect on tags: a model that tags writes nothing")
+    tag_numbers(split, head_of(model, KIND).labels)  # refuses tags that the model does not have
+    return [[word.label for word in words] for words in tag_words(model, words=split["tokens"])]
+
+
+def gold(split: Split) -> list[list[str]]:
+    """The tags of a split."""
+    return [list(tags) for tags in split["tags"]]

