@@ -44,8 +44,8 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
             record[f"{side}_longest"] = lengths[side]["words"]["max"]
             record[f"{side}_characters"] = lengths[side]["characters"]["total"]
         if "tags" in split_parts[0].columns:
-            counts = Counter(tag for part in split_parts for tags in part["tags"] for tag in tags)
-            record["labels"] = dict(sorted(counts.items()))
+            tags = Counter(tag for part in split_parts for sentence in part["tags"] for tag in sentence)
+            record["labels"] = dict(sorted(tags.items()))
         if "label" in split_parts[0].columns:
             record["labels"] = dict(sorted(Counter(label for part in split_parts for label in part["label"]).items()))
         record |= {"lengths": lengths, "suspicious": wrong}
