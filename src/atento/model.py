@@ -122,10 +122,10 @@ class Model:
         Raises:
             UsageError: no such device or precision here. CapabilityError: int8 for a network that has none.
         """
-        place = None if device is None else resolve_device(str(device))
+        target_device = None if device is None else resolve_device(str(device))
         dtype = None if precision is None else precision_type(precision)
         _check_int8(self.network, precision)
-        self.network.to(device=place, dtype=dtype)
+        self.network.to(device=target_device, dtype=dtype)
         self.precision = self.precision if precision is None else precision
         self._step_function = None
         return self
@@ -185,7 +185,7 @@ class Model:
             return strings(self.translations(text, n_best=n_best, **options), n_best)
         if n_best is not None:
             raise UsageError("`n_best` and `split_sentences` exclude each other")
-        sentences = [sentences_of(one) for one in text]
+        sentences = [sentences_of(line) for line in text]
         outputs = iter(self.translations([sentence for part in sentences for sentence in part], **options))
         return [" ".join(next(outputs)[0].text for _ in part) for part in sentences]
 

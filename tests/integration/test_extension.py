@@ -248,15 +248,17 @@ def test_the_family_loads_computes_and_is_exported(added: ModuleType, tmp_path: 
     assert made.output.tied and (made.n_layers, made.d_model, made.eos_id) == (2, 384, 5)
 
 
-@pytest.mark.parametrize("least", [1e-9, 0.5, 0.9])
-def test_the_strategy_ends_where_greedy_search_grows_unsure(added: ModuleType, model: Model, least: float) -> None:
+@pytest.mark.parametrize("min_probability", [1e-9, 0.5, 0.9])
+def test_the_strategy_ends_where_greedy_search_grows_unsure(
+    added: ModuleType, model: Model, min_probability: float
+) -> None:
     ids = torch.randint(5, 14, (6, 5), generator=torch.Generator().manual_seed(2))
     for (cautious,), (greedy,) in zip(
-        generate(model, ids, added.Cautious(least), max_new_tokens=8),
+        generate(model, ids, added.Cautious(min_probability), max_new_tokens=8),
         generate(model, ids, Greedy(), max_new_tokens=8),
         strict=True,
     ):
-        unsure = [n for n, score in enumerate(greedy.token_scores) if score < torch.tensor(least).log()]
+        unsure = [n for n, score in enumerate(greedy.token_scores) if score < torch.tensor(min_probability).log()]
         end = unsure[0] if unsure else len(greedy.token_scores)
         assert cautious.ids == greedy.ids[:end] and cautious.finished == (greedy.finished and not unsure)
         assert cautious.token_scores == pytest.approx(greedy.token_scores[:end], abs=1e-5)

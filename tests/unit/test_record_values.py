@@ -108,8 +108,8 @@ def test_records_that_say_nothing_are_left_out_and_counted(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("fields", "record", "says"),
     [
-        (TAGGING, {"tokens": ["a", "b"], "tags": ["O"]}, "2 words and 1 tag; each word has one"),
-        (TAGGING, {"tokens": ["a"], "tags": []}, "1 word and 0 tags; each word has one"),
+        (TAGGING, {"tokens": ["a", "b"], "tags": ["O"]}, "2 words and 1 tag; each word needs one tag"),
+        (TAGGING, {"tokens": ["a"], "tags": []}, "1 word and 0 tags; each word needs one tag"),
         (TAGGING, {"tokens": "a b", "tags": ["O"]}, "key 'tokens' must hold a list of strings, not a string"),
         (TAGGING, {"tokens": ["a", None], "tags": ["O", "O"]}, "key 'tokens', item 2, must hold a string, not null"),
         (TAGGING, {"tokens": ["a", ""], "tags": ["O", "O"]}, "key 'tokens', item 2, is empty"),
@@ -128,7 +128,7 @@ def test_records_that_say_nothing_are_left_out_and_counted(tmp_path: Path) -> No
         (
             ANSWERING,
             {"question": "?", "context": CONTEXT, "answers": {"text": ["Paulo"], "answer_start": [15]}},
-            "answer 'Paulo' does not stand at character 15 of its context, which has ' Paul' there",
+            "answer 'Paulo' is not at character 15 of its context, which has ' Paul' there",
         ),
         (
             ANSWERING,
@@ -138,7 +138,7 @@ def test_records_that_say_nothing_are_left_out_and_counted(tmp_path: Path) -> No
         (
             ANSWERING,
             {"question": "?", "context": CONTEXT, "answers": [{"text": "Ana", "answer_start": -36}]},
-            "answer 'Ana' does not stand at character -36 of its context, which has '' there",
+            "answer 'Ana' is not at character -36 of its context, which has '' there",
         ),
         (
             ANSWERING,
@@ -179,7 +179,7 @@ def test_a_bad_record_of_json_is_one_sentence_with_its_line(
         (REGRESSION, "a\tnan", "`score` must hold a finite number: got nan"),
         (REGRESSION, "a\t-inf", "`score` must hold a finite number: got -inf"),
         (REGRESSION, "a\t1e999", "`score` must hold a finite number: got inf"),
-        (TAGGING, "a b\tO", "2 words and 1 tag; each word has one"),
+        (TAGGING, "a b\tO", "2 words and 1 tag; each word needs one tag"),
         (SEVERAL, "a\tx||y", "`label` has an empty label between its separators"),
         (SEVERAL, "a\tx|x", "`label` has the label 'x' twice"),
     ],

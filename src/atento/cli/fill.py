@@ -74,8 +74,8 @@ def fill(
 
 def _show(loaded: "Model", lines: list[str], top: int | None, iterations: int | None, as_json: bool) -> None:
     """The candidates of some lines."""
-    shown = top or (5 if as_json else 1)
-    filled = iter(loaded.fill([line for line in lines if line.strip()], top=shown, iterations=iterations))
+    n_best = top or (5 if as_json else 1)
+    filled = iter(loaded.fill([line for line in lines if line.strip()], top=n_best, iterations=iterations))
     for line in lines:
         candidates: list[Candidate] = next(filled) if line.strip() else []
         if as_json:

@@ -28,8 +28,8 @@ def output_file(path: str | Path, endings: Sequence[str] = (), option: str = "--
         raise UsageError(f"{name} cannot be written: it is a folder, and a file is needed")
     parent = _kind(target.parent, name)
     if parent != "folder":
-        what = "there is no folder" if parent is None else "it is no folder:"
-        raise UsageError(f"{name} cannot be written: {what} {target.parent}")
+        reason = "there is no folder" if parent is None else "it is no folder:"
+        raise UsageError(f"{name} cannot be written: {reason} {target.parent}")
     _refuse_locked(target if target.exists() else target.parent, name)
     return target
 
@@ -48,11 +48,11 @@ def output_folder(path: str | Path, option: str = "--out", *, new: bool = False)
     target, name = Path(path), f"{option} {path}".strip()
     if not str(path):
         raise UsageError(f"{option} must name a folder: got an empty name")
-    there = next(one for one in (target, *target.absolute().parents) if _kind(one, name) is not None)
-    if _kind(there, name) != "folder":
-        raise UsageError(f"{name} cannot be written: {there} is a file, and a folder is needed")
-    _refuse_locked(there, name)
-    if new and there == target and any(target.iterdir()):
+    existing = next(path for path in (target, *target.absolute().parents) if _kind(path, name) is not None)
+    if _kind(existing, name) != "folder":
+        raise UsageError(f"{name} cannot be written: {existing} is a file, and a folder is needed")
+    _refuse_locked(existing, name)
+    if new and existing == target and any(target.iterdir()):
         raise UsageError(f"{name} must be a new or empty folder: nothing is overwritten")
     return target
 

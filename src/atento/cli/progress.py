@@ -17,14 +17,14 @@ class Progress:
     """Shows how much of a command's work is done and the estimated remaining time.
 
     Args:
-        what: the name of the command.
+        name: the name of the command.
         bar: draw a bar if standard error is a terminal.
     """
 
-    def __init__(self, what: str, *, bar: bool = True) -> None:
-        self.what = what
+    def __init__(self, name: str, *, bar: bool = True) -> None:
+        self.name = name
         self.started = self._last_line = time.monotonic()
-        self._bar = _bar(what) if bar and _is_terminal() else None
+        self._bar = _bar(name) if bar and _is_terminal() else None
 
     def __enter__(self) -> Self:
         return self
@@ -45,11 +45,11 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=f"{left} left")
         else:
-            self._print(f"{self.what}: {part:.0%} done, {left} left")
+            self._print(f"{self.name}: {part:.0%} done, {left} left")
 
-    def count(self, said: str) -> None:
+    def count(self, amount: str) -> None:
         """Show progress of work with an unknown total, such as "2,048 lines"."""
-        self._print(f"{self.what}: {said} done")
+        self._print(f"{self.name}: {amount} done")
 
     def _print(self, text: str) -> None:
         now = time.monotonic()
@@ -60,11 +60,11 @@ class Progress:
 
 
 @contextmanager
-def show_batches(what: str) -> Iterator[None]:
+def show_batches(name: str) -> Iterator[None]:
     """Show the progress of a model over many texts inside this context."""
     from atento.tasks.grouping import batches_reported
 
-    with Progress(what) as progress, batches_reported(progress.share):
+    with Progress(name) as progress, batches_reported(progress.share):
         yield
 
 
@@ -78,13 +78,13 @@ def _is_terminal() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _bar(what: str) -> Any:
+def _bar(name: str) -> Any:
     """A progress bar that disappears at the end."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn(what),
+        TextColumn(name),
         TaskProgressColumn(),
         BarColumn(),
         TimeElapsedColumn(),

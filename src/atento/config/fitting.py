@@ -148,5 +148,5 @@ def _steps(recipe: Recipe, size: Size, targets: int) -> int:
     """As many updates as go through the data `size.epochs` times, in hundreds, within limits."""
     tokens = targets / _CHARACTERS.get(recipe.tokenizer.kind, _OF_SUBWORDS)
     tokens *= objectives_of(recipe.task, recipe.objective)[0].target_share
-    wanted = round(size.epochs * tokens / recipe.training.batch_tokens, -2)
-    return int(min(max(wanted, _STEPS[0]), _STEPS[1]))
+    requested = round(size.epochs * tokens / recipe.training.batch_tokens, -2)
+    return int(min(max(requested, _STEPS[0]), _STEPS[1]))

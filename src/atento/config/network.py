@@ -206,8 +206,10 @@ class NetworkConfig:
                 raise RecipeError(f"`attention.sparse.blocks` is for encoders: got architecture {self.architecture!r}")
             added = [scheme.kind for scheme in self.schemes if scheme.kind not in (*ADDED, "rotary")]
             if added or self.attention.dropout:
-                got = f"{added[0]} positions" if added else f"`attention.dropout` {self.attention.dropout}"
-                raise RecipeError(f"`attention.sparse.blocks` adds nothing to scores and drops no weights: got {got}")
+                conflict = f"{added[0]} positions" if added else f"`attention.dropout` {self.attention.dropout}"
+                raise RecipeError(
+                    f"`attention.sparse.blocks` adds nothing to scores and drops no weights: got {conflict}"
+                )
         if sparse is not None and max(sparse.layers or (0,)) >= self.n_layers:
             raise RecipeError(f"`attention.sparse.layers` count from 0 to {self.n_layers - 1}: got {sparse.layers}")
         if self.mask is None:

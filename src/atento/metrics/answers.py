@@ -44,7 +44,7 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
     articles = ARTICLES.get(language, ())
     rows = []
     for number, (prediction, answers) in enumerate(zip(predictions, _answers(predictions, references)), 1):
-        given = normalized(prediction, articles)
+        answer_text = normalized(prediction, articles)
         right = [normalized(answer, articles) for answer in answers]
         if version == "2.0":
             right = [answer for answer in right if answer] or [""]

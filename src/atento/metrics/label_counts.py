@@ -42,11 +42,11 @@ def averaged(total: Sequence[float], average: str) -> tuple[float, float, float]
         return precision_recall_f1(*(sum(column) for column in zip(*counts))) if counts else (0.0, 0.0, 0.0)
     present = [triple for triple in counts if triple[1] or triple[2]]
     weights = [triple[2] if average == "weighted" else 1.0 for triple in present]
-    whole = sum(weights)
-    if not whole:
+    total_weight = sum(weights)
+    if not total_weight:
         return 0.0, 0.0, 0.0
     sides = zip(*(precision_recall_f1(*triple) for triple in present))
-    precision, recall, f1 = (sum(w * value for w, value in zip(weights, side)) / whole for side in sides)
+    precision, recall, f1 = (sum(w * value for w, value in zip(weights, side)) / total_weight for side in sides)
     return precision, recall, f1
 
 

@@ -50,9 +50,9 @@ class Sums:
     nll: float = 0.0
     targets: int = 0
 
-    def add(self, other: "Sums") -> None:
+    def add(self, sums: "Sums") -> None:
         """Add other sums in place."""
-        self.loss, self.nll, self.targets = self.loss + other.loss, self.nll + other.nll, self.targets + other.targets
+        self.loss, self.nll, self.targets = self.loss + sums.loss, self.nll + sums.nll, self.targets + sums.targets
 
 
 LossAndNll = tuple[Tensor, Tensor]  # summed loss and summed negative log-likelihood, scalars in nats
