@@ -250,7 +250,7 @@ def _labels(labels: Sequence[str], subject: str) -> tuple[str, ...]:
 
 
 def _spans(value: Any, subject: str) -> tuple[Span, ...]:
-    """Convert answers: a list of spans, of objects with `text` and `answer_start` or `start`, or an object of two lists."""
+    """Convert answers: a list of spans or of objects with `text` and `answer_start` or `start`; or two lists."""
     if isinstance(value, Mapping):
         starts = value.get("answer_start", value.get("start"))
         if not _is_list(value.get("text")) or not _is_list(starts):
