@@ -50,8 +50,8 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
             right = [answer for answer in right if answer] or [""]
         elif not any(answers):
             raise UsageError(f"question {number} has no answer: version 1.1 has no such questions, 2.0 has")
-        exact = float(given in right)
-        overlap = max(_f1(given, answer, version) for answer in right)
+        exact = float(answer_text in right)
+        overlap = max(_f1(answer_text, answer, version) for answer in right)
         answerable = float(any(answers))
         rows.append([exact, overlap, 1.0, exact * answerable, overlap * answerable, answerable])
     total = summed(rows)
