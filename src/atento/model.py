@@ -42,6 +42,7 @@ from atento.tasks.model_outputs import (
     writing_task,
 )
 from atento.tasks.model_vectors import embed, similarity
+from atento.tasks.perplexity import perplexity
 from atento.tasks.scoring import TokenScores
 from atento.tasks.tagging import tag, tag_words
 from atento.tasks.verbs import check_texts, continues, listed, strings, translates, writes
@@ -214,6 +215,7 @@ class Model:
     embed = embed
     similarity = similarity
     fill = fill
+    perplexity = perplexity
 
     def translations(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]

@@ -27,6 +27,7 @@ COMMANDS = {
     "embed": "embed",
     "similarity": "embed",
     "evaluate": "evaluate",
+    "perplexity": "perplexity",
     "score": "score",
     "attend": "attend",
     "average": "average",

@@ -28,6 +28,7 @@ class LoadedModel(Protocol):
     tokenizer: Tokenizer | None
     config: dict[str, Any]
     path: Path | None
+    precision: str
 
     @property
     def decoding(self) -> DecodingConfig:
