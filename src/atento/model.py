@@ -29,6 +29,7 @@ from atento.networks.families.load_report import LoadReport
 from atento.networks.steps.choose import NetworkStepFunction, step_function
 from atento.networks.steps.fast import why_not_fast
 from atento.precision import resolve_device
+from atento.tasks.answering import answer, answers
 from atento.tasks.attend import attention_record
 from atento.tasks.classification import classifications, classify
 from atento.tasks.filling import fill
@@ -212,6 +213,8 @@ class Model:
     classifications = classifications
     tag = tag
     tag_words = tag_words
+    answer = answer
+    answers = answers
     embed = embed
     similarity = similarity
     fill = fill

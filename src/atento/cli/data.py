@@ -82,14 +82,21 @@ def peek(
     once = replace(loaded.recipe, training=replace(loaded.recipe.training, subword_dropout=0.0))
     batches = training_batches(once, network, tokenizer, data.train, progress)
     classes = {head.name: head.labels for head in network.heads if HEAD_KINDS[head.kind] in ("class", "tag")}
-    examples = ((part.batch, example) for part in batches.parts(0) for example in part.batch.examples())
-    for batch, example in islice(examples, count):
+    spans = {head.name for head in network.heads if HEAD_KINDS[head.kind] == "span"}
+    parts = (part.batch for part in batches.parts(0))
+    examples = ((batch, row, example) for batch in parts for row, example in enumerate(batch.examples()))
+    for batch, row, example in islice(examples, count):
         single = next(iter(batch.labels)) if len(batch.labels) == 1 else None
         heads = {name: single if name == "labels" else name for name in example}
         named = {
             name: _class_names(ids, classes[str(heads[name])]) if heads[name] in classes else tokenizer.tokens(ids)
             for name, ids in example.items()
+            if heads[name] not in spans
         }
+        for name in example.keys() - named.keys():  # the positions of an answer's first and last token
+            read = example.get("ids", example.get("source_ids", []))
+            example[name] = [*example[name], int(batch.extras["end"][row])]
+            named[name] = tokenizer.tokens(read[position] for position in example[name])
         if as_json:
             record = {name: {"ids": ids, "tokens": named[name]} for name, ids in example.items()}
             typer.echo(json.dumps(record, ensure_ascii=False))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 WINDOW = 1024  # lines processed together, so that memory is bounded
 
-Check = Callable[[str, str], None]  # (line, file:line) -> raises DataError for a line that the command cannot read
+Check = Callable[[str, str], object]  # (line, file:line) -> raises DataError for a line that the command cannot read
 
 
 def input_lines(file: str, bad: list[str] | None, check: Check | None = None) -> Iterator[str]:

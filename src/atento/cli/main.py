@@ -24,6 +24,7 @@ COMMANDS = {
     "fill": "fill",
     "classify": "classify",
     "tag": "tag",
+    "answer": "answer",
     "embed": "embed",
     "similarity": "embed",
     "evaluate": "evaluate",

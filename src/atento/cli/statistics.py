@@ -64,7 +64,8 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
                 if kind == "examples":  # a text and its pair are in one row
                     sides = {"text": [sum(counts) for counts in zip(*sides.values())]}
                 over = statistics.over(sides, recipe.data.max_len, spec.special_tokens + ("pair" in columns))
-                record["over_max_len"] = over | {"cut": recipe.data.truncate if kind == "pairs" else "none"}
+                cut = "windows" if "context" in columns else "none"
+                record["over_max_len"] = over | {"cut": recipe.data.truncate if kind == "pairs" else cut}
         splits.append(record)
     return splits
 
@@ -134,6 +135,8 @@ def _over_long(record: dict[str, Any], kind: str) -> str:
         return text
     if kind == "texts":
         return f"{text}, which continue in further examples"
+    if over["cut"] == "windows":
+        return f"{text}, which are read in windows"
     if kind == "examples":
         return f"{text}, which lose their end"
     sides = {"none": "are left out of training", "source": "lose the end of a long source", "both": "lose their end"}

@@ -79,5 +79,6 @@ _NEXT: dict[str | None, tuple[str, ...]] = {  # by the verb of the task
     "classify": ("classify {run} FILE", "evaluate {run} FILE.tsv"),
     "tag": ("tag {run} FILE", "evaluate {run} FILE.conll"),
     "fill": ("fill {run} FILE", "embed {run} FILE", "similarity {run} PAIRS.tsv"),
+    "answer": ("answer {run} QUESTIONS.tsv", "evaluate {run} FILE.json"),
     "embed": ("embed {run} FILE", "similarity {run} PAIRS.tsv"),
 }

@@ -316,6 +316,9 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         if not recipe.data.test:
             yield from no_effect("metrics", "there is neither data.valid nor data.test")
     spec = TASKS[recipe.task]
+    if "context" not in spec.columns:
+        for key in ("data.stride", "data.max_answer"):
+            yield from no_effect(key, "this task has no contexts of questions")
     for key, why in spec.unused.items():
         for name in [name for name in written if name == key or name.startswith(f"{key}.")]:
             yield from no_effect(name, why)

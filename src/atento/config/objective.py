@@ -61,6 +61,12 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         "read a text",
         {},
     ),
+    "spans": ObjectiveSpec(
+        (("question", "context", "answers"),),
+        ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm"),
+        "read a text",
+        {},
+    ),
 }
 
 
@@ -70,9 +76,9 @@ class ObjectiveConfig:
 
     kind: Annotated[str, OneOf(OBJECTIVES)]
     """What the network predicts. sequence-to-sequence: a target from a source. causal: the next token.
-    prefix: the text after a prefix. masked: masked tokens (BERT). next-sentence: also whether two sentences follow
-    each other. span-corruption: masked spans (T5). bidirectional: each word from either side (ELMo). window: a word
-    from its neighbours. labels: the label of a text. tags: the tag of each word.
+    prefix: the text after a prefix. masked: masked tokens (BERT). next-sentence: also whether a sentence follows.
+    span-corruption: masked spans (T5). bidirectional: words from either side (ELMo). window: words from neighbours.
+    labels: the label of a text. tags: the tag of each word. spans: the answer in a context.
     """
     share: float = 1.0
     """Share of this objective in a mixture, relative to the shares of the others. [above 0]"""

@@ -107,7 +107,8 @@ class DataConfig:
     """Folder that relative data paths start at. [null: the folder of the recipe file]"""
     max_len: int = 256
     """Maximum length of a training example in tokens. Longer pairs are left out and counted in a warning; longer texts
-    are split, those with a label cut. [at least 1] Raise it for documents; memory grows with it.
+    are split, those with a label cut; contexts of questions are read in windows of this length. [at least 1] Raise it
+    for documents; memory grows with it.
     """
     truncate: Literal["none", "source", "both"] = "none"
     """Which sides of a training pair are cut to `max_len` tokens; a warning counts them. A pair that is still too long
@@ -118,12 +119,24 @@ class DataConfig:
     row, and each attends only to itself. stream: several texts per row, and each token attends to all tokens before it
     in the row; for books.
     """
+    stride: int = 128
+    """For question answering: number of tokens that neighbouring windows of a long context share, at most half of a
+    window's context. [at least 0] Raise it for long answers, which must stand whole in a window.
+    """
+    max_answer: int = 30
+    """For question answering: maximum length in tokens of the answers that a model gives. [at least 1] Raise it for
+    long answers, and for tokens of single characters or bytes.
+    """
     skip_bad: bool = False
     """Leave out broken records and count them in a warning, instead of stopping with an error."""
 
     def __post_init__(self) -> None:
         if self.max_len < 1:
             raise RecipeError(f"`data.max_len` must be at least 1: got {self.max_len}")
+        if self.stride < 0:
+            raise RecipeError(f"`data.stride` must be at least 0: got {self.stride}")
+        if self.max_answer < 1:
+            raise RecipeError(f"`data.max_answer` must be at least 1: got {self.max_answer}")
         if self.held_out < 0:
             raise RecipeError(f"`data.held_out` must be at least 0: got {self.held_out}")
         if self.held_out and self.valid:

@@ -185,6 +185,30 @@ TASKS: dict[str, TaskSpec] = {
             "network": {"architecture": "encoder"},
         },
     ),
+    "question-answering": TaskSpec(
+        (Field("question"), Field("context"), Field("answers", "spans")),
+        ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm"),
+        "read a text",
+        "spans",
+        heads=("answer",),
+        outputs="answers",
+        metrics=("squad",),
+        verb="answer",
+        template="bos-eos",
+        special_tokens=4,
+        targets="windows",
+        unused=_ONE_ROW_A_TEXT
+        | _SAME_SUBWORDS
+        | _WRITES_NOTHING
+        | _NO_SMOOTHING
+        | {"data.truncate": "a long context is read in windows"},
+        defaults={
+            "data": {"max_len": 384},
+            "training": {"label_smoothing": 0.0, "batch_tokens": 16},  # windows of contexts: each is one target
+            "metrics": ["squad"],
+            "network": {"architecture": "encoder"},
+        },
+    ),
     "bidirectional-language-modeling": TaskSpec(
         _TEXT,
         ("elmo",),
@@ -214,7 +238,7 @@ TASKS: dict[str, TaskSpec] = {
     ),
 }
 # Tasks that this version does not train yet.
-PLANNED = ("prefix-language-modeling", "regression", "question-answering", "text-to-text")
+PLANNED = ("prefix-language-modeling", "regression", "text-to-text")
 TEXT_TO_TEXT = "text-to-text"  # the task of a released encoder-decoder
 EMBEDDING = "embedding"  # the task of a released encoder without heads
 

@@ -18,6 +18,7 @@ _EXAMPLES = {
     "classify": "print(model.classify('Olá.'))\n",
     "tag": "print(model.tag('Ana mora em Lisboa.'))\n",
     "fill": "mask = model.tokenizer.specials.roles['mask']\nprint(model.fill(f'Olá {mask}.'))\n",
+    "answer": "print(model.answer('Quem dorme?', 'O gato dorme.'))\n",
     "embed": "model.embed(['Olá.'])\n",
 }
 _SEQ2SEQ = (
@@ -36,6 +37,12 @@ _CLASSIFICATION = "from transformers import pipeline\n\nprint(pipeline('text-cla
 _TAGGING = (
     "from transformers import pipeline\n\n"
     "print(pipeline('token-classification', model='.', aggregation_strategy='simple')('Ana mora em Lisboa.'))\n"
+)
+_ANSWERING = (
+    "from transformers import AutoModelForQuestionAnswering, AutoTokenizer\n\n"
+    "tokenizer, network = AutoTokenizer.from_pretrained('.'), AutoModelForQuestionAnswering.from_pretrained('.')\n"
+    "logits = network(**tokenizer('Quem dorme?', 'O gato dorme.', return_tensors='pt'))\n"
+    "print(logits.start_logits.argmax(), logits.end_logits.argmax())  # the answer's first and last token\n"
 )
 _SENTENCES = "from sentence_transformers import SentenceTransformer\n\nprint(SentenceTransformer('.').encode('Olá.'))\n"
 
@@ -97,4 +104,6 @@ def _stock_example(config: Mapping[str, Any], network: NetworkConfig) -> str:
         return _CLASSIFICATION
     if verb_of(config.get("task")) == "tag":
         return _TAGGING
+    if verb_of(config.get("task")) == "answer":
+        return _ANSWERING
     return _FILL_MASK if any(head.kind == "masked-language-model" for head in network.heads) else ""

@@ -139,7 +139,7 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
 
     A head of the recipe that has labels is unchanged. A head of the initial model is kept if it has the
     labels of the training data; otherwise it gets new labels, and `atento.models.initial` gives it new weights. Heads
-    that no objective of the recipe trains are left out.
+    that no objective of the recipe trains are left out, and so is a pooler that no head reads.
 
     Raises:
         DataError: the training data has fewer than two labels.
@@ -155,8 +155,11 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
     for kind in head_kinds:
         if any(head.kind == kind for head in heads):
             continue
-        names = tuple(sorted(training_labels(recipe, train)))
         before = next((head for head in network.heads if head.kind == kind), None)
+        if HEAD_KINDS[kind] == "span":  # it has no labels
+            heads.append(before or HeadConfig("answer", dropout=0.0))
+            continue
+        names = tuple(sorted(training_labels(recipe, train)))
         if before is not None and set(names) <= set(before.labels):
             heads.append(before)
             continue

@@ -43,6 +43,7 @@ from atento.runs.prepare import (
 from atento.runs.run_identity import has_begun, identity_of, located, write_whole
 from atento.storage.average import average_run
 from atento.storage.catalogue import clean, newest
+from atento.tasks.answering import learned_settings
 from atento.tasks.evaluation import evaluate, held_out_batches
 from atento.tasks.strategies import constraints_of
 from atento.tasks.table import usual_metrics
@@ -285,13 +286,15 @@ def open_run(setup: Setup) -> Run:
 
 
 def _facts_of_data(setup: Setup) -> dict[str, Any]:
-    """What `config.json` says of the training data: whether it has pairs of texts, and the scheme of its tags."""
+    """What `config.json` says of the training data: whether it has pairs of texts, the scheme of its tags, and how it answers."""
     columns = setup.data.train.columns
     facts: dict[str, Any] = {}
     if any(field.name == "pair" for field in TASKS[setup.recipe.task].fields):
         facts["pairs"] = "pair" in columns
     if "tags" in columns:
         facts["tag_scheme"] = scheme_of(columns["tags"])
+    if "answers" in columns:
+        facts["answering"] = learned_settings(setup.recipe, setup.data.train)
     return facts
 
 

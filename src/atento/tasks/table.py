@@ -8,7 +8,7 @@ from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
 from atento.config.tasks import TaskSpec
 from atento.data.records import Split
-from atento.tasks import classification, tagging, translation
+from atento.tasks import answering, classification, tagging, translation
 from atento.tasks.tag_sequences import name_entities
 from atento.text.tokenizer import Tokenizer
 
@@ -43,6 +43,7 @@ VERBS: dict[str, Verb] = {
     "summarize": Verb(translation.predict, _written("summarize"), translation.gold),
     "classify": Verb(classification.predict, classification.call, classification.gold),
     "tag": Verb(tagging.predict, tagging.call, tagging.gold),
+    "answer": Verb(answering.predict, answering.call, answering.gold),
 }
 
 

@@ -1,11 +1,13 @@
 """Encoded text: ids with their character offsets and words (docs/notes.md#d4)."""
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from atento.text.normalization import is_blank
 
 Span = tuple[int, int]
+_JOINER = "\u200d"  # ZERO WIDTH JOINER
 
 
 @dataclass(frozen=True)
@@ -96,3 +98,26 @@ def original_offsets(text: str, origins: Sequence[Span], offsets: Iterable[Span]
         (spans[start][0], spans[end - 1][1]) if end > start else (spans[start][0], spans[start][0])
         for start, end in offsets
     ]
+
+
+def whole_characters(text: str, span: Span) -> Span:
+    """The span grown to whole characters as readers see them: a letter with its combining marks, an emoji of several.
+
+    Tokenizers that remove accents or joiners give tokens whose characters end before them.
+    """
+    start, end = span
+    while 0 < start < end and _continues(text, start):
+        start -= 1
+    while start < end < len(text) and _continues(text, end):
+        end += 1
+    return start, end
+
+
+def _continues(text: str, index: int) -> bool:
+    """Whether the code point at `index` belongs to the character before it."""
+    code, before = text[index], text[index - 1]
+    return (
+        unicodedata.category(code).startswith("M")
+        or _JOINER in (code, before)
+        or "\U0001f3fb" <= code <= "\U0001f3ff"  # the colours of skin
+    )

@@ -85,6 +85,22 @@ def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call
     ), nll.detach()
 
 
+def span_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return the sum over rows of -(log p(first token) + log p(last token)) / 2, without label smoothing.
+
+    Both probabilities are over the real tokens of a row (Devlin et al. 2019, 4.2; docs/notes.md#g3). The label is the
+    position of the first token (B,), `extras["end"]` that of the last one; the logits are (B,L,2).
+    """
+    token_mask = batch.inputs.get("token_mask", batch.inputs.get("source_token_mask"))
+    logits = network.read(head, forward(), token_mask, call.random)
+    logits_float32 = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if token_mask is not None:
+        logits_float32 = logits_float32.masked_fill(~token_mask.unsqueeze(-1), float("-inf"))
+    ends = torch.stack([batch.labels[head], batch.extras["end"]], dim=1)
+    nll = F.cross_entropy(logits_float32, ends, reduction="sum", ignore_index=-1) / 2
+    return nll, nll.detach()
+
+
 def bidirectional_loss(network: ELMo, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
     """Return -Σ log p(w_t+1 | w_≤t) - Σ log p(w_t-1 | w_≥t), the sum of both directions, without label smoothing.
 
@@ -113,6 +129,7 @@ LOSSES: dict[str, HeadLoss] = {
     "vocabulary": vocabulary_loss,
     "class": class_loss,
     "tag": class_loss,
+    "span": span_loss,
     "bidirectional": bidirectional_loss,
     "window": window_loss,
 }

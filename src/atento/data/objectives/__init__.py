@@ -14,6 +14,7 @@ from atento.data.objectives.prefix import prefix
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import sequence_to_sequence
 from atento.data.objectives.span_corruption import span_corruption
+from atento.data.objectives.spans import spans
 from atento.data.objectives.tags import tags
 from atento.data.objectives.window import window
 
@@ -28,6 +29,7 @@ OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
     "window": window,
     "labels": labels,
     "tags": tags,
+    "spans": spans,
 }
 
 

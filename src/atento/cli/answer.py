@@ -1,0 +1,180 @@
+"""`atento answer`: the answer to a question on each line, a span of the context beside it."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atento.cli.lines import input_lines, windows
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
+from atento.cli.progress import announce_stdin, show_batches
+
+if TYPE_CHECKING:
+    from atento.model import Model
+    from atento.tasks.answering import Answer
+
+_JSONL = (".jsonl", ".jsonl.gz")
+_Asked = tuple[str, str]  # a question and its context; both are empty for a blank line
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("answer", epilog="Example:  atento answer MODEL questions.tsv")(answer)
+
+
+def answer(
+    model: ModelArgument,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A question and its context on each line, with a tab between; or .jsonl, one object a line with the "
+            "keys question and context; - is standard input.",
+        ),
+    ] = "-",
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="The lines are JSON objects, whatever the name of FILE.")
+    ] = False,
+    question: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="One question about the whole text of --context.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The text of --question; - is standard input.")
+    ] = None,
+    n_best: Annotated[
+        int | None, typer.Option("--n-best", min=1, metavar="N", help="Print the N best answers, with tabs between.")
+    ] = None,
+    max_answer: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Maximum tokens of an answer; as trained if not given.")
+    ] = None,
+    null_threshold: Annotated[
+        float,
+        typer.Option(
+            metavar="X", help='Give no answer where the score of "no answer" exceeds the best span\'s by more than X.'
+        ),
+    ] = 0.0,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
+    ] = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the answer to the question on each line; the line is empty where the context has no answer.
+
+    With --json, print each answer with its characters (start, end) in the context and its probability.
+    """
+    from atento.data.source_lines import display_name, read_lines
+    from atento.errors import UsageError, counted
+    from atento.model import load
+
+    if (question is None) != (context is None):
+        raise UsageError("--question and --context belong together: give both, or a FILE with a question a line")
+    if question is not None and file != "-":
+        raise UsageError(f"--question and --context take the place of FILE: got {file}")
+    check_order(model, file)
+    bad: list[str] | None = [] if skip_bad else None
+    parse = _object if jsonl or file.endswith(_JSONL) else _row
+    whole = None if context is None else "\n".join(read_lines(context))
+    lines = iter(()) if context is not None else input_lines(file, bad, parse)
+    options: dict[str, Any] = {"n_best": n_best or 1, "max_answer": max_answer, "null_threshold": null_threshold}
+    with running(seed, threads):
+        loaded = load(model, device=device, precision=precision)
+        loaded.answers([], [], **options)  # whether it answers is known before the first line is read
+        if question is not None and whole is not None:
+            _show([(question, whole)], loaded.answers([question], [whole], **options), n_best, as_json)
+            return
+        announce_stdin(file)
+        done = 0
+        with show_batches("answer"):
+            for window in windows(lines, from_stdin=file == "-"):
+                asked = [parse(line, "") if line.strip() else ("", "") for line in window]
+                places = [f"{display_name(file)}:{number}" for number in range(done + 1, done + len(window) + 1)]
+                _show(asked, _answers(loaded, asked, places, bad, options), n_best, as_json)
+                done += len(window)
+    if bad:
+        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+
+
+def _answers(
+    loaded: "Model", asked: Sequence[_Asked], places: Sequence[str], bad: list[str] | None, options: dict[str, Any]
+) -> "list[list[Answer]]":
+    """The answers to each question, best first; none to a blank line and, where `bad` takes its message, a bad one."""
+    from atento.errors import DataError
+
+    def answers(numbers: Sequence[int]) -> "list[list[Answer]]":
+        questions, contexts = ([asked[number][side] for number in numbers] for side in (0, 1))
+        return loaded.answers(questions, contexts, **options, where=lambda index: places[numbers[index]])
+
+    found: dict[int, list[Answer]] = {}
+    present = [number for number, (question, _) in enumerate(asked) if question]
+    try:
+        found = dict(zip(present, answers(present)))
+    except DataError:  # a long question, or a long context
+        if bad is None:
+            raise
+        for number in present:
+            try:
+                found[number] = answers([number])[0]
+            except DataError as error:
+                bad.append(str(error))
+    return [found.get(number, []) for number in range(len(asked))]
+
+
+def _show(asked: Sequence[_Asked], answers: "Sequence[Sequence[Answer]]", n_best: int | None, as_json: bool) -> None:
+    """Print the answers to some questions, a line each."""
+    for (question, _), best in zip(asked, answers):
+        if as_json:
+            shown = [vars(answer) for answer in best]
+            sys.stdout.write(json.dumps({"question": question, "answers": shown}, ensure_ascii=False) + "\n")
+        else:
+            texts = [" ".join(answer.text.split()) for answer in best]  # a context may hold line ends and tabs
+            sys.stdout.write("\t".join(texts if n_best is not None else texts[:1]) + "\n")
+    sys.stdout.flush()
+
+
+def _row(line: str, position: str) -> _Asked:
+    """The question and the context of a line, with a tab between.
+
+    Raises:
+        DataError: the line has another number of texts, or one of them is blank.
+    """
+    from atento.errors import DataError, counted
+
+    texts = line.split("\t")
+    if len(texts) != 2:
+        got = counted(len(texts), "text")
+        raise DataError(f"{position}: a line must hold a question and its context with a tab between: got {got}")
+    return _not_blank((texts[0], texts[1]), position)
+
+
+def _object(line: str, position: str) -> _Asked:
+    """The question and the context of a JSON object.
+
+    Raises:
+        DataError: the line is no JSON, or no object with both, or one of them is blank.
+    """
+    from atento.errors import DataError
+
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{position}: the line is not JSON: {error}") from None
+    fields = record if isinstance(record, dict) else {}
+    question, context = fields.get("question"), fields.get("context")
+    if not isinstance(question, str) or not isinstance(context, str):
+        raise DataError(f"{position}: a line must be an object with the strings `question` and `context`")
+    return _not_blank((question, context), position)
+
+
+def _not_blank(asked: _Asked, position: str) -> _Asked:
+    from atento.errors import DataError
+
+    for text, name in zip(asked, ("question", "context")):
+        if not text.strip():
+            raise DataError(f"{position}: the {name} is blank")
+    return asked

@@ -1,0 +1,171 @@
+"""The span of a context that answers a question, as the positions of its first and its last token.
+
+ids "[CLS] quem pulou ? [SEP] o gato pulou [SEP]"   label 5 6, "o gato" (docs/notes.md#g3)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig
+from atento.config.objective import ObjectiveConfig
+from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.contexts import ContextWindows, context_windows
+from atento.data.objectives.labels import inputs_of
+from atento.data.objectives.preparation import Preparation
+from atento.data.store import Ragged, Store
+from atento.data.values import Span
+from atento.errors import CapabilityError, DataError, counted
+
+KIND = "answer"  # of the head's configuration
+NO_ANSWER = (0, 0)  # the first token, [CLS], twice
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Batches of windows. Columns "ids" and "segments" of a question and a window of its context, and "span".
+
+    "span" has the positions of the answer's first and last token in the row, (0, 0) where the window does not hold the
+    answer, (-1, -1) where the window is not learned from.
+    """
+
+    network: NetworkConfig
+    head: HeadConfig
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """Return one target for each window that is learned from."""
+        spans = store["span"]
+        return np.where(spans.flat[spans.starts[:-1]] >= 0, 1.0, 0.0)
+
+    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the length of each row with its special tokens, twice."""
+        return store["ids"].lengths, store["ids"].lengths
+
+    def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
+        """Return a batch; its labels are the first tokens, (B,), and `extras["end"]` has the last ones, (B,)."""
+        first, last = torch.tensor([store["span"][row].tolist() for row in rows.tolist()]).T
+        lengths = torch.from_numpy(store["ids"].lengths[rows])
+        inputs = inputs_of(store, rows, self.network, self.head)
+        known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
+        return Batch(inputs, {self.head.name: first}, extras={"end": last}, lengths=known)
+
+
+def answer_head(network: NetworkConfig) -> HeadConfig:
+    """Return the head that gives the start and the end of an answer.
+
+    Raises:
+        CapabilityError: the network has none, or it stands on the decoder of a network that reads a source.
+    """
+    head = next((head for head in network.heads if head.kind == KIND), None)
+    if head is None:
+        raise CapabilityError(f"this model has no {KIND} head, so it answers no questions")
+    if head.side == "decoder":
+        raise CapabilityError(f"an {KIND} head must stand on the encoder, which reads the context: got `side: decoder`")
+    return head
+
+
+def answer_tokens(offsets: NDArray[np.int64], answer: Span) -> tuple[int, int] | None:
+    """Return the first and the last token that share characters with an answer; None: no token does.
+
+    Args:
+        offsets: (n,2) the characters of each token of the context; those of a mere space are none.
+        answer: a span of the context.
+    """
+    start, end = offsets[:, 0], offsets[:, 1]
+    inside = np.flatnonzero((end > answer.start) & (start < answer.start + len(answer.text)) & (end > start))
+    return (int(inside[0]), int(inside[-1])) if len(inside) else None
+
+
+def label_windows(windows: ContextWindows, answers: Sequence[tuple[int, int] | None]) -> list[tuple[int, int]]:
+    """Return the label of each window: the positions of the answer's first and last token in its row.
+
+    Args:
+        windows: the windows.
+        answers: of each record, the first and the last token of the answer in the context; None: it has no answer.
+
+    Returns:
+        (0, 0) for a window that does not hold the whole answer, as for a question without one (Devlin et al. 2019);
+        (-1, -1) for every window of a record whose answer is whole in none.
+    """
+    labels: list[tuple[int, int]] = []
+    for answer, numbers in zip(answers, windows.of_records()):
+        whole = False
+        spans = []
+        for window in numbers:
+            first, position, size = (int(column[window]) for column in (windows.first, windows.position, windows.size))
+            inside = answer is not None and first <= answer[0] and answer[1] < first + size
+            whole = whole or inside
+            spans.append(
+                (position + answer[0] - first, position + answer[1] - first) if answer and inside else NO_ANSWER
+            )
+        labels += spans if whole or answer is None else [(-1, -1) for _ in numbers]
+    return labels
+
+
+def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches of questions with the windows of their contexts; of several answers, the first is learned.
+
+    Raises:
+        DataError: a question leaves no room for its context, a context is too long, an answer has no token, or no
+            answer is whole in a window.
+    """
+    network, split, recipe = preparation.network, preparation.split, preparation.recipe
+    head, data = answer_head(network), recipe.data
+    windows = context_windows(
+        split["question"],
+        split["context"],
+        preparation.tokenizer,
+        preparation.text_template(),
+        preparation.longest,
+        data.stride,
+        split.where,
+    )
+    answers: list[tuple[int, int] | None] = []
+    for record, given in enumerate(split["answers"]):
+        tokens = answer_tokens(windows.offsets[record], given[0]) if given else None
+        if given and tokens is None:
+            raise DataError(f"{split.where(record)}: the tokenizer has no token for the answer {given[0].text!r}")
+        answers.append(tokens)
+    labels = label_windows(windows, answers)
+    _warn(preparation, windows, answers, labels)
+    windows.store.columns["span"] = Ragged([list(span) for span in labels])
+    return PlannedBatches(
+        windows.store,
+        Spans(network, head),
+        budget=recipe.training.batch_tokens,
+        seed=recipe.training.seed,
+        weight=config.weight,
+    )
+
+
+def _warn(
+    preparation: Preparation,
+    windows: ContextWindows,
+    answers: Sequence[tuple[int, int] | None],
+    labels: Sequence[tuple[int, int]],
+) -> None:
+    """Report how many windows there are, and warn of answers that cannot be learned or given.
+
+    Raises:
+        DataError: no window is left to learn from.
+    """
+    data, total = preparation.recipe.data, counted(len(answers), "question")
+    lost = len({int(windows.records[row]) for row, label in enumerate(labels) if label[0] < 0})
+    long = sum(answer is not None and answer[1] - answer[0] >= data.max_answer for answer in answers)
+    if len(windows) > len(answers):
+        preparation.report(f"{total} in {len(windows):,} windows of at most {preparation.longest} tokens")
+    if lost == len(answers):
+        raise DataError(f"no answer is whole in a window of {preparation.longest} tokens: raise `data.max_len`")
+    if lost:
+        preparation.report(
+            f"warning: {lost} of {total} left out: the answer is whole in no window of {preparation.longest} tokens"
+        )
+    if long:
+        preparation.report(
+            f"warning: {long} of {total} have an answer of more than `data.max_answer` {data.max_answer} tokens"
+        )

@@ -1,0 +1,318 @@
+"""Question answering through recipe, command and Python: files, offsets, windows, architectures, refusals (G3)."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import atento
+from atento.data.source_lines import read_lines
+from atento.errors import CapabilityError, DataError, UsageError
+from atento.runs.train import TrainedRun
+from conftest import ForkServer, refused
+
+pytestmark = pytest.mark.integration
+
+TINY = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 2, "dropout": 0.0, "max_len": 64}
+ENCODER = {"architecture": "encoder", **TINY, "positions": {"kind": "learned"}, "embedding": {"segments": 2}}
+WHO, WHAT = ["Ana", "Rui", "Noe\u0301", "Zoé"], ["uma maçã", "um figo 🍇", "uma pera"]  # one accent is a combining mark
+WHERE = ["Faro", "Évora", "Braga"]
+
+
+def records(count: int, seed: int = 1) -> list[dict[str, Any]]:
+    """Who ate what, where, after some words that say nothing; two in five do not say where."""
+    draw, made = random.Random(seed), []
+    for _ in range(count):
+        who, what, where = draw.choice(WHO), draw.choice(WHAT), draw.choice(WHERE)
+        words = [draw.choice(["hoje", "ontem", "então", "depois", "logo"]) for _ in range(draw.randrange(8))]
+        ending = f"em {where} . fim" if draw.random() < 0.6 else ". fim"
+        context = " ".join([*words, who, "comeu", what, ending])
+        questions = [("quem comeu ?", who), ("o que comeu ?", what), ("onde comeu ?", where)]
+        question, answer = draw.choice(questions)
+        answers = [{"text": answer, "answer_start": context.index(answer)}] if answer in context else []
+        made.append({"question": question, "context": context, "answers": answers})
+    return made
+
+
+def as_jsonl(made: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in made)
+
+
+def squad_json(made: list[dict[str, Any]]) -> str:
+    """The records in the layout of SQuAD 2.0."""
+    paragraphs = [
+        {
+            "context": record["context"],
+            "qas": [
+                {
+                    "id": str(number),
+                    "question": record["question"],
+                    "answers": record["answers"],
+                    "is_impossible": not record["answers"],
+                }
+            ],
+        }
+        for number, record in enumerate(made)
+    ]
+    return json.dumps({"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}, ensure_ascii=False)
+
+
+def recipe(network: dict[str, Any] = ENCODER, data: dict[str, Any] | None = None, **training: Any) -> dict[str, Any]:
+    training = {
+        "steps": 100,
+        "batch_tokens": 16,
+        "learning_rate": 5e-3,
+        "warmup": 10,
+        "precision": "float32",
+        "validate_every": 50,
+        "checkpoint_every": 50,
+    } | training
+    return {
+        "task": "question-answering",
+        "data": {"max_len": 18, "stride": 5} | (data or {}),
+        "tokenizer": {"kind": "word", "vocab_size": 200},
+        "network": network,
+        "training": training,
+    }
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    data = {"train": records(250), "valid": records(40, 2)}
+    out = tmp_path_factory.mktemp("answering") / "run"
+    return atento.train(recipe(), data=data, out=out, threads=1)
+
+
+def test_answers_are_spans_of_the_context_or_empty(run: TrainedRun) -> None:
+    assert run.best is not None and run.best > 97
+    log = (run.folder / "train.log").read_text(encoding="utf-8")
+    assert "250 questions in" in log and "windows of at most 18 tokens" in log and "about 16 windows" in log
+    model = atento.load(run.folder)
+    assert model.config["answering"] == {"stride": 5, "max_answer": 30, "unanswerable": True}
+    context = "hoje Noe\u0301 comeu um figo 🍇 . fim"
+    answer = model.answer("quem comeu ?", context)
+    assert (answer.text, answer.start, answer.end) == ("Noe\u0301", 5, 9) and 0.5 < answer.probability <= 1
+    found = model.answer(["o que comeu ?", "onde comeu ?"], [context, context])
+    assert [answer.text for answer in found] == ["um figo 🍇", ""] and found[1].start == found[1].end == 0
+    best = model.answer("quem comeu ?", context, n_best=4)
+    assert best[0] == answer and len({(one.start, one.end) for one in best}) == 4
+    assert sum(one.probability for one in best) <= 1 + 1e-9
+    assert model.answer("onde comeu ?", context, null_threshold=float("inf")).text != ""
+    assert len(model.answer(["quem comeu ?"], [context], n_best=2, max_answer=1)[0][0].text.split()) == 1
+    with pytest.raises(UsageError, match="give a question and its context, or a list of each"):
+        model.answer("quem ?", [context])  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="as many questions as contexts: got 1 and 2"):
+        model.answer(["quem ?"], [context, context])
+
+
+def test_an_answer_is_found_in_any_window_of_a_long_context(run: TrainedRun) -> None:
+    model = atento.load(run.folder)
+    noise = "hoje ontem então depois logo " * 6
+    for before in range(0, len(noise), 29):
+        context = f"{noise[:before]} Zoé comeu uma pera . fim {noise[before:]}"
+        assert model.answer("quem comeu ?", context).text == "Zoé"
+
+
+def test_evaluation_counts_questions_without_an_answer(run: TrainedRun) -> None:
+    score = atento.evaluate(atento.load(run.folder), records(40, 3))["squad"]
+    assert score.value > 95 and score.parts["exact_match_unanswerable"] > 90
+    low, high = score.interval()
+    assert 80 < low <= score.value <= high
+
+
+def test_commands(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
+    held_out = records(60, 4)
+    (tmp_path / "valid.jsonl").write_text(as_jsonl(held_out), encoding="utf-8")
+    done = server.run("evaluate", run.folder, "valid.jsonl", "--json", cwd=tmp_path)
+    ours = atento.evaluate(atento.load(run.folder), held_out)["squad"]
+    assert json.loads(done.stdout)["squad"]["value"] == pytest.approx(ours.value)
+    context = "logo Zoé comeu um figo 🍇 em Évora . fim"
+    asked = [f"quem comeu ?\t{context}", "", f"onde comeu ?\t{context[:-15]} . fim", f"onde comeu ?\t{context}"]
+    done = server.run("answer", run.folder, cwd=tmp_path, stdin="\n".join(asked) + "\n")
+    assert done.status == 0 and done.stdout.splitlines() == ["Zoé", "", "", "Évora"]
+    objects = [json.dumps({"question": "o que comeu ?", "context": context, "id": 7}), ""]
+    (tmp_path / "asked.jsonl").write_text("\n".join(objects), encoding="utf-8")
+    done = server.run("answer", run.folder, "asked.jsonl", "--json", "--n-best", "2", cwd=tmp_path)
+    first = json.loads(done.stdout.splitlines()[0])
+    assert first["question"] == "o que comeu ?" and len(first["answers"]) == 2
+    best = first["answers"][0]
+    assert best["text"] == context[best["start"] : best["end"]] == "um figo 🍇" and 0 < best["probability"] <= 1
+    done = server.run("answer", run.folder, "--jsonl", cwd=tmp_path, stdin=objects[0] + "\n")
+    assert done.stdout == "um figo 🍇\n"
+    (tmp_path / "text.txt").write_text(f"hoje\n{context}\n", encoding="utf-8")
+    done = server.run("answer", run.folder, "--question", "onde comeu ?", "--context", "text.txt", cwd=tmp_path)
+    assert done.stdout == "Évora\n"
+    done = server.run("answer", run.folder, "--n-best", "3", cwd=tmp_path, stdin=asked[0] + "\n")
+    assert done.stdout.startswith("Zoé\t") and done.stdout.count("\t") == 2
+
+
+def test_what_the_command_refuses(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
+    def answer(text: str, *options: str) -> Any:
+        return server.run("answer", run.folder, *options, cwd=tmp_path, stdin=text)
+
+    refused(
+        answer("a\n"), "standard input:1: a line must hold a question and its context with a tab between: got 1 text"
+    )
+    refused(answer("a\t \n"), "standard input:1: the context is blank")
+    refused(answer("{\n", "--jsonl"), "standard input:1: the line is not JSON")
+    refused(
+        answer('{"question": 1}\n', "--jsonl"), "a line must be an object with the strings `question` and `context`"
+    )
+    refused(answer("", "--question", "quem ?"), "--question and --context belong together")
+    refused(answer("", "file.tsv", "--question", "quem ?", "--context", "-"), "take the place of FILE")
+    done = answer("quem comeu ?\tAna comeu uma pera . fim\na\n")
+    assert done.status == 1 and done.stdout == "Ana\n" and "standard input:2: a line must hold" in done.stderr
+    long = f"quem comeu ?\tAna comeu uma pera . fim\n{'quem ' * 20}?\tAna\nb\n"
+    refused(answer(long.rsplit("b\n", 1)[0]), "standard input:2: the question has 21 tokens", "leave no room")
+    done = answer(long, "--skip-bad")
+    assert done.stdout == "Ana\n\n\n" and "warning: 2 bad lines left empty, first: standard input:3" in done.stderr
+
+
+def test_data_commands(server: ForkServer, tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(as_jsonl(records(30)), encoding="utf-8")
+    source = {"file": "train.jsonl", "question": "question", "context": "context", "answers": "answers"}
+    (tmp_path / "qa.yaml").write_text(json.dumps(recipe(data={"train": source})), encoding="utf-8")
+    assert server.run("config", "check", "qa.yaml", cwd=tmp_path).status == 0
+    done = server.run("data", "peek", "qa.yaml", "--count", "8", "--json", cwd=tmp_path)
+    examples = [json.loads(line) for line in done.stdout.splitlines()]
+    for example in examples:
+        first, last = example["labels"]["ids"]
+        assert example["labels"]["tokens"] == [example["ids"]["tokens"][first], example["ids"]["tokens"][last]]
+    starts = {example["labels"]["tokens"][0] for example in examples}
+    assert "<s>" in starts and starts & {"Ana", "Rui", "Noé", "Zoé", "uma", "um", *WHERE}
+    done = server.run("data", "stats", "qa.yaml", cwd=tmp_path)
+    assert "train: 30 examples" in done.stdout and "read in windows" in done.stdout
+
+
+def test_what_is_refused_before_training(tmp_path: Path) -> None:
+    made = records(20)
+
+    def refuse(message: str, data: list[dict[str, Any]], changes: dict[str, Any] | None = None) -> None:
+        with pytest.raises(DataError, match=message):
+            atento.train(recipe(data=changes), data=data, out=tmp_path / "run", threads=1)
+
+    shifted = {"question": "quem ?", "context": "a Ana", "answers": [{"text": "Ana", "answer_start": 1}]}
+    refuse(r"data\['train'\]\[20\].*answer 'Ana' does not stand at character 1", [*made, shifted])
+    refuse(r"the question has 31 tokens, which with 4 special ones leave", [*made, made[0] | {"question": "q " * 31}])
+    answer = "Ana comeu um figo e uma maçã e uma pera e tudo o resto"
+    long = [{"question": "q ?", "context": answer, "answers": [{"text": answer, "answer_start": 0}]}]
+    refuse("no answer is whole in a window of 18 tokens: raise `data.max_len`", long)
+    mark = {"question": "q ?", "context": "a \u0007 b", "answers": [{"text": "\u0007", "answer_start": 2}]}
+    refuse(r"the tokenizer has no token for the answer '\\x07'", [*made, mark])
+    atento.train(recipe(data={"max_answer": 1}, steps=1), data=[*made, *long], out=tmp_path / "some", threads=1)
+    log = (tmp_path / "some" / "train.log").read_text(encoding="utf-8")
+    assert "warning: 1 of 21 questions left out: the answer is whole in no window of 18 tokens" in log
+    assert "have an answer of more than `data.max_answer` 1 tokens" in log
+
+
+def test_a_model_without_the_head_says_what_it_was_trained_for(
+    trained: Path, server: ForkServer, tmp_path: Path
+) -> None:
+    message = "trained for translation and has no answer head: fine-tune it by a recipe with `task: question-answering`"
+    with pytest.raises(CapabilityError, match=message):
+        atento.load(trained).answer("quem ?", "a Ana")
+    refused(server.run("answer", trained, cwd=tmp_path, stdin="a\tb\n"), "has no answer head", f"`init: {trained}/")
+
+
+def test_a_model_that_always_had_an_answer_always_gives_one(tmp_path: Path) -> None:
+    """As SQuAD 1.1: windows without the answer still teach that they hold none."""
+    answerable = [record for record in records(200) if record["answers"]]
+    run = atento.train(recipe(steps=40), data=answerable, out=tmp_path / "run", threads=1)
+    model = atento.load(run.folder)
+    assert model.config["answering"]["unanswerable"] is False
+    assert all(answer.text for answer in model.answer(["onde comeu ?"] * 2, ["Ana comeu . fim", "hoje . fim"]))
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    network = {key: value for key, value in ENCODER.items() if key != "dropout"}
+    given, made = recipe(network, steps=8, checkpoint_every=4, schedule="constant"), records(40)
+    whole = atento.train(given, data=made, out=tmp_path / "whole", threads=1)
+    atento.train(given, {"training.steps": 4}, data=made, out=tmp_path / "half", threads=1)
+    again = atento.train(given, data=made, out=tmp_path / "half", threads=1)
+    weights = [atento.load(one.folder).network.state_dict() for one in (whole, again)]
+    assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
+
+
+@pytest.mark.parametrize(
+    ("network", "least"),
+    [
+        ({"architecture": "decoder", **TINY}, 90),
+        ({"architecture": "encoder-decoder", **TINY}, 90),
+        ({"preset": "gpt2", **TINY}, 60),
+        ({"preset": "t5-small", **TINY, "attention": {"d_head": 16}}, 90),
+        ({"architecture": "recurrent-seq2seq", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}}, 45),
+        ({"architecture": "recurrent-lm", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}}, 45),
+    ],
+    ids=lambda value: value.get("preset", value.get("architecture")) if isinstance(value, dict) else "",
+)
+def test_every_architecture_learns_spans(network: dict[str, Any], least: float, tmp_path: Path) -> None:
+    """A decoder reads the question before the context; of a network that reads a source, the encoder answers."""
+    data = {"train": records(250), "valid": records(40, 2)}
+    run = atento.train(recipe(network, validate_every=100), data=data, out=tmp_path / "run", threads=1)
+    assert run.best is not None and run.best > least
+    model = atento.load(run.folder)
+    asked = [(record["question"], record["context"]) for record in records(6, 5)]
+    together = model.answer(*map(list, zip(*asked)))
+    assert [model.answer(*pair).text for pair in asked] == [answer.text for answer in together]  # padding is not read
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece", "byte"])
+def test_every_tokenizer_gives_characters(kind: str, tmp_path: Path) -> None:
+    made = records(60)
+    given = recipe(data={"max_len": 64, "stride": 16}, steps=6)
+    given["tokenizer"] = {"kind": kind, "vocab_size": 330}
+    model = atento.load(atento.train(given, data=made, out=tmp_path / "run", threads=1).folder)
+    for record in made[:8]:
+        for answer in model.answer(record["question"], record["context"], n_best=5):
+            assert record["context"][answer.start : answer.end] == answer.text
+            assert not record["context"][answer.end :].startswith("\u0301")
+
+
+@pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base"])
+def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+    made = records(60)
+    given = recipe({"preset": preset, **TINY}, {"max_len": 64}, steps=10)
+    given["tokenizer"] = {"kind": "bpe", "vocab_size": 330}
+    model = atento.load(atento.train(given, data=made, out=tmp_path / "run", threads=1).folder)
+    assert not model.network.config.pooler
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    network, report = transformers.AutoModelForQuestionAnswering.from_pretrained(folder, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    back = atento.load(folder)
+    assert back.config["task"] == "question-answering"
+    for record in made[:4]:
+        inputs = tokenizer(record["question"], record["context"], return_tensors="pt")
+        with torch.no_grad():
+            theirs = network(**inputs)
+            ours = back.network.read("answer", back.network(ids=inputs["input_ids"], **_segments(inputs)))
+        torch.testing.assert_close(torch.stack([theirs.start_logits, theirs.end_logits], dim=-1), ours)
+        answers = [one.answer(record["question"], record["context"]) for one in (model, back)]
+        assert (answers[0].text, answers[0].start) == (answers[1].text, answers[1].start)
+        assert answers[0].probability == pytest.approx(answers[1].probability, abs=1e-5)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "AutoModelForQuestionAnswering" in card and "model.answer(" in card
+
+
+def _segments(inputs: Any) -> dict[str, torch.Tensor]:
+    return {"segment_ids": inputs["token_type_ids"]} if "token_type_ids" in inputs else {}
+
+
+def test_fine_tuning_keeps_an_answer_head_and_gives_others_a_new_one(run: TrainedRun, tmp_path: Path) -> None:
+    still = recipe(steps=1, learning_rate=0.0) | {"init": str(run.folder)}
+    before = atento.load(run.folder).network.state_dict()
+    again = atento.load(atento.train(still, data=records(20), out=tmp_path / "again", threads=1).folder)
+    assert all(torch.equal(value, before[name]) for name, value in again.network.state_dict().items())
+    classifier = {"task": "classification", "init": str(run.folder), "data": {}, "training": {"steps": 1}}
+    texts = [("hoje", "a"), ("ontem", "b")]
+    labels = atento.load(atento.train(classifier, data=texts, out=tmp_path / "labels", threads=1).folder)
+    assert [head.kind for head in labels.network.config.heads] == ["classification"]
+    changes = recipe(steps=1) | {"init": str(tmp_path / "labels")}
+    answers = atento.load(atento.train(changes, data=records(20), out=tmp_path / "answers", threads=1).folder)
+    assert [head.kind for head in answers.network.config.heads] == ["answer"]
+    events = [json.loads(line) for line in read_lines(tmp_path / "answers" / "metrics.jsonl")]
+    assert events[0]["event"] == "train" and events[0]["loss"] > 0
