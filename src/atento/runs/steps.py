@@ -286,7 +286,7 @@ def open_run(setup: Setup) -> Run:
 
 
 def _facts_of_data(setup: Setup) -> dict[str, Any]:
-    """What `config.json` says of the training data: whether it has pairs of texts, the scheme of its tags, and how it answers."""
+    """What `config.json` says of the training data: pairs of texts or not, the scheme of tags, how to find answers."""
     columns = setup.data.train.columns
     facts: dict[str, Any] = {}
     if any(field.name == "pair" for field in TASKS[setup.recipe.task].fields):
