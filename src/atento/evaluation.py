@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from atento.config.decoding import DecodingOptions
+from atento.config.formats import FORMATS, format_of
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import TASKS, TEXT_TO_TEXT, scored
 from atento.data.memory import MemoryRecords
-from atento.data.records import FILE_KINDS, Records, joined, read_records, records_in_memory
+from atento.data.records import Records, joined, read_records, records_in_memory
 from atento.data.source_lines import open_binary
 from atento.data.source_records import columns_of
 from atento.errors import CapabilityError, UsageError
@@ -36,12 +37,14 @@ def source_of(data: Paths, task: str) -> SourceConfig:
     if len(paths) != 1:
         files = "one file with two columns, or two parallel files" if parallel else "one file with columns"
         raise UsageError(f"give {files}: got {len(paths)} files")
-    kind = Path(paths[0].removesuffix(".gz")).suffix
+    form = format_of(paths[0], None, TASKS[task].fields)
+    if form is None or set(names) <= FORMATS[form].columns.keys():  # no format: an error is raised when it is read
+        return SourceConfig(file=paths[0])
     first: list[str] = []
-    if kind in FILE_KINDS and Path(paths[0]).expanduser().is_file():  # errors are raised when it is read
+    if FORMATS[form].table and Path(paths[0]).expanduser().is_file():  # errors are raised when it is read
         with open_binary(Path(paths[0]).expanduser(), paths[0]) as stream:
-            first = columns_of(kind, stream, paths[0])
-    if kind in (".json", ".jsonl") or set(names) <= set(first):  # keys, or a header line
+            first = columns_of(form, stream, paths[0])
+    if not FORMATS[form].by_number or set(names) <= set(first):  # keys, or a header line
         names += [field.name for field in TASKS[task].fields if field.optional and field.name in first]
         return SourceConfig(file=paths[0], **{name: name for name in names})  # type: ignore[arg-type]
     if len(first) == len(TASKS[task].fields):

@@ -49,7 +49,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
         if "label" in split_parts[0].columns:
             record["labels"] = dict(sorted(Counter(label for part in split_parts for label in part["label"]).items()))
         record |= {"lengths": lengths, "suspicious": wrong}
-        record["files"] = statistics.columns_seen(getattr(recipe.data, name), loaded.folder)
+        record["files"] = statistics.columns_seen(getattr(recipe.data, name), loaded.folder, spec.fields)
         if kind == "pairs":
             record["ratio"] = statistics.percentiles(statistics.ratios(split_parts))
         if name != "train":

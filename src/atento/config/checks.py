@@ -7,11 +7,12 @@ from dataclasses import fields
 from atento.config import schema
 from atento.config.decoding import UTILITIES
 from atento.config.effects import unused_options
+from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of
 from atento.config.objective import OBJECTIVES
 from atento.config.recipe import COLUMNS, DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.schema import Reader
 from atento.config.task_defaults import with_defaults
-from atento.config.tasks import PLANNED, TASKS, objectives_of
+from atento.config.tasks import PLANNED, TASKS, Field, objectives_of
 from atento.config.yaml12 import Node
 from atento.errors import RecipeError, nearest
 from atento.metrics.table import METRICS
@@ -21,9 +22,9 @@ _FORMS = {
     "pairs": "give `source` and `target` paths, or `file` with `source` and `target` columns, or `world` with the name "
     "of a split",
     "texts": "give `file` (one text per line, or with `text`, its column), or `world` with the name of a split",
-    "examples": "give `file` and the column of each field: {}",
+    "examples": "give `file` and the column of each field: {}{}",
 }
-_TABLES = (".tsv", ".csv", ".jsonl", ".json")
+_TABLES = tuple(ending for form in FORMATS.values() if form.table for ending in form.endings)
 _LANGUAGES = ("pt", "en")  # of the micro-world
 
 
@@ -54,7 +55,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
         position = reader.positions.get("data.train") or reader.positions["data"]
         raise RecipeError(f"{position}: data.train is missing: {_forms(recipe.task)}")
     for path, source in _sources(recipe.data):
-        problem = _memory_problem(source) or _problem(recipe.task, source)
+        problem = _memory_problem(source) or _dataset_problem(source) or _problem(recipe.task, source)
         if problem:
             key, reason = problem
             position = reader.origins.get(f"{path}.{key}", reader.positions.get(path, "data"))
@@ -137,8 +138,12 @@ def _check_metrics(recipe: Recipe, reader: Reader) -> None:
 
 def _forms(task: str) -> str:
     """Return how to write a source for this task, for messages."""
-    spec = TASKS[task]
-    return _FORMS[spec.records].format(", ".join(f"`{field.name}`" for field in spec.fields if not field.optional))
+    fields = TASKS[task].fields
+    own = [ending for ending in endings_for(fields) if ending not in _TABLES]
+    return _FORMS[TASKS[task].records].format(
+        ", ".join(f"`{field.name}`" for field in fields if not field.optional),
+        f" (or a file that ends in {' or '.join(own)})" if own else "",
+    )
 
 
 def _problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
@@ -156,7 +161,7 @@ def _problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
 
 def _columns_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     """As `_source_problem`, for a task with one file with a column per field."""
-    if source.memory is not None:
+    if source.memory is not None or source.dataset is not None:
         return None
     if source.world is not None:
         return "world", f"is a split of the micro-world, which has no labels: {_forms(task)}"
@@ -164,20 +169,32 @@ def _columns_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
         return "", f"names no data: {_forms(task)}"
     if source.paragraphs:
         return "paragraphs", "is a file with columns: `paragraphs` joins the lines of a text file"
-    if not source.file.removesuffix(".gz").endswith(_TABLES):
-        return "file", f"must end in one of {', '.join(_TABLES)} (or that and .gz): `file` is {source.file!r}"
-    columns = {field.name: getattr(source, field.name) for field in TASKS[task].fields}
-    for field in TASKS[task].fields:
-        if columns[field.name] is None and not field.optional:
-            return "", f"is one file with columns, so `{field.name}` is missing"
-    used = {key: column for key, column in columns.items() if column is not None}
-    if len({isinstance(column, int) for column in used.values()}) > 1:
-        return next(iter(used)), f"must name all columns by number (no header) or all by name (a header): got {used}"
-    for key, column in used.items():
-        if isinstance(column, int) and column < 0:
-            return key, f"must count its columns from 0: `{key}` is {column}"
-        if list(used.values()).count(column) > 1:
-            return key, f"must have a column for each field: {column!r} appears twice"
+    fields = TASKS[task].fields
+    kind = format_of(source.file, source.format, fields)
+    required = [field.name for field in fields if not field.optional]
+    if kind is None or not (FORMATS[kind].any_field or set(required) <= FORMATS[kind].columns.keys()):
+        if source.format is not None:
+            return "format", f"is {kind}, which has no `{required[-1]}`: {_forms(task)}"
+        return (
+            "file",
+            f"must end in one of {', '.join(endings_for(fields))} (or that and .gz): `file` is {source.file!r}",
+        )
+    form, columns = FORMATS[kind], columns_of_source(kind, source, fields)
+    for name, column in columns.items():
+        if column is None:
+            return "", f"is one file with columns, so `{name}` is missing"
+    if form.any_field and len({isinstance(column, int) for column in columns.values()}) > 1:
+        key = next(iter(columns))
+        return key, f"must name all columns by number (no header) or all by name (a header): got {columns}"
+    for name, column in columns.items():
+        if isinstance(column, int) and not form.by_number:
+            return name, f"is a {kind} file, whose columns have names: `{name}` is {column}"
+        if isinstance(column, str) and not form.by_name:
+            return name, f"is a {kind} file, whose columns have numbers: `{name}` is {column!r}"
+        if isinstance(column, int) and column < 0 and not form.from_end:
+            return name, f"must count its columns from 0: `{name}` is {column}"
+        if list(columns.values()).count(column) > 1:
+            return name, f"must have a column for each field: {column!r} appears twice"
     return None
 
 
@@ -192,16 +209,29 @@ def _memory_problem(source: SourceConfig) -> tuple[str, str] | None:
     """As `_source_problem`, for a source that names records in memory and something else."""
     if source.memory is None:
         return None
-    for key in ("world", "file", "source", "target", "text"):
+    for key in ("world", "file", "dataset", "source", "target", "text"):
         if getattr(source, key) is not None:
             value = getattr(source, key)
             return key, f"names records in memory, so `{key}` cannot be combined with `memory`: got {value!r}"
     return None if source.memory else ("memory", "must name the records: `memory` is ''")
 
 
+def _dataset_problem(source: SourceConfig) -> tuple[str, str] | None:
+    """As `_source_problem`, for a data set of the library `datasets`."""
+    if source.dataset is None:
+        return None if source.split is None else ("split", "has a `split`, which needs `dataset`")
+    for key in ("world", "file", "format"):
+        if (value := getattr(source, key)) is not None:
+            return key, f"is a data set, so `{key}` cannot be combined with `dataset`: got {value!r}"
+    for key in COLUMNS:
+        if isinstance(column := getattr(source, key), int):
+            return key, f"is a data set, whose columns have names: `{key}` is {column}"
+    return None if source.dataset else ("dataset", "must name a folder or a data set: `dataset` is ''")
+
+
 def _source_problem(source: SourceConfig) -> tuple[str, str] | None:
     """Return the key at fault and the message, or None if the source has exactly one form."""
-    if source.memory is not None:
+    if source.memory is not None or source.dataset is not None:
         return None
     columns = {"source": source.source, "target": source.target}
     if source.paragraphs:
@@ -238,14 +268,16 @@ def _source_problem(source: SourceConfig) -> tuple[str, str] | None:
 
 def _text_problem(source: SourceConfig) -> tuple[str, str] | None:
     """As `_source_problem`, for a task that reads texts."""
-    if source.memory is not None:
+    if source.memory is not None or source.dataset is not None:
         return None
     for key in ("source", "target"):
         if getattr(source, key) is not None:
             return key, f"has a `{key}`, and this task reads texts: {_FORMS['texts']}"
-    if source.paragraphs and (source.world is not None or str(source.file).removesuffix(".gz").endswith(_TABLES)):
-        kind = "the micro-world" if source.world is not None else "a file with columns"
-        return "paragraphs", f"is {kind}: `paragraphs` joins the lines of a text file"
+    kind = format_of(source.file or "", source.format, (Field("text"),))
+    table = kind is not None and FORMATS[kind].table
+    if source.paragraphs and (source.world is not None or table):
+        data = "the micro-world" if source.world is not None else "a file with columns"
+        return "paragraphs", f"is {data}: `paragraphs` joins the lines of a text file"
     if source.world is not None:
         if source.file is not None:
             return (
@@ -257,7 +289,8 @@ def _text_problem(source: SourceConfig) -> tuple[str, str] | None:
         return None
     if not source.file:
         return "", f"names no data: {_FORMS['texts']}"
-    table = source.file.removesuffix(".gz").endswith(_TABLES)
+    if not table and kind != "text":
+        return "format", f"is {kind}, and this task reads texts: {_FORMS['texts']}"
     if table and source.text is None:
         return "", "is one file with columns, so `text` is missing"
     if not table and source.text is not None:

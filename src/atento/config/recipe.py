@@ -26,9 +26,20 @@ class SourceConfig:
     """
 
     file: str | None = None
-    """Path of one file: a table (.tsv, .csv, .jsonl, .json) or, for tasks that read texts, a text file with one text
-    per line. Files compressed as .gz are read too.
+    """Path of one file: a table (.tsv, .csv, .jsonl, .json), columns of words and tags (.conll, .conllu), questions in
+    the format of SQuAD (.json), pairs in the format of ASSIN (.xml) or, for tasks that read texts, a text file with one
+    text per line. Files compressed as .gz are read too.
     """
+    format: Literal["tsv", "csv", "jsonl", "json", "conll", "conllu", "assin", "text"] | None = None
+    """Format of `file`. [null: what its ending says] Set it where the ending says another format or none, such as conll
+    for columns of words and tags in a .tsv file.
+    """
+    dataset: str | None = None
+    """Data set to read with the library `datasets` instead of a file: a local folder, or a name on the hub. Columns
+    have the names of the fields unless `text`, `label` ... name others; labels are names of classes, not numbers.
+    """
+    split: str | None = None
+    """Split of `dataset`, such as train. [null: the only one]"""
     source: Column | None = None
     """Path of the source side of two parallel files, or the source column of `file`. A column number counts from 0
     and means that there is no header line; a column name is looked up in the header.
@@ -48,11 +59,12 @@ class SourceConfig:
     score: Column | None = None
     """Column of `file` that holds the number of each record, for regression; a finite number with a decimal point."""
     tokens: Column | None = None
-    """Column of `file` that holds the words of each sentence, for tagging: a list of strings in JSON; in a table one
-    cell with spaces between the words.
+    """Column of `file` that holds the words, for tagging. In JSON the words of a sentence are a list of strings; in a
+    table they are one cell with spaces between them. In .conll a row is a word, columns are numbers, and -1 is the last
+    one. [null: the first one in .conll]
     """
     tags: Column | None = None
-    """Column of `file` that holds the tags of each sentence, as many as words and written like them."""
+    """Column of `file` that holds the tags, as many as words and written like them. [null: the last one in .conll]"""
     question: Column | None = None
     """Column of `file` that holds the questions, for question answering."""
     context: Column | None = None
@@ -84,6 +96,7 @@ class SourceConfig:
     def __post_init__(self) -> None:
         if self.count is not None and self.count < 1:
             raise RecipeError(f"`count` must be at least 1: got {self.count}")
+        check_choices(self)
         if not self.separator:
             raise RecipeError("`separator` must not be empty: got ''")
 

@@ -12,20 +12,23 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import Field
+from atento.data.hub import dataset_rows
 from atento.data.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
 from atento.data.paragraphs import looks_wrapped, paragraphs
 from atento.data.source_lines import open_binary, scan
 from atento.data.source_records import Column, Row, rows_in
+from atento.data.tag_schemes import normalized
 from atento.data.values import Converter, as_text, canonical, characters_of
 from atento.errors import DataError, RecipeError, counted
 
-FILE_KINDS = (".tsv", ".csv", ".jsonl", ".json")
 SOURCE_AND_TARGET = (Field("source"), Field("target"))
 TEXT = (Field("text"),)
 _WORLD_COUNTS = {"train": 30000}
 _WORLD_COUNT = 500  # every other split
+_ONE_WORD = 0.95  # share of sentences of one word, above which they are words that were taken for sentences
 _NOUNS = {("source", "target"): ("pair", "sentence pair"), ("text",): ("text", "text")}
 
 
@@ -52,6 +55,7 @@ class Records:
         empty: how many records were left out because a field was blank.
         fingerprint: SHA-256 of the records in their order, so that a resumed run can detect changes.
         wrapped: the texts are lines of a file that seems to break them inside sentences.
+        notes: what else is worth a warning, such as tags that were converted; a sentence each.
     """
 
     columns: Mapping[str, list[Any]]
@@ -60,6 +64,7 @@ class Records:
     empty: int
     fingerprint: str
     wrapped: bool = False
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -91,6 +96,7 @@ class Records:
                 f"{name}: its lines seem to be broken inside sentences, and each is a text of its own; "
                 f"`paragraphs: true` beside `file` joins them"
             )
+        sentences += [f"{name}: {note}" for note in self.notes]
         return sentences
 
 
@@ -121,23 +127,27 @@ def read_records(
         RecipeError: the source itself makes no sense.
         DataError: names file, line and rule; also where no record is left.
     """
+    if source.memory is not None:
+        records = memory_records(source.memory, memory)
+        return records_in_memory(records, fields, argument_name(source.memory), source.count, skip_bad=skip_bad)
     present = tuple(field for field in fields if not field.optional or getattr(source, field.name) is not None)
     columns = tuple(field.name for field in present)
     if source.world is not None:
         return _world(source, columns)
-    if source.memory is not None:
-        records = memory_records(source.memory, memory)
-        return records_in_memory(records, fields, argument_name(source.memory), source.count, skip_bad=skip_bad)
+    if source.dataset is not None:
+        name, rows = dataset_rows(source, present, folder)
+        return collect(rows, present, (name,), source.count, skip_bad)
     with ExitStack() as files:
         if source.file is None and columns == ("source", "target"):
             names, rows = _two_files(source.source, source.target, folder, files)
-        elif source.file is None:
-            raise RecipeError(f"a data source of {noun_of(columns)[0]}s needs `file`, `world` or `memory`")
-        elif Path(source.file.removesuffix(".gz")).suffix in FILE_KINDS or columns != ("text",):
-            names, rows = (source.file,), _table(source, present, folder, files)
-        else:
+            return collect(rows, present, names, source.count, skip_bad)
+        if source.file is None:
+            raise RecipeError(f"a data source of {noun_of(columns)[0]}s needs `file`, `dataset`, `world` or `memory`")
+        form = format_of(source.file, source.format, fields)
+        if form == "text":
             return _text_file(source, folder, files, skip_bad)
-        return collect(rows, present, names, source.count, skip_bad)
+        present, rows = _file(source, form, fields, folder, files)
+        return collect(rows, present, (source.file,), source.count, skip_bad)
 
 
 def records_in_memory(
@@ -196,32 +206,35 @@ def _aligned(
             yield number, [source_line, target_line]
 
 
-def _table(source: SourceConfig, fields: Sequence[Field], folder: Path, files: ExitStack) -> Iterator[Row]:
-    """The columns of one file with columns."""
+def _file(
+    source: SourceConfig, form: str | None, fields: Sequence[Field], folder: Path, files: ExitStack
+) -> tuple[tuple[Field, ...], Iterator[Row]]:
+    """The fields that one file holds, and its rows."""
     name = str(source.file)
-    kind = Path(name.removesuffix(".gz")).suffix
-    columns: list[Column | None] = [getattr(source, field.name) for field in fields]
-    quoted_fields = " and ".join(f"`{field.name}`" for field in fields)
-    values = " and ".join(map(repr, columns))
-    if kind not in FILE_KINDS:
-        known = ", ".join(FILE_KINDS)
-        raise RecipeError(f"`file: {name}` must end in one of {known} (or that and .gz) to have columns")
-    if any(column is None for column in columns):
-        noun = "the column" if len(columns) == 1 else "the columns"
-        raise RecipeError(f"`file: {name}` needs {quoted_fields}, {noun}: got {values}")
-    numbers = [column for column in columns if isinstance(column, int)]
+    if form is None:
+        raise RecipeError(f"`file: {name}` must end in one of {', '.join(endings_for(fields))} (or that and .gz)")
+    columns = columns_of_source(form, source, fields)
+    quoted_fields = " and ".join(f"`{column}`" for column in columns)
+    values = " and ".join(map(repr, columns.values()))
+    chosen = [column for column in columns.values() if column is not None]
+    if len(chosen) < len(columns):
+        what = "the column" if len(columns) == 1 else "the columns"
+        raise RecipeError(f"`file: {name}` needs {quoted_fields}, {what}: got {values}")
+    numbers = [column for column in chosen if isinstance(column, int)]
+    if numbers and not FORMATS[form].by_number:
+        raise RecipeError(f"`file: {name}` has no column numbers; {quoted_fields} must be keys: got {values}")
     if numbers and len(numbers) < len(columns):
         raise RecipeError(
             f"`file: {name}`: {'both' if len(columns) == 2 else 'all'} columns must be numbers (no header) or "
             f"{'both' if len(columns) == 2 else 'all'} names: got {values}"
         )
-    if numbers and kind in (".jsonl", ".json"):
-        raise RecipeError(f"`file: {name}` has no column numbers; {quoted_fields} must be keys: got {values}")
-    if numbers and min(numbers) < 0:
+    if not numbers and not FORMATS[form].by_name:
+        raise RecipeError(f"`file: {name}` has no column names; {quoted_fields} must be numbers: got {values}")
+    if numbers and min(numbers) < 0 and not FORMATS[form].from_end:
         raise RecipeError(f"`file: {name}`: columns are counted from 0: got {values}")
     stream = files.enter_context(open_binary(_path(folder, name), name))
-    converter = Converter(fields, source.separator)
-    return rows_in(kind, stream, name, [column for column in columns if column is not None], converter)
+    present = tuple(field for field in fields if field.name in columns)
+    return present, rows_in(form, stream, name, chosen, Converter(present, source.separator))
 
 
 def _text_file(source: SourceConfig, folder: Path, files: ExitStack, skip_bad: bool) -> Records:
@@ -287,7 +300,20 @@ def collect(
             f" ({empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''})" if empty or skipped else ""
         )
         raise DataError(f"{' / '.join(names)}: holds no {noun_of(tuple(columns))[1]}{counts}")
-    return Records(columns, Origins(names, lines), skipped, empty, fingerprint(*columns.values()))
+    origins = Origins(names, lines)
+    notes: list[str] = []
+    for field in fields:
+        if field.kind == "tags":
+            columns[field.name], notes = normalized(columns[field.name], origins.where)
+        if field.kind == "words" and empty and _one_word_each(columns[field.name]):
+            notes.append("each sentence is one word; where a row is a word, `format: conll` reads sentences")
+    digest = fingerprint(*columns.values())
+    return Records(columns, origins, skipped, empty, digest, notes=tuple(notes))
+
+
+def _one_word_each(sentences: Sequence[Sequence[str]]) -> bool:
+    """Whether nearly every sentence has one word, as where the words of a file were taken for sentences."""
+    return sum(len(words) == 1 for words in sentences) > _ONE_WORD * len(sentences)
 
 
 def fingerprint(*columns: list[Any]) -> str:

@@ -175,6 +175,18 @@ def unreadable(name: str, error: Exception) -> DataError:
     return DataError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
+def read_bytes(stream: BinaryIO, name: str, count: int) -> bytes:
+    """Up to `count` bytes of a file that is not read line by line; none at its end.
+
+    Raises:
+        DataError: the file cannot be read to its end.
+    """
+    try:
+        return stream.read(count)
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(name, error) from None
+
+
 def _read(stream: BinaryIO, name: str) -> bytes:
     try:
         return stream.readline(LINE_LIMIT + 2)  # room for the line's own end

@@ -1,12 +1,15 @@
-"""One file with columns to rows of texts: .tsv, .csv, .jsonl and .json, each read strictly by its rules."""
+"""One file to rows of values, by its format; tables (.tsv, .csv) are read here, each strictly by its rules."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
+from atento.data.assin import pairs_in
+from atento.data.conll import sentences_in
+from atento.data.source_json import json_objects, jsonl_objects
 from atento.data.source_lines import LINE_LIMIT, read_text, scan
-from atento.data.values import Converter, kind_of
+from atento.data.squad import is_document, questions_in
+from atento.data.values import Converter
 from atento.errors import DataError
 
 Column = int | str
@@ -14,41 +17,51 @@ Row = tuple[int, list[Any]] | DataError  # line and values; or the error of a br
 
 _QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"')
 _PLAIN = re.compile(r'[^",]*')
-_SPACE = re.compile(r"[ \t\r\n]*")
-_INTEGER_DIGITS = 19  # what 64 bits hold
 
 
-def rows_in(kind: str, stream: BinaryIO, name: str, columns: Sequence[Column], converter: Converter) -> Iterator[Row]:
+def rows_in(form: str, stream: BinaryIO, name: str, columns: Sequence[Column], converter: Converter) -> Iterator[Row]:
     """Read some columns of one open file; a broken record is yielded as its error, so that the caller may skip it.
 
     Args:
-        kind: ".tsv" (never quoted), ".csv" (RFC 4180), ".jsonl" (an object a line) or ".json" (a list of objects).
-        columns: all by number from 0 (no header) or all by name (the first line is a header; for JSON the keys, where
-            `translation.en` reaches into an object).
-        converter: converts the values of these columns, in their order.
+        form: a format of `atento.config.formats`, but text.
+        columns: those of the fields, in their order. In tables all by number from 0 (no header) or all by name (the
+            first line is a header); for JSON keys, where `translation.en` reaches into an object.
+        converter: converts the values of these columns.
 
     Raises:
         DataError: an error of the whole file; names file, line and rule.
     """
-    if kind in (".tsv", ".csv"):
-        rows = _tsv_rows(stream, name) if kind == ".tsv" else _csv_rows(stream, name)
-        separator = "a tab" if kind == ".tsv" else "a comma"
-        cells = _table(rows, name, separator, columns)
+    if form in ("tsv", "csv"):
+        rows = _tsv_rows(stream, name) if form == "tsv" else _csv_rows(stream, name)
+        cells = _table(rows, name, "a tab" if form == "tsv" else "a comma", columns)
         return cells if converter.plain else _converted(cells, name, converter)
-    objects = _jsonl_objects(stream, name) if kind == ".jsonl" else _json_objects(stream, name)
-    return _keyed(objects, name, [str(column) for column in columns], converter)
+    if form in ("conll", "conllu"):
+        return sentences_in(stream, name, [int(column) for column in columns], universal=form == "conllu")
+    keys = [str(column) for column in columns]
+    if form == "assin":
+        return _converted(pairs_in(stream, name, keys), name, converter)
+    if form == "jsonl":
+        return _keyed(jsonl_objects(stream, name), name, keys, converter)
+    text = read_text(stream, name)
+    if is_document(text) and any(field.kind == "spans" for field in converter.fields):
+        return questions_in(text, name, [field.name for field in converter.fields])
+    return _keyed(json_objects(text, name), name, keys, converter)
 
 
-def columns_of(kind: str, stream: BinaryIO, name: str) -> list[str]:
-    """Return the fields of a table's first line, or the keys of the first object; none if it cannot be read.
+def columns_of(form: str, stream: BinaryIO, name: str) -> list[str]:
+    """The fields of a table's first line, or the keys of the first object; none where it cannot be read.
 
     Raises:
         DataError: an error of the whole file.
     """
-    if kind in (".tsv", ".csv"):
-        row = next(_tsv_rows(stream, name) if kind == ".tsv" else _csv_rows(stream, name), None)
+    if form in ("tsv", "csv"):
+        row = next(_tsv_rows(stream, name) if form == "tsv" else _csv_rows(stream, name), None)
         return [] if row is None or isinstance(row, DataError) else row[1]
-    record = next(_jsonl_objects(stream, name) if kind == ".jsonl" else _json_objects(stream, name), None)
+    if form == "jsonl":
+        record = next(jsonl_objects(stream, name), None)
+    else:
+        text = read_text(stream, name)
+        record = None if is_document(text) else next(json_objects(text, name), None)
     return [] if record is None or isinstance(record, DataError) else list(record[1] or ())
 
 
@@ -188,106 +201,3 @@ def _keyed(
             yield line, converter.objects(record, keys)
         except ValueError as error:
             yield DataError(f"{name}:{line}: {error}")
-
-
-def _jsonl_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | DataError]:
-    for number, line in enumerate(scan(stream, name), start=1):
-        if isinstance(line, DataError):
-            yield line
-        elif not line.strip():
-            yield number, None  # a blank line: counted with the empty records
-        else:
-            try:
-                value, end = _decode(line, _skip(line, 0))
-                if (end := _skip(line, end)) != len(line):
-                    raise ValueError(f"more text after the record, at character {end + 1}")
-                if not isinstance(value, dict):
-                    raise ValueError(f"each record must be an object, not {kind_of(value)}")
-                yield number, value
-            except json.JSONDecodeError as error:
-                yield DataError(f"{name}:{number}: {_not_json(error)}")
-            except ValueError as error:
-                yield DataError(f"{name}:{number}: {error}")
-
-
-def _json_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | DataError]:
-    """A list of objects, read one at a time; broken JSON cannot be skipped, because its end is unknown."""
-    text = read_text(stream, name)
-    at, line, counted = _skip(text, 0), 1, 0
-
-    def wrong(rule: object) -> DataError:
-        return DataError(f"{name}:{line + text.count(chr(10), counted, at)}: {rule}")
-
-    if not text.startswith("[", at):
-        raise wrong("a .json file must hold a list of objects, [{...}, ...]; one object a line is .jsonl")
-    at = _skip(text, at + 1)
-    while not text.startswith("]", at):
-        line, counted = line + text.count("\n", counted, at), at
-        try:
-            value, at = _decode(text, at)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{name}:{error.lineno}: {_not_json(error)}") from None
-        except ValueError as error:
-            raise wrong(error) from None
-        if not isinstance(value, dict):
-            raise wrong(f"each record must be an object, not {kind_of(value)}")
-        yield line, value
-        at = _skip(text, at)
-        if text.startswith(",", at):
-            at = _skip(text, at + 1)
-            if text.startswith("]", at):
-                raise wrong("a comma before the end of the list")
-        elif not text.startswith("]", at):
-            raise wrong("a comma or the end of the list is missing")
-    at = _skip(text, at + 1)
-    if at != len(text):
-        raise wrong("more text after the list")
-
-
-def _skip(text: str, at: int) -> int:
-    space = _SPACE.match(text, at)
-    assert space is not None  # it matches the empty string
-    return space.end()
-
-
-def _decode(text: str, at: int) -> tuple[Any, int]:
-    """Decode the JSON value at `at`; return it and its end. Every failure is a ValueError with a message."""
-    try:
-        return _DECODER.raw_decode(text, at)
-    except RecursionError:
-        raise ValueError("the record is nested too deeply") from None
-
-
-def _not_json(error: json.JSONDecodeError) -> str:
-    return f"not JSON: {error.msg[0].lower()}{error.msg[1:]} at character {error.colno}"
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {twice!r} appears twice in one object")
-    return record
-
-
-def _integer(digits: str) -> int:
-    if len(digits.lstrip("-")) > _INTEGER_DIGITS:
-        raise ValueError(f"a whole number of {len(digits.lstrip('-'))} digits does not fit in 64 bits")
-    return int(digits)
-
-
-def _number(digits: str) -> float:
-    value = float(digits)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(f"the number {digits[:30]} is too large")
-    return value
-
-
-def _constant(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_int=_integer, parse_float=_number, parse_constant=_constant
-)

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.config.formats import FORMATS, columns_of_source, format_of
 from atento.config.recipe import COLUMNS, SourceConfig
-from atento.data.records import FILE_KINDS, Records
+from atento.config.tasks import Field
+from atento.data.records import Records
 from atento.data.source_lines import open_binary
 from atento.data.source_records import columns_of
 from atento.data.values import as_text
@@ -85,18 +87,20 @@ def suspicious(parts: Sequence[Records]) -> dict[str, dict[str, Any]]:
     return counted
 
 
-def columns_seen(sources: Sequence[SourceConfig], folder: Path) -> list[dict[str, Any]]:
+def columns_seen(sources: Sequence[SourceConfig], folder: Path, fields: Sequence[Field] = ()) -> list[dict[str, Any]]:
     """Of each table among the sources: its name, the first record's columns or keys, and whether they are a header."""
     tables: list[dict[str, Any]] = []
     for source in sources:
-        kind = "" if source.file is None else Path(source.file.removesuffix(".gz")).suffix
-        if source.file is None or kind not in FILE_KINDS:
+        form = None if source.file is None else format_of(source.file, source.format, fields)
+        if source.file is None or form is None or not FORMATS[form].table:
             continue
         with open_binary(folder / Path(source.file).expanduser(), source.file) as stream:
-            columns = columns_of(kind, stream, source.file)
-        used = [column for name in COLUMNS if (column := getattr(source, name)) is not None]
-        header = kind in (".jsonl", ".json") or any(isinstance(column, str) for column in used)
-        tables.append({"file": source.file, "columns": columns, "used": used, "header": header})
+            columns = columns_of(form, stream, source.file)
+        stated = [column for name in COLUMNS if (column := getattr(source, name)) is not None]
+        used = stated or [column for column in columns_of_source(form, source, fields).values() if column is not None]
+        header = not FORMATS[form].by_number or any(isinstance(column, str) for column in used)
+        if columns or form != "json":  # a document of SQuAD is no table
+            tables.append({"file": source.file, "columns": columns, "used": used, "header": header})
     return tables
 
 

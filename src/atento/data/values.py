@@ -103,9 +103,10 @@ def check_span(span: Span, context: str) -> None:
         raise ValueError("an answer is empty; a question without an answer has an empty list of answers")
     text = context[span.start : span.start + len(span.text)] if span.start >= 0 else ""
     if text != span.text:
+        only = f"; it is only at {context.index(span.text)}" if context.count(span.text) == 1 else ""
         raise ValueError(
             f"answer {shortened(span.text)!r} is not at character {span.start} of its context, which has "
-            f"{shortened(text)!r} there"
+            f"{shortened(text)!r} there{only}"
         )
 
 

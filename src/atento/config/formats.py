@@ -1,0 +1,83 @@
+"""The formats of data files: their endings, how their columns are named, and which fields they hold by themselves."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from atento.config.tasks import Field
+
+Column = int | str
+
+
+@dataclass(frozen=True)
+class Format:
+    """One file format.
+
+    Attributes:
+        endings: endings of file names that say this format.
+        columns: column of each field that the recipe need not name.
+        any_field: whether other fields can be read, from columns that the recipe names.
+        by_number: whether columns may be numbers. by_name: whether they may be names.
+        from_end: whether a negative number counts columns from the end.
+        table: whether its first line, or the keys of its first record, can be shown.
+    """
+
+    endings: tuple[str, ...] = ()
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    any_field: bool = False
+    by_number: bool = False
+    by_name: bool = False
+    from_end: bool = False
+    table: bool = False
+
+
+_ANSWERING = {"question": "question", "context": "context", "answers": "answers"}
+FORMATS: dict[str, Format] = {
+    "tsv": Format((".tsv",), any_field=True, by_number=True, by_name=True, table=True),
+    "csv": Format((".csv",), any_field=True, by_number=True, by_name=True, table=True),
+    "jsonl": Format((".jsonl",), _ANSWERING, any_field=True, by_name=True, table=True),
+    "json": Format((".json",), _ANSWERING, any_field=True, by_name=True, table=True),
+    "conll": Format((".conll", ".bio", ".iob", ".iob2"), {"tokens": 0, "tags": -1}, by_number=True, from_end=True),
+    "conllu": Format((".conllu",), {"tokens": 1, "tags": 3}, by_number=True, from_end=True),
+    "assin": Format((".xml",), {"text": "t", "pair": "h", "label": "entailment", "score": "similarity"}, by_name=True),
+    "text": Format((".txt",), {"text": 0}),
+}
+
+
+def format_of(file: str, stated: str | None, fields: Sequence[Field]) -> str | None:
+    """The format of a file that holds these fields: as the recipe states it, or by the ending of its name.
+
+    Where the ending says nothing, or .txt, a task with words and tags reads columns (`conll`), and a task whose records
+    are texts alone reads a text a line. None: no format of such records.
+    """
+    if stated is not None:
+        return stated
+    texts = [one.name for one in fields] == ["text"]
+    name = file.removesuffix(".gz")
+    for kind, form in FORMATS.items():
+        if name.endswith(form.endings) and (form.table or not texts) and kind != "text":
+            return kind
+    if texts:
+        return "text"
+    return "conll" if {"words", "tags"} <= {one.kind for one in fields} else None
+
+
+def columns_of_source(form: str, source: object, fields: Sequence[Field]) -> dict[str, Column | None]:
+    """The column of each field that a source of this format has: as it says, or as the format has it; None: none.
+
+    An optional field without a column is left out.
+    """
+    defaults = FORMATS[form].columns
+    columns = {}
+    for one in fields:
+        column = getattr(source, one.name)
+        column = defaults.get(one.name) if column is None else column
+        if column is not None or not one.optional:
+            columns[one.name] = column
+    return columns
+
+
+def endings_for(fields: Sequence[Field]) -> tuple[str, ...]:
+    """The endings of the files that hold these fields."""
+    required = {one.name for one in fields if not one.optional}
+    forms = [form for form in FORMATS.values() if form.any_field or required <= form.columns.keys()]
+    return tuple(ending for form in forms for ending in form.endings)
