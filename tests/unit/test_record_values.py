@@ -128,7 +128,7 @@ def test_records_that_say_nothing_are_left_out_and_counted(tmp_path: Path) -> No
         (
             ANSWERING,
             {"question": "?", "context": CONTEXT, "answers": {"text": ["Paulo"], "answer_start": [15]}},
-            "answer 'Paulo' is not at character 15 of its context, which has ' Paul' there",
+            "answer 'Paulo' is not at character 15 of its context, which has ' Paul' there; it is only at 16",
         ),
         (
             ANSWERING,
@@ -138,7 +138,7 @@ def test_records_that_say_nothing_are_left_out_and_counted(tmp_path: Path) -> No
         (
             ANSWERING,
             {"question": "?", "context": CONTEXT, "answers": [{"text": "Ana", "answer_start": -36}]},
-            "answer 'Ana' is not at character -36 of its context, which has '' there",
+            "answer 'Ana' is not at character -36 of its context, which has '' there; it is only at 0",
         ),
         (
             ANSWERING,

@@ -53,6 +53,8 @@ class _Pairs:
         except expat.ExpatError as error:
             reason = expat.errors.messages[error.code]
             raise DataError(f"{self.name}:{error.lineno}: not XML: {reason}") from None
+        except (LookupError, ValueError) as error:  # of the encoding that the file declares
+            raise DataError(f"{self.name}:1: not XML that can be read: {error}") from None
         if self.fed - max(0, self.parser.CurrentByteIndex) > LINE_LIMIT:
             raise self._too_long()
         pairs, self.pairs = self.pairs, []

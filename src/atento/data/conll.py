@@ -29,6 +29,7 @@ def sentences_in(
     words: list[list[str]] = []
     error: DataError | None = None
     numbers: list[int] = []
+    tabs = False  # the columns of the file are separated by tabs
 
     def sentence() -> Iterator[tuple[int, list[tuple[str, ...]]] | DataError]:
         if error is not None:
@@ -47,9 +48,9 @@ def sentences_in(
             words, size, error = [], 0, None
         elif universal and not fields[0].isdigit():
             continue  # a comment, a range of words or an empty word
-        elif error is None and (universal or words or not _is_comment(line, fields, width)):
+        elif error is None and (universal or words or not _is_comment(line, fields, width, tabs)):
             if not width:
-                width = len(fields)
+                width, tabs = len(fields), "\t" in line
                 numbers = _numbers(columns, width, f"{name}:{line_number}")
             begin = begin if words else line_number
             size += len(line)
@@ -59,11 +60,13 @@ def sentences_in(
     yield from sentence()
 
 
-def _is_comment(line: str, fields: list[str], width: int) -> bool:
+def _is_comment(line: str, fields: list[str], width: int, tabs: bool) -> bool:
     """Whether a line at the beginning of a sentence is a comment and not the word "#", which has its columns."""
     if not line.startswith(_COMMENT) or "\t" in line:
         return False
-    return len(fields) != width if width else fields[-1] != "O"
+    if not width:
+        return fields[-1] != "O"
+    return tabs or len(fields) != width
 
 
 def _numbers(columns: Sequence[int], width: int, where: str) -> list[int]:

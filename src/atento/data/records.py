@@ -304,7 +304,8 @@ def collect(
     notes: list[str] = []
     for field in fields:
         if field.kind == "tags":
-            columns[field.name], notes = normalized(columns[field.name], origins.where)
+            columns[field.name], of_tags = normalized(columns[field.name], origins.where)
+            notes += of_tags
         if field.kind == "words" and empty and _one_word_each(columns[field.name]):
             notes.append("each sentence is one word; where a row is a word, `format: conll` reads sentences")
     digest = fingerprint(*columns.values())
