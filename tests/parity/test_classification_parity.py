@@ -17,6 +17,7 @@ from atento.runs.run_identity import write_whole
 from atento.runs.train import train
 from atento.training.journal import read_journal
 from atento.world import write
+from fine_tuning import their_loop
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
@@ -96,29 +97,12 @@ def recipe_of(init: Path, steps: int, rate: float, **more: Any) -> dict[str, Any
     }
 
 
-def their_loop(
-    network: Any, encode: Any, updates: Sequence[Sequence[tuple[str, int]]], rate: float, warmup: int = 4
-) -> list[float]:
-    """A fine-tuning loop as transformers' examples write it; the loss of each update."""
-    plain = [weight for name, weight in network.named_parameters() if name.endswith(("bias", "LayerNorm.weight"))]
-    others = [weight for weight in network.parameters() if all(weight is not one for one in plain)]
-    groups = [{"params": others}, {"params": plain, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), weight_decay=0.1)
-    steps = len(updates)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda k: min((k + 1) / warmup, (steps - k - 1) / (steps - warmup))
-    )
-    network.train()
-    losses = []
-    for update in updates:
-        found = network(**encode([text for text, _ in update]), labels=torch.tensor([label for _, label in update]))
-        found.loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-        losses.append(found.loss.item())
-    return losses
+def inputs_of(encode: Any, updates: Sequence[Sequence[tuple[str, int]]]) -> list[dict[str, Any]]:
+    """The texts and labels of each update as arguments of their network."""
+    return [
+        dict(encode([text for text, _ in update])) | {"labels": torch.tensor([label for _, label in update])}
+        for update in updates
+    ]
 
 
 @torch.no_grad()
@@ -158,7 +142,7 @@ def test_g1_every_loss_and_the_accuracy_are_those_of_a_plain_loop(
     def encode(texts: list[str]) -> Any:
         return tokenizer(texts, padding=True, return_tensors="pt")
 
-    theirs = their_loop(network, encode, our_order(recipe, run.folder, tmp_path), rate=3e-3)
+    theirs = their_loop(network, inputs_of(encode, our_order(recipe, run.folder, tmp_path)), rate=3e-3)
     events = read_journal(run.folder / "metrics.jsonl")
     ours = [event["loss"] for event in events if event["event"] == "train"]
     assert ours == pytest.approx(theirs, abs=2e-4) and ours[0] == pytest.approx(theirs[0], abs=2e-6)
@@ -202,7 +186,7 @@ def test_g1_minilm_reaches_the_accuracy_of_a_plain_loop(tmp_path: Path, monkeypa
     updates = [
         [(text, LABELS.index(label)) for text, label in order[16 * step : 16 * (step + 1)]] for step in range(30)
     ]
-    their_loop(network, encode, updates, rate=2e-4)
+    their_loop(network, inputs_of(encode, updates), rate=2e-4)
     predicted = their_labels(network, encode, [text for text, _ in valid])
     theirs = sum(label == one for label, (_, one) in zip(predicted, valid)) / len(valid)
     assert run.best is not None and theirs > 0.9

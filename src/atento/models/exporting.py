@@ -18,7 +18,7 @@ from atento.text.exporting import exported_files
 from atento.text.tokenizer import Tokenizer
 
 GENERATION = "generation_config.json"
-_OUR_KEYS = ("name", "task", "decoding", "embedding")
+_OUR_KEYS = ("name", "task", "decoding", "embedding", "tag_scheme")
 _OUTPUT_TOKENS = 256  # if the model has no limit; ours depends on the source, which the layout cannot express
 _NO_SPACES = ("word", "wordpiece")
 _LEGACY = (  # keys of decoding that older folders have in `config.json`

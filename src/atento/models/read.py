@@ -88,7 +88,7 @@ def _translated(
     }
     exported = config.get("atento")  # the keys that our export adds to their layout
     exported = exported if isinstance(exported, Mapping) else {}
-    ours |= {name: exported[name] for name in ("name", "task", "decoding") if name in exported}
+    ours |= {name: exported[name] for name in ("name", "task", "decoding", "tag_scheme") if name in exported}
     embedding = exported.get("embedding") if pooling is None else pooling
     return ours if embedding is None else ours | {"task": EMBEDDING, "embedding": embedding}
 
