@@ -26,7 +26,7 @@ CONFIGS = {
 
 
 def counted(parts: list[Part]) -> int:
-    return sum((counted(list(p.parts)) if p.parts else p.parameters or 0) * p.times for p in parts)
+    return sum((counted(list(p.parts)) if p.parts else p.parameters or 0) * p.repeats for p in parts)
 
 
 def made(name: str) -> Network:

@@ -26,7 +26,7 @@ class StepFunction(Protocol[StateT]):
     """What a search needs of a network: it begins from a batch and reads one token a row at a time.
 
     Everything that a call has read is in the state, so threads can share a step function. It may also have the methods
-    of `ReadsPrompts`, `Shows` and `ScoresTogether`.
+    of `PromptReader`, `ObservableStepFunction` and `ForcedScorer`.
     """
 
     start_id: int
@@ -53,7 +53,7 @@ class HasStepFunction(Protocol):
 
 
 @runtime_checkable
-class ReadsPrompts(Protocol):
+class PromptReader(Protocol):
     """A step function that continues prompts: `begin` reads all of each but its last token."""
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
@@ -61,7 +61,7 @@ class ReadsPrompts(Protocol):
 
 
 @runtime_checkable
-class Shows(Protocol):
+class ObservableStepFunction(Protocol):
     """A step function whose network can be observed: after a search it runs once more, over the best outputs."""
 
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
@@ -69,7 +69,7 @@ class Shows(Protocol):
 
 
 @runtime_checkable
-class ScoresTogether(Protocol):
+class ForcedScorer(Protocol):
     """A step function that scores all tokens of given outputs in one call."""
 
     def forced(self, tokens: Tensor, state: Any) -> Tensor:
@@ -92,7 +92,7 @@ def first_tokens(
     step_function: AnyStepFunction, ids: Tensor, token_mask: Tensor | None, prefix_ids: Tensor | None
 ) -> Tensor:
     """What the first step reads, (B,), or (B,1+P) where prefix_ids (B,P) are given."""
-    if isinstance(step_function, ReadsPrompts):
+    if isinstance(step_function, PromptReader):
         first = step_function.first_tokens(ids, token_mask)
     else:
         first = torch.full((ids.shape[0],), step_function.start_id, dtype=torch.long, device=ids.device)

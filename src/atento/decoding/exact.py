@@ -157,15 +157,15 @@ class _Search:
     def run(self, state: State, first: Tensor) -> Exact:
         """Expand nodes until none that is open could beat the best output, or the limit is reached."""
         self._open_all(self._step([[]], [[]], [0.0], first, state))
-        while self.open and -self.open[0][0] > self._to_beat():
+        while self.open and -self.open[0][0] > self._score_to_beat():
             if self.read >= self.limit:
                 return Exact(self.best, False, -self.open[0][0], self.read)
             self._branch(*heappop(self.open)[2:])
         if self.request.trace is not None:
-            self._record_rest(self.request.trace)
+            self._record_open_nodes(self.request.trace)
         return Exact(self.best, True, self.rank, self.read)
 
-    def _record_rest(self, trace: Trace) -> None:
+    def _record_open_nodes(self, trace: Trace) -> None:
         """Record the nodes that stayed open: the best continuation of each."""
         for _, _, nodes, index, start in sorted(self.open, key=lambda entry: entry[:2]):
             total = nodes.totals[index] + float(nodes.scores[index, start])
@@ -173,7 +173,7 @@ class _Search:
             trace.candidate(0, int(nodes.tokens[index, start]), BOUND, total=total)
         trace.stop(self.row, "nothing that was open could be better")
 
-    def _to_beat(self) -> float:
+    def _score_to_beat(self) -> float:
         """The score that a better output must exceed."""
         return self.rank + _TOLERANCE * max(1.0, abs(self.rank)) if self.rank > -inf else -inf
 
@@ -205,7 +205,7 @@ class _Search:
         for rank in range(start, end):
             total, token = nodes.totals[index] + scores[rank], tokens[rank]
             ends = self._ends(token, length)
-            if scores[rank] == -inf or self._bound(total, length, ends) <= self._to_beat():
+            if scores[rank] == -inf or self._bound(total, length, ends) <= self._score_to_beat():
                 fate = BOUND
             elif ends:
                 fate = FINISHED
@@ -278,5 +278,5 @@ class _Search:
         length = len(nodes.ids[index]) + 1
         # an output that ends here is shorter than one that continues, and either may have the higher bound
         bound = max(self._bound(total, length, True), self._bound(total, length, False))
-        if total > -inf and bound > self._to_beat():
+        if total > -inf and bound > self._score_to_beat():
             heappush(self.open, (-bound, next(self.numbers), nodes, index, start))

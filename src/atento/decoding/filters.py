@@ -47,7 +47,7 @@ def top_p(scores: Tensor, p: float) -> Tensor:
     log_probs = torch.log_softmax(scores, dim=-1)
     if p >= 1:
         return log_probs
-    enough = p - _slack(scores)
+    enough = p - _rounding_tolerance(scores)
     ordered, mass = _best_until(log_probs, enough)  # (R,m)
     count = (mass < enough).sum(dim=-1, keepdim=True).add_(1).clamp_(max=mass.shape[-1])
     left_out = ~_first(log_probs, ordered.gather(-1, count - 1), count)
@@ -59,7 +59,7 @@ def min_p(scores: Tensor, p: float) -> Tensor:
     log_probs = torch.log_softmax(scores, dim=-1)
     if p == 0:
         return log_probs
-    threshold = log_probs.amax(dim=-1, keepdim=True) + math.log(p) - _slack(scores)
+    threshold = log_probs.amax(dim=-1, keepdim=True) + math.log(p) - _rounding_tolerance(scores)
     return _only(log_probs, log_probs >= threshold)
 
 
@@ -75,7 +75,7 @@ def typical_p(scores: Tensor, p: float) -> Tensor:
     entropy = torch.special.entr(probs).sum(dim=-1, keepdim=True)
     order = (log_probs + entropy).abs().argsort(dim=-1, stable=True)
     mass = probs.gather(-1, order).cumsum(dim=-1, dtype=torch.float64)
-    count = (mass < p - _slack(probs)).sum(dim=-1, keepdim=True) + 1
+    count = (mass < p - _rounding_tolerance(probs)).sum(dim=-1, keepdim=True) + 1
     in_set = torch.arange(mass.shape[-1], device=mass.device) < count  # (R,V) in that order
     return _only(log_probs, torch.zeros_like(in_set).scatter(-1, order, in_set))
 
@@ -127,7 +127,7 @@ def _only(scores: Tensor, allowed: Tensor) -> Tensor:
     return torch.log_softmax(scores.masked_fill(~allowed, float("-inf")), dim=-1)
 
 
-def _slack(x: Tensor) -> float:
+def _rounding_tolerance(x: Tensor) -> float:
     """How much rounding may take from a sum: .4 + .3 must still reach .7."""
     return 8 * torch.finfo(x.dtype).eps
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from atento.decoding.choosing import next_log_probs, no_distribution
 from atento.decoding.contract import (
     AnyStepFunction,
+    ForcedScorer,
     HasStepFunction,
-    ScoresTogether,
     State,
     first_tokens,
     step_function_of,
@@ -32,7 +32,7 @@ def forced_scores(
 
     See docs/notes.md#h11.
 
-    Rows leave the batch when their output is read. Where the step function is one of `ScoresTogether`, all tokens are
+    Rows leave the batch when their output is read. Where the step function is one of `ForcedScorer`, all tokens are
     read in one call, padded on the right.
 
     Args:
@@ -67,12 +67,12 @@ def forced_scores(
     if len(rows) < len(scored_ids):
         row_index = torch.tensor(rows, dtype=torch.long, device=ids.device)
         state, first = state.select(row_index), first[row_index]
-    if isinstance(step_function, ScoresTogether):
-        return _at_once(step_function, end, state, first, scored_ids, rows)
-    return _step_by_step(step_function, state, first, scored_ids, rows)
+    if isinstance(step_function, ForcedScorer):
+        return _score_in_one_call(step_function, end, state, first, scored_ids, rows)
+    return _score_step_by_step(step_function, state, first, scored_ids, rows)
 
 
-def _step_by_step(
+def _score_step_by_step(
     step_function: AnyStepFunction, state: State, tokens: Tensor, scored_ids: list[list[int]], rows: list[int]
 ) -> list[list[float]]:
     """A token of every row at a time."""
@@ -102,8 +102,8 @@ def _check_in_vocabulary(tokens: Tensor, logits: Tensor) -> None:
         raise ValueError(f"`targets` hold ids from 0 to {logits.shape[-1] - 1}, the vocabulary: got {wrong}")
 
 
-def _at_once(
-    step_function: ScoresTogether, end: int, state: State, first: Tensor, scored_ids: list[list[int]], rows: list[int]
+def _score_in_one_call(
+    step_function: ForcedScorer, end: int, state: State, first: Tensor, scored_ids: list[list[int]], rows: list[int]
 ) -> list[list[float]]:
     """All tokens of every row in one call; rows are padded with `end`, and the output at padding is dropped."""
     longest = max(len(scored_ids[row]) for row in rows)

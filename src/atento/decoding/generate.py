@@ -10,9 +10,9 @@ from atento.decoding.beam.search import beam
 from atento.decoding.contract import (
     AnyStepFunction,
     HasStepFunction,
+    ObservableStepFunction,
     Request,
     Rule,
-    Shows,
     State,
     first_tokens,
     step_function_of,
@@ -117,7 +117,7 @@ class Prepared:
 
     def show(self, read: list[list[int]]) -> None:
         """Show observers of the network what each row's best output read: all of its tokens but the last."""
-        if isinstance(self.step_function, Shows):
+        if isinstance(self.step_function, ObservableStepFunction):
             written = [[*before, *ids] for before, ids in zip(self.prefixes, read)]
             self.step_function.show(self.ids, self.token_mask, written)
 

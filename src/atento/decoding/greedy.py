@@ -51,7 +51,7 @@ def greedy(
     if len(active) < count:
         rows = torch.tensor(active, dtype=torch.long, device=first.device)
         tokens, state = tokens[rows], state.select(rows)
-    written_is_read = bool(request.rules) or trace is not None or stop is not None
+    needs_written = bool(request.rules) or trace is not None or stop is not None
     written = torch.empty(len(active), 0, dtype=torch.long, device=first.device)
     if trace is not None:
         trace.begin("greedy", count)
@@ -68,7 +68,7 @@ def greedy(
             possible = (scores.gather(1, best.unsqueeze(1)).squeeze(1) > -torch.inf).tolist()
         chosen.append(_Chosen(active, best, log_probs.gather(1, best.unsqueeze(1)).squeeze(1), possible))
         length += 1
-        if written_is_read:
+        if needs_written:
             written = torch.cat([written, best.unsqueeze(1)], dim=1)
         ends = rows_isin(best, request.eos_ids)
         if stop is not None:

@@ -100,7 +100,7 @@ def draws(
     live = _begin(first, strategy, request)
     if not live.rows:
         return
-    written_is_read = bool(request.rules) or request.trace is not None
+    needs_written = bool(request.rules) or request.trace is not None
     index = torch.tensor(live.rows, dtype=torch.long, device=first.device)
     tokens, state = first[index], state.select(index)
     while True:
@@ -123,7 +123,7 @@ def draws(
         remaining = [output for output, token in enumerate(drawn) if token.end is None]
         if not remaining:
             return
-        if written_is_read:
+        if needs_written:
             live.ids = torch.cat([live.ids, tokens.unsqueeze(1)], dim=1)
         live.length += 1
         if len(remaining) < len(live.rows):

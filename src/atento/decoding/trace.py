@@ -193,10 +193,10 @@ class Trace:
     def choose(self, tokens: Tensor, ended: Sequence[bool] | Tensor, otherwise: str = NOT_DRAWN) -> None:
         """One token of each row (R,) was chosen, and ended the output or not (R,); `otherwise` is the others' fate."""
         for row, (token, end) in enumerate(zip(tokens.tolist(), list(map(bool, ended)))):
-            self.candidate(row, token, self.taken_out(row, token) or (FINISHED if end else KEPT))
+            self.candidate(row, token, self.removal_fate(row, token) or (FINISHED if end else KEPT))
             for alternative in self.most_probable(row):
                 if alternative != token:
-                    self.candidate(row, alternative, self.taken_out(row, alternative) or otherwise)
+                    self.candidate(row, alternative, self.removal_fate(row, alternative) or otherwise)
 
     def most_probable(self, row: int) -> list[int]:
         """The most probable next tokens of row `row`, by the model; none if the row is not in use."""
@@ -205,7 +205,7 @@ class Trace:
         scores, tokens = self._log_probs[row].topk(min(self.top, self._log_probs.shape[1]))
         return [token for token, score in zip(tokens.tolist(), scores.tolist()) if score > -math.inf]
 
-    def taken_out(self, row: int, token: int) -> str:
+    def removal_fate(self, row: int, token: int) -> str:
         """The fate of a token that a filter removed; empty if none did."""
         for name, scores in self._filters:
             if float(scores[row, token]) == -math.inf:

@@ -128,7 +128,7 @@ def _check_row(run: Run, row: int) -> None:
 def _drawn(root: _Node, title: str, bold: set[int], draw: Callable[[_Node, float], list[str]]) -> str:
     wide = max(64.0, *(7.4 * display_width(node.label) + 18 for node in root.all()))
     across = wide + 56
-    bottom = _lay(root, 0, across, 48.0)
+    bottom = _layout(root, 0, across, 48.0)
     parts: list[str] = []
     for node in root.all():
         for child in node.children:
@@ -154,7 +154,7 @@ def _drawn(root: _Node, title: str, bold: set[int], draw: Callable[[_Node, float
     )
 
 
-def _lay(node: _Node, depth: int, across: float, top: float) -> float:
+def _layout(node: _Node, depth: int, across: float, top: float) -> float:
     """Place leaves below each other and each node in the middle of its children; returns the bottom."""
     node.x = 16 + depth * across
     if not node.children:
@@ -162,7 +162,7 @@ def _lay(node: _Node, depth: int, across: float, top: float) -> float:
         return top + _HIGH + _GAP + (0 if node.alive else _REASON - 6)
     foot = top
     for child in node.children:
-        foot = _lay(child, depth + 1, across, foot)
+        foot = _layout(child, depth + 1, across, foot)
     node.y = (node.children[0].y + node.children[-1].y) / 2
     return max(foot, node.y + _HIGH + _GAP)
 

@@ -20,9 +20,9 @@ class Box(Protocol):
     @property
     def parts(self) -> "tuple[Box, ...]": ...
     @property
-    def times(self) -> int: ...
+    def repeats(self) -> int: ...
     @property
-    def around(self) -> int: ...
+    def skips(self) -> int: ...
 
 
 def network_text(columns: Sequence[Box]) -> str:
@@ -31,7 +31,7 @@ def network_text(columns: Sequence[Box]) -> str:
 
 
 def _lines(box: Box, depth: int) -> list[str]:
-    line_text = "  " * depth + box.name + (f" × {box.times}" if box.times > 1 else "")
+    line_text = "  " * depth + box.name + (f" × {box.repeats}" if box.repeats > 1 else "")
     line_text += (f" ({box.detail})" if box.detail else "") + (f"  {box.parameters:,}" if box.parameters else "")
     return [line_text, *(line for part in box.parts for line in _lines(part, depth + 1))]
 
@@ -79,13 +79,13 @@ class _Column:
         self.attention_heights: list[float] = []  # heights of the boxes that attend to another column
         self._rows: list[tuple[float, Box, int]] = []  # bottom, box, depth
         self._frames: list[tuple[float, float, Box]] = []
-        self.height = self._lay(box.parts, 0.0, 0) - _GAP
+        self.height = self._layout(box.parts, 0.0, 0) - _GAP
         self.width = _WIDE + 2 * _EDGE
 
-    def _lay(self, boxes: Sequence[Box], y: float, depth: int) -> float:
+    def _layout(self, boxes: Sequence[Box], y: float, depth: int) -> float:
         for box in boxes:
             if box.parts:
-                end = self._lay(box.parts, y + _EDGE, depth + 1) - _GAP + _EDGE
+                end = self._layout(box.parts, y + _EDGE, depth + 1) - _GAP + _EDGE
                 self._frames.append((y, end, box))
                 y = end + _GAP
                 continue
@@ -103,7 +103,7 @@ class _Column:
                 f'<rect x="{x:.0f}" y="{bottom - high:.0f}" width="{self.width}" height="{high - low:.0f}" rx="9" '
                 'fill="#f4f6f9" stroke="#8a97a8" stroke-dasharray="4 3"/>'
             )
-            label = f"× {box.times}" + (f", {box.detail}" if box.detail else "")
+            label = f"× {box.repeats}" + (f", {box.detail}" if box.detail else "")
             parts.append(_text(x + self.width - 6, bottom - high + 12, label, 11, "end"))
         left = x + _EDGE
         for position, (y, box, _) in enumerate(self._rows):
@@ -122,8 +122,8 @@ class _Column:
                     f'<line x1="{middle:.0f}" y1="{below:.0f}" x2="{middle:.0f}" y2="{top + _HIGH:.0f}" '
                     'stroke="#4c5a6b" marker-end="url(#end)"/>'
                 )
-            if box.around:  # a residual connection begins below the first of these boxes and ends here
-                leaves = bottom - self._rows[position - box.around][0] + _GAP / 2
+            if box.skips:  # a residual connection begins below the first of these boxes and ends here
+                leaves = bottom - self._rows[position - box.skips][0] + _GAP / 2
                 back = top + _HIGH / 2
                 parts.append(
                     f'<path d="M{middle:.0f} {leaves:.0f} H{left - 9:.0f} V{back:.0f} H{left:.0f}" fill="none" '

@@ -89,11 +89,11 @@ def _usage(config: Mapping[str, Any], network: NetworkConfig, layout: str) -> st
         example = "print(model.fill('Olá <extra_id_0>.'))\n"
     blocks = [f"import atento\n\nmodel = atento.load('.')\n{example}"]
     if layout == "huggingface":
-        blocks.append(_stock_example(config, network))
+        blocks.append(_transformers_example(config, network))
     return "\n".join(f"```python\n{block}```\n" for block in blocks if block)
 
 
-def _stock_example(config: Mapping[str, Any], network: NetworkConfig) -> str:
+def _transformers_example(config: Mapping[str, Any], network: NetworkConfig) -> str:
     if "embedding" in config or config.get("task") == EMBEDDING:
         return _SENTENCES
     if network.architecture == "encoder-decoder":

@@ -25,7 +25,7 @@ from atento.networks.stack.stack import Stack
 class Part:
     """A box: its name, a short description, the number of its parameters (None: not shown).
 
-    `parts` are the inner boxes, from first to last; `times` is how often the box is repeated. `around` is for the sum
+    `parts` are the inner boxes, from first to last; `repeats` is how often the box is repeated. `skips` is for the sum
     of a residual connection: the number of boxes that the connection skips.
     """
 
@@ -33,8 +33,8 @@ class Part:
     detail: str = ""
     parameters: int | None = None
     parts: tuple["Part", ...] = field(default=())
-    times: int = 1
-    around: int = 0
+    repeats: int = 1
+    skips: int = 0
 
 
 def describe(network: Network) -> list[Part]:
@@ -115,7 +115,7 @@ def _stack(stack: Stack) -> list[Part]:
     inside += _sublayer(first.feed_forward, first.feed_forward_residual, "")
     relative = [type(scheme).__name__ for scheme in stack.positions.schemes]
     detail = " + ".join(relative)
-    parts = [Part("block", detail, _count(first), tuple(inside), times=len(stack.blocks))]
+    parts = [Part("block", detail, _count(first), tuple(inside), repeats=len(stack.blocks))]
     return parts if stack.norm is None else [*parts, Part("norm", "", _count(stack.norm))]
 
 
@@ -133,5 +133,5 @@ def _sublayer(part: nn.Module, residual: Residual, detail: str) -> list[Part]:
     else:
         middle = Part("feed-forward", f"{part.outer.in_features} wide", _count(part))  # type: ignore[union-attr]
     if residual.norm_placement == "pre":
-        return [norm, middle, Part("+", "the stream itself", around=2)]
-    return [middle, Part("+", "the stream itself", around=1), norm]
+        return [norm, middle, Part("+", "the stream itself", skips=2)]
+    return [middle, Part("+", "the stream itself", skips=1), norm]

@@ -46,14 +46,14 @@ class Built:
 
     Attributes:
         specials: special strings that the files declare.
-        stock: whether the classes of `transformers` tokenize text alike from the same files.
+        same_as_transformers: whether the classes of `transformers` give the same ids from the same files.
     """
 
     backend: tokenizers.Tokenizer
     kind: str
     lowercase: bool = False
     specials: tuple[str, ...] = ()
-    stock: bool = True
+    same_as_transformers: bool = True
 
 
 def digest(content: bytes) -> str:
@@ -267,7 +267,7 @@ def _unigram(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id:
     )
     known = {text for text, _ in pieces}
     specials = [p.text for p in model.pieces if p.text in known and (p.type == CONTROL or "<extra_id_" in p.text)]
-    return Built(backend, "unigram", specials=tuple(specials), stock=usual)
+    return Built(backend, "unigram", specials=tuple(specials), same_as_transformers=usual)
 
 
 def _spelt(strip: bool) -> decoders.Decoder:
@@ -331,4 +331,4 @@ def llama(sources: Sources) -> Built:
         [AddedToken(p.text, normalized=False, special=False) for p in model.pieces if p.type == USER_DEFINED]
     )
     specials = tuple(piece.text for piece in model.pieces if piece.type == CONTROL)
-    return Built(backend, model.kind, specials=specials, stock=False)
+    return Built(backend, model.kind, specials=specials, same_as_transformers=False)

@@ -142,7 +142,8 @@ def build(
 
 
 def library_backend(definition: str, specials: SpecialTokens) -> tokenizers.Tokenizer:
-    """The library's tokenizer of a `tokenizer.json`, without truncation and padding, and with `guard`.
+    """The library's tokenizer of a `tokenizer.json`, without truncation and padding, and with
+    `protect_special_strings`.
 
     Raises:
         TokenizerError: the library cannot read it.
@@ -155,7 +156,7 @@ def library_backend(definition: str, specials: SpecialTokens) -> tokenizers.Toke
         raise TokenizerError(f"tokenizer.json cannot be read as a tokenizer: {error}") from None
     backend.no_truncation()
     backend.no_padding()
-    guard(backend, specials)
+    protect_special_strings(backend, specials)
     return backend
 
 
@@ -175,7 +176,7 @@ def mask_backend(definition: Mapping[str, Any], specials: SpecialTokens) -> toke
     return library_backend(json.dumps({**definition, "added_tokens": tokens}), specials)
 
 
-def guard(backend: tokenizers.Tokenizer, specials: SpecialTokens) -> None:
+def protect_special_strings(backend: tokenizers.Tokenizer, specials: SpecialTokens) -> None:
     """Ensure that user text never becomes a special id, whatever the vocabulary.
 
     The library leaves special strings in a text alone. Since some models (XLM-R) have them as ordinary pieces too, each

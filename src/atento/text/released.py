@@ -206,7 +206,14 @@ def read_released(directory: Path, config: dict[str, Any], files: dict[str, byte
     except TokenizerError as error:
         raise TokenizerError(f"{directory}: {error}") from None
     return Parts(
-        definition, built.kind, specials, built.lowercase, False, files, template, family=name if built.stock else None
+        definition,
+        built.kind,
+        specials,
+        built.lowercase,
+        False,
+        files,
+        template,
+        family=name if built.same_as_transformers else None,
     )
 
 

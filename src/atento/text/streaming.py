@@ -41,7 +41,7 @@ class TextStream:
         self._runs = tokenizer.kind != "byte"
         self._hidden = frozenset(tokenizer.specials.ids.values()) - tokenizer.specials.visible_ids  # ids without text
         self._ids = [token for token in before if token not in self._hidden]
-        self._base = self._settled()
+        self._base = self._final_text()
         self._tail = tokenizer.decode(self._ids)[len(self._base) :]
         self._emitted = ""
         self.stopped = False  # True after a stop string: no more text is emitted
@@ -50,13 +50,13 @@ class TextStream:
         """Add an id and return the text that is now final, often none."""
         if token not in self._hidden:
             self._ids.append(token)
-        return self._give(self._settled(), last=False)
+        return self._emit(self._final_text(), last=False)
 
     def finish(self) -> str:
         """Return the text that was held back, after the last id."""
-        return self._give(self._tokenizer.decode(self._ids), last=True)
+        return self._emit(self._tokenizer.decode(self._ids), last=True)
 
-    def _settled(self) -> str:
+    def _final_text(self) -> str:
         """The text that every continuation begins with."""
         if self._whole_words:
             return self._tokenizer.decode(self._ids).rpartition(" ")[0]
@@ -65,7 +65,7 @@ class TextStream:
             ids = ids[:-1]
         return self._tokenizer.decode(ids).rstrip(_UNREADABLE)
 
-    def _give(self, text: str, *, last: bool) -> str:
+    def _emit(self, text: str, *, last: bool) -> str:
         if self.stopped:
             return ""
         new = text[len(self._base) :]
@@ -76,7 +76,7 @@ class TextStream:
         if met:
             end, self.stopped = min(met)[1], True
         elif not last:
-            end -= max((_begun(new, string) for string in self._stop), default=0)
+            end -= max((_prefix_length(new, string) for string in self._stop), default=0)
         new = new[:end]
         if not (text.startswith(self._base) and new.startswith(self._emitted)):
             return _UNREADABLE if last else ""  # a broken character later in the run makes all of it unreadable
@@ -84,7 +84,7 @@ class TextStream:
         return piece
 
 
-def _begun(text: str, string: str) -> int:
+def _prefix_length(text: str, string: str) -> int:
     """The number of characters at the end of a text that may be the beginning of a string."""
     return next((size for size in range(min(len(string) - 1, len(text)), 0, -1) if text.endswith(string[:size])), 0)
 

@@ -47,7 +47,8 @@ class Parts:
         template: the special tokens around texts.
         backend: the tokenizer, if it is not one of the library.
         target: the tokenizer of the target side, if there are two.
-        family: the model family whose classes in `transformers` tokenize alike from these files; None if there is none.
+        family: the model family whose classes in `transformers` give the same ids from these files; None if there is
+            none.
     """
 
     definition: str

@@ -48,4 +48,4 @@ def _record_others(trace: Trace, start: int, width: int, recorded: set[tuple[int
     for parent in range(width):
         for token in trace.most_probable(start + parent):
             if (parent, token) not in recorded:
-                trace.candidate(start + parent, token, trace.taken_out(start + parent, token) or OUTSIDE)
+                trace.candidate(start + parent, token, trace.removal_fate(start + parent, token) or OUTSIDE)

@@ -47,12 +47,12 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
         read_back = family.read(
             data,
             names,
-            family.tying(data, names, equal=lambda stated, stated_back: our_names[stated] == our_names[stated_back]),
+            family.tying(data, names, equal=lambda first, second: our_names[first] == our_names[second]),
         )
     except (ModelError, RecipeError) as error:
         raise CapabilityError(f"the layout of {config.family} cannot hold this network: {error}") from None
-    stated, stated_back = _stated(config), _stated(read_back)
-    lost = [name for name in stated if stated[name] != stated_back[name]]
+    fields, fields_read_back = _computing_fields(config), _computing_fields(read_back)
+    lost = [name for name in fields if fields[name] != fields_read_back[name]]
     lost += sorted(weights.keys() - {row.ours for row in rows})
     if lost:
         raise CapabilityError(f"the layout of {config.family} cannot hold this network's {', '.join(lost)}")
@@ -61,7 +61,7 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
     return data, convert(rows, "" if bare else family.prefix, weights)
 
 
-def _stated(config: NetworkConfig) -> dict[str, Any]:
+def _computing_fields(config: NetworkConfig) -> dict[str, Any]:
     """The fields that decide what a network computes."""
     heads = tuple(
         replace(head, dropout=0.0, activation=_activation(head, config), pooling=config.pooling(head))

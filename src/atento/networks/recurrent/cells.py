@@ -179,8 +179,8 @@ class RecurrentStack(nn.Module):
         return x, after
 
 
-def keep_real(real: Tensor, new: list[LayerState], old: list[LayerState]) -> list[LayerState]:
-    """The new states of rows whose token is real (B,), the old ones of the others."""
+def advance_real_rows(real: Tensor, new: list[LayerState], old: list[LayerState]) -> list[LayerState]:
+    """The new states of the rows whose token is `real` (B,), the old states of the others."""
     is_real = real.unsqueeze(1)
     return [tuple(torch.where(is_real, n, o) for n, o in zip(after, before)) for after, before in zip(new, old)]
 

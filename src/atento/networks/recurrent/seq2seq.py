@@ -19,7 +19,7 @@ from atento.networks.heads import make_heads
 from atento.networks.layers import TokenEmbedding
 from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
-from atento.networks.recurrent.cells import LayerState, RecurrentStack, keep_real, reset_recurrent
+from atento.networks.recurrent.cells import LayerState, RecurrentStack, advance_real_rows, reset_recurrent
 from atento.networks.steps.plain import Seq2SeqStepFunction
 
 
@@ -101,8 +101,10 @@ class RecurrentDecoder(nn.Module):
     def __init__(self, config: NetworkConfig, recurrent: RecurrentConfig) -> None:
         super().__init__()
         width, self.recurrent = config.d_model, recurrent
-        self.asks_before = recurrent.attention in ASKED_BEFORE
-        reads_context = self.asks_before or recurrent.input_feeding  # the cell reads the token and one more vector
+        self.queries_before_step = recurrent.attention in ASKED_BEFORE
+        reads_context = (
+            self.queries_before_step or recurrent.input_feeding
+        )  # the cell reads the token and one more vector
         self.stack = RecurrentStack(
             recurrent.cell, 2 * width if reads_context else width, width, config.decoder_layers, dropout=config.dropout
         )
@@ -112,7 +114,9 @@ class RecurrentDecoder(nn.Module):
             if recurrent.attention == "none"
             else SourceAttention(width, score=recurrent.attention, values=recurrent.values)
         )
-        self.join = nn.Linear(3 * width, 2 * width) if self.asks_before else nn.Linear(2 * width, width, bias=False)
+        self.join = (
+            nn.Linear(3 * width, 2 * width) if self.queries_before_step else nn.Linear(2 * width, width, bias=False)
+        )
 
     def begin(self, encoded: Tensor, token_mask: Tensor | None) -> Seq2SeqState:
         """The decode state after the source: encoded (B,S,D), token mask (B,S)."""
@@ -134,30 +138,30 @@ class RecurrentDecoder(nn.Module):
         Tokens that are not `token_mask` (B,T) change no state; the output at their positions has no meaning.
         """
         assert state.memory is not None and state.layers is not None
-        one_by_one = self.attention is not None and (self.asks_before or self.recurrent.input_feeding)
-        if one_by_one and x.shape[1]:
-            hidden, weights = self._one_by_one(x, state, token_mask, random)
+        depends_on_context = self.attention is not None and (self.queries_before_step or self.recurrent.input_feeding)
+        if depends_on_context and x.shape[1]:
+            hidden, weights = self._step_by_step(x, state, token_mask, random)
         else:
-            hidden, weights = self._at_once(x, state, token_mask, random)
+            hidden, weights = self._all_steps(x, state, token_mask, random)
         if self.attention is not None:
             record_weights(self.attention, self.attention.kind, self.attention.layer, weights)
         state.length += x.shape[1]
         return hidden
 
-    def _at_once(
+    def _all_steps(
         self, x: Tensor, state: Seq2SeqState, token_mask: Tensor | None, random: Randomness | None
     ) -> tuple[Tensor, Tensor]:
         """For attention after the step without input feeding: all states first, then all contexts."""
         assert state.memory is not None
         context = state.memory.context.unsqueeze(1).expand(-1, x.shape[1], -1)  # C, the same at every step
-        inputs = torch.cat([x, context], dim=-1) if self.asks_before else x
+        inputs = torch.cat([x, context], dim=-1) if self.queries_before_step else x
         states, state.layers = self.stack(inputs, state.layers, token_mask=token_mask, random=random)
         weights = x.new_zeros(x.shape[0], x.shape[1], 0)
         if self.attention is not None:
             context, weights = self.attention(states, state.memory)
         return self._join(states, x, context), weights
 
-    def _one_by_one(
+    def _step_by_step(
         self, x: Tensor, state: Seq2SeqState, token_mask: Tensor | None, random: Randomness | None
     ) -> tuple[Tensor, Tensor]:
         """For a step that depends on the context of the step before."""
@@ -165,7 +169,7 @@ class RecurrentDecoder(nn.Module):
         states, contexts, weights, fed = [], [], [], []
         for t, token in enumerate(x.unbind(dim=1)):  # (B,D)
             before = state.layers
-            if self.asks_before:
+            if self.queries_before_step:
                 context, row = self.attention(before[-1][0].unsqueeze(1), state.memory)  # (B,1,D), (B,1,S)
                 after = self.stack.step(torch.cat([token, context.squeeze(1)], dim=-1), before, random)
             else:
@@ -174,7 +178,7 @@ class RecurrentDecoder(nn.Module):
                 context, row = self.attention(after[-1][0].unsqueeze(1), state.memory)
                 fed.append(self._join(after[-1][0], token, context.squeeze(1)))
                 state.fed = fed[-1] if token_mask is None else torch.where(token_mask[:, t, None], fed[-1], state.fed)
-            state.layers = after if token_mask is None else keep_real(token_mask[:, t], after, before)
+            state.layers = after if token_mask is None else advance_real_rows(token_mask[:, t], after, before)
             states.append(after[-1][0])
             contexts.append(context)
             weights.append(row)
@@ -186,7 +190,7 @@ class RecurrentDecoder(nn.Module):
     def _join(self, state: Tensor, token: Tensor, context: Tensor) -> Tensor:
         """The vector that is projected, (...,D): maxout of state, token and context, or Luong's tanh of context and
         state."""
-        if not self.asks_before:
+        if not self.queries_before_step:
             return torch.tanh(self.join(torch.cat([context, state], dim=-1)))
         pieces: Tensor = self.join(torch.cat([state, token, context], dim=-1))  # (...,2D)
         return pieces.view(*pieces.shape[:-1], -1, 2).amax(dim=-1)  # the larger of each pair

@@ -52,8 +52,8 @@ def why_not_fast(network: object) -> str | None:
     return None
 
 
-def _on_the_same_weights(network: NetworkT) -> NetworkT:
-    """A copy of the modules that shares the memory of the weights, until they are packed or change their type."""
+def _copy_sharing_weights(network: NetworkT) -> NetworkT:
+    """A copy of the modules that shares the memory of the weights, until they are packed or change their dtype."""
     weights: dict[int, nn.Parameter] = {
         id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()
     }
@@ -119,7 +119,7 @@ class FastStepFunction:
         self.cache_dtype = torch.float32 if on_cpu and self.dtype == torch.bfloat16 else self.dtype
         rounds = precision == "int8" and on_cpu and self.dtype == torch.float32
         self.beam_cache_dtype = torch.bfloat16 if rounds and best_precision("cpu") == "bfloat16" else self.dtype
-        copy = _on_the_same_weights(network).to(self.dtype).eval()
+        copy = _copy_sharing_weights(network).to(self.dtype).eval()
         self.project = pack(copy.projection, copy.vocabulary_head.bias, precision)
         # `encoder` encodes the sources of an encoder-decoder; `reader` reads the prompts of a decoder
         self.encoder: EncoderDecoder | None = None
@@ -136,9 +136,9 @@ class FastStepFunction:
         self.layers = [self._layer(block) for block in stack.blocks]  # type: ignore[arg-type]
         self.read_output = copy.vocabulary_head.read
         if isinstance(copy, EncoderDecoder):
-            self._keep_encoder(copy)
+            self._set_encoder(copy)
 
-    def _keep_encoder(self, copy: EncoderDecoder) -> None:
+    def _set_encoder(self, copy: EncoderDecoder) -> None:
         """Set `encoder` to the packed copy without its decoder."""
         copy.decoder = nn.Module()  # type: ignore[assignment]
         precision = self.precision

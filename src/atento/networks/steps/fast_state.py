@@ -25,14 +25,15 @@ class Cache:
     def enlarged(self, used: int, room: int) -> Cache:
         """The first `used` columns in new memory with room for `room` columns."""
         return Cache(
-            [_moved(tensor, used, room) for tensor in self.keys], [_moved(tensor, used, room) for tensor in self.values]
+            [_copied(tensor, used, room) for tensor in self.keys],
+            [_copied(tensor, used, room) for tensor in self.values],
         )
 
     def grow(self, used: int, room: int) -> None:
         """As `enlarged`, in place and a layer at a time, so that two caches never exist at once."""
         for part in (self.keys, self.values):
             for layer, old in enumerate(part):
-                part[layer] = _moved(old, used, room)
+                part[layer] = _copied(old, used, room)
 
     def of(self, texts: Tensor) -> Cache:
         """The keys and values of some texts, in new memory."""
@@ -42,7 +43,7 @@ class Cache:
         )
 
 
-def _moved(old: Tensor, used: int, room: int) -> Tensor:
+def _copied(old: Tensor, used: int, room: int) -> Tensor:
     """The first `used` columns of keys or values in new memory with room for `room`."""
     new = old.new_empty(*old.shape[:2], room, old.shape[3])
     new[:, :, :used] = old[:, :, :used]

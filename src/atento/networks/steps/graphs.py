@@ -57,8 +57,8 @@ class Buffers:
         """How many tokens there is room for."""
         return self.mask.shape[3]
 
-    def moved(self, rows: Tensor, room: int) -> Buffers:
-        """Those rows, in new memory with room for `room` tokens."""
+    def copied(self, rows: Tensor, room: int) -> Buffers:
+        """A copy of those rows, in new memory with room for `room` tokens."""
 
         def longer(old: Tensor) -> Tensor:
             new = old.new_zeros(len(rows), old.shape[1], room, old.shape[3])  # zeros: masked numbers must be finite
@@ -94,13 +94,13 @@ class GraphState:
     starts: Tensor | None = None  # (R,): the positions of the first tokens, where they differ
     rows: Tensor | None = None  # (R,) of the slots, selected before the next step; None: the first R
     version: int = 0
-    begun: bool = False  # no token was written yet: a search may continue from this state any number of times
+    is_initial: bool = False  # no token was written yet: a search may continue from this state any number of times
 
     def select(self, rows: Tensor) -> GraphState:
         """Only those outputs, in that order; they are copied at the next step."""
         selected_rows = rows if self.rows is None else self.rows.index_select(0, rows)
         starts = None if self.starts is None else self.starts.index_select(0, rows)
-        return GraphState(self.buffers, len(rows), self.length, starts, selected_rows, self.version, self.begun)
+        return GraphState(self.buffers, len(rows), self.length, starts, selected_rows, self.version, self.is_initial)
 
 
 class GraphStepFunction:
@@ -141,7 +141,7 @@ class GraphStepFunction:
                 [tensor[:, :, : read.length] for tensor in part] for part in (read.cache.keys, read.cache.values)
             )
             buffers = Buffers(keys, values, read.source, read.source_mask, mask, column)
-            return GraphState(buffers, len(ids), read.length, read.starts, begun=True)
+            return GraphState(buffers, len(ids), read.length, read.starts, is_initial=True)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: GraphState) -> tuple[Tensor, GraphState]:
@@ -222,13 +222,13 @@ def _writable(state: GraphState) -> Buffers:
             "this state is not the newest: with graphs, only the newest state of a search can be stepped; use plain or "
             "fast steps"
         )
-    fits = not state.begun and state.length < buffers.room and buffers.slots // 2 < state.count <= buffers.slots
+    fits = not state.is_initial and state.length < buffers.room and buffers.slots // 2 < state.count <= buffers.slots
     rows = state.rows
     if not fits:
         rows = torch.arange(state.count, device=buffers.mask.device) if rows is None else rows
         room = max(buffers.room, -(-(state.length + 1) // ROOM) * ROOM)
-        buffers = buffers.moved(rows, room)
-        state.buffers, state.begun = buffers, False
+        buffers = buffers.copied(rows, room)
+        state.buffers, state.is_initial = buffers, False
     elif rows is not None:
         buffers.take(torch.cat([rows, rows[:1].expand(buffers.slots - state.count)]))
     buffers.version += 1

@@ -32,7 +32,7 @@ StateT = TypeVar("StateT", bound=DecodeState)
 StateT_co = TypeVar("StateT_co", bound=DecodeState, covariant=True)
 
 
-class WritingNetwork(Protocol):
+class PredictingNetwork(Protocol):
     """What a step function needs of any network.
 
     The networks satisfy these protocols; they are not imported here, because each of them makes its own step function.
@@ -45,7 +45,7 @@ class WritingNetwork(Protocol):
     def modules(self) -> Iterator[nn.Module]: ...
 
 
-class LanguageModel(WritingNetwork, Protocol[StateT_co]):
+class LanguageModel(PredictingNetwork, Protocol[StateT_co]):
     """A network that continues a prompt, such as `Decoder` and `RecurrentLM`."""
 
     def begin(self) -> StateT_co: ...
@@ -57,7 +57,7 @@ class SourceReader(Protocol[StateT_co]):
     def begin(self, encoded: Tensor, token_mask: Tensor | None, /) -> StateT_co: ...
 
 
-class Seq2SeqNetwork(WritingNetwork, Protocol[StateT_co]):
+class Seq2SeqNetwork(PredictingNetwork, Protocol[StateT_co]):
     """A network that reads a source and writes a target: `EncoderDecoder` and `RecurrentSeq2Seq`."""
 
     @property

@@ -77,7 +77,7 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
         if not tables:
             raise CapabilityError("segments can only be folded into learned positions, and this encoder has none")
         weights[tables[0]] = weights[tables[0]] + segments[0]
-    decoder, load_report = _planted(config, encoder, weights, {})
+    decoder, load_report = _build_with_weights(config, encoder, weights, {})
     if segments is not None:  # its first row is now part of the positions
         load_report.unused.remove("inputs.segments")
         load_report.loaded[tables[0]] = (tables[0], "inputs.segments")
@@ -96,7 +96,7 @@ def to_encoder(network: EncoderDecoder, heads: Sequence[HeadConfig] = ()) -> tup
         heads=tuple(heads),
         output={"tied": True, "bias": False, "scaled": False},
     )
-    encoder, load_report = _planted(
+    encoder, load_report = _build_with_weights(
         config, network, network.state_dict(), {"encoder.": "stack.", "source_inputs.": "inputs."}
     )
     assert isinstance(encoder, Encoder)
@@ -150,7 +150,7 @@ def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> 
     names |= {"reader.embedding.": "embedding.", "writer.heads.vocabulary.": "heads.vocabulary."}
     if not same:
         names["writer.embedding."] = "target_embedding."
-    encoder_decoder, load_report = _planted(config, reader, weights, names)
+    encoder_decoder, load_report = _build_with_weights(config, reader, weights, names)
     assert isinstance(encoder_decoder, EncoderDecoder)
     return encoder_decoder, load_report
 
@@ -161,7 +161,7 @@ def with_positions(
     """The same network with other positions (such as relative for absolute); weights of the new schemes are new."""
     config = replace(network.config, positions=positions, family="")
     weights = {name: value for name, value in network.state_dict().items() if ".positions." not in name}
-    changed_network, load_report = _planted(config, network, weights, {})
+    changed_network, load_report = _build_with_weights(config, network, weights, {})
     load_report.unused += [name for name in network.state_dict() if name not in weights]
     return changed_network, load_report
 
@@ -214,7 +214,7 @@ def _resized(network: Network, config: NetworkConfig, rows: Callable[[Tensor], T
         name: rows(value) if name in _VOCABULARY or (name.startswith("heads.") and ".output." in name) else value
         for name, value in network.state_dict().items()
     }
-    return _planted(config, network, weights, {})
+    return _build_with_weights(config, network, weights, {})
 
 
 def _without_segments(network: Encoder | Decoder) -> dict[str, Tensor]:
@@ -226,7 +226,7 @@ def _without_segments(network: Encoder | Decoder) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _planted(
+def _build_with_weights(
     config: NetworkConfig, source: nn.Module, weights: dict[str, Tensor], names: dict[str, str]
 ) -> tuple[Network, LoadReport]:
     """A network of that configuration with the weights whose names, with prefixes replaced by `names`, it has."""

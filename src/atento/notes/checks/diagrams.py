@@ -26,7 +26,7 @@ def drawn_order(parts: tuple[Part, ...]) -> list[str]:
     """Return the names of the boxes of modules, repeated for each block."""
     names: list[str] = []
     for part in parts:
-        names += drawn_order(part.parts) * part.times if part.parts else []
+        names += drawn_order(part.parts) * part.repeats if part.parts else []
         if not part.parts and part.name != "+" and not part.name.startswith("+ "):
             names.append(part.name)
     return names
@@ -69,7 +69,7 @@ def drawn_parameters(parts: list[Part]) -> int:
     """Return the number of parameters in a diagram's boxes, counted for each block."""
     total = 0
     for part in parts:
-        total += (drawn_parameters(list(part.parts)) if part.parts else part.parameters or 0) * part.times
+        total += (drawn_parameters(list(part.parts)) if part.parts else part.parameters or 0) * part.repeats
     return total
 
 
