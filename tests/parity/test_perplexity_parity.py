@@ -1,0 +1,65 @@
+"""Perplexity beside transformers: GPT-2, Llama, BERT and T5 of random weights, with their tokenizers."""
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+import atento
+from released_folders import TEXTS, write_released
+
+pytestmark = pytest.mark.parity
+LINES = TEXTS[:5]
+
+
+@torch.no_grad()
+def test_a_language_model_has_the_loss_of_transformers(tmp_path: Path) -> None:
+    """GPT-2 has no token before the text, Llama has BOS; neither scores EOS."""
+    for name in ("gpt2", "llama"):
+        folder = write_released(name, tmp_path / name)
+        peer = transformers.AutoModelForCausalLM.from_pretrained(folder).double()
+        tokenizer = atento.Tokenizer.load(folder)
+        nats, tokens = 0.0, 0
+        for text in LINES:
+            ids = torch.tensor([[*([1] if name == "llama" else []), *tokenizer.encode(text)]])
+            nats += float(peer(ids, labels=ids).loss) * (ids.shape[1] - 1)
+            tokens += ids.shape[1] - 1
+        score = atento.load(folder, precision="float64").perplexity(LINES)
+        assert score.value == pytest.approx(math.exp(nats / tokens), rel=1e-6), name
+        assert score.parts["tokens"] == tokens and score.settings.endswith("eos:none")
+
+
+@torch.no_grad()
+def test_a_masked_model_has_the_probabilities_of_transformers(tmp_path: Path) -> None:
+    folder = write_released("bert", tmp_path)
+    peer = transformers.AutoModelForMaskedLM.from_pretrained(folder).double()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    nats, tokens = 0.0, 0
+    for text in LINES:
+        row = tokenizer(text).input_ids
+        ids = torch.tensor(row).repeat(len(row) - 2, 1)
+        places = torch.arange(1, len(row) - 1)
+        ids[torch.arange(len(row) - 2), places] = tokenizer.mask_token_id
+        log_probs = torch.log_softmax(peer(ids).logits[torch.arange(len(row) - 2), places], dim=-1)
+        nats -= float(log_probs.gather(1, torch.tensor(row[1:-1])[:, None]).sum())
+        tokens += len(row) - 2
+    score = atento.load(folder, precision="float64").perplexity(LINES)
+    assert score.value == pytest.approx(math.exp(nats / tokens), rel=1e-6) and score.parts["tokens"] == tokens
+
+
+@torch.no_grad()
+def test_an_encoder_decoder_has_the_loss_of_transformers(tmp_path: Path) -> None:
+    folder = write_released("t5", tmp_path)
+    peer = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).double()
+    tokenizer = atento.Tokenizer.load(folder)
+    nats, tokens = 0.0, 0
+    for source, target in itertools.pairwise(LINES):
+        ids = torch.tensor([[*tokenizer.encode(source), 1]])
+        labels = torch.tensor([[*tokenizer.encode(target), 1]])
+        nats += float(peer(ids, labels=labels).loss) * labels.shape[1]
+        tokens += labels.shape[1]
+    score = atento.load(folder, precision="float64").perplexity(LINES[:-1], LINES[1:])
+    assert score.value == pytest.approx(math.exp(nats / tokens), rel=1e-6) and score.parts["tokens"] == tokens
