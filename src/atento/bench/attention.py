@@ -176,9 +176,7 @@ def in_own_process(case: Case, contender: str, seconds: float) -> Measured | str
 
 @dataclass
 class Forecast:
-    """Predicts the duration of a contender at the next length from shorter ones, so that no measurement exceeds
-    `seconds`.
-    """
+    """Predicts the duration of a contender at the next length, so that no measurement exceeds `seconds`."""
 
     seconds: float
     known: dict[tuple[str, int], list[tuple[int, float]]] = field(default_factory=dict)
@@ -188,8 +186,9 @@ class Forecast:
         self.known.setdefault((contender, batch), []).append((length, duration))
 
     def refusal(self, contender: str, batch: int, length: int) -> str | None:
-        """Return the reason to skip a case, or None; time is assumed to grow as before, at most with the square of
-        the length.
+        """Return the reason to skip a case, or None.
+
+        Time is assumed to grow as before, at most with the square of the length.
         """
         shorter = [(tokens, duration) for tokens, duration in self.known.get((contender, batch), []) if tokens < length]
         if not shorter:
@@ -276,9 +275,7 @@ def _rows(case: Case, forecast: Forecast) -> Iterator[dict[str, Any]]:
 
 
 def _ratios(case: Case, direction: str, measurements: dict[str, Measured]) -> Iterator[dict[str, Any]]:
-    """Yield the automatic kernel's time and memory relative to the best peer, and its time relative to our best
-    kernel.
-    """
+    """Yield time and memory of the automatic kernel relative to the best peer, and its time to our best kernel."""
     kernel = chosen(case)
     peers = [measurement for name, measurement in measurements.items() if name in PEERS]
     if kernel not in measurements or not peers:

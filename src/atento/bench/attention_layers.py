@@ -83,8 +83,9 @@ class Case:
         return SETTINGS[self.setting]
 
     def lowered(self) -> LoweredMask:
-        """Return the mask as our kernels take it; it is made once for all layers of a stack, so the time does not
-        include it.
+        """Return the mask as our kernels take it.
+
+        It is made once for all layers of a stack, so the time does not include it.
         """
         return lower(self.options.mask(self.batch, self.length), self.length, self.length, torch.device(self.device))
 

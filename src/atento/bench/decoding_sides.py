@@ -69,8 +69,9 @@ class Ours:
     def load(
         self, folder: Path, precision: Precision | Literal["plain"], device: str = "cpu", graphs: bool = False
     ) -> None:
-        """Load a folder of `write_weights`; precision is plain, float32, bfloat16 or int8; `graphs` uses steps of
-        fixed shapes.
+        """Load a folder of `write_weights`; precision is plain, float32, bfloat16 or int8.
+
+        `graphs` uses steps of fixed shapes.
         """
         keep_freed_memory()  # as a loaded model does in decoding
         network: Any = load(folder, device=device).network

@@ -117,8 +117,9 @@ def ours(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Call
 
 
 def theirs(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Callable[[], object]:
-    """Return the same for `transformers`, with the configuration that we write for ours; bfloat16 by autocast in
-    training.
+    """Return the same for `transformers`, with the configuration that we write for ours.
+
+    Training in bfloat16 uses autocast.
     """
     import torch
     import transformers

@@ -36,8 +36,9 @@ def measure_graphs(
     cells: Sequence[Work] = CELLS,
     rounds: int = 3,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of tokens per second, ours with GB/s read; then the ratios. Without a GPU, yield one row that says
-    so.
+    """Yield rows of tokens per second, ours with GB/s read; then the ratios.
+
+    Without a GPU, yield one row that says so.
     """
     if device == "cuda" and not torch.cuda.is_available():
         yield {"bench": "graphs", "skipped": "needs a CUDA GPU"}
@@ -67,9 +68,7 @@ def measure_graphs(
 
 
 def bytes_a_step(config: NetworkConfig, work: Work, precision: str) -> int:
-    """Return the bytes that a captured step of an encoder-decoder reads: the decoder's weights, the output matrix
-    and all caches.
-    """
+    """Return the bytes that a captured step reads: the decoder's weights, the output matrix and all caches."""
     with torch.device("meta"):
         network = build_network(config)
     assert isinstance(network, EncoderDecoder)

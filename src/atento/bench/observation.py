@@ -20,8 +20,9 @@ _LINE = "record"
 
 
 def measure_observation(seconds: float) -> Iterator[dict[str, Any]]:
-    """Yield rows of milliseconds per update; the modes alternate update by update, so that noise affects all of them
-    alike.
+    """Yield rows of milliseconds per update.
+
+    The modes alternate update by update, so that noise affects all of them alike.
     """
     config = SIZES["small"]
     keep_freed_memory()

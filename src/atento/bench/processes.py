@@ -22,9 +22,7 @@ _MAX_ROUNDS = 50
 
 
 class Contender(Protocol):
-    """One contender: its construction imports its library, `load` prepares the measurement, and `run` does one piece
-    of work.
-    """
+    """One contender: constructing it imports its library, `load` prepares, and `run` does one piece of work."""
 
     def load(self, *arguments: Any, **options: Any) -> None:
         """Prepare the measurement.

@@ -153,9 +153,7 @@ def saved_bytes(network: nn.Module, length: int) -> int:
 
 
 def _quality(seconds: float) -> Iterator[dict[str, Any]]:
-    """Yield the quality of translation from English to Portuguese in the micro-world, after equal training time on
-    equal data.
-    """
+    """Yield the quality of English to Portuguese translation after equal training time on equal data."""
     train, held_out = write("train", 10_000), write("combinations", 200)
     texts = [text for pair in train for text in (pair.source, pair.target)]
     tokenizer = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=1000), texts)

@@ -80,9 +80,7 @@ def _ours(config: NetworkConfig, source: Ragged, target: Ragged, precision: str,
 
 
 def _theirs(config: NetworkConfig, source: Ragged, target: Ragged, precision: str, seconds: float) -> float:
-    """Measure the usual loop: sentences in shuffled order, padded to the longest of the batch, AdamW, label
-    smoothing.
-    """
+    """Measure the usual loop: shuffled sentences, padded to the longest of the batch, AdamW, label smoothing."""
     from transformers import MarianConfig, MarianMTModel
 
     torch.manual_seed(1)

@@ -112,8 +112,9 @@ def cost(numbers: Numbers, language: Language) -> str:
 
 
 def alignment(numbers: Numbers, language: Language) -> str:
-    """Relative positions, question 2 (docs/notes.md#b14); hybrids, if measured, are compared with the better of the
-    two.
+    """Relative positions, question 2 (docs/notes.md#b14).
+
+    Hybrids, if measured, are compared with the better of the two.
     """
     name = f"alignment error {numbers.length}"
 
@@ -318,9 +319,7 @@ QUESTIONS = (
 
 
 def answers(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each question whose tasks were measured: `question_pt`, `answer_pt`, `question_en`,
-    `answer_en`.
-    """
+    """Yield a row for each question whose tasks were measured: question and answer in both languages."""
     numbers = Numbers(rows)
     for question in QUESTIONS:
         if numbers.tasks.issuperset(question.tasks):

@@ -21,8 +21,9 @@ from atento.networks import parameter_count
 
 
 def measure_cost(size: Size, device: str, schemes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield parameters, operations, time and memory of each scheme; schemes alternate, so noise affects all of them
-    alike.
+    """Yield parameters, operations, time and memory of each scheme.
+
+    Schemes alternate, so noise affects all of them alike.
     """
     generator = torch.Generator().manual_seed(1)
     vocab_size = TASKS["echo"].vocab_size()
@@ -90,8 +91,9 @@ def _growth(network: PositionNetwork, size: Size, device: str, generator: torch.
 
 
 class LiveMemory(TorchDispatchMode):
-    """Measures the peak memory, in bytes, of the tensors created in a context: `with LiveMemory() as memory: ...;
-    memory.peak`.
+    """Measures the peak memory, in bytes, of the tensors created in a context.
+
+    Use `with LiveMemory() as memory: ...` and read `memory.peak`.
 
     Temporary memory of kernels and earlier tensors do not count. Views of a storage count once.
     """

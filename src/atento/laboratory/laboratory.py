@@ -57,8 +57,9 @@ class Job:
 
 
 def measure_positions(seconds: float) -> Iterator[dict[str, Any]]:
-    """Run the laboratory and yield rows for each task and scheme, for cost, and for answers; a GPU trains larger
-    networks.
+    """Run the laboratory and yield rows for each task and scheme, for cost, and for answers.
+
+    With a GPU the networks are larger.
 
     Args:
         seconds: scales the training steps; 30 gives the usual number.
@@ -78,9 +79,7 @@ def measure_positions(seconds: float) -> Iterator[dict[str, Any]]:
 def measure(
     size: Size, device: str, workers: int, tasks: Sequence[str] = tuple(STEPS), schemes: Sequence[str] = SCHEMES
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each task and scheme, with means and 95 % intervals over seeds, then a row of cost for each
-    scheme.
-    """
+    """Yield a row for each task and scheme, with means and 95 % intervals over seeds, then rows of cost."""
     jobs = [
         Job(task, scheme, seed, size, device)
         for task in tasks
@@ -164,9 +163,7 @@ def _run_reader(job: Job) -> dict[str, Any]:
 
 
 def _loss(network: PositionNetwork, ids: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the cross-entropy of labels (B,L), next tokens with -1 for positions that do not count, or (B,),
-    classes.
-    """
+    """Return the cross-entropy of labels: next tokens (B,L) with -1 for ignored positions, or classes (B,)."""
     logits = network(ids)
     return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=-1, reduction=reduction)
 
@@ -242,9 +239,7 @@ def _gates(network: PositionNetwork) -> dict[str, float]:
 
 
 def _run_reorder(job: Job) -> dict[str, Any]:
-    """Return the alignment error of cross-attention: the strongest source of each target word against the gold
-    source.
-    """
+    """Return the error of alignments by the strongest cross-attention of each target word, against the gold ones."""
     size = job.size
     network = translator(job.scheme, size, job.seed).to(job.device)
     generator = torch.Generator().manual_seed(job.seed)

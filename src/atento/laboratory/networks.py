@@ -55,8 +55,9 @@ SIZES = {"cpu": Size(), "cuda": Size(256, 8, 4, 64, 64, 512, 5, 4.0, 1024, 4096)
 
 
 def position_configs(scheme: str, length: int) -> tuple[PositionConfig, ...]:
-    """Return the configuration of a scheme; distances are clipped within the trained length, so every row is
-    trained.
+    """Return the configuration of a scheme.
+
+    Distances are clipped within the trained length, so every row is trained.
     """
     limit = length // 2
     return {
@@ -77,8 +78,9 @@ def position_configs(scheme: str, length: int) -> tuple[PositionConfig, ...]:
 
 
 def network_config(scheme: str, size: Size, vocab_size: int, *, max_len: int | None = None) -> NetworkConfig:
-    """Return a pre-norm configuration without dropout; a learned table has `max_len` positions, by default the
-    trained length.
+    """Return a pre-norm configuration without dropout.
+
+    A learned table has `max_len` positions, by default the trained length.
     """
     return NetworkConfig(
         vocab_size=vocab_size,
@@ -132,8 +134,9 @@ def reader(task: str, scheme: str, size: Size, seed: int, *, max_len: int | None
 
 
 def translator(scheme: str, size: Size, seed: int) -> EncoderDecoder:
-    """Return a new encoder-decoder for the re-ordering task; with one decoder layer, its cross-attention is the
-    alignment.
+    """Return a new encoder-decoder for the re-ordering task.
+
+    With one decoder layer, its cross-attention is the alignment.
     """
     with _seeded(seed):
         network = EncoderDecoder(network_config(scheme, size, REORDER_VOCABULARY))
@@ -172,8 +175,9 @@ def stretched(network: Network, max_len: int) -> Network:
 
 
 def train(network: nn.Module, loss: Callable[[], Tensor], steps: int, *, decay: float = 0.01) -> Iterator[int]:
-    """Train by AdamW and yield after each of `steps` updates; the rate rises to 5e-3 in a tenth of them and then falls
-    to 0.
+    """Train by AdamW and yield after each of `steps` updates.
+
+    The rate rises to 5e-3 in a tenth of them and then falls to 0.
 
     Args:
         loss: draws the next batch and returns its mean loss; the gradients are available when a step is yielded.

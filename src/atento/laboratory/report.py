@@ -32,9 +32,7 @@ class Report:
 
 
 def report_positions(rows: Sequence[dict[str, Any]]) -> Report:
-    """Return tables and answers as Markdown, and figures of the tasks, the learned table and one alignment per
-    scheme.
-    """
+    """Return tables and answers as Markdown, and figures of tasks, learned table and alignments."""
     parts = []
     for task, title in TITLES.items():
         task_rows = [row for row in rows if row.get("task") == task]

@@ -40,8 +40,9 @@ class Reordered:
 
 @dataclass(frozen=True)
 class Task:
-    """A task: `draw` returns a batch of B texts of length L; `classes` is 0 for a language model, else the number of
-    classes.
+    """A task: `draw` returns a batch of B texts of length L.
+
+    `classes` is 0 for a language model, else the number of classes.
     """
 
     draw: Callable[[int, int, torch.Generator, bool], Batch]
@@ -50,8 +51,9 @@ class Task:
 
 
 def echo(count: int, length: int, generator: torch.Generator, held_out: bool = False) -> Batch:
-    """Draw random letters with query symbols between them; the target after a query is the letter 3 positions before
-    it.
+    """Draw random letters with query symbols between them.
+
+    The target after a query is the letter 3 positions before it.
 
     Letters repeat, so only the distance identifies the target; only targets of queries count. Distances are short, so
     the task is the same at every length.
@@ -74,11 +76,11 @@ def echo(count: int, length: int, generator: torch.Generator, held_out: bool = F
 
 
 def pairs(count: int, length: int, generator: torch.Generator, held_out: bool = False) -> Batch:
-    """Draw texts with mostly "a b" (class 1) or mostly "b a" (class 0): a pair in every four tokens, one in four
-    reversed.
+    """Draw texts with mostly "a b" (class 1) or mostly "b a" (class 0).
 
-    Both classes have the same number of a and b, so only order distinguishes them. The share of pairs is the same at
-    every length, so averaging over a longer text does not weaken the signal.
+    There is a pair in every four tokens; one pair in four is reversed. Both classes have the same number of a and b, so
+    only order distinguishes them. The share of pairs is the same at every length, so averaging over a longer text does
+    not weaken the signal.
     """
     n_pairs = length // 4
     labels = torch.arange(count) % 2  # balanced classes
@@ -120,8 +122,9 @@ def _world() -> tuple[int, Text, Text]:
 
 
 def world(count: int, length: int, generator: torch.Generator, held_out: bool = False) -> Batch:
-    """Draw consecutive English sentences of the micro-world, from the start of a random one; every token is a
-    target.
+    """Draw consecutive English sentences of the micro-world, from the start of a random one.
+
+    Every token is a target.
     """
     text = _world()[2] if held_out else _world()[1]
     starts = text.starts[text.starts + length + 1 <= len(text.ids)]

@@ -24,9 +24,7 @@ class Panel:
 
 
 def colour(value: float, top: float) -> str:
-    """Return blue for positive and brown for negative numbers, darker for larger ones, and grey for masked
-    (infinite) ones.
-    """
+    """Return blue for positive, brown for negative and grey for infinite numbers, darker for larger ones."""
     if math.isinf(value):
         return ZERO
     share = value / top if top else 0.0
@@ -71,9 +69,7 @@ def heat(
 
 
 def links(weights: Any, names: Sequence[str], title: str, readers: Sequence[str] = ()) -> Panel:
-    """Draw attention links: outputs above, inputs below, and a line for each positive weight, thicker for larger
-    weights.
-    """
+    """Draw attention links from inputs (below) to outputs (above), thicker for larger weights."""
     table, step, high = plain(weights), 92, 150
     readers = readers or names
     parts = [text_at(0, 12, title, 12, INK)]

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Erratum:
-    """An error of the notes: their statement, the correct one, both in our own words, and the rows whose remark
-    names it.
-    """
+    """An error of the notes: their statement, the correct one, and the rows whose remark names it."""
 
     notes: str
     right: str

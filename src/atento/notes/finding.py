@@ -99,8 +99,9 @@ def together(**findings: Finding) -> Finding:
 
 
 def agrees(value: Any, expected: Any, within: float) -> bool:
-    """Return whether a value is as expected: same keys, same lengths, numbers within the tolerance; NaN never
-    agrees.
+    """Return whether a value is as expected: same keys, same lengths, numbers within the tolerance.
+
+    NaN never agrees.
     """
     if isinstance(expected, AtMost | AtLeast):
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -159,8 +160,9 @@ def one_line(value: Any) -> str:
 
 
 def grid(matrix: Any, digits: int = 3) -> str:
-    """Format a matrix, a tensor or rows of numbers, as lines of text; integral and infinite numbers have no
-    decimals.
+    """Format a matrix, a tensor or rows of numbers, as lines of text.
+
+    Integral and infinite numbers have no decimals.
     """
 
     def cell(number: Any) -> str:

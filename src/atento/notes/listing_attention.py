@@ -37,7 +37,8 @@ def self_attention(
 
 
 def attention(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the context vectors and the weights of queries over keys and values (K2); shapes as in
-    `self_attention`.
+    """Return the context vectors and the weights of queries over keys and values (K2).
+
+    Shapes as in `self_attention`.
     """
     return self_attention(Q, K, V)

@@ -28,8 +28,9 @@ def sentence_bleu(references: Sequence[Tokens], hypothesis: Tokens, weights: Seq
 def corpus_bleu(
     list_of_references: Sequence[Sequence[Tokens]], hypotheses: Sequence[Tokens], weights: Sequence[float] = UNIFORM
 ) -> float:
-    """Return BP · exp(Σ w_n log p_n) over a corpus, 0-1; clipped counts are summed, then divided (Papineni et al.
-    2002).
+    """Return BP · exp(Σ w_n log p_n) over a corpus, 0-1.
+
+    Clipped counts are summed, then divided (Papineni et al. 2002).
 
     As in NLTK, a sentence too short to have an n-gram of some order counts as one wrong n-gram, so a perfect copy can
     score below 1 (error 4); `atento.metrics.bleu` is the score that papers report.

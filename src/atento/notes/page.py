@@ -49,9 +49,7 @@ This page is generated: `atento notes --page > docs/notes.md`.
 
 
 def page() -> str:
-    """Return the whole page in Markdown: a section per letter, a heading per row, and the errors of the notes by
-    number.
-    """
+    """Return the page in Markdown: a section per letter, a heading per row, and the errors by number."""
     lines = [_HEAD.format(credit=CREDIT)]
     names = sorted([*ROWS, *UNCHECKED], key=_sort_key)
     for letter, title in SECTIONS.items():

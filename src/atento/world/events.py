@@ -187,9 +187,7 @@ def direct_verbs() -> tuple[Verb, ...]:
 
 
 def infinitive(d: Draft, doer: Phrase) -> Phrase:
-    """Return an infinitive with its object: *open the door*, *abrir a porta* (English *to* belongs to the verb
-    before).
-    """
+    """Return an infinitive with its object, without *to*: *open the door*, *abrir a porta*."""
     verb = d.pick(verbs_for("can", "", "P"))
     object_phrase = thing(d, verb, doer)
     done = predicate(d, doer, verb, "can", object_phrase)

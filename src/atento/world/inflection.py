@@ -93,9 +93,7 @@ _COMMAND = {"ir": "vá", "dar": "dê", "ser": "seja", "estar": "esteja", "saber"
 
 
 def conjugate(infinitive: str) -> Conjugation:
-    """Return the forms of a Portuguese verb given by its infinitive (*falar*, *vender*, *abrir*, and the irregular
-    ones).
-    """
+    """Return the forms of a Portuguese verb, regular or irregular, by its infinitive (*falar*, *vender*, *abrir*)."""
     stem, ending = infinitive[:-2], infinitive[-2:]
     present_ends, past_ends, gerund_end, participle_end = _ENDINGS[ending]
     soft = stem[:-1] + _BEFORE_FRONT_VOWEL.get(stem[-1:], stem[-1:]) if ending == "ar" else stem

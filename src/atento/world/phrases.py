@@ -156,9 +156,7 @@ def with_article(phrase: Phrase) -> list[Word]:
 
 
 def name_phrase(d: Draft, name: Name, surname: str = "") -> Phrase:
-    """Return a proper name: people without an article (with an optional surname), places and organisations with
-    their own.
-    """
+    """Return a proper name: people with an optional surname, places and organisations with their article."""
     entity = (_ENTITY_LABELS[name.kind], d.link())
     english = name.english[1:] if name.english[0] == "the" else name.english
     links = [(d.link(),) for _ in english]
@@ -196,9 +194,7 @@ def _other_pronouns(pronoun: Pronoun | None) -> tuple[Pronoun, ...]:
 
 
 def object_pronoun(d: Draft, subject: Phrase) -> Phrase:
-    """Return a personal pronoun after a preposition, not the subject's own: *him*, *ele* (*com ele*, *dele*,
-    *comigo*).
-    """
+    """Return a personal pronoun after a preposition that refers to other people: *com ele*, *dele*, *comigo*."""
     pronoun = d.pick(_other_pronouns(subject.pronoun))
     left, right = d.tie(pronoun.english_object, pronoun.portuguese_object, "PRON")
     return Phrase([left], [right], nominal=False)

@@ -30,9 +30,7 @@ def adjectives_for(noun: Noun, use: str, unseen: bool) -> tuple[Adjective, ...]:
 
 
 def fits(adjective: Adjective, use: str) -> bool:
-    """Return whether an adjective can be an attribute (also of an *indefinite* noun), a predicate or in a
-    comparison.
-    """
+    """Return whether an adjective can be an attribute (also *indefinite*), a predicate or in a comparison."""
     if use == "indefinite":
         return adjective.attributive and not adjective.definite
     if use == "attribute":

@@ -332,7 +332,7 @@ def why_scale() -> Finding:
 
 
 def partly_causal() -> Finding:
-    """A16: some future tokens allowed: each position depends exactly on the positions that the mask allows."""
+    """A16: each position depends exactly on the positions that the mask allows, here some of the future ones too."""
     encoder, length = tiny_network(n_layers=1).encoder, 6
     pairs = {(0, 3), (2, 5)}  # an arbitrary set: token 0 also sees 3, token 2 also sees 5
 

@@ -51,8 +51,9 @@ def heads_by_hand(x: Tensor, memory: Tensor, part: MultiHeadAttention, causal: b
 
 
 def block_by_hand(x: Tensor, block: Any, memory: Tensor | None = None) -> Tensor:
-    """Apply a post-norm block, x (T,D): norm(x + part(x)) for each part; with a `memory` (S,D) it is a decoder's
-    block.
+    """Apply a post-norm block, x (T,D): norm(x + part(x)) for each part.
+
+    With a `memory` (S,D) it is a decoder's block.
     """
     attended = heads_by_hand(x, x, block.self_attention, causal=memory is not None)
     x = norm_by_hand(x + attended, block.self_attention_residual.norm)

@@ -23,9 +23,7 @@ LENGTHS = (512, 1024, 2048)
 
 
 class Counting(TorchDispatchMode):
-    """A context that counts the largest tensor of any operation, the attention weights, and the operations of
-    products.
-    """
+    """A context that counts the largest tensor, the attention weights, and the operations of matrix products."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -148,9 +146,7 @@ def as_written(q: Tensor, k: Tensor, v: Tensor, scheme: Shaw) -> Tensor:
 
 @torch.no_grad()
 def cost_of_positions() -> Finding:
-    """B10: the cost of relative positions: parameters, operations, the largest tensor; no (T,S,K) tensor is
-    allocated.
-    """
+    """B10: parameters, operations and the largest tensor of relative positions; no (T,S,K) tensor is allocated."""
     q, k, v = (torch.randn(1, HEADS, TOKENS, HEAD_WIDTH) for _ in range(3))
     positions, shaw = QueryKeyPositions.arange(TOKENS, TOKENS), Shaw(HEAD_WIDTH, LIMIT)
     schemes: dict[str, nn.Module] = {

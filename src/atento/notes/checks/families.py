@@ -284,9 +284,7 @@ def gradient_against_distance() -> Finding:
 
 
 def attention_over_recurrence(length: int) -> float:
-    """Return the multiplications of the scores and the weighted sum divided by those of a plain recurrence W x + U
-    h.
-    """
+    """Return the multiplications of attention divided by those of a plain recurrence W x + U h."""
     with torch.no_grad():
         q = torch.randn(1, 1, length, _WIDTH)
         with Counting() as attention:

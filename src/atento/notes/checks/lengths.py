@@ -21,8 +21,9 @@ def logits(network: EncoderDecoder, letters: Tensor) -> Tensor:
 
 
 def trained_short(scheme: PositionConfig) -> tuple[EncoderDecoder, int]:
-    """Train one layer to name the letter two positions earlier on texts of `LENGTH` letters; return it and its
-    updates.
+    """Train one layer to name the letter two positions earlier on texts of `LENGTH` letters.
+
+    Return it and its updates.
     """
     sizes = {"vocab_size": LETTERS, "d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
     network = EncoderDecoder(NetworkConfig(**sizes, norm="pre", positions=scheme))  # type: ignore[arg-type]

@@ -86,8 +86,8 @@ def minimum_risk() -> Finding:
 
 
 def _changed_choices(sets: int = 500) -> tuple[int, int]:
-    """Return in how many random sets of five strings the winner changes with swapped arguments, and without self-
-    comparison.
+    """Return how often, in random sets of five strings, the winner changes with swapped arguments, or without
+    itself.
     """
     swapped = alone = 0
     for _ in range(sets):

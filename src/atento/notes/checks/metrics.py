@@ -32,9 +32,7 @@ def random_texts(count: int, min_length: int, max_length: int, letters: str = "a
 
 
 def bleu_by_hand(references: Sequence[Sequence[Words]], candidates: Sequence[Words]) -> tuple[float, float]:
-    """Return corpus BLEU, 0-1, and its brevity penalty: counts summed over sentences, no smoothing;
-    [sentence][reference].
-    """
+    """Return corpus BLEU, 0-1, and its brevity penalty, without smoothing; references are [sentence][reference]."""
     logs, length = 0.0, sum(map(len, candidates))
     for order in range(1, 5):
         matches = total = 0
@@ -51,9 +49,7 @@ def bleu_by_hand(references: Sequence[Sequence[Words]], candidates: Sequence[Wor
 
 
 def bleu_away(corpora: int = 30) -> float:
-    """Return the largest error of BLEU, its penalty and the notes' corpus_bleu against counts by hand, over random
-    corpora.
-    """
+    """Return the largest error of BLEU, its penalty and the notes' corpus_bleu against counts by hand."""
     error = 0.0
     for _ in range(corpora):
         candidates = random_texts(8, 4, 9)
@@ -137,8 +133,9 @@ def rouge_by_hand(prediction: Words, reference: Words) -> dict[str, tuple[float,
 
 
 def rouge_away(pairs: int = 60) -> float:
-    """Return the largest error against counts by hand, over random texts with two references; the reference of best
-    F counts.
+    """Return the largest error against counts by hand, over random texts with two references.
+
+    The reference of best F counts.
     """
     error = 0.0
     for _ in range(pairs):

@@ -193,8 +193,9 @@ def with_gradients(stack: nn.Module) -> Iterator[tuple[list[Tensor], list[Tensor
 def filled_by_rounds(
     predict: Callable[[list[int]], Tensor], text: list[int], rounds: int
 ) -> tuple[list[int], list[float]]:
-    """Fill masks with the most probable token, then mask the least certain again, fewer in each round; return log p
-    of each.
+    """Fill masks with the most probable token, then mask the least certain again, fewer in each round.
+
+    Return log p of each.
     """
     ids, log_prob_of = list(text), [0.0] * len(text)
     empty = [position for position, token in enumerate(text) if token == MASK]
@@ -236,9 +237,7 @@ def cut_batch(words: Tensor, lengths: Tensor) -> Batch:
 
 @torch.no_grad()
 def bidirectional_by_hand(network: ELMo, batch: Batch) -> tuple[float, float]:
-    """Return -Σ log p of each word's right neighbour by the forward states, and of its left neighbour by the
-    backward states.
-    """
+    """Return -Σ log p of each word's right neighbour (forward states) and left neighbour (backward states)."""
     forward = backward = 0.0
     for ids, token_mask in zip(batch.inputs["ids"], batch.inputs["token_mask"]):
         text = ids[token_mask][None]

@@ -174,7 +174,7 @@ def shaw_by_pairs(q: Tensor, k: Tensor, v: Tensor, scheme: Shaw, limit: int, all
 
 @torch.no_grad()
 def relative_module() -> Finding:
-    """B6: the notes' module called with (q, k, v, length) runs, divides by √d_k, takes a mask and works per head."""
+    """B6: the notes' module runs, divides by √d_k, takes a mask and works per head."""
     length, max_len = 6, 9
     module = RelativePositionalEncoding(12, max_len, n_heads=3).double()
     q, k, v = random(2, 3, length, 4), random(2, 3, length, 4), random(2, 3, length, 4)
@@ -340,9 +340,7 @@ def moved_elsewhere(network: EncoderDecoder, ids: Tensor) -> dict[str, float]:
 
 
 def sum_by_pairs() -> float:
-    """Return the error of two relative schemes used together against both formulas in one: q·(k + a)/√d + bias, and
-    v + b.
-    """
+    """Return the error of two relative schemes together against both formulas: q·(k + a)/√d + bias, and v + b."""
     scheme, bias, length = Shaw(4, 3).double(), T5Bias(1).double(), 6
     assert scheme.value_table is not None
     table = scheme.value_table
@@ -385,8 +383,8 @@ def translation_invariance() -> Finding:
 
 @torch.no_grad()
 def score_split() -> Finding:
-    """B13: a score decomposed into content and position: with x = E + p it is four products and the terms of the
-    schemes; summed over words, the parts sum to the words' scores.
+    """B13: with x = E + p a score is the sum of four products and the terms of the schemes; summed over words, the
+    parts sum to the words' scores.
     """
     network, ids = tiny_network(positions=(PositionConfig(), PositionConfig(kind="t5"))), some_ids(1, 5)
     parts = score_parts(network, "encoder", 0, lambda: network.encode(ids))

@@ -204,9 +204,7 @@ BEST, NUCLEUS, PAIRS = 5, 0.8, 20
 
 
 def flattest_and_most_peaked() -> tuple[list[Tensor], list[str]]:
-    """Return the two next-token distributions of highest and lowest entropy of a trained network over some
-    sentences.
-    """
+    """Return the two next-token distributions of highest and lowest entropy over some sentences, and the tokens."""
     shared = trained()
     tokenizer, config = shared.model.tokenizer, shared.model.network.config
     assert tokenizer is not None

@@ -18,9 +18,7 @@ NEEDED = (3, 9)  # tokens (itself and the ones before it) that each head must at
 
 
 def entmax_by_bisection(row: list[float], alpha: float) -> list[float]:
-    """Return p_i = [(α - 1) z_i - τ]₊^(1/(α - 1)), with τ found by bisection so that they sum to 1 (softmax for α =
-    1).
-    """
+    """Return p_i = [(α - 1) z_i - τ]₊^(1/(α - 1)), with τ by bisection so that they sum to 1; softmax for α = 1."""
     if alpha == 1:
         exponentials = [math.exp(z - max(row)) for z in row]
         return [exponential / sum(exponentials) for exponential in exponentials]
@@ -95,8 +93,9 @@ def dense_limits(scores: Tensor, positions: QueryKeyPositions, dense: Tensor) ->
 
 
 def learned_spans(positions: QueryKeyPositions) -> tuple[SparseAttention, Tensor]:
-    """Train two heads that must attend evenly to their 3 and 9 nearest tokens to learn their spans; return their
-    weights too.
+    """Train two heads that must attend evenly to their 3 and 9 nearest tokens to learn their spans.
+
+    Return their weights too.
     """
     behind = -positions.distances  # how far before the query
     visible = torch.stack([(behind >= 0) & (behind < needed) for needed in NEEDED]).float()
@@ -114,7 +113,7 @@ def learned_spans(positions: QueryKeyPositions) -> tuple[SparseAttention, Tensor
 
 
 def learns_its_links() -> Finding:
-    """A17: sparse attention by α-entmax, by rank or by a span, each with its dense limit; spans are learned."""
+    """A17: links chosen by α-entmax, by rank or by a span, each with its dense limit; spans are learned."""
     q, k, positions = random(1, HEADS, LENGTH, WIDTH), random(1, HEADS, LENGTH, WIDTH), token_positions()
     scores = 2 * q @ k.transpose(-2, -1)
     dense = attention_weights(q, k, scale=2.0)

@@ -41,8 +41,9 @@ def portuguese() -> tuple[str, ...]:
 
 
 def longest_match(word: str, tokenizer: Tokenizer) -> list[str]:
-    """Segment by hand as WordPiece: the longest known piece, then the longest known `##` piece, and so on; else
-    unknown.
+    """Segment by hand as WordPiece: the longest known piece, then the longest known `##` piece, and so on.
+
+    A word without such pieces is unknown.
     """
     pieces, start = [], 0
     while start < len(word):
@@ -126,7 +127,7 @@ def unigram() -> Finding:
 
 
 def word_level() -> Finding:
-    """D3: a vocabulary of whole words; every other word is counted as out of vocabulary."""
+    """D3: every word outside the vocabulary is counted as out of vocabulary."""
     tokenizer = Tokenizer.from_vocabulary("word", WORD_VOCABULARY)
     ids = tokenizer.encode(SENTENCE)
     unknown = [word for word, i in zip(SENTENCE.split(), ids) if i == tokenizer.unk_id]

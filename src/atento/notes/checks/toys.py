@@ -84,8 +84,9 @@ def spread_out(network: nn.Module, output: nn.Linear) -> None:
 
 
 class ToyLanguageModel(nn.Module):
-    """A language model in the notes' call shape: ids (B,L) -> logits (B,L,V); each token depends on all earlier
-    ones.
+    """A language model in the notes' call shape: ids (B,L) -> logits (B,L,V).
+
+    Each token depends on all earlier ones.
     """
 
     eos_token = EOS

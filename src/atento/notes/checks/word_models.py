@@ -19,8 +19,9 @@ from atento.notes.finding import AtLeast, Finding, compare
 
 
 def projected_lstm_by_hand(layer: ProjectedLSTM, x: Tensor) -> Tensor:
-    """Run one direction over one sentence x (L,D), token by token: i, f, g, o affine in x and h; h = P (σ(o)
-    tanh(c)).
+    """Run one direction over one sentence x (L,D), token by token.
+
+    The gates i, f, g, o are affine in x and h; h = P (σ(o) tanh(c)).
     """
     h, c = torch.zeros(x.shape[1], dtype=x.dtype), torch.zeros(layer.d_cell, dtype=x.dtype)
     out = torch.zeros_like(x)
@@ -36,8 +37,9 @@ def projected_lstm_by_hand(layer: ProjectedLSTM, x: Tensor) -> Tensor:
 
 
 def layers_by_hand(network: ELMo, ids: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return both directions' states (L,D) of each layer; from the second layer on, the input is added to the
-    output.
+    """Return both directions' states (L,D) of each layer.
+
+    From the second layer on, the input is added to the output.
     """
     assert network.embedding is not None
     ahead = behind = network.embedding.weight[ids[0]]
@@ -98,9 +100,7 @@ def elmo() -> Finding:
 
 
 def negative_sampling_away(mode: str) -> float:
-    """Return the error of the loss against -log σ(u·v) - Σ log σ(-u·v_k), pair by pair, without drawn words that
-    equal the target.
-    """
+    """Return the error of the loss against -log σ(u·v) - Σ log σ(-u·v_k), without drawn words equal to the target."""
     cbow_config = CBOWConfig(window=1, mode=mode, negatives=3)  # type: ignore[arg-type]
     config = NetworkConfig(architecture="cbow", vocab_size=6, d_model=4, n_heads=1, dropout=0.0, cbow=cbow_config)
     network = CBOW(config).double()
