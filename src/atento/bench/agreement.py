@@ -62,8 +62,8 @@ def measure_agreement(
     strategy = Greedy() if width == 1 else Beam(width, length_penalty=loaded.decoding.length_penalty)
 
     def score(outputs: Rows) -> float:
-        written = [tokenizer.target.decode(_text(ids, network.config.eos_id)) for ids in outputs]
-        return METRICS["bleu"].score(written, answers).value
+        texts = [tokenizer.target.decode(_text(ids, network.config.eos_id)) for ids in outputs]
+        return METRICS["bleu"].score(texts, answers).value
 
     plain = network.step_function()
     expected = search(plain, rows, strategy)
@@ -112,11 +112,11 @@ def top_tokens(step_function: AnyStepFunction, rows: Rows, outputs: Rows) -> lis
     tokens_by_row: list[list[int]] = [[] for _ in rows]
     for batch in by_length([len(row) for row in rows], _BATCH_TOKENS):
         ids, token_mask = pad_batch([rows[row] for row in batch], step_function.pad_id)
-        written, _ = pad_batch([outputs[row] for row in batch], step_function.pad_id)
-        read = np.concatenate([np.full((len(batch), 1), step_function.start_id), written], axis=1)
+        padded_outputs, _ = pad_batch([outputs[row] for row in batch], step_function.pad_id)
+        inputs = np.concatenate([np.full((len(batch), 1), step_function.start_id), padded_outputs], axis=1)
         state = step_function.begin(torch.from_numpy(ids), torch.from_numpy(token_mask))
-        for position in range(written.shape[1]):
-            logits, state = step_function.step(torch.from_numpy(read[:, position].copy()), state)
+        for position in range(padded_outputs.shape[1]):
+            logits, state = step_function.step(torch.from_numpy(inputs[:, position].copy()), state)
             for row, token in zip(batch, logits.argmax(dim=-1).tolist()):
                 if position < len(outputs[row]):
                     tokens_by_row[row].append(token)

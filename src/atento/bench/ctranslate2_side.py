@@ -107,20 +107,20 @@ def _set_layer(layer: Any, weights: dict[str, NDArray[np.float32]], name: str) -
     def stacked(attention: str, letters: str, kind: str) -> NDArray[np.float32]:
         return np.concatenate([weights[f"{name}.{attention}.{letter}_proj.{kind}"] for letter in letters])
 
-    def norm(of: Any, called: str) -> None:
-        of.gamma, of.beta = weights[f"{name}.{called}.weight"], weights[f"{name}.{called}.bias"]
+    def norm(module: Any, source: str) -> None:
+        module.gamma, module.beta = weights[f"{name}.{source}.weight"], weights[f"{name}.{source}.bias"]
 
-    def linear(of: Any, called: str) -> None:
-        of.weight, of.bias = weights[f"{name}.{called}.weight"].copy(), weights[f"{name}.{called}.bias"]
+    def linear(module: Any, source: str) -> None:
+        module.weight, module.bias = weights[f"{name}.{source}.weight"].copy(), weights[f"{name}.{source}.bias"]
 
     parts: list[tuple[Any, str, tuple[str, ...]]] = [(layer.self_attention, "self_attn", ("qkv",))]
     if hasattr(layer, "attention"):
         parts.append((layer.attention, "encoder_attn", ("q", "kv")))
-    for attention, called, groups in parts:
-        for into, letters in zip(attention.linear, groups):
-            into.weight, into.bias = stacked(called, letters, "weight"), stacked(called, letters, "bias")
-        linear(attention.linear[-1], f"{called}.out_proj")
-        norm(attention.layer_norm, f"{called}_layer_norm")
+    for attention, source, groups in parts:
+        for target, letters in zip(attention.linear, groups):
+            target.weight, target.bias = stacked(source, letters, "weight"), stacked(source, letters, "bias")
+        linear(attention.linear[-1], f"{source}.out_proj")
+        norm(attention.layer_norm, f"{source}_layer_norm")
     linear(layer.ffn.linear_0, "fc1")
     linear(layer.ffn.linear_1, "fc2")
     norm(layer.ffn.layer_norm, "final_layer_norm")

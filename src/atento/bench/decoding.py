@@ -121,9 +121,9 @@ def _cell(bench: str, work: Work) -> dict[str, Any]:
 def _rows(bench: str, work: Work, measurements: Mapping[str, list[Measurement]]) -> Iterator[dict[str, Any]]:
     expected = next(iter(measurements.values()))[0].result
     for name, runs in measurements.items():
-        written = runs[0].result
-        if [len(row) for row in written] != [work.new_tokens] * len(work.lengths):
-            lengths = [len(row) for row in written]
+        outputs = runs[0].result
+        if [len(row) for row in outputs] != [work.new_tokens] * len(work.lengths):
+            lengths = [len(row) for row in outputs]
             raise AtentoError(f"{name} must generate {work.new_tokens} tokens per sentence: got {lengths}")
         yield _cell(bench, work) | {
             "who": name,
@@ -131,14 +131,14 @@ def _rows(bench: str, work: Work, measurements: Mapping[str, list[Measurement]])
             "middle_round": round(work.tokens / median_seconds(runs)),
             "rounds": len(runs),
             "peak_mib": peak_mib(runs),
-            "same_sentences": f"{sum(a == b for a, b in zip(written, expected))}/{len(expected)}",
-            "same_tokens": round(same_tokens(written, expected), 4),
+            "same_sentences": f"{sum(a == b for a, b in zip(outputs, expected))}/{len(expected)}",
+            "same_tokens": round(same_tokens(outputs, expected), 4),
         }
 
 
-def same_tokens(written: Sequence[Sequence[int]], expected: Sequence[Sequence[int]]) -> float:
+def same_tokens(outputs: Sequence[Sequence[int]], expected: Sequence[Sequence[int]]) -> float:
     """Return the share of expected tokens that occur at the same position in the output."""
-    matches = sum(a == b for row, expected_row in zip(written, expected) for a, b in zip(row, expected_row))
+    matches = sum(a == b for row, expected_row in zip(outputs, expected) for a, b in zip(row, expected_row))
     return matches / sum(len(row) for row in expected)
 
 
@@ -147,10 +147,10 @@ def _check_same(measured: Sequence[tuple[Work, Mapping[str, list[Measurement]]]]
     greedy = [measurements for work, measurements in measured if work.beam == 1]
     for name in greedy[0] if greedy else ():
         if name.endswith(("float32", "plain")):
-            written = [row for measurements in greedy for row in measurements[name][0].result]
+            outputs = [row for measurements in greedy for row in measurements[name][0].result]
             first = next(iter(greedy[0]))
             expected = [row for measurements in greedy for row in measurements[first][0].result]
-            share = same_tokens(written, expected)
+            share = same_tokens(outputs, expected)
             if share < _MIN_SAME:
                 raise AtentoError(f"{name} generates {share:.0%} of the tokens of {first}: it does different work")
 

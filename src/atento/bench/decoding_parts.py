@@ -28,8 +28,8 @@ Spent = dict[str, float]
 class _Clock:
     """Wraps a callable, or a product, and adds up its seconds under a name."""
 
-    def __init__(self, part: Any, name: str, spent: Spent) -> None:
-        self.part, self.name, self.spent = part, name, spent
+    def __init__(self, part: Any, name: str, durations: Spent) -> None:
+        self.part, self.name, self.durations = part, name, durations
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._timed(self.part, *arguments, **keywords)
@@ -41,7 +41,7 @@ class _Clock:
     def _timed(self, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         start = time.perf_counter()
         result = call(*arguments, **keywords)
-        self.spent[self.name] += time.perf_counter() - start
+        self.durations[self.name] += time.perf_counter() - start
         return result
 
 
@@ -59,19 +59,19 @@ def measure_parts(
             side = Ours()
             side.load(Path(name), precision)  # type: ignore[arg-type]
             assert isinstance(side.step_function, FastStepFunction)
-            spent: Spent = defaultdict(float)
-            _put_clocks(side.step_function, spent)
+            durations: Spent = defaultdict(float)
+            _put_clocks(side.step_function, durations)
             for work in cells:
-                yield _measured(side, work, precision, spent, seconds / len(cells) / len(precisions))
+                yield _measured(side, work, precision, durations, seconds / len(cells) / len(precisions))
 
 
-def _put_clocks(step_function: FastStepFunction, spent: Spent) -> None:
+def _put_clocks(step_function: FastStepFunction, durations: Spent) -> None:
     """Put clocks around every part of a step."""
     for layer in step_function.layers:
         for attribute, name in _NAMES.items():
             if getattr(layer, attribute) is not None:
-                setattr(layer, attribute, _Clock(getattr(layer, attribute), name, spent))
-        layer.norms = [_Clock(norm, "norms", spent) for norm in layer.norms]  # type: ignore[misc]
+                setattr(layer, attribute, _Clock(getattr(layer, attribute), name, durations))
+        layer.norms = [_Clock(norm, "norms", durations) for norm in layer.norms]  # type: ignore[misc]
     for attribute, name in (
         ("_attend", "attention itself"),
         ("embedding", "embedding and positions"),
@@ -80,19 +80,19 @@ def _put_clocks(step_function: FastStepFunction, spent: Spent) -> None:
         ("step", "step"),
         ("begin", "reading the source"),
     ):
-        setattr(step_function, attribute, _Clock(getattr(step_function, attribute), name, spent))
+        setattr(step_function, attribute, _Clock(getattr(step_function, attribute), name, durations))
 
 
-def _measured(side: Ours, work: Work, precision: str, spent: Spent, seconds: float) -> dict[str, Any]:
+def _measured(side: Ours, work: Work, precision: str, durations: Spent, seconds: float) -> dict[str, Any]:
     side.run(work)
-    spent.clear()
+    durations.clear()
     start, rounds = time.perf_counter(), 0
     while not rounds or time.perf_counter() - start < seconds:
         side.run(work)
         rounds += 1
     total = time.perf_counter() - start
-    step, begin = spent.pop("step"), spent.pop("reading the source")
-    parts = dict(spent) | {"the rest of a step": step - sum(spent.values()), "the search": total - step - begin}
+    step, begin = durations.pop("step"), durations.pop("reading the source")
+    parts = dict(durations) | {"the rest of a step": step - sum(durations.values()), "the search": total - step - begin}
     per_step = 1e3 / (rounds * work.new_tokens)
     ordered = sorted(parts.items(), key=lambda part: -part[1])
     return {

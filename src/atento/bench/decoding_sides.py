@@ -127,7 +127,7 @@ class Transformers:
         ids, token_mask = pad_batch(rows, self.config.pad_token_id, side="left" if left else "right")
         minimum = {"min_new_tokens": work.new_tokens} if left else {}
         with torch.inference_mode():
-            out = self.model.generate(
+            generated = self.model.generate(
                 input_ids=torch.from_numpy(ids).to(self.device),
                 attention_mask=torch.from_numpy(token_mask).long().to(self.device),
                 max_new_tokens=work.new_tokens,
@@ -135,5 +135,5 @@ class Transformers:
                 do_sample=False,
                 **minimum,
             )
-        written: list[list[int]] = out[:, ids.shape[1] if left else 1 :].tolist()
-        return written
+        outputs: list[list[int]] = generated[:, ids.shape[1] if left else 1 :].tolist()
+        return outputs

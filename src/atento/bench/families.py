@@ -40,11 +40,11 @@ def _side(who: str, family: str, shape: str, work: str, precision: str, seconds:
     import torch
 
     arguments = [who, family, shape, work, precision, str(seconds), str(torch.get_num_threads())]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "atento.bench.family_side", *arguments], capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    if process.returncode:
+        last = (process.stderr.strip().splitlines() or ["no message"])[-1]
         raise AtentoError(f"{' '.join(arguments)}: {last}")
-    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    row: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return row

@@ -61,9 +61,9 @@ def measure_graphs(
             if precision in _BYTES and "tokens_per_second" in row:
                 work = works[row["sentences"], row["beam"]]
                 steps = row["tokens_per_second"] / len(work.lengths)
-                read = bytes_a_step(SIZES[size], work, precision)
-                row |= {"mib_a_step": round(read / 2**20, 1), "read_gb_s": round(read * steps / 1e9, 3)}
-                row["of_copy"] = round(read * steps / copied, 3)
+                step_bytes = bytes_a_step(SIZES[size], work, precision)
+                row |= {"mib_a_step": round(step_bytes / 2**20, 1), "read_gb_s": round(step_bytes * steps / 1e9, 3)}
+                row["of_copy"] = round(step_bytes * steps / copied, 3)
             yield row
 
 

@@ -114,9 +114,9 @@ def _theirs(config: NetworkConfig, source: Ragged, target: Ragged, precision: st
         rows = permutation[(number * size) % (len(permutation) - size) :][:size].astype(np.int64)
         ids = source.padded(rows, 0, after=3)
         labels = target.padded(rows, -100, after=3)
-        real = torch.from_numpy(np.arange(ids.shape[1]) < (source.lengths[rows] + 1)[:, None])
+        token_mask = torch.from_numpy(np.arange(ids.shape[1]) < (source.lengths[rows] + 1)[:, None])
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-            logits = model(input_ids=ids, attention_mask=real.long(), labels=labels).logits
+            logits = model(input_ids=ids, attention_mask=token_mask.long(), labels=labels).logits
         loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), label_smoothing=0.1)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

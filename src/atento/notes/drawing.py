@@ -78,12 +78,12 @@ def links(weights: Any, names: Sequence[str], title: str, readers: Sequence[str]
         return step * (index + 0.5)
 
     for reader, row in enumerate(table):
-        for read, weight in enumerate(row):
+        for key, weight in enumerate(row):
             if weight > 0:
                 parts.append(
-                    f'<line class="link" x1="{middle(read):.1f}" y1="{high:.1f}" x2="{middle(reader):.1f}" y2="46" '
+                    f'<line class="link" x1="{middle(key):.1f}" y1="{high:.1f}" x2="{middle(reader):.1f}" y2="46" '
                     f'stroke="{ramp_colour(0.35 + 0.65 * weight)}" stroke-width="{0.6 + 5 * weight:.2f}">'
-                    f"<title>{escape(readers[reader])} reads {escape(names[read])}: {weight:.4f}</title></line>"
+                    f"<title>{escape(readers[reader])} reads {escape(names[key])}: {weight:.4f}</title></line>"
                 )
     for y, labels in ((28, readers), (high + 1, names)):
         for index, name in enumerate(labels):

@@ -252,11 +252,11 @@ def rows_named(names: Iterable[str]) -> list[Row]:
 def run(rows: Iterable[Row], seed: int = 1) -> Iterator[Result]:
     """Run each row with random numbers from `seed`, whichever rows ran before. A check that raises is a failed row."""
     for row in rows:
-        started = time.perf_counter()
+        start = time.perf_counter()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             try:
                 finding = row.check()
             except Exception as error:  # one broken row must not hide the others
                 finding = Finding(f"{type(error).__name__}: {error}", "a finding", False)
-        yield Result(row, finding, time.perf_counter() - started)
+        yield Result(row, finding, time.perf_counter() - start)

@@ -153,10 +153,10 @@ def event(
     object_phrase = thing(d, verb, doer, adjective)
     first = adverbial_for(d, adverbial if include_adverbial else "", verb, doer, tense)
     second = adverbial_for(d, last, verb, doer, tense)
-    predicate_of_event = predicate(
+    verb_group = predicate(
         d, doer, verb, tense, object_phrase, first, second, negative=negative, inverted=inverted, frequency=frequency
     )
-    return doer, predicate_of_event
+    return doer, verb_group
 
 
 def state(d: Draft, doer: Phrase, tense: str, negative: bool = False) -> Predicate:
@@ -190,8 +190,8 @@ def infinitive(d: Draft, doer: Phrase) -> Phrase:
     """Return an infinitive with its object, without *to*: *open the door*, *abrir a porta*."""
     verb = d.pick(verbs_for("can", "", "P"))
     object_phrase = thing(d, verb, doer)
-    done = predicate(d, doer, verb, "can", object_phrase)
-    return Phrase(done.verb_phrase, done.target[1:])
+    verb_group = predicate(d, doer, verb, "can", object_phrase)
+    return Phrase(verb_group.verb_phrase, verb_group.target[1:])
 
 
 def clause(d: Draft, tense: str, adverbial: str = "", last: str = "", adjective: float = 0.25) -> Phrase:

@@ -63,17 +63,17 @@ def adverb_question(d: Draft) -> Sentence:
     question_word = fixed(d, word)
     # "place" and "manner" only restrict the verbs to those that take such an adverbial
     adverbial = {"where": "place", "how": "manner"}.get(word, "")
-    doer, done = event(d, d.pick(SIMPLE), adverbial, inverted=True, adjective=0.25, include_adverbial=False)
-    clause = question(doer, done)
+    doer, verb_group = event(d, d.pick(SIMPLE), adverbial, inverted=True, adjective=0.25, include_adverbial=False)
+    clause = question(doer, verb_group)
     return Phrase(question_word.source + clause.source, question_word.target + clause.target), "?"
 
 
 def greeting(d: Draft, word: str, doer: Phrase, tense: str) -> Phrase:
     """*How are you?* → *Como você está?*; with a noun or a name the verb comes first: *Onde está o gato?*"""
     question_word = fixed(d, word)
-    done = copular(d, doer, "estar", tense, Phrase([], []))
-    source = question_word.source + done.auxiliary + doer.source + done.verb_phrase
-    target = done.target + doer.target if doer.nominal else doer.target + done.target
+    verb_group = copular(d, doer, "estar", tense, Phrase([], []))
+    source = question_word.source + verb_group.auxiliary + doer.source + verb_group.verb_phrase
+    target = verb_group.target + doer.target if doer.nominal else doer.target + verb_group.target
     return Phrase(source, question_word.target + target)
 
 

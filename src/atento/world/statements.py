@@ -226,8 +226,8 @@ def passives(d: Draft) -> Sentence:
     agent = a_person(d) if d.chance(0.35) else common(d, "P", adjective=0.3)
     by = after_preposition(d, fixed(d, "by"), agent)
     tense = d.pick(("past", "past", "future"))
-    done = copular(d, patient, "ser", tense, Phrase([left], [right]), by, negative=d.chance(0.15), passive=True)
-    return statement(patient, done), "."
+    verb_group = copular(d, patient, "ser", tense, Phrase([left], [right]), by, negative=d.chance(0.15), passive=True)
+    return statement(patient, verb_group), "."
 
 
 def existence(d: Draft) -> Sentence:
@@ -331,13 +331,13 @@ def commands(d: Draft) -> Sentence:
     """*Please open the door.* → *Por favor, abra a porta.*; *Do not touch the glass!*"""
     action = d.pick(_commands())
     listener = pronoun_phrase(d, _YOU)
-    done = predicate(d, listener, action, "present", thing(d, action, listener), negative=d.chance(0.3))
+    verb_group = predicate(d, listener, action, "present", thing(d, action, listener), negative=d.chance(0.3))
     forms = action.portuguese
     target = [
         word._replace(text=forms.command) if word.tag == "VERB" and word.text == forms.present[1] else word
-        for word in done.target
+        for word in verb_group.target
     ]
-    command = Phrase(done.auxiliary + done.verb_phrase, target)
+    command = Phrase(verb_group.auxiliary + verb_group.verb_phrase, target)
     if d.chance(0.3):
         please = fixed(d, "please")
         return Phrase(please.source + command.source, please.target + command.target), "."

@@ -55,7 +55,7 @@ def beam_by_hand(
     by its own length ("likely") or by the maximum length ("sure"), would rank behind all of them.
     """
     live: list[tuple[float, Sequence]] = [(0.0, ())]
-    done: list[tuple[Sequence, float]] = []
+    outputs: list[tuple[Sequence, float]] = []
     for length in range(1, max_tokens + 1):
         continuations = [
             (score + float(chain.log_probs((source,), written)[token]), (*written, token))
@@ -63,13 +63,13 @@ def beam_by_hand(
             for token in range(chain.vocab_size)
         ]
         continuations.sort(key=lambda item: -item[0])
-        done += [(w[:-1], score / len(w) ** penalty) for score, w in continuations[:width] if w[-1] == EOS]
+        outputs += [(w[:-1], score / len(w) ** penalty) for score, w in continuations[:width] if w[-1] == EOS]
         live = [(score, w) for score, w in continuations if w[-1] != EOS][:width]
-        done = sorted(done, key=lambda item: -item[1])[:width]
+        outputs = sorted(outputs, key=lambda item: -item[1])[:width]
         reach = {"filled": math.inf, "likely": length**penalty, "sure": max_tokens**penalty}[until]
-        if len(done) >= width and (until == "filled" or live[0][0] / reach <= done[-1][1]):
+        if len(outputs) >= width and (until == "filled" or live[0][0] / reach <= outputs[-1][1]):
             break
-    return done
+    return outputs
 
 
 def greedy_search() -> Finding:
@@ -289,9 +289,9 @@ def cached_loop() -> Finding:
             uncached = network(source, torch.tensor([target]))
             difference = max(difference, apart(step.logits[:, -1], uncached.logits[:, -1]))
             target.append(int(uncached.logits[0, -1].argmax()))
-    written = target[1:]
+    tokens = target[1:]
     without_end = generate(network, source, Greedy(), max_new_tokens=7, eos_id=())[0][0].ids
-    eos_id = max(written, key=written.index)  # the token whose first occurrence is the latest
+    eos_id = max(tokens, key=tokens.index)  # the token whose first occurrence is the latest
     ended = generate(network, source, Greedy(), max_new_tokens=7, eos_id=eos_id)[0][0].ids
     families = families_cached()
     return compare(
@@ -302,7 +302,7 @@ def cached_loop() -> Finding:
         },
         {
             "cached away from uncached": dict.fromkeys(("Transformer", *families), EXACT),
-            "generated": written,
-            f"generated if {eos_id} is EOS": written[: written.index(eos_id)],
+            "generated": tokens,
+            f"generated if {eos_id} is EOS": tokens[: tokens.index(eos_id)],
         },
     )

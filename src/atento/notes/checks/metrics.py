@@ -105,17 +105,17 @@ def bleu_score() -> Finding:
 # ROUGE ---------------------------------------------------------------------------------------------------------------
 
 
-def sides(common: float, ours: int, theirs: int) -> tuple[float, float, float]:
+def sides(common: float, n_prediction: int, n_reference: int) -> tuple[float, float, float]:
     """Return precision, recall and F; 0 where the denominator is 0."""
-    precision, recall = common / ours if ours else 0.0, common / theirs if theirs else 0.0
+    precision, recall = common / n_prediction if n_prediction else 0.0, common / n_reference if n_reference else 0.0
     return precision, recall, 2 / (1 / precision + 1 / recall) if precision and recall else 0.0
 
 
-def longest_by_trying(ours: Words, theirs: Words) -> int:
+def longest_by_trying(prediction: Words, reference: Words) -> int:
     """Return the length of the longest common subsequence, by trying all subsequences of the first text."""
-    for size in range(min(len(ours), len(theirs)), 0, -1):
-        for chosen in combinations(ours, size):
-            remaining = iter(theirs)
+    for size in range(min(len(prediction), len(reference)), 0, -1):
+        for chosen in combinations(prediction, size):
+            remaining = iter(reference)
             if all(word in remaining for word in chosen):
                 return size
     return 0
@@ -125,9 +125,9 @@ def rouge_by_hand(prediction: Words, reference: Words) -> dict[str, tuple[float,
     """Return ROUGE-1, -2 and -L of one pair, 0-1."""
     scores = {}
     for order in (1, 2):
-        ours, theirs = grams(prediction, order), grams(reference, order)
-        common = sum(min(count, theirs[gram]) for gram, count in ours.items())
-        scores[f"rouge{order}"] = sides(common, ours.total(), theirs.total())
+        prediction_grams, reference_grams = grams(prediction, order), grams(reference, order)
+        common = sum(min(count, reference_grams[gram]) for gram, count in prediction_grams.items())
+        scores[f"rouge{order}"] = sides(common, prediction_grams.total(), reference_grams.total())
     scores["rougeL"] = sides(longest_by_trying(prediction, reference), len(prediction), len(reference))
     return scores
 

@@ -76,11 +76,11 @@ def masking_rates() -> Finding:
     objective = Masked(PAD, Masking(MASK, WORD, WORD + words))
     texts, indices = MemoryStore({"ids": Ragged(ids.tolist())}), np.arange(rows)
     batch = objective.batch(texts, indices, Draw(1, 0))
-    read, labels = batch.inputs["ids"], batch.labels["vocabulary"]
+    inputs, labels = batch.inputs["ids"], batch.labels["vocabulary"]
     chosen = labels >= 0
     inside, count = rows * (length - 2), int(chosen.sum())
-    hidden = chosen & (read == MASK)
-    swapped = chosen & ~hidden & (read != ids)
+    hidden = chosen & (inputs == MASK)
+    swapped = chosen & ~hidden & (inputs != ids)
     rates = {
         "chosen": (count, inside, 0.15),
         "mask": (int(hidden.sum()), count, 0.8),
@@ -93,10 +93,10 @@ def masking_rates() -> Finding:
         {
             "deviations from the rate": deviations,
             "labels that are not the token": int((labels[chosen] != ids[chosen]).sum()),
-            "changed where nothing is asked": int((read != ids)[~chosen].sum()),
+            "changed where nothing is asked": int((inputs != ids)[~chosen].sum()),
             "marks chosen": int(chosen[:, [0, -1]].sum()),
-            "ids that are no word, mask apart": int((read[chosen & ~hidden] < WORD).sum()),
-            "the same epoch again": torch.equal(repeated.inputs["ids"], read),
+            "ids that are no word, mask apart": int((inputs[chosen & ~hidden] < WORD).sum()),
+            "the same epoch again": torch.equal(repeated.inputs["ids"], inputs),
             "another epoch, another choice": not torch.equal(next_epoch.labels["vocabulary"], labels),
         },
         {
@@ -146,7 +146,7 @@ def masked_tokens() -> Finding:
     text = [BEGIN, MASK, MASK, 7, MASK, 9, MASK, MASK, MASK, END]
     with torch.no_grad():
         filled = mask_predict(predict, torch.tensor([text]), MASK, iterations=3)
-        by_rounds, log_probs_by_rounds = filled_by_rounds(lambda read: predict(torch.tensor([read]))[0], text, 3)
+        by_rounds, log_probs_by_rounds = filled_by_rounds(lambda masked: predict(torch.tensor([masked]))[0], text, 3)
     return compare(
         {
             "loss away": abs(float(loss.detach()) - by_hand),
@@ -241,10 +241,10 @@ def bidirectional_by_hand(network: ELMo, batch: Batch) -> tuple[float, float]:
     forward = backward = 0.0
     for ids, token_mask in zip(batch.inputs["ids"], batch.inputs["token_mask"]):
         text = ids[token_mask][None]
-        ahead, behind = network.directions(text)[-1]
+        forward_states, backward_states = network.directions(text)[-1]
         for t in range(text.shape[1] - 1):
-            forward -= float(network.project(ahead[0, t]).log_softmax(dim=0)[text[0, t + 1]])
-            backward -= float(network.project(behind[0, t + 1]).log_softmax(dim=0)[text[0, t]])
+            forward -= float(network.project(forward_states[0, t]).log_softmax(dim=0)[text[0, t + 1]])
+            backward -= float(network.project(backward_states[0, t + 1]).log_softmax(dim=0)[text[0, t]])
     return forward, backward
 
 

@@ -134,17 +134,17 @@ def one_model_two_ways() -> Answer:
 def links_learnt() -> Answer:
     """Attention spans learn their length."""
     _, weights = learned_spans(token_positions())
-    learnt = (weights[0, :, -1] > 0.03).sum(dim=-1).tolist()
+    links = (weights[0, :, -1] > 0.03).sum(dim=-1).tolist()
     return Answer(
         "A17",
-        {"links learnt": learnt},
+        {"links learnt": links},
         {"links learnt": list(NEEDED)},
         ("How can attention learn which links matter?", "Como a atenção aprende quais ligações importam?"),
         (
             f"Give each head a span with a gradient: heads that needed {NEEDED[0]} and {NEEDED[1]} of {LENGTH} tokens "
-            f"kept {learnt[0]} and {learnt[1]}.",
+            f"kept {links[0]} and {links[1]}.",
             f"Dê a cada cabeça um alcance e um gradiente: as que precisavam de {NEEDED[0]} e {NEEDED[1]} de {LENGTH} "
-            f"palavras ficaram com {learnt[0]} e {learnt[1]}.",
+            f"palavras ficaram com {links[0]} e {links[1]}.",
         ),
     )
 
@@ -155,7 +155,8 @@ def periodic_positions() -> Answer:
     angles = shift / 10000 ** (torch.arange(0, d, 2, dtype=torch.float64) / d)
     near, distant = (sinusoids(torch.tensor([start, start + shift]), d).double() for start in (3, 100_000))
     away = max(
-        apart(both[0, 0::2] * angles.cos() + both[0, 1::2] * angles.sin(), both[1, 0::2]) for both in (near, distant)
+        apart(vectors[0, 0::2] * angles.cos() + vectors[0, 1::2] * angles.sin(), vectors[1, 0::2])
+        for vectors in (near, distant)
     )
     return Answer(
         "B11",

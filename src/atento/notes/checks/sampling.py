@@ -164,10 +164,12 @@ def smallest_set(probabilities: list[float], p: float) -> set[int]:
     """Return the smallest set of tokens whose mass reaches p, and among those the heaviest, by exhaustive search."""
     tokens = range(len(probabilities))
     for size in range(1, len(probabilities) + 1):
-        reach = [(sum(probabilities[i] for i in some), some) for some in itertools.combinations(tokens, size)]
-        mass, some = max(reach)
+        candidates = [
+            (sum(probabilities[i] for i in subset), subset) for subset in itertools.combinations(tokens, size)
+        ]
+        mass, subset = max(candidates)
         if mass >= p:
-            return set(some)
+            return set(subset)
     return set(tokens)
 
 

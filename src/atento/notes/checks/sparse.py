@@ -97,19 +97,19 @@ def learned_spans(positions: QueryKeyPositions) -> tuple[SparseAttention, Tensor
 
     Return their weights too.
     """
-    behind = -positions.distances  # how far before the query
-    visible = torch.stack([(behind >= 0) & (behind < needed) for needed in NEEDED]).float()
+    distance = -positions.distances  # how far before the query
+    visible = torch.stack([(distance >= 0) & (distance < needed) for needed in NEEDED]).float()
     targets = visible / visible.sum(dim=-1, keepdim=True)  # (H,T,S)
-    level = torch.zeros(1, HEADS, LENGTH, LENGTH).masked_fill(behind < 0, float("-inf"))
-    way = SparseAttention(span=AdaptiveSpan(HEADS, 20.0, ramp=1.0, ahead=False))
+    level = torch.zeros(1, HEADS, LENGTH, LENGTH).masked_fill(distance < 0, float("-inf"))
+    attention = SparseAttention(span=AdaptiveSpan(HEADS, 20.0, ramp=1.0, ahead=False))
     for _ in range(90):
-        loss = (way.weigh(level, positions)[0] - targets).square().sum()
+        loss = (attention.weigh(level, positions)[0] - targets).square().sum()
         torch.autograd.backward(loss)
-        for parameter in way.parameters():
+        for parameter in attention.parameters():
             assert parameter.grad is not None
             parameter.data -= 0.1 * parameter.grad
             parameter.grad = None
-    return way, way.weigh(level, positions).detach()
+    return attention, attention.weigh(level, positions).detach()
 
 
 def learns_its_links() -> Finding:
@@ -122,8 +122,8 @@ def learns_its_links() -> Finding:
     alpha = Entmax(HEADS, 1.5).double()
     torch.autograd.backward(SparseAttention(entmax=alpha).weigh(scores, positions).square().sum())
     assert alpha.logit is not None and alpha.logit.grad is not None
-    way, weights = learned_spans(positions)
-    spans = kept_links(weights, learned=way.learned())
+    attention, weights = learned_spans(positions)
+    spans = kept_links(weights, learned=attention.learned())
     return compare(
         {
             "away from its formula": errors,

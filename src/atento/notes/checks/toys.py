@@ -17,11 +17,11 @@ class _Rows:
     """Source and prefix of each row."""
 
     sources: list[Prefix]
-    written: list[Prefix]
+    prefixes: list[Prefix]
 
     def select(self, rows: Tensor) -> "_Rows":
         indices = rows.tolist()
-        return _Rows([self.sources[row] for row in indices], [self.written[row] for row in indices])
+        return _Rows([self.sources[row] for row in indices], [self.prefixes[row] for row in indices])
 
 
 class Chain:
@@ -39,9 +39,9 @@ class Chain:
     def step(self, tokens: Tensor, state: _Rows) -> tuple[Tensor, _Rows]:
         """Return log-probabilities (R,V) of the next token and the extended prefixes; tokens (R,)."""
         new = [() if token == self.start_id else (token,) for token in tokens.tolist()]
-        written = [(*old, *more) for old, more in zip(state.written, new)]
-        scores = [self.log_probs(source, prefix) for source, prefix in zip(state.sources, written)]
-        return torch.stack(scores), _Rows(state.sources, written)
+        prefixes = [(*old, *more) for old, more in zip(state.prefixes, new)]
+        scores = [self.log_probs(source, prefix) for source, prefix in zip(state.sources, prefixes)]
+        return torch.stack(scores), _Rows(state.sources, prefixes)
 
     def log_prob(self, source: Prefix, output: Prefix) -> float:
         """Return the sum of log p over the tokens of an output."""
@@ -56,10 +56,10 @@ def random_chain(vocab_size: int) -> Chain:
     """Return a chain with a random distribution for every source and prefix, drawn once."""
     drawn: dict[tuple[Prefix, Prefix], Tensor] = {}
 
-    def log_probs(source: Prefix, written: Prefix) -> Tensor:
-        if (source, written) not in drawn:
-            drawn[source, written] = torch.log_softmax(1.5 * torch.randn(vocab_size, dtype=torch.float64), dim=0)
-        return drawn[source, written]
+    def log_probs(source: Prefix, prefix: Prefix) -> Tensor:
+        if (source, prefix) not in drawn:
+            drawn[source, prefix] = torch.log_softmax(1.5 * torch.randn(vocab_size, dtype=torch.float64), dim=0)
+        return drawn[source, prefix]
 
     return Chain(log_probs, vocab_size)
 
@@ -68,8 +68,8 @@ def table_chain(table: Mapping[tuple[str, ...], Mapping[str, float]]) -> Chain:
     """Return a chain from words and probabilities; a prefix that is not in the table is followed by EOS."""
     names = ["</s>", *dict.fromkeys(word for row in table.values() for word in row if word != "</s>")]
 
-    def log_probs(source: Prefix, written: Prefix) -> Tensor:
-        row = table.get(tuple(names[i] for i in written), {"</s>": 1.0})
+    def log_probs(source: Prefix, prefix: Prefix) -> Tensor:
+        row = table.get(tuple(names[i] for i in prefix), {"</s>": 1.0})
         return torch.tensor([row.get(name, 0.0) for name in names], dtype=torch.float64).log()
 
     return Chain(log_probs, len(names), names)

@@ -63,15 +63,15 @@ def teacher_forcing() -> Finding:
     batch = gold_batch("I love NLP", "Eu amo PLN")
     with torch.no_grad():
         predicted = network(**batch.inputs).logits[0].argmax(dim=-1).tolist()
-        free = generate(network, batch.inputs["source_ids"], Greedy(), max_new_tokens=4, eos_id=())[0][0].ids
-        fed = torch.tensor([[tokenizer.bos_id, *free[:-1]]])
-        repeated = network(batch.inputs["source_ids"], fed).logits[0].argmax(dim=-1).tolist()
+        free_running = generate(network, batch.inputs["source_ids"], Greedy(), max_new_tokens=4, eos_id=())[0][0].ids
+        inputs_of_free = torch.tensor([[tokenizer.bos_id, *free_running[:-1]]])
+        repeated = network(batch.inputs["source_ids"], inputs_of_free).logits[0].argmax(dim=-1).tolist()
     inputs = tokenizer.tokens(batch.inputs["target_ids"][0].tolist())
     gold = tokenizer.tokens(batch.labels["vocabulary"][0].tolist())
     predicted_tokens = tokenizer.tokens(predicted)
     steps = [f"input {a:<5} gold {b:<5} untrained network {c}" for a, b, c in zip(inputs, gold, predicted_tokens)]
     return compare(
-        {"inputs": inputs, "to be said": gold, "off: fed with its own words it says them": repeated == free},
+        {"inputs": inputs, "to be said": gold, "off: fed with its own words it says them": repeated == free_running},
         {
             "inputs": ["<s>", "Eu", "amo", "PLN"],
             "to be said": ["Eu", "amo", "PLN", "</s>"],
