@@ -75,7 +75,9 @@ def bytes_a_step(config: NetworkConfig, work: Work, precision: str) -> int:
     weights = sum(parameter.numel() for parameter in network.decoder.parameters()) + network.projection.numel()
     heads = config.kv_heads
     token = 2 * heads * config.head_width * config.decoder_layers  # keys and values of one token
-    once = 2 * heads * config.head_width * config.d_model * config.decoder_layers  # read when a source is, not here
+    once = (
+        2 * heads * config.head_width * config.d_model * config.decoder_layers
+    )  # cross-attention projections of the source, which a step does not read
     rows = len(work.lengths) * work.beam
     room = -(-work.new_tokens // ROOM) * ROOM
     return _BYTES[precision] * (weights - once + rows * token * (room + max(work.lengths)))

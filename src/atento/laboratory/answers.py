@@ -12,7 +12,7 @@ from atento.laboratory.numbers import TOLERATED_LOSS, Language, Numbers, general
 
 
 def periodicity(numbers: Numbers, language: Language) -> str:
-    """Absolute positions, question 1."""
+    """Answer question 1 on absolute positions."""
     reach, length = reached(numbers, "echo", "sinusoidal"), numbers.length
     shares = percents(numbers, language, "echo", "sinusoidal")
     if reach == 0:
@@ -34,14 +34,14 @@ def periodicity(numbers: Numbers, language: Language) -> str:
 
 
 def long_documents(numbers: Numbers, language: Language) -> str:
-    """Absolute positions, question 2."""
+    """Answer question 2 on absolute positions."""
     return language.text("Classificando pela ordem, ", "Classification by order: ") + generalisation(
         numbers, language, "pairs"
     )
 
 
 def language_model(numbers: Numbers, language: Language) -> str:
-    """The comparison of long texts, for a language model."""
+    """Compare long texts for a language model."""
     length = 8 * numbers.length
     losses = sorted((numbers.mean("world", scheme, f"nll {length}"), scheme) for scheme in numbers.schemes("world"))
     (low, best), (high, worst) = losses[0], losses[-1]
@@ -58,7 +58,7 @@ def language_model(numbers: Numbers, language: Language) -> str:
 
 
 def invariance(numbers: Numbers, language: Language) -> str:
-    """The comparison of translation invariance (docs/notes.md#b8)."""
+    """Compare translation invariance (docs/notes.md#b8)."""
     kinds: dict[bool, list[str]] = {True: [], False: []}
     for scheme in numbers.schemes("pairs"):
         change = numbers.mean("pairs", scheme, "shift by position")
@@ -76,7 +76,7 @@ def invariance(numbers: Numbers, language: Language) -> str:
 
 
 def cost(numbers: Numbers, language: Language) -> str:
-    """Relative positions, question 1 (docs/notes.md#b10)."""
+    """Answer question 1 on relative positions (docs/notes.md#b10)."""
     schemes = numbers.schemes("cost", RELATIVE)
 
     def span(name: str) -> str:
@@ -112,9 +112,9 @@ def cost(numbers: Numbers, language: Language) -> str:
 
 
 def alignment(numbers: Numbers, language: Language) -> str:
-    """Relative positions, question 2 (docs/notes.md#b14).
+    """Answer question 2 on relative positions (docs/notes.md#b14).
 
-    Hybrids, if measured, are compared with the better of the two.
+    Hybrids, if measured, are compared with the better of the two kinds.
     """
     name = f"alignment error {numbers.length}"
 
@@ -153,7 +153,7 @@ def alignment(numbers: Numbers, language: Language) -> str:
 
 
 def experiment(numbers: Numbers, language: Language) -> str:
-    """Advanced question 1: the experiment, which is this one, and its result."""
+    """Answer advanced question 1, on the experiment, which is this one, with its result."""
     length, parts = 8 * numbers.length, []
     for task in ("echo", "pairs"):
         name = f"accuracy {length}"
@@ -181,7 +181,7 @@ def experiment(numbers: Numbers, language: Language) -> str:
 
 
 def interpretability(numbers: Numbers, language: Language) -> str:
-    """Advanced question 2 (docs/notes.md#b13)."""
+    """Answer advanced question 2 (docs/notes.md#b13)."""
     shares = [
         (numbers.mean("echo", scheme, "position share"), scheme)
         for scheme in numbers.schemes("echo")
@@ -199,7 +199,7 @@ def interpretability(numbers: Numbers, language: Language) -> str:
 
 
 def hybrid(numbers: Numbers, language: Language) -> str:
-    """Advanced question 3 (docs/notes.md#b7)."""
+    """Answer advanced question 3 (docs/notes.md#b7)."""
     measure = f"accuracy {8 * numbers.length}"
     parts = []
     for scheme in numbers.schemes("echo", HYBRID):
@@ -235,7 +235,9 @@ def hybrid(numbers: Numbers, language: Language) -> str:
 
 
 def learned_table(numbers: Numbers, language: Language) -> str:
-    """A topic that the notes omit: learned tables, and how few updates their late positions get (docs/notes.md#b3)."""
+    """Answer a question that the notes omit: how few updates late positions of learned tables get
+    (docs/notes.md#b3).
+    """
     name = ("table", "learned")
     first, last = (numbers.mean(*name, f"updates {row}") for row in ("first", "last"))
     begin, end = (numbers.mean(*name, f"change {row}") for row in ("first", "last"))

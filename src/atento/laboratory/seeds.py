@@ -7,9 +7,9 @@ _T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # for
 
 
 def interval(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and half of the 95 % interval by Student's t; the half interval of a single value is None.
+    """Return the mean and half of the 95 % interval by Student's t; the half interval of a single value is None.
 
-    For more than ten values t is that of ten, which is conservative.
+    More than ten values use the t of ten values, which is conservative.
     """
     if len(values) < 2:
         return fmean(values), None

@@ -127,7 +127,7 @@ network: {preset: transformer-tiny, d_model: 8, d_ff: 16, n_heads: 2, n_layers: 
 training: {epochs: 2, batch_tokens: 60, warmup: 1, weight_decay: 0, precision: float32, checkpoint_every: 1000}
 metrics: []
 """
-WORDS = (4, 2, 5, 1, 3, 2, 7, 1, 1, 3, 2, 4, 1, 2, 3, 6, 1, 2, 2, 1)  # of each text of that run
+WORDS = (4, 2, 5, 1, 3, 2, 7, 1, 1, 3, 2, 4, 1, 2, 3, 6, 1, 2, 2, 1)  # number of words of each text of that run
 
 
 def report_of_a_run() -> tuple[dict[str, Any], dict[str, Any]]:
