@@ -125,7 +125,7 @@ def test_evaluation_counts_questions_without_an_answer(run: TrainedRun) -> None:
 
 def test_commands(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
     held_out = records(60, 4)
-        ours = atento.evaluate(atento.load(run.folder), held_out)["squad"]
+    ours = atento.evaluate(atento.load(run.folder), held_out)["squad"]
     for name, text in (("valid.jsonl", as_jsonl(held_out)), ("valid.json", squad_json(held_out))):
         (tmp_path / name).write_text(text, encoding="utf-8")
         done = server.run("evaluate", run.folder, name, "--json", cwd=tmp_path)
@@ -173,9 +173,8 @@ def test_what_the_command_refuses(run: TrainedRun, server: ForkServer, tmp_path:
 
 
 def test_data_commands(server: ForkServer, tmp_path: Path) -> None:
-    (tmp_path / "train.jsonl").write_text(as_jsonl(records(30)), encoding="utf-8")
-    source = {"file": "train.jsonl", "question": "question", "context": "context", "answers": "answers"}
-    (tmp_path / "qa.yaml").write_text(json.dumps(recipe(data={"train": source})), encoding="utf-8")
+    (tmp_path / "train.json").write_text(squad_json(records(30)), encoding="utf-8")
+    (tmp_path / "qa.yaml").write_text(json.dumps(recipe(data={"train": {"file": "train.json"}})), encoding="utf-8")
     assert server.run("config", "check", "qa.yaml", cwd=tmp_path).status == 0
     done = server.run("data", "peek", "qa.yaml", "--count", "8", "--json", cwd=tmp_path)
     examples = [json.loads(line) for line in done.stdout.splitlines()]
@@ -196,7 +195,7 @@ def test_what_is_refused_before_training(tmp_path: Path) -> None:
             atento.train(recipe(data=changes), data=data, out=tmp_path / "run", threads=1)
 
     shifted = {"question": "quem ?", "context": "a Ana", "answers": [{"text": "Ana", "answer_start": 1}]}
-    refuse(r"data\['train'\]\[20\].*answer 'Ana' does not stand at character 1", [*made, shifted])
+    refuse(r"data\['train'\]\[20\].*answer 'Ana' is not at character 1", [*made, shifted])
     refuse(r"the question has 31 tokens, which with 4 special ones leave", [*made, made[0] | {"question": "q " * 31}])
     answer = "Ana comeu um figo e uma maçã e uma pera e tudo o resto"
     long = [{"question": "q ?", "context": answer, "answers": [{"text": answer, "answer_start": 0}]}]

@@ -28,7 +28,18 @@ def commands(group: Any, words: str = "") -> Iterator[tuple[str, Any]]:
 
 COMMANDS = dict(commands(typer.main.get_command(application())))
 # what takes minutes, the network, or a model that is not at hand: read by its parser alone
-READ_ONLY = {"train", "demo", "bench", "data fetch", "summarize", "generate", "perplexity", "classify", "fill"}
+READ_ONLY = {
+    "train",
+    "demo",
+    "bench",
+    "data fetch",
+    "summarize",
+    "generate",
+    "perplexity",
+    "classify",
+    "fill",
+    "answer",
+}
 
 
 def examples(command: Any) -> list[str]:

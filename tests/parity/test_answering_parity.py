@@ -184,7 +184,7 @@ def test_g3_windows_labels_losses_and_answers_are_those_of_a_plain_loop(
     as_jsonl(Path("valid.jsonl"), valid)
     init, steps, rate = tiny_bert(tmp_path / "bert"), 60, 3e-3
     recipe = recipe_of(init, steps, rate, WINDOW, STRIDE)
-    still = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
+    still = {"max_len": WINDOW, "dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
     recipe["network"] = still
     run = train(recipe, out="run", threads=1)
 
