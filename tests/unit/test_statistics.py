@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.config.recipe import SourceConfig
-from atento.data.records import SOURCE_AND_TARGET, TEXT, read_records
-from atento.data.statistics import PERCENTILES, columns_seen, lengths, over, percentiles, ratios, suspicious
+from atento.config.tasks import Field
+from atento.data.records import SOURCE_AND_TARGET, TEXT, read_records, records_in_memory
+from atento.data.statistics import PERCENTILES, columns_seen, labels_of, lengths, over, percentiles, ratios, suspicious
+from atento.data.values import Span
 from atento.world import write
 
 
@@ -92,3 +94,27 @@ def test_columns_and_headers_are_seen(tmp_path: Path) -> None:
 def test_records_are_too_long_by_any_side() -> None:
     assert over({"source": [9, 10, 3, 3], "target": [1, 1, 9, 12]}, 10, 1) == {"max_len": 10, "records": 2}
     assert over({"text": [8, 9]}, 10, 2) == {"max_len": 10, "records": 1}
+
+
+def test_labels_entities_answers_and_scores_are_counted(tmp_path: Path) -> None:
+    tagging = (Field("tokens", "words"), Field("tags", "tags"))
+    tagged = records_in_memory([("a b c".split(), ["B-X", "I-X", "B-Y"]), (["d"], ["O"])], tagging, "data")
+    counts = labels_of([tagged], tagging)
+    assert counts["labels"] == {"B-X": 1, "B-Y": 1, "I-X": 1, "O": 1}
+    assert (counts["scheme"], counts["entities"]) == ("IOB2", {"X": 1, "Y": 1})
+    parts_of_speech = records_in_memory([(["a"], ["NOUN"])], tagging, "data")
+    assert labels_of([parts_of_speech], tagging) == {"labels": {"NOUN": 1}}
+    several = (Field("text"), Field("label", "classes"))
+    labelled = records_in_memory([("a", ["x", "y"]), ("b", ["y"]), ("c", [])], several, "data")
+    assert labels_of([labelled, labelled], several) == {"labels": {"x": 2, "y": 4}}
+    answering = (Field("question"), Field("context"), Field("answers", "spans"))
+    asked = records_in_memory([("?", "ab", [Span("a", 0)]), ("?", "ab", [])], answering, "data")
+    assert labels_of([asked], answering) == {"unanswerable": 1}
+    regression = (Field("text"), Field("pair", optional=True), Field("score", "number"))
+    scored = records_in_memory([("a", float(score)) for score in (0, 1, 1, 5)], regression, "data")
+    scores = labels_of([scored], regression)["scores"]
+    assert (scores["mean"], scores["min"], scores["p50"], scores["max"]) == (1.75, 0, 1, 5)
+    assert [count for _, _, count in scores["histogram"]] == [1, 0, 2, 0, 0, 0, 0, 0, 0, 1]
+    assert scores["histogram"][0][0] == 0 and scores["histogram"][-1][1] == 5
+    alike = records_in_memory([("a", 2.0)], regression, "data")
+    assert sum(count for _, _, count in labels_of([alike], regression)["scores"]["histogram"]) == 1

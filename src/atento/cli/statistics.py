@@ -1,6 +1,5 @@
 """The statistics of `atento data stats`, as JSON or as text."""
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +8,9 @@ from atento.cli.options import progress
 if TYPE_CHECKING:
     from atento.config.loading import LoadedRecipe
     from atento.text import Tokenizer
+
+_LABELS = 20  # most labels in a line
+_WIDTH = 40  # of the longest bar of a histogram
 
 
 def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
@@ -43,11 +45,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
             record[f"{side}_words"] = lengths[side]["words"]["total"]
             record[f"{side}_longest"] = lengths[side]["words"]["max"]
             record[f"{side}_characters"] = lengths[side]["characters"]["total"]
-        if "tags" in split_parts[0].columns:
-            tags = Counter(tag for part in split_parts for sentence in part["tags"] for tag in sentence)
-            record["labels"] = dict(sorted(tags.items()))
-        if "label" in split_parts[0].columns:
-            record["labels"] = dict(sorted(Counter(label for part in split_parts for label in part["label"]).items()))
+        record |= statistics.labels_of(split_parts, spec.fields)
         record |= {"lengths": lengths, "suspicious": wrong}
         record["files"] = statistics.columns_seen(getattr(recipe.data, name), loaded.folder, spec.fields)
         if kind == "pairs":
@@ -96,8 +94,7 @@ def text_lines(record: dict[str, Any]) -> Iterator[str]:
     kind = next(kind for kind in ("pairs", "texts", "examples") if kind in record)
     held_out = f", {record['held_out']:,} of them held out for validation" if "held_out" in record else ""
     yield f"{record['split']}: {record[kind]:,} {kind}{held_out}"
-    if "labels" in record:
-        yield "  labels: " + ", ".join(f"{name!r} {count:,}" for name, count in record["labels"].items())
+    yield from _label_lines(record, record[kind])
     for file in record["files"]:
         columns = ", ".join(map(repr, file["columns"]))
         used = " and ".join(map(repr, file["used"]))
@@ -122,6 +119,32 @@ def text_lines(record: dict[str, Any]) -> Iterator[str]:
         if entry["count"]:
             first = f" (first: {'; '.join(entry['first'])})" if entry["first"] else ""
             yield f"  {_WORDS[reason]}: {entry['count']:,}{first}"
+
+
+def _label_lines(record: dict[str, Any], records: int) -> Iterator[str]:
+    """Lines about labels, entities, answers and numbers."""
+    if "labels" in record:
+        yield f"  labels: {_most_frequent(record['labels'])}"
+    if "entities" in record:
+        yield f"  entities ({record['scheme']}): {_most_frequent(record['entities'])}"
+    if "unanswerable" in record:
+        yield f"  questions without an answer: {record['unanswerable']:,} ({record['unanswerable'] / records:.1%})"
+    if "scores" in record:
+        scores = record["scores"]
+        low, middle, high = (scores[name] for name in ("min", "p50", "max"))
+        yield f"  scores: mean {scores['mean']:.4g}, median {middle:.4g}, from {low:.4g} to {high:.4g}"
+        most = max(count for _, _, count in scores["histogram"])
+        for begin, end, count in scores["histogram"]:
+            yield f"  {begin:>12.4g} to {end:<10.4g}{count:>8,}  {'#' * round(_WIDTH * count / most)}"
+
+
+def _most_frequent(counts: dict[str, int]) -> str:
+    """Labels with their counts, in alphabetical order; of many, the most frequent and the number of the others."""
+    shown = counts
+    if len(counts) > _LABELS:
+        shown = dict(sorted(counts.items(), key=lambda item: -item[1])[:_LABELS])
+    more = f" and {len(counts) - _LABELS:,} more" if len(counts) > _LABELS else ""
+    return ", ".join(f"{label!r} {count:,}" for label, count in shown.items()) + more
 
 
 def _over_long(record: dict[str, Any], kind: str) -> str:

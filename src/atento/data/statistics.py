@@ -1,6 +1,7 @@
 """What is in the data: lengths and their percentiles, length ratios, records that look wrong, the columns of a file."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from atento.config.tasks import Field
 from atento.data.records import Records
 from atento.data.source_lines import open_binary
 from atento.data.source_records import columns_of
+from atento.data.tag_schemes import entities, scheme_of
 from atento.data.values import as_text
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _SHOWN = 3  # places of suspicious records that are named
 _RATIO = 3.0  # times the median
 _DEVIATIONS = 4.0  # median deviations from the median: summaries differ more than translations do
+_BARS = 10  # of a histogram
 _SHORT = 10  # characters: of two short texts a ratio says nothing
 
 
@@ -85,6 +88,38 @@ def suspicious(parts: Sequence[Records]) -> dict[str, dict[str, Any]]:
     if pairs:
         counted["empty"] = {"count": sum(part.empty for part in pairs), "first": []}
     return counted
+
+
+def labels_of(parts: Sequence[Records], fields: Sequence[Field]) -> dict[str, Any]:
+    """What the fields that are no texts hold, by kind.
+
+    "labels": the count of each label or tag. "entities" and "scheme": the count of each type, and how tags mark them.
+    "unanswerable": the number of questions without an answer. "scores": the percentiles of numbers, their mean, and a
+    histogram (lower edge, upper edge, count) of ten intervals.
+    """
+    found: dict[str, Any] = {}
+    for field in fields:
+        if field.name not in parts[0].columns or field.kind in ("text", "words"):
+            continue
+        column = [value for part in parts for value in part[field.name]]
+        if field.kind == "class":
+            found["labels"] = _counts(column)
+        elif field.kind in ("classes", "tags"):
+            found["labels"] = _counts(label for labels in column for label in labels)
+            if field.kind == "tags" and (scheme := scheme_of(column)) is not None:
+                found["scheme"] = scheme
+                found["entities"] = _counts(kind for tags in column for kind, _, _ in entities(tags))
+        elif field.kind == "spans":
+            found["unanswerable"] = sum(not spans for spans in column)
+        else:
+            counts, edges = np.histogram(column, bins=_BARS)
+            bars = list(zip(edges.tolist(), edges[1:].tolist(), counts.tolist()))
+            found["scores"] = {"mean": float(np.mean(column)), **percentiles(column), "histogram": bars}
+    return found
+
+
+def _counts(labels: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(labels).items()))
 
 
 def columns_seen(sources: Sequence[SourceConfig], folder: Path, fields: Sequence[Field] = ()) -> list[dict[str, Any]]:

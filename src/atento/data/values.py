@@ -50,7 +50,11 @@ class Converter:
 
     def blank(self, values: Sequence[Any]) -> bool:
         """Whether a text, a class or the words of a record are blank; such a record is left out."""
-        return any(not values[number] or _is_space(values[number]) for number in self.needed)
+        for number in self.needed:
+            value = values[number]
+            if not value or (value.__class__ is str and value.isspace()):
+                return True
+        return False
 
     def cells(self, cells: list[str]) -> list[Value]:
         """Convert the cells of a row of a table to values; a row that is left out is unchanged.
@@ -289,10 +293,6 @@ def _finite(number: float, subject: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{subject} must hold a finite number: got {number}")
     return number
-
-
-def _is_space(value: Any) -> bool:
-    return isinstance(value, str) and value.isspace()
 
 
 def _is_list(value: Any) -> bool:

@@ -1,0 +1,125 @@
+"""Data sets of the library `datasets`, from folders that the test writes: columns, splits, and every refusal."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atento.config.recipe import SourceConfig
+from atento.config.tasks import Field
+from atento.data.records import Records, read_records
+from atento.data.values import Span
+from atento.errors import DataError, RecipeError
+
+CLASSES = (Field("text"), Field("pair", optional=True), Field("label", "class"))
+TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
+ANSWERING = (Field("question"), Field("context"), Field("answers", "spans"))
+PAIRS = (Field("source"), Field("target"))
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(RecipeError, match=r"`dataset` needs the library datasets: .* \(pip install 'atento\[data\]'\)"):
+        read_records(SourceConfig(dataset="folder"), CLASSES, tmp_path)
+
+
+@pytest.fixture
+def datasets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    library = pytest.importorskip("datasets", reason="needs the extra data: datasets is missing")
+    monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return library
+
+
+def read(folder: Path, fields: Any, *, skip_bad: bool = False, **keys: Any) -> Records:
+    return read_records(SourceConfig(dataset="set", **keys), fields, folder, skip_bad=skip_bad)
+
+
+def test_classes_are_names_and_columns_have_the_names_of_fields(datasets: Any, tmp_path: Path) -> None:
+    features = datasets.Features(
+        {
+            "text": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["bad", "good"]),
+            "id": datasets.Value("int64"),
+        }
+    )
+    columns = {"text": ["a", "b", "c"], "label": [1, 0, 1], "id": [7, 8, 9]}
+    datasets.Dataset.from_dict(columns, features=features).save_to_disk(str(tmp_path / "set"))
+    records = read(tmp_path, CLASSES)
+    assert list(records) == [("a", "good"), ("b", "bad"), ("c", "good")]
+    assert records.where(2) == "set:2" and records.warnings() == []
+    assert read(tmp_path, CLASSES, label="id")["label"] == ["7", "8", "9"]
+    assert len(read(tmp_path, CLASSES, count=2)) == 2
+    with pytest.raises(DataError) as error:
+        read(tmp_path, CLASSES, text="sentence")
+    assert str(error.value) == ("set: has no column 'sentence' for `text`; its columns are 'text', 'label', 'id'")
+    with pytest.raises(DataError, match=r"set: is one split, None, and `split` is 'train'"):
+        read(tmp_path, CLASSES, split="train")
+
+
+def test_tags_of_class_labels_and_answers_of_two_lists(datasets: Any, tmp_path: Path) -> None:
+    names = datasets.ClassLabel(names=["O", "B-PER"])
+    tagged = datasets.Features(
+        {"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": datasets.Sequence(names)}
+    )
+    train = {"tokens": [["Ana", "mora"], ["Rui"]], "ner_tags": [[1, 0], [1]]}
+    test = {"tokens": [["Eva", "e"], ["x"]], "ner_tags": [[1], [1]]}
+    both = datasets.DatasetDict(
+        train=datasets.Dataset.from_dict(train, features=tagged), test=datasets.Dataset.from_dict(test, features=tagged)
+    )
+    both.save_to_disk(str(tmp_path / "set"))
+    assert list(read(tmp_path, TAGGING, tags="ner_tags", split="train")) == [
+        (("Ana", "mora"), ("B-PER", "O")),
+        (("Rui",), ("B-PER",)),
+    ]
+    with pytest.raises(DataError) as error:
+        read(tmp_path, TAGGING, tags="ner_tags", split="test")
+    assert str(error.value) == "set[test]:0: 2 words and 1 tag; each word needs one tag"
+    assert len(read(tmp_path, TAGGING, tags="ner_tags", split="test", skip_bad=True)) == 1
+    with pytest.raises(DataError, match=r"set: has several splits; its splits are 'train', 'test'"):
+        read(tmp_path, TAGGING, tags="ner_tags")
+    with pytest.raises(DataError, match=r"set: has no split 'tset'.*'test'.*; its splits are 'train', 'test'"):
+        read(tmp_path, TAGGING, tags="ner_tags", split="tset")
+
+
+def test_parquet_files_in_a_folder(datasets: Any, tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    answers = {"text": ["Ana"], "answer_start": [0]}
+    rows = {
+        "question": ["Quem?", "?"],
+        "context": ["Ana mora aqui", "b"],
+        "answers": [answers, {"text": [], "answer_start": []}],
+    }
+    data = datasets.Dataset.from_dict(rows)
+    data.to_parquet(str(tmp_path / "set" / "train-00000.parquet"))
+    records = read(tmp_path, ANSWERING, split="train")
+    assert list(records) == [("Quem?", "Ana mora aqui", (Span("Ana", 0),)), ("?", "b", ())]
+    assert read(tmp_path, ANSWERING).fingerprint == records.fingerprint  # of the only split
+
+
+def test_sequences_of_objects_and_translations(datasets: Any, tmp_path: Path) -> None:
+    features = datasets.Features(
+        {
+            "question": datasets.Value("string"),
+            "context": datasets.Value("string"),
+            "answers": datasets.Sequence({"text": datasets.Value("string"), "answer_start": datasets.Value("int32")}),
+        }
+    )
+    rows = {"question": ["Quem?"], "context": ["Ana"], "answers": [{"text": ["Ana"], "answer_start": [0]}]}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(tmp_path / "set"))
+    assert read(tmp_path, ANSWERING)["answers"] == [(Span("Ana", 0),)]
+    both = {"translation": [{"en": "cat", "pt": "gato"}, {"en": "dog", "pt": None}]}
+    datasets.Dataset.from_dict(both).save_to_disk(str(tmp_path / "pairs"))
+    source = SourceConfig(dataset="pairs", source="translation.en", target="translation.pt")
+    with pytest.raises(DataError, match=r"pairs:1: key 'translation.pt' must hold a string, not null"):
+        read_records(source, PAIRS, tmp_path)
+    assert list(read_records(source, PAIRS, tmp_path, skip_bad=True)) == [("cat", "gato")]
+
+
+def test_what_is_no_data_set_is_one_sentence(datasets: Any, tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    with pytest.raises(DataError, match=r"^set: the data set cannot be read: [^\n]+$"):
+        read(tmp_path, CLASSES)
+    (tmp_path / "set" / "dataset_info.json").write_text("{")
+    with pytest.raises(DataError, match=r"^set: the data set cannot be read: [^\n]+$"):
+        read(tmp_path, CLASSES)
