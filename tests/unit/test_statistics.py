@@ -98,7 +98,7 @@ def test_records_are_too_long_by_any_side() -> None:
 
 def test_labels_entities_answers_and_scores_are_counted(tmp_path: Path) -> None:
     tagging = (Field("tokens", "words"), Field("tags", "tags"))
-    tagged = records_in_memory([("a b c".split(), ["B-X", "I-X", "B-Y"]), (["d"], ["O"])], tagging, "data")
+    tagged = records_in_memory([(["a", "b", "c"], ["B-X", "I-X", "B-Y"]), (["d"], ["O"])], tagging, "data")
     counts = labels_of([tagged], tagging)
     assert counts["labels"] == {"B-X": 1, "B-Y": 1, "I-X": 1, "O": 1}
     assert (counts["scheme"], counts["entities"]) == ("IOB2", {"X": 1, "Y": 1})
