@@ -72,7 +72,7 @@ def minimum_risk() -> Finding:
                     [spelled(hypothesis.ids) for hypothesis in pool], shares, bleu, self_comparison
                 )
                 differences.append(hypotheses[0].ids != pool[index].ids or abs(1 - hypotheses[0].score - risk) > 1e-9)
-            value[f"unlike loops: {weights}{'' if self_comparison else ', not self_comparison'}"] = sum(differences)
+            value[f"unlike loops: {weights}{'' if self_comparison else ', not itself'}"] = sum(differences)
     expected: dict[str, object] = dict.fromkeys(value, 0)
     swapped, alone = _changed_choices()
     value |= {"of 500 sets change, arguments swapped": swapped, "of 500 sets change, not itself": alone}
