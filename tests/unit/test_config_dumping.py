@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.config.decoding import DecodingConfig
+from atento.config.initial import InitConfig, LoraConfig
 from atento.config.loading import dump_recipe, load_recipe, recipe_difference, recipe_schema
 from atento.config.network import NetworkConfig
 from atento.config.positions import PositionConfig
@@ -84,7 +85,15 @@ RECIPES = st.builds(
     name=TEXTS.filter(lambda text: text not in ("", ".", "..") and not set(text) & set("/\\\0\n")),
     tokenizer=st.builds(TokenizerConfig, path=st.none() | TEXTS, lowercase=st.booleans()),
     network=st.sampled_from([preset("transformer-tiny"), NetworkConfig(positions=PositionConfig(kind="none"))]),
-    init=st.none() | TEXTS,
+    init=st.none()
+    | st.builds(
+        InitConfig,
+        model=PATHS,
+        train=st.sampled_from(["all", "head", "last-2", "bias", "lora"]),
+        lora=st.none()
+        | st.builds(LoraConfig, rank=st.integers(1, 99), targets=st.sampled_from([("query",), ("input", "outer")])),
+        layer_decay=st.floats(0, 1, exclude_min=True),
+    ),
     training=st.builds(
         TrainingConfig,
         steps=POSITIVE,
@@ -122,7 +131,7 @@ def test_readers_of_yaml_1_1_understand_it_too() -> None:
     recipe = Recipe(
         task="translation",
         name="no",
-        init="12:30",
+        init=InitConfig("12:30"),
         data=DataConfig(train=(SourceConfig(source="1e-4", target="0o10"),)),
         training=TrainingConfig(learning_rate=1e-5, clip=1e22),
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from atento.config.decoding import UTILITIES
+from atento.config.initial import InitConfig
 from atento.config.loading import LoadedRecipe, load_recipe
 from atento.config.network import NetworkConfig
 from atento.config.positions import PositionConfig
@@ -170,7 +171,7 @@ def test_overrides(write: Write) -> None:
     assert recipe.data.test == (SourceConfig(world="structures"),)
     assert recipe.data.train[1] == SourceConfig(world="train", count=5)
     assert recipe.network == preset("transformer-tiny", n_layers=4, positions=PositionConfig(kind="none"))
-    assert recipe.metrics == ("bleu", "ter") and recipe.init == "a=b"
+    assert recipe.metrics == ("bleu", "ter") and recipe.init == InitConfig("a=b")
     assert loaded.origins["data.valid.0.file"] == "command line"
     assert loaded.origins["data.valid.0.source"] == f"my.yaml:2:{text.splitlines()[1].index('source: 0') + 9}"
 
@@ -210,7 +211,11 @@ def test_overrides_from_python(write: Write) -> None:
     recipe = load_recipe(path, changes, environment={}).recipe
     assert recipe.training.steps == 1000 and recipe.training.seed == 3
     assert recipe.data.valid == (SourceConfig(world="valid", count=2),)
-    assert recipe.network == preset("transformer-tiny") and recipe.init == str(Path("a/b")) and recipe.name == "12"
+    assert (
+        recipe.network == preset("transformer-tiny")
+        and recipe.init == InitConfig(str(Path("a/b")))
+        and recipe.name == "12"
+    )
 
 
 def test_each_layer_wins_over_the_one_below(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

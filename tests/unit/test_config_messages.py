@@ -63,7 +63,27 @@ IN_THE_FILE = [
     ("training: {seed: -1}", "my.yaml:3:18: training.seed must not be negative: got -1"),
     ("tokenizer: {shared: yes}", "my.yaml:3:21: tokenizer.shared must be true or false: got 'yes'"),
     ("tokenizer: word", "my.yaml:3:12: 'word' reads as the path of a tokenizer; write {kind: word} for the kind, ./word for a folder of that name"),
-    ("init: 5", "my.yaml:3:7: init must be text or null: got 5 (put it in quotes if it is text)"),
+    ("init: 5", "my.yaml:3:7: init must be a mapping or null: got 5"),
+    ("init: {train: lora}", "my.yaml:3:7: init.model is missing: text"),
+    (
+        "init: {model: m, train: last}",
+        "my.yaml:3:25: `init.train` must be all, head, last-N with a number of layers such as last-2, bias or lora: got "
+        "'last'",
+    ),
+    (
+        "init: {model: m, train: lora, lora: {targets: [querry]}}",
+        "my.yaml:3:47: `init.lora.targets`: unknown linear map 'querry'; did you mean 'query'? Known: all-linear, "
+        "inner, input, key, outer, output, query, value",
+    ),
+    (
+        "init: {model: m, train: head, unfreeze: gradual}",
+        "my.yaml:3:41: `init.unfreeze` trains layers below the head, and `init.train` is head: leave it out",
+    ),
+    ("init: {model: m, layer_decay: 1.5}", "my.yaml:3:31: `init.layer_decay` must lie above 0 and be at most 1: got 1.5"),
+    (
+        "init: {model: m, unfreeze: {steps: 9, epochs: 2}}",
+        "my.yaml:3:36: `init.unfreeze.steps` stands instead of `epochs`: got 9 and 2.0; give one",
+    ),
     ("name: 5", "my.yaml:3:7: name must be text: got 5 (put it in quotes if it is text)"),
     ("name: a/b", "my.yaml:3:7: name must be the name of a folder, without slashes: got 'a/b'"),
     ("name: ..", "my.yaml:3:7: name must be the name of a folder, without slashes: got '..'"),

@@ -60,6 +60,6 @@ def test_outputs_that_end_for_want_of_places_are_counted() -> None:
 
 
 def test_a_network_that_no_memory_holds_is_refused_before_it_is_built() -> None:
-    check_memory(1000, "cpu")
+    check_memory(1000, 1000, "cpu")
     with pytest.raises(UsageError, match=r"1,000,000,000,000 parameters need 14901 GiB to be trained"):
-        check_memory(10**12, "cpu")
+        check_memory(10**12, 10**12, "cpu")

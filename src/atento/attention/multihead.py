@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.attention.kernels import AnyMask, BlockRouting, attend, by_head
+from atento.attention.low_rank import project, project_rows
 from atento.attention.observe import record
 from atento.attention.relative_terms import RelativeTerms
 
@@ -121,14 +121,14 @@ class MultiHeadAttention(nn.Module):
         """
         terms = PositionTerms() if position_terms is None else position_terms
         if memory is None:
-            q, k, v = self._split(self.input(x))
+            q, k, v = self._split(project(self.input, x, random))
             for rotation in terms.rotations:
                 q, k = rotation(q), rotation(k)
             keys_values = KeyValues(k, v) if state is None else state.append(k, v)
         else:
-            weight, bias = self._rows(0, self.n_heads)
-            q = self._normed(self._by_head(F.linear(x, weight, bias)), self.query_norm)
-            keys_values = memory if isinstance(memory, KeyValues) else self.key_values(memory)
+            queries = project_rows(self.input, x, 0, self.n_heads * self.d_head, random)
+            q = self._normed(self._by_head(queries), self.query_norm)
+            keys_values = memory if isinstance(memory, KeyValues) else self.key_values(memory, random)
         k, v, router = keys_values.keys, keys_values.values, terms.block_router
         record(self, self.kind, self.layer, q, k, mask, terms.relative, self.scale, router)
         if router is not None:
@@ -144,12 +144,13 @@ class MultiHeadAttention(nn.Module):
                 random=random,
                 relative=terms.relative,
             )  # (B,H,T,K)
-        return self.output(out.transpose(1, 2).flatten(2)), keys_values
+        return project(self.output, out.transpose(1, 2).flatten(2), random), keys_values
 
-    def key_values(self, memory: Tensor) -> KeyValues:
+    def key_values(self, memory: Tensor, random: Randomness | None = None) -> KeyValues:
         """Keys and values of `memory` (B,S,D), computed once for all steps of a decoder (docs/notes.md#a9)."""
-        weight, bias = self._rows(self.n_heads, self.n_heads + 2 * self.n_kv_heads)
-        k, v = F.linear(memory, weight, bias).split(self.n_kv_heads * self.d_head, dim=-1)
+        start, stop = (heads * self.d_head for heads in (self.n_heads, self.n_heads + 2 * self.n_kv_heads))
+        both = project_rows(self.input, memory, start, stop, random)
+        k, v = both.split(self.n_kv_heads * self.d_head, dim=-1)
         return KeyValues(self._normed(self._by_head(k), self.key_norm), self._by_head(v))
 
     def head_weights(self) -> dict[str, Tensor]:
@@ -170,11 +171,6 @@ class MultiHeadAttention(nn.Module):
             torch.cat([weights[n].transpose(1, 2).flatten(0, 1) for n in ("query", "key", "value")])
         )
         self.output.weight.copy_(weights["output"].flatten(0, 1).t())
-
-    def _rows(self, first: int, last: int) -> tuple[Tensor, Tensor | None]:
-        """The weight and bias of the heads first ... last - 1 of `input`: views, no copies."""
-        rows = slice(first * self.d_head, last * self.d_head)
-        return self.input.weight[rows], None if self.input.bias is None else self.input.bias[rows]
 
     def _by_head(self, x: Tensor) -> Tensor:
         heads = x.shape[-1] // self.d_head

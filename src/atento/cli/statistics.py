@@ -75,9 +75,9 @@ def _tokenizer(loaded: "LoadedRecipe", read: list[Any], columns: tuple[str, ...]
     from atento.runs.prepare import tokenizer_for
     from atento.text import Tokenizer
 
-    init = loaded.recipe.init
-    if init is not None:
-        return Tokenizer.load(find_model(loaded.home / init if (loaded.home / init).exists() else init))
+    if loaded.recipe.init is not None:
+        model = loaded.recipe.init.model
+        return Tokenizer.load(find_model(loaded.home / model if (loaded.home / model).exists() else model))
     texts = (as_text(value) for part in read for record in zip(*(part[name] for name in columns)) for value in record)
     return tokenizer_for(loaded.recipe, loaded.home, texts, progress)
 

@@ -364,6 +364,11 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
             brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")
             if brought and not position.startswith(("preset ", "task ")):
                 yield from no_effect(key, "init names a trained model, which brings its own")
+        if recipe.init.train != "lora":
+            for key in [key for key in written if key.startswith("init.lora.")]:
+                yield from no_effect(key, f"init.train is {recipe.init.train}, and only lora has adapters")
+        if recipe.init.train == "head":
+            yield from no_effect("init.layer_decay", "init.train is head, which has the whole learning rate")
     elif recipe.tokenizer.path is not None:
         for part in fields(TokenizerConfig):
             if part.name != "path":
@@ -371,7 +376,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     for path, source in _sources(recipe.data):
         if source.world is None:
             yield from no_effect(f"{path}.seed", "it is for the micro-world only")
-    if recipe.init is recipe.tokenizer.path is None and recipe.tokenizer.kind in ("character", "byte"):
+    if recipe.init is None and recipe.tokenizer.path is None and recipe.tokenizer.kind in ("character", "byte"):
         yield from no_effect(
             "tokenizer.vocab_size", f"the {recipe.tokenizer.kind} tokenizer's size follows from the text"
         )

@@ -43,6 +43,8 @@ def recipe_schema() -> dict[str, Any]:
         kinds = definitions.get(target, {}).get("properties", {}).get("kind")
         if target == "TokenizerConfig":
             return [{"type": "string", "description": "the folder of a trained tokenizer"}]
+        if target == "InitConfig":
+            return [{"type": "string", "description": "the model to fine-tune"}]
         if target == "SourceConfig":
             return [{"type": "string", "description": "the path of a text file"}]
         if target in presets or kinds is None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from atento.config.decoding import DecodingConfig
+from atento.config.initial import InitConfig
 from atento.config.literals import OneOf, check_choices
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
@@ -313,8 +314,8 @@ class Recipe:
     """The network: a preset, a preset with changes, or every part by itself."""
     objective: tuple[ObjectiveConfig, ...] = ()
     """The training objective, if not the default of the task: one objective, or a list with shares (a mixture)."""
-    init: str | None = None
-    """A trained model to fine-tune: a run folder, a model folder or a hub name. Its network and tokenizer are used."""
+    init: InitConfig | None = None
+    """A trained model to fine-tune, and which of its weights are trained. [null: start from random weights]"""
     training: TrainingConfig = TrainingConfig()
     """Length of training, batches, optimizer, validation and checkpoints."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from atento.config import presets
+from atento.config.initial import InitConfig
 from atento.config.literals import OneOf
 from atento.config.network import NetworkConfig
 from atento.config.recipe import SourceConfig, TokenizerConfig
@@ -19,7 +20,12 @@ from atento.config.yaml12 import Node
 from atento.errors import RecipeError, nearest
 
 # If a section is a plain text, it is the value of this key; of `kind` for other sections.
-SHORT_FORM_KEY: dict[Any, str] = {TokenizerConfig: "path", NetworkConfig: "preset", SourceConfig: "file"}
+SHORT_FORM_KEY: dict[Any, str] = {
+    TokenizerConfig: "path",
+    NetworkConfig: "preset",
+    SourceConfig: "file",
+    InitConfig: "model",
+}
 # Keys of a section besides its fields.
 _OWN = {"vocab_size": 0}  # a released network's vocabulary is that of a tokenizer which is not the recipe's
 EXTRA_KEYS: dict[Any, tuple[str, ...]] = {NetworkConfig: ("preset",)}

@@ -8,12 +8,14 @@ from typing import Any
 
 from atento.config.decoding import DecodingConfig
 from atento.config.embedding import EmbeddingConfig
+from atento.config.initial import LoraConfig
 from atento.config.network import NetworkConfig
 from atento.config.schema import Reader, as_node
 from atento.config.tasks import TASKS
 from atento.errors import CheckpointError, ModelError, RecipeError
 
 CONFIG = "config.json"
+LORA = "lora"  # the key of adapters that are still beside the weights
 _MAX_LAYERS = 1000  # a damaged depth must not cost the time to build it
 
 
@@ -91,6 +93,16 @@ def embedding_config(config: Mapping[str, Any], path: Path) -> EmbeddingConfig:
     """
     embedding: EmbeddingConfig = _fitted(config.get("embedding", {}), EmbeddingConfig, "embedding", path)
     return embedding
+
+
+def lora_config(config: Mapping[str, Any], path: Path) -> LoraConfig | None:
+    """The adapters in the weights of a checkpoint; None: there are none.
+
+    Raises:
+        ModelError: an unknown key, or a value of the wrong type or out of range.
+    """
+    lora: LoraConfig | None = None if config.get(LORA) is None else _fitted(config[LORA], LoraConfig, LORA, path)
+    return lora
 
 
 def _fitted(values: Any, kind: type, name: str, path: Path) -> Any:

@@ -13,12 +13,13 @@ from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.renamed import VERSION
 from atento.config.tasks import EMBEDDING, task_of
 from atento.errors import ModelError, TokenizerError, UsageError
-from atento.models.configuration import CONFIG, read_config
+from atento.models.configuration import CONFIG, LORA, lora_config, network_config, read_config
 from atento.models.find import find_model
 from atento.models.migration import migrated
 from atento.models.sentence_transformers import sentence_folder
 from atento.models.weight_files import read_weights
 from atento.networks import Network, build_network
+from atento.networks.adapters import join_adapters
 from atento.networks.families import read_released
 from atento.networks.families.load_report import LoadReport
 from atento.storage.checkpoint import load_checkpoint
@@ -62,7 +63,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         path = modules[0]
     if (path / "state.json").exists():
         checkpoint = load_checkpoint(path)
-        return ModelFiles(path, *migrated(checkpoint.config, checkpoint.weights, str(path)))
+        return ModelFiles(path, *without_adapters(*migrated(checkpoint.config, checkpoint.weights, str(path)), path))
     if not (path / CONFIG).exists():
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
     if (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():  # the hub's cache is made of links
@@ -73,6 +74,17 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     network, weights, load_report = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
     pooling = None if modules is None else modules[1]
     return ModelFiles(path, _translated(config, network, path, pooling), weights, load_report)
+
+
+def without_adapters(
+    config: dict[str, Any], weights: dict[str, Tensor], path: Path
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """`config.json` and weights of a checkpoint with its adapters joined to the weights that they stand on."""
+    lora = lora_config(config, path)
+    if lora is None:
+        return config, weights
+    plain = {key: value for key, value in config.items() if key != LORA}
+    return plain, join_adapters(weights, lora, network_config(config, path))
 
 
 def _translated(

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, add_dropout, dropout, fresh
+from atento.attention.low_rank import project
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -63,7 +64,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor, random: Randomness | None = None) -> Tensor:
         """(B,L,D) -> (B,L,D)."""
-        x = self.inner(x)  # (B,L,D) -> (B,L,F), or (B,L,2F)
+        x = project(self.inner, x, random)  # (B,L,D) -> (B,L,F), or (B,L,2F)
         if self.gated:
             x, gate = x.chunk(2, dim=-1)
             x = self.activation(x) * gate
@@ -71,8 +72,7 @@ class FeedForward(nn.Module):
             x = self.activation(x)
         if self.training and self.dropout:
             x = dropout(x, self.dropout, fresh(random))
-        out: Tensor = self.outer(x)
-        return out
+        return project(self.outer, x, random)
 
 
 class Residual(nn.Module):

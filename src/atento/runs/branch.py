@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from atento.config.initial import LoraConfig
 from atento.config.network import NetworkConfig, by_key
 from atento.errors import UsageError
-from atento.models.configuration import network_config
+from atento.models.configuration import lora_config, network_config
 from atento.models.migration import migrated
 from atento.runs.record import is_run
 from atento.storage.catalogue import best, list_checkpoints, newest
@@ -60,15 +61,16 @@ def branch_point(name: str) -> BranchPoint:
     return BranchPoint(name, path, manifest.step, manifest.run_id)
 
 
-def check_network(point: BranchPoint, network: NetworkConfig) -> None:
-    """Check that the checkpoint has the network of the recipe; only dropout may differ.
+def check_network(point: BranchPoint, network: NetworkConfig, lora: LoraConfig | None) -> None:
+    """Check that the checkpoint has the network of the recipe and its adapters; only dropout may differ.
 
     Raises:
         UsageError: another network; the message names the difference.
     """
-    checkpoint_values = by_key(
-        network_config(migrated(load_checkpoint(point.path).config, {}, str(point.path))[0], point.path)
-    )
+    config = migrated(load_checkpoint(point.path).config, {}, str(point.path))[0]
+    if lora_config(config, point.path) != lora:
+        raise UsageError(f"--from {point.name}: its adapters are not those of the recipe's `init.lora`")
+    checkpoint_values = by_key(network_config(config, point.path))
     different = [
         f"network.{key}: {checkpoint_values[key]} -> {value}"
         for key, value in by_key(network).items()

@@ -201,7 +201,7 @@ def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfi
         spec = OBJECTIVES[objective.kind]
         if network.architecture not in spec.architectures:
             raise UsageError(
-                f"{recipe.init} is of architecture {network.architecture!r}, and objective {objective.kind} needs "
+                f"{model_of(recipe)} is of architecture {network.architecture!r}, and objective {objective.kind} needs "
                 f"{' or '.join(spec.architectures)}, which {spec.why}"
             )
         if network.architecture == "encoder":
@@ -210,13 +210,18 @@ def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfi
     return replace(network, heads=tuple(heads))
 
 
+def model_of(recipe: Recipe) -> str:
+    """What a message calls the network: the initial model, or the recipe."""
+    return recipe.name if recipe.init is None else recipe.init.model
+
+
 def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) -> tuple[Tokenizer, NetworkConfig]:
     """Return the tokenizer and the network of a new run of a recipe: of the initial model, or the recipe's own."""
     recipe = loaded.recipe
     if recipe.init is None:
         tokenizer = tokenizer_for(recipe, loaded.home, train.texts(TASKS[recipe.task].texts), report)
         return tokenizer, network_for(recipe, tokenizer, train)
-    initial = initial_model(recipe.init, loaded.home)
+    initial = initial_model(recipe.init.model, loaded.home)
     tokenizer = Tokenizer.load(initial.path)
     network = with_task_heads(fine_tuned(initial, recipe.network, tokenizer), recipe, train)
     return tokenizer, with_objective_heads(network, recipe)

@@ -39,8 +39,8 @@ def located(loaded: LoadedRecipe) -> Recipe:
         data = replace(data, folder=str(loaded.folder.resolve()))
     if tokenizer.path is not None:
         tokenizer = replace(tokenizer, path=str((home / tokenizer.path).resolve()))
-    if init is not None and (home / init).exists():
-        init = str((home / init).resolve())
+    if init is not None and (home / init.model).exists():
+        init = replace(init, model=str((home / init.model).resolve()))
     return replace(recipe, data=data, tokenizer=tokenizer, init=init)
 
 
@@ -130,8 +130,8 @@ def _difference(saved: dict[str, Any], recipe: Recipe, data: Data, folder: Path)
     before = load_recipe(folder / "recipe.yaml", environment={}).recipe
     if _moved(before.tokenizer.path, recipe.tokenizer.path):
         recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, path=before.tokenizer.path))
-    if _moved(before.init, recipe.init):
-        recipe = replace(recipe, init=before.init)
+    if before.init is not None and recipe.init is not None and _moved(before.init.model, recipe.init.model):
+        recipe = replace(recipe, init=replace(recipe.init, model=before.init.model))
     different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
     if different:
         n_more = len(different) - _SHOWN

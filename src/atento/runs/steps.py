@@ -23,15 +23,18 @@ from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
 from atento.metrics.table import signed
+from atento.models.configuration import LORA
 from atento.models.initial import fine_tuned, first_weights, initial_model
 from atento.models.read import ModelFiles, read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
+from atento.networks.adapters import adapt, without_effect
 from atento.networks.network import Network
 from atento.runs.branch import BranchPoint, begin_at, check_network
 from atento.runs.folder import end_event, scores_on_test, write_environment
 from atento.runs.prepare import (
     Data,
+    model_of,
     network_for,
     read_data,
     tokenizer_for,
@@ -52,6 +55,7 @@ from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import check_memory, keep_freed_memory
 from atento.training.journal import Journal
 from atento.training.loop import Run, finish_save, fit, restore
+from atento.training.optimizer import TrainedWeights, check_stages, trained_weights
 from atento.training.progress import Reporter
 from atento.training.step import Updater
 
@@ -78,6 +82,7 @@ class Setup:
         config: configuration of the network.
         batches: the training data.
         network: the network with its first weights, on its device.
+        trained: the weights that are trained, and from which update on.
     """
 
     loaded: LoadedRecipe
@@ -95,6 +100,7 @@ class Setup:
     config: NetworkConfig = field(init=False)
     batches: Batches = field(init=False)
     network: Network = field(init=False)
+    trained: TrainedWeights = field(init=False)
 
     @property
     def recipe(self) -> Recipe:
@@ -166,7 +172,7 @@ def find_initial_model(setup: Setup) -> None:
         setup.initial = None
         return
     checkpoint = newest(setup.folder / "checkpoints")
-    setup.initial = initial_model(init, setup.loaded.home) if checkpoint is None else read_model(checkpoint)
+    setup.initial = initial_model(init.model, setup.loaded.home) if checkpoint is None else read_model(checkpoint)
 
 
 def make_tokenizer(setup: Setup) -> None:
@@ -212,12 +218,15 @@ def configure_network(setup: Setup) -> None:
         config = fine_tuned(setup.initial, recipe.network, setup.tokenizer)
         if config.architecture not in spec.architectures:
             raise UsageError(
-                f"{recipe.init} is of architecture {config.architecture!r}, and task {recipe.task} needs "
+                f"{model_of(recipe)} is of architecture {config.architecture!r}, and task {recipe.task} needs "
                 f"{' or '.join(spec.architectures)}, which {spec.why}"
             )
         setup.config = with_objective_heads(with_task_heads(config, recipe, setup.data.train), recipe)
     with torch.device("meta"):
-        check_memory(parameter_count(build_network(setup.config)), setup.device)
+        network = build_network(setup.config)
+        trained = _trained(setup, network, 1.0)  # refuses what the network does not have
+    learned = sum(value.numel() for name, value in network.named_parameters() if name in trained.begins)
+    check_memory(parameter_count(network), learned, setup.device)
 
 
 def make_batches(setup: Setup) -> None:
@@ -245,7 +254,21 @@ def make_network(setup: Setup) -> None:
         network = build_network(setup.config)
         if setup.initial is not None:
             first_weights(network, setup.initial, setup.recipe.network)
+        setup.trained = _trained(setup, network, setup.batches.updates_per_epoch)
     setup.network = network.to(setup.device)
+
+
+def _trained(setup: Setup, network: Network, updates_per_epoch: float) -> TrainedWeights:
+    """Put the adapters that `init` asks for on the network, and return the weights that the run trains.
+
+    Raises:
+        RecipeError: the network does not have what `init` names.
+    """
+    init = setup.recipe.init
+    if init is not None and init.adapters is not None:
+        adapt(network, init.adapters)
+    reads_only = bool(TASKS[setup.recipe.task].heads) and all(head.side == "encoder" for head in setup.config.heads)
+    return trained_weights(network, init, updates_per_epoch, reads_only=reads_only)
 
 
 STEPS: tuple[Callable[[Setup], None], ...] = (
@@ -268,16 +291,18 @@ def open_run(setup: Setup) -> Run:
     if recipe.training.epochs is not None:
         steps = max(1, round(recipe.training.epochs * setup.batches.updates_per_epoch))
     initial = None if setup.initial is None else setup.initial.path
+    check_stages(setup.trained, steps)
     return Run(
         folder=setup.folder,
         config=recipe.training,
         steps=steps,
-        updater=Updater(network, recipe.training, str(setup.identity["precision"])),
+        updater=Updater(network, recipe.training, str(setup.identity["precision"]), setup.trained),
         batches=setup.batches,
         validate=None if valid is None else lambda: evaluate(network, tokenizer, valid, recipe),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
         model_config=model_config(recipe, network_to_dict(setup.config), template_for(recipe.task, tokenizer))
-        | _facts_of_data(setup),
+        | _facts_of_data(setup)
+        | _adapters(recipe),
         model_files=tokenizer.files() | terms(initial),
         identity={**setup.identity, "tokenizer": tokenizer.fingerprint},
         journal=setup.files.enter_context(Journal(setup.folder / "metrics.jsonl")),
@@ -296,6 +321,12 @@ def _facts_of_data(setup: Setup) -> dict[str, Any]:
     if "answers" in columns:
         facts["answering"] = learned_settings(setup.recipe, setup.data.train)
     return facts
+
+
+def _adapters(recipe: Recipe) -> dict[str, Any]:
+    """The adapters in the weights of a checkpoint, for `config.json`; loading joins them."""
+    lora = None if recipe.init is None else recipe.init.adapters
+    return {} if lora is None else {LORA: asdict(lora)}
 
 
 def model_config(recipe: Recipe, network: dict[str, Any], template: str | None = None) -> dict[str, Any]:
@@ -366,16 +397,25 @@ def _start(setup: Setup, run: Run) -> None:
     examples = counted(len(run.batches), spec.records.removesuffix("s"))
     target = spec.targets.removesuffix("s")
     setup.report(
-        f"{recipe.name}: {parameter_count(setup.network):,} parameters, {examples}, "
+        f"{recipe.name}: {_parameters(setup)}, {examples}, "
         f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
         f"{counted(recipe.training.batch_tokens, target)}, {counted(run.steps, 'step')}; {identity['device']}, "
         f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}; run folder {run.folder}"
     )
     run.journal.cut(0)
     if setup.branch is not None:
-        check_network(setup.branch, setup.config)
+        check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)
         begin_at(run, setup.branch)
         setup.report(f"starting from step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
+
+
+def _parameters(setup: Setup) -> str:
+    """The number of parameters, and of those that are trained where these are fewer."""
+    init, total = setup.recipe.init, parameter_count(setup.network)
+    learned = sum(value.numel() for name, value in setup.network.named_parameters() if name in setup.trained.begins)
+    if init is None or init.train == "all":
+        return f"{total:,} parameters"
+    return f"{total:,} parameters, {learned:,} trained ({init.train}, {learned / total:.1%})"
 
 
 def already_finished(run: Run) -> RunResult:
@@ -428,7 +468,7 @@ def _average(setup: Setup, run: Run) -> None:
 
 def _test(setup: Setup, split: Split) -> dict[str, float]:
     """Return the test scores of the checkpoint that `atento.load` reads: the best, else the last."""
-    setup.network.load_state_dict(read_model(setup.folder).weights)
+    setup.network.load_state_dict(read_model(setup.folder).weights | without_effect(setup.network))
     test = evaluate(setup.network, setup.tokenizer, split, setup.recipe)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
     setup.report(f"test: {scores}")

@@ -138,7 +138,7 @@ def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
     recipe_file = (
         [] if loaded.path is None or loaded.path.resolve() == (folder / "recipe.yaml").resolve() else [loaded.path]
     )
-    initial_model = [] if loaded.recipe.init is None else [loaded.home / loaded.recipe.init]
+    initial_model = [] if loaded.recipe.init is None else [loaded.home / loaded.recipe.init.model]
     return recipe_file + initial_model + [loaded.folder / name for name in names if isinstance(name, str)]
 
 

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 
+from atento.attention.low_rank import joined
 from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS, objectives_of
@@ -38,11 +40,14 @@ def evaluate(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recip
     """Return the scores of a split: `loss` and `nll` (nats per target), `perplexity` for language models, and metrics.
 
     Random choices of the objective, such as masked tokens, are the same every time. With several heads, `loss` and
-    `nll` are the sum of their means, and `nll_HEAD` is each mean.
+    `nll` are the sum of their means, and `nll_HEAD` is each mean. Adapters are joined to the weights meanwhile, as they
+    are when the model is loaded.
     """
     was_training = network.training
     network.eval()
-    try:
+    with ExitStack() as after:
+        after.callback(network.train, was_training)
+        after.enter_context(joined(network))
         means = mean_losses(network, held_out_batches(recipe, network.config, tokenizer, split).in_order(_BATCH_TOKENS))
         nll = sum(means.values())
         scores = {"loss": nll, "nll": nll}
@@ -57,8 +62,6 @@ def evaluate(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recip
             task_scores = score_outputs(outputs, verb.gold(split), recipe.metrics)
             scores |= {name: score.value for name, score in task_scores.items()}
         return scores
-    finally:
-        network.train(was_training)
 
 
 def score_outputs(outputs: Sequence[Any], gold: Sequence[Any], metrics: Sequence[str]) -> dict[str, Score]:

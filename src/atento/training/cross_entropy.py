@@ -52,12 +52,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         vocab_size = weight.shape[0]
-        needs_gradients = any(ctx.needs_input_grad[:3])
-        d_hidden = torch.empty_like(hidden) if needs_gradients else None
-        d_weight = torch.zeros_like(_float32(weight)) if needs_gradients else None
-        d_bias = torch.zeros_like(_float32(bias)) if needs_gradients and bias is not None else None
+        of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]  # a frozen matrix needs none
+        d_hidden = torch.empty_like(hidden) if of_hidden else None
+        d_weight = torch.zeros_like(_float32(weight)) if of_weight else None
+        d_bias = torch.zeros_like(_float32(bias)) if of_bias and bias is not None else None
         # smoothing weighs all logits alike: the sum of a row's logits is h · weight_sum + bias_sum, and the gradient of
-        # the smoothed part needs_gradients only these two sums, not the logits
+        # the smoothed part needs only these two sums, not the logits
         weight_sum = _float32(weight).sum(dim=0)  # (D,)
         bias_sum = 0.0 if bias is None else _float32(bias).sum(dtype=torch.float64)
         loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
@@ -77,21 +77,24 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             loss += (1 - smoothing) * nll + smoothing * smooth
             total_nll += nll
             del logits  # frees the block before the next one is allocated
-            if d_hidden is not None and d_weight is not None:
+            if of_hidden or of_weight or of_bias:
                 probs.scatter_add_(1, y, torch.full_like(log_z, -(1 - smoothing)))  # p - (1-ε)·onehot(y), in place
                 d_logits = probs.to(h.dtype)
                 d_logits = F.pad(d_logits, (0, 0, 0, missing)) if missing else d_logits
                 uniform = smoothing / vocab_size
-                d_hidden[start : start + rows] = (d_logits @ weight)[: len(y)] - uniform * weight_sum.to(h.dtype)
-                d_weight += d_logits.t() @ h
-                d_weight -= uniform * _float32(h).sum(dim=0)
+                if d_hidden is not None:
+                    d_hidden[start : start + rows] = (d_logits @ weight)[: len(y)] - uniform * weight_sum.to(h.dtype)
+                if d_weight is not None:
+                    d_weight += d_logits.t() @ h
+                    d_weight -= uniform * _float32(h).sum(dim=0)
                 if d_bias is not None:
                     d_bias += probs.sum(dim=0) - uniform * len(y)
                 del d_logits
             del probs
-        if d_hidden is not None and d_weight is not None:
+        if of_hidden or of_weight or of_bias:
             d_bias = None if d_bias is None or bias is None else d_bias.to(bias.dtype)
-            ctx.save_for_backward(d_hidden, d_weight.to(weight.dtype), d_bias)
+            d_weight = None if d_weight is None else d_weight.to(weight.dtype)
+            ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.mark_non_differentiable(total_nll)
         return loss, total_nll
 

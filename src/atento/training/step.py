@@ -15,6 +15,7 @@ from atento.errors import TrainingError
 from atento.networks.network import Network
 from atento.precision import side_by_side
 from atento.training.losses import Call, Sums, losses
+from atento.training.optimizer import TrainedWeights, all_weights, parameter_groups
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its own activations
@@ -31,27 +32,39 @@ class Updater:
         network: the network to train, on the device to train on.
         config: learning rate, weight decay, clipping and label smoothing.
         precision: "float32" or "bfloat16".
+        trained: the weights to train, and from which update on; None: all of them. The others keep their bits, have no
+            optimizer state, and no gradient is computed for them or below the lowest trained layer. Dropout stays on in
+            every layer.
     """
 
-    def __init__(self, network: Network, config: TrainingConfig, precision: str) -> None:
+    def __init__(
+        self, network: Network, config: TrainingConfig, precision: str, trained: TrainedWeights | None = None
+    ) -> None:
         self.network, self.config = network, config
         self.device = next(network.parameters()).device
         self.parameters = dict(network.named_parameters())
         self.compute_network = network if precision == "float32" else deepcopy(network).to(DTYPES[precision])
         self.compute_network.train()
+        self.trained = all_weights(network) if trained is None else trained
+        self._stage = -1  # of the last update; the next one sets what needs gradients
         self.optimizer = torch.optim.AdamW(
-            self._parameter_groups(),
+            parameter_groups(self.parameters, self.trained),
             lr=config.learning_rate,
             betas=config.betas,
             weight_decay=config.weight_decay,
             fused=True,
         )
 
-    def _parameter_groups(self) -> list[dict[str, object]]:
-        """Two groups: matrices with weight decay; biases and norms without."""
-        matrices = [p for p in self.parameters.values() if p.dim() > 1]
-        vectors = [p for p in self.parameters.values() if p.dim() <= 1]
-        return [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    def _unfreeze(self, step: int) -> None:
+        """Ask for gradients of the weights that this update trains; a function of the step, so resuming is exact."""
+        stage = self.trained.stage(step)
+        if stage == self._stage:
+            return
+        names = self.trained.names(step)
+        for network in (self.network, self.compute_network):
+            for name, parameter in network.named_parameters():
+                parameter.requires_grad_(name in names)
+        self._stage = stage
 
     def update(
         self, parts: Iterable[Part], step: int, rate: float, progress: float = 0.0
@@ -74,6 +87,7 @@ class Updater:
         Raises:
             TrainingError: the loss or the gradient is not finite. The weights are unchanged.
         """
+        self._unfreeze(step)
         parts = list(parts)
         counts: dict[str, int] = {}
         for part in parts:
@@ -95,7 +109,7 @@ class Updater:
         divisor = max(1, next(iter(counts.values()), 1)) if scales is None else 1
         norm = self._divide_and_clip(divisor, sums, step)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["scale"]
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.copy_weights()

@@ -1,0 +1,144 @@
+"""The section `init` of a recipe: the model to start from, which of its weights are trained, and from when on."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from atento.config.literals import check_choices
+from atento.errors import RecipeError, nearest
+
+ALL_LINEAR = "all-linear"
+TARGETS = ("query", "key", "value", "input", "output", "inner", "outer")  # linear maps of a block, by our names
+_EACH = ("query", "key", "value", "output", "inner", "outer")  # what `all-linear` stands for
+_TRAIN = ("all", "head", "bias", "lora")
+_LAST = re.compile(r"last-([1-9][0-9]{0,3})")
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank adapters: W x + alpha/rank · B A x, with W frozen (LoRA, Hu et al. 2022)."""
+
+    rank: int = 8
+    """Rows of A and columns of B. [at least 1] 4 to 16 is usual; raise it when training loss stays high."""
+    alpha: float = 16.0
+    """The adapter's output is multiplied by `alpha` / `rank`. [above 0] Twice the rank is usual."""
+    dropout: float = 0.0
+    """Share of the adapters' inputs set to 0 in training. [0 to below 1] 0.05 to 0.1 helps with little data."""
+    targets: tuple[str, ...] = ("query", "value")
+    """The linear maps that get adapters: query, key, value and output of attention, inner and outer of the feed-forward
+    network. all-linear is all of these; input is one adapter for query, key and value together. [at least one] More
+    targets learn more and take longer.
+    """
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise RecipeError(f"`init.lora.rank` must be at least 1: got {self.rank}")
+        if not 0 < self.alpha < float("inf"):
+            raise RecipeError(f"`init.lora.alpha` must be finite and above 0: got {self.alpha}")
+        if not 0 <= self.dropout < 1:
+            raise RecipeError(f"`init.lora.dropout` must lie in [0, 1): got {self.dropout}")
+        if not self.targets:
+            raise RecipeError("`init.lora.targets` must name at least one linear map: got []")
+        for target in self.targets:
+            if target not in (*TARGETS, ALL_LINEAR):
+                raise RecipeError(
+                    f"`init.lora.targets`: unknown linear map {target!r}{nearest(target, [*TARGETS, ALL_LINEAR])}"
+                )
+        if len(set(self.targets)) < len(self.targets):
+            raise RecipeError(f"`init.lora.targets` must differ: got {list(self.targets)}")
+        if ALL_LINEAR in self.targets and len(self.targets) > 1:
+            raise RecipeError(
+                f"`init.lora.targets`: all-linear names every map, so it stands alone: got {self.targets}"
+            )
+        if "input" in self.targets and {"query", "key", "value"} & set(self.targets):
+            raise RecipeError(
+                f"`init.lora.targets`: input is query, key and value together, so it stands without them: got "
+                f"{list(self.targets)}"
+            )
+
+    @property
+    def maps(self) -> tuple[str, ...]:
+        """The linear maps that get adapters, each by its own name."""
+        return _EACH if self.targets == (ALL_LINEAR,) else self.targets
+
+    @property
+    def scale(self) -> float:
+        """What the adapter's output is multiplied by."""
+        return self.alpha / self.rank
+
+
+@dataclass(frozen=True)
+class UnfreezeConfig:
+    """Train the head first and the layers below it later; the same updates whether or not a run is resumed."""
+
+    kind: Literal["gradual", "head-first"] = "gradual"
+    """gradual: the head first, then one more layer from the top at each stage, the embeddings last (ULMFiT, Howard &
+    Ruder 2018). head-first: the head first, then everything that `train` names.
+    """
+    epochs: float | None = None
+    """Length of each stage in passes over the training data. [above 0; null: 1, or as `steps` says]"""
+    steps: int | None = None
+    """Length of each stage in updates, instead of `epochs`. [at least 1; null: as `epochs` says]"""
+
+    def __post_init__(self) -> None:
+        check_choices(self, "init.unfreeze.")
+        if self.epochs is not None and not 0 < self.epochs < float("inf"):
+            raise RecipeError(f"`init.unfreeze.epochs` must be finite and above 0: got {self.epochs}")
+        if self.steps is not None and self.steps < 1:
+            raise RecipeError(f"`init.unfreeze.steps` must be at least 1: got {self.steps}")
+        if self.steps is not None and self.epochs is not None:
+            raise RecipeError(
+                f"`init.unfreeze.steps` stands instead of `epochs`: got {self.steps} and {self.epochs}; give one"
+            )
+
+    def updates(self, updates_per_epoch: float) -> int:
+        """The length of a stage in updates, at least 1."""
+        if self.steps is not None:
+            return self.steps
+        return max(1, round((1.0 if self.epochs is None else self.epochs) * updates_per_epoch))
+
+
+@dataclass(frozen=True)
+class InitConfig:
+    """A trained model to fine-tune, and which of its weights are trained."""
+
+    model: str
+    """A run folder, a model folder, a folder of a PEFT adapter, or a hub name. Its network and tokenizer are used."""
+    train: str = "all"
+    """The weights to train: all, head (what stands on the last layer), last-N (the last N layers and the head), bias
+    (the biases and the head, BitFit, Ben Zaken et al. 2022) or lora (low-rank adapters and the head). The others keep
+    their bits. [all, head, last-N, bias or lora] Choose lora or last-2 when time or memory is short.
+    """
+    lora: LoraConfig | None = None
+    """The adapters of `train` lora. [null: their defaults]"""
+    layer_decay: float = 1.0
+    """Factor of the learning rate from each layer to the one below it: the head has the whole rate, the last layer
+    `layer_decay` times it, the embeddings least (ELECTRA, BEiT). [above 0 to 1] 0.8 to 0.95 helps a large model with
+    little data.
+    """
+    unfreeze: UnfreezeConfig | None = None
+    """Train the head first, and the layers below it later. [null: everything from the first update]"""
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise RecipeError("`init.model` must name a model: got ''")
+        if self.train not in _TRAIN and not _LAST.fullmatch(self.train):
+            raise RecipeError(
+                f"`init.train` must be all, head, last-N with a number of layers such as last-2, bias or lora: got "
+                f"{self.train!r}"
+            )
+        if not 0 < self.layer_decay <= 1:
+            raise RecipeError(f"`init.layer_decay` must lie above 0 and be at most 1: got {self.layer_decay}")
+        if self.unfreeze is not None and self.train == "head":
+            raise RecipeError("`init.unfreeze` trains layers below the head, and `init.train` is head: leave it out")
+
+    @property
+    def last(self) -> int | None:
+        """How many of the last layers are trained; None: `train` does not say a number."""
+        match = _LAST.fullmatch(self.train)
+        return int(match[1]) if match else None
+
+    @property
+    def adapters(self) -> LoraConfig | None:
+        """The adapters to train; None: there are none."""
+        return (self.lora or LoraConfig()) if self.train == "lora" else None

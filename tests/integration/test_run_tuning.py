@@ -1,0 +1,112 @@
+"""Fine-tuning by recipe (F7): what is trained, what a checkpoint holds, resuming at a change of stage, refusals."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import atento
+from conftest import ForkServer, refused
+from runs import differences, events, last, tensors
+
+pytestmark = pytest.mark.integration
+
+TUNE = ["train", "tune.yaml", "--threads", "1"]
+RECIPE = """
+task: translation
+data: {train: {file: test.tsv, source: 0, target: 1}, valid: {file: valid.tsv, source: 0, target: 1}}
+init: {model: model}
+network: {dropout: 0.2}
+training: {steps: 6, batch_tokens: 60, warmup: 2, precision: float32, validate_every: 3, checkpoint_every: 2}
+decoding: {beam: 2, max_new_tokens: 4}
+metrics: [chrf]
+"""
+LORA = ["init.train=lora", "init.lora.rank=2", "init.lora.dropout=0.1", "init.lora.targets=[query, value, outer]"]
+
+
+@pytest.fixture
+def tuning(here: Path) -> Path:
+    """A recipe beside the model that it starts from: one layer that reads and one that writes."""
+    (here / "tune.yaml").write_text(RECIPE, encoding="utf-8", newline="\n")
+    atento.load(here / "run").save(here / "model")
+    return here
+
+
+def test_a_lora_run_keeps_the_model_and_loads_as_a_whole_one(server: ForkServer, tuning: Path) -> None:
+    """Checkpoints hold the frozen weights and the adapters; loading joins them; validation scores what is loaded."""
+    done = server.run(*TUNE, *LORA, "training.learning_rate=0.05", "--out", "tuned", cwd=tuning)
+    assert done.status == 0, done.stderr
+    before = tensors(tuning / "model" / "model.safetensors")
+    held = tensors(last(tuning / "tuned") / "model.safetensors")
+    assert {name: held[name] for name in before} == before
+    adapters = {name for name in held if ".adapters." in name}
+    assert held.keys() - before.keys() == adapters and len(adapters) == 2 * (2 + 2 + 2 + 2)
+    trained = load_file(last(tuning / "tuned") / "optimizer.safetensors")
+    assert {name.rpartition(".")[0] for name in trained} == adapters
+    count = sum(load_file(last(tuning / "tuned") / "model.safetensors")[name].numel() for name in adapters)
+    assert f"parameters, {count:,} trained (lora, " in done.stderr
+    model = atento.load(last(tuning / "tuned"))
+    assert model.network.state_dict().keys() == before.keys() and "lora" not in model.config
+    lines = (tuning / "valid.tsv").read_text(encoding="utf-8").splitlines()
+    score = atento.evaluate(model, [tuple(line.split("\t")) for line in lines], metrics=["chrf"])
+    assert score["chrf"].value == events(tuning / "tuned", "valid")[-1]["chrf"]
+    saved = atento.load(model.save(tuning / "saved"))
+    assert all(
+        torch.equal(one, two)
+        for one, two in zip(saved.network.state_dict().values(), model.network.state_dict().values())
+    )
+    assert server.run("average", "tuned", cwd=tuning).status == 0
+    assert (
+        atento.load(tuning / "tuned" / "averaged" / last(tuning / "tuned").name).network.state_dict().keys()
+        == before.keys()
+    )
+
+
+@pytest.mark.parametrize("init", [["init.unfreeze.steps=2"], LORA], ids=["stages", "lora"])
+def test_killed_anywhere_it_goes_on_bit_for_bit(server: ForkServer, tuning: Path, init: list[str]) -> None:
+    """Stages begin at updates 1, 3 and 5: killed in one, just before the next, without the model it started from."""
+    assert server.run(*TUNE, *init, "--out", "straight", cwd=tuning).status == 0
+    at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL}
+    assert server.run(*TUNE, *init, "--out", "run-2", cwd=tuning, fault="signal_in_call", call=3, **at).status == -9
+    assert server.run(*TUNE, *init, "--out", "run-2", cwd=tuning, fault="signal_in_call", call=2, **at).status == -9
+    shutil.rmtree(tuning / "model")
+    done = server.run(*TUNE, *init, "--out", "run-2", cwd=tuning)
+    assert done.status == 0, done.stderr
+    assert differences(tuning / "run-2", tuning / "straight") == []
+
+
+def test_a_folder_keeps_its_way_of_tuning(server: ForkServer, tuning: Path) -> None:
+    assert server.run(*TUNE, *LORA, "training.steps=2", "--out", "tuned", cwd=tuning).status == 0
+    refused(server.run(*TUNE, "--out", "tuned", cwd=tuning), "init.train: lora -> all")
+    refused(
+        server.run(*TUNE, "--from", "tuned@2", "--out", "x", cwd=tuning), "its adapters are not those of the recipe"
+    )
+    done = server.run(*TUNE, *LORA, "--from", "tuned@2", "--out", "y", cwd=tuning)
+    assert done.status == 0, done.stderr
+    config = json.loads((last(tuning / "tuned") / "config.json").read_text(encoding="utf-8"))
+    assert config["lora"] == {"rank": 2, "alpha": 16.0, "dropout": 0.1, "targets": ["query", "value", "outer"]}
+
+
+def test_what_cannot_be_trained_is_refused_before_any_work(server: ForkServer, tuning: Path) -> None:
+    for said, message in (
+        (["init.train=last-3"], "`init.train` last-3: the network has 2 layers; train all, or fewer"),
+        (["init.train=head"], "has no head with weights of its own"),
+        (["init.unfreeze.steps=5"], "the last stage begins at update 11, and the run has 6"),
+        (["init.train=lora", "init.lora.targets=[qeury]"], "unknown linear map 'qeury'; did you mean 'query'?"),
+        (["~init", "init.train=lora"], "init.model is missing"),
+    ):
+        refused(server.run(*TUNE, *said, "--out", "x", cwd=tuning), message)
+
+
+def test_keys_without_effect_are_named(server: ForkServer, tuning: Path) -> None:
+    said = ["init.lora.rank=4", "init.train=head", "init.layer_decay=0.9"]
+    done = server.run("config", "check", "tune.yaml", *said, cwd=tuning)
+    assert done.status == 0
+    assert sorted(done.stderr.splitlines()) == [
+        "warning: command line: init.layer_decay has no effect: init.train is head, which has the whole learning rate",
+        "warning: command line: init.lora.rank has no effect: init.train is head, and only lora has adapters",
+    ]

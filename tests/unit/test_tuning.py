@@ -1,0 +1,322 @@
+"""F7: which weights are trained, from when on and at which rate; frozen ones bit-equal; LoRA as its equation."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from atento.attention.dropout import Randomness
+from atento.attention.low_rank import AdaptedLinear, joined
+from atento.config.elmo import CBOWConfig
+from atento.config.heads import HeadConfig
+from atento.config.initial import InitConfig, LoraConfig, UnfreezeConfig
+from atento.config.network import changed
+from atento.config.presets import preset
+from atento.errors import RecipeError, UsageError
+from atento.networks import Network, build_network
+from atento.networks.adapters import adapt, is_adapter, join_adapters, without_effect
+from atento.networks.levels import levels_of
+from atento.training.losses import Call, losses
+from atento.training.optimizer import TrainedWeights, check_stages, trained_weights
+from atento.training.step import Updater
+from test_step import CONFIG, NETWORK, data, first_batch, make, plain_gradients, same, weights
+
+SMALL = {"vocab_size": 31, "d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 3, "max_len": 16}
+LABELS = (HeadConfig("classification", ("a", "b")),)
+
+
+def tuned(
+    network: Network, steps: int = 3, precision: str = "float32", **init: Any
+) -> tuple[Updater, dict[str, Tensor]]:
+    """An updater after some updates, and the weights from before."""
+    config = InitConfig("model", **init)
+    if config.adapters is not None:
+        adapt(network, config.adapters)
+    before = weights(network)
+    updater = Updater(network, CONFIG, precision, trained_weights(network, config, 2.0))
+    for step in range(1, steps + 1):
+        updater.update(data().parts(step - 1), step, 1e-2)
+    return updater, before
+
+
+def moved(updater: Updater, before: dict[str, Tensor]) -> set[str]:
+    """The weights whose bits are others than before."""
+    return {name for name, value in updater.network.state_dict().items() if not torch.equal(value, before[name])}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("train", ["all", "last-1", "last-3", "bias", "lora"])
+def test_frozen_weights_keep_their_bits_and_have_no_optimizer_state(train: str, precision: str) -> None:
+    network = make(n_layers=2, n_decoder_layers=2)
+    updater, before = tuned(network, precision=precision, train=train)
+    last = ("decoder.blocks.1.", "decoder.norm.")
+    expected = {
+        "all": lambda name: True,
+        "last-1": lambda name: name.startswith(last),
+        "last-3": lambda name: name.startswith(
+            ("decoder.blocks.", "decoder.norm.", "encoder.blocks.1.", "encoder.norm")
+        ),
+        "bias": lambda name: name.endswith("bias"),
+        "lora": is_adapter,
+    }[train]
+    assert moved(updater, before) == {name for name in before if expected(name)}
+    assert {name.rpartition(".")[0] for name in updater.optimizer_tensors()} == moved(updater, before)
+    computed = updater.compute_network.state_dict()
+    assert all(torch.equal(value.to(computed[name].dtype), computed[name]) for name, value in weights(network).items())
+
+
+def test_nothing_below_the_lowest_trained_layer_is_kept_for_a_backward_pass() -> None:
+    """No graph below it, and fewer tensors saved: what autograd keeps is what is left to do."""
+    every, last = kept_for_backward("all"), kept_for_backward("last-1")
+    assert all(every[0].values()) and [name for name, needed in last[0].items() if needed] == ["decoder.blocks.1"]
+    assert last[1] < 0.5 * every[1]
+
+
+def kept_for_backward(train: str) -> tuple[dict[str, bool], int]:
+    """Whether the output of each block needs a gradient, and the bytes that autograd keeps."""
+    network = make(n_layers=2, n_decoder_layers=2, dropout=0.1)
+    updater, _ = tuned(network, steps=1, train=train)
+    graphs: dict[str, bool] = {}
+    for name, block in network.named_modules():
+        if name.rpartition(".")[2] in ("0", "1") and "blocks" in name:
+            block.register_forward_hook(lambda _, __, out, name=name: graphs.update({name: out.requires_grad}))
+    sizes: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.nbytes) or t, lambda t: t):
+        losses(updater.compute_network, first_batch(), Call(Randomness(1, 1, 0)))
+    return graphs, sum(sizes)
+
+
+def test_a_frozen_output_matrix_costs_no_gradient() -> None:
+    network = make()
+    network.requires_grad_(False)
+    network.decoder.norm.weight.requires_grad_(True)
+    sizes: list[tuple[int, ...]] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(tuple(t.shape)) or t, lambda t: t):
+        losses(network, first_batch(), Call())
+    assert (31, 16) not in sizes
+
+
+def test_rates_fall_from_layer_to_layer_as_a_plain_optimizer_with_groups() -> None:
+    """AdamW with one group a level, its rates computed by hand; float64."""
+    ours, theirs = make(torch.float64), make(torch.float64)
+    levels = {"embedding.": 0.5**3, "encoder.": 0.5**2, "decoder.": 0.5}  # one layer each; the head is the embedding
+    groups = [
+        {
+            "params": [
+                p for name, p in theirs.named_parameters() if name.startswith(start) and (p.dim() > 1) == matrix
+            ],
+            "lr": 1e-2 * scale,
+            "weight_decay": CONFIG.weight_decay * matrix,
+        }
+        for start, scale in levels.items()
+        for matrix in (True, False)
+    ]
+    optimizer = torch.optim.AdamW([group for group in groups if group["params"]], betas=CONFIG.betas, foreach=False)
+    for step in range(1, 4):
+        plain_gradients(theirs, [part.batch for part in data().parts(step - 1)], CONFIG.label_smoothing)
+        nn.utils.clip_grad_norm_(theirs.parameters(), CONFIG.clip)
+        optimizer.step()
+    tuned(ours, layer_decay=0.5)
+    for (name, one), other in zip(weights(ours).items(), weights(theirs).values()):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-7, msg=name)
+
+
+@pytest.mark.parametrize("kind", ["gradual", "head-first"])
+def test_stages_are_a_function_of_the_update_so_resuming_is_exact(kind: Any) -> None:
+    """Stopped in the middle of each stage and at each change of stage; the same bits as in one go."""
+    init = InitConfig("model", unfreeze=UnfreezeConfig(kind, steps=2), layer_decay=0.9)
+
+    def untied() -> Network:
+        torch.manual_seed(0)
+        return build_network(changed(NETWORK, output={"tied": False}, n_layers=2, n_decoder_layers=1))
+
+    straight = untied()
+    trained = trained_weights(straight, init, 9.0)
+    levels = levels_of(straight).of
+    ranges = [min(levels[name] for name in trained.names(step)) for step in range(1, 10)]
+    assert ranges == ([4, 4, 3, 3, 2, 2, 1, 1, 0] if kind == "gradual" else [4, 4, 0, 0, 0, 0, 0, 0, 0])
+    updater = Updater(straight, CONFIG, "float32", trained)
+    for step in range(1, 10):
+        before = weights(straight)
+        updater.update(data().parts(step - 1), step, 1e-2)
+        assert moved(updater, before) == trained.names(step)
+    for stop in (2, 5):
+        parts = Updater(untied(), CONFIG, "float32", trained)
+        for step in range(1, stop + 1):
+            parts.update(data().parts(step - 1), step, 1e-2)
+        resumed = Updater(untied(), CONFIG, "float32", trained)
+        resumed.network.load_state_dict(parts.network.state_dict())
+        resumed.load_optimizer_tensors(parts.optimizer_tensors())
+        for step in range(stop + 1, 10):
+            resumed.update(data().parts(step - 1), step, 1e-2)
+        assert same(weights(resumed.network), weights(straight))
+
+
+def test_stages_in_epochs_and_stages_that_are_never_reached() -> None:
+    network = build_network(changed(preset("bert-tiny", **SMALL), heads=LABELS))
+    trained = trained_weights(network, InitConfig("m", train="last-2", unfreeze=UnfreezeConfig(epochs=0.5)), 7.0)
+    assert trained.stages == ((1, 4), (5, 3), (9, 2))  # round(3.5) is 4 updates; the head, then two layers
+    check_stages(trained, 9)
+    with pytest.raises(UsageError, match="the last stage begins at update 9, and the run has 8"):
+        check_stages(trained, 8)
+
+
+def adapted(dtype: torch.dtype = torch.float64, dropout: float = 0.0, **changes: Any) -> Network:
+    """An encoder-decoder whose adapters do something: B is random."""
+    network = make(dtype, **changes)
+    adapt(network, LoraConfig(rank=3, alpha=5.0, dropout=dropout, targets=("query", "value", "output", "inner")))
+    for name, value in network.named_parameters():
+        if is_adapter(name):
+            nn.init.normal_(value.data, std=0.3)
+    return network.to(dtype)
+
+
+def effective(network: Network) -> dict[str, Tensor]:
+    """The weights of a network without adapters by the paper's equation, W + alpha/r B A, row by row of each map."""
+    found = {name: value for name, value in network.state_dict().items() if not is_adapter(name)}
+    for name, module in network.named_modules():
+        if isinstance(module, AdaptedLinear):
+            weight = module.weight.detach().clone()
+            for part, adapter in module.adapters.items():
+                start = {"value": 32}.get(part, 0)  # of 48 rows for query, key and value
+                weight[start : start + len(adapter.b)] += 5.0 / 3.0 * (adapter.b @ adapter.a).detach()
+            found[f"{name}.weight"] = weight
+    return found
+
+
+def test_lora_computes_its_equation_forward_and_backward() -> None:
+    """Against a network of full matrices W + alpha/r B A: outputs, and the gradients of A and B by the chain rule."""
+    network, batch = adapted(), first_batch()
+    plain = make(torch.float64)
+    plain.load_state_dict(effective(network))
+    ours, theirs = (losses(one, batch, Call())["vocabulary"][0] for one in (network, plain))
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
+    ours.backward()
+    theirs.backward()
+    for name, module in network.named_modules():
+        if isinstance(module, AdaptedLinear):
+            whole = plain.get_parameter(f"{name}.weight").grad
+            for part, adapter in module.adapters.items():
+                start = {"value": 32}.get(part, 0)
+                rows = whole[start : start + len(adapter.b)]
+                torch.testing.assert_close(adapter.b.grad, 5.0 / 3.0 * rows @ adapter.a.t(), rtol=1e-9, atol=1e-12)
+                torch.testing.assert_close(adapter.a.grad, 5.0 / 3.0 * adapter.b.t() @ rows, rtol=1e-9, atol=1e-12)
+
+
+def test_joined_weights_give_what_adapters_give_and_go_back_bit_for_bit() -> None:
+    network, batch = adapted(torch.float32).eval(), first_batch()
+    before = weights(network)
+    with torch.no_grad():
+        apart = losses(network, batch, Call())["vocabulary"][0]
+        with joined(network):
+            together = losses(network, batch, Call())["vocabulary"][0]
+            assert not torch.equal(
+                network.decoder.blocks[0].self_attention.input.weight,
+                before["decoder.blocks.0.self_attention.input.weight"],
+            )
+        assert same(weights(network), before)
+        lora = LoraConfig(rank=3, alpha=5.0, targets=("query", "value", "output", "inner"))
+        saved = join_adapters(network.state_dict(), lora, network.config)
+        loaded = make().eval()
+        loaded.load_state_dict(saved)
+        from_file = losses(loaded, batch, Call())["vocabulary"][0]
+        torch.testing.assert_close(apart, together, rtol=1e-6, atol=0)
+        torch.testing.assert_close(together, from_file, rtol=1e-6, atol=0)
+        network.load_state_dict(saved | without_effect(network))
+        assert torch.equal(losses(network, batch, Call())["vocabulary"][0], from_file)
+
+
+def test_new_adapters_change_nothing_and_all_linear_is_every_map_of_the_layers() -> None:
+    network, batch = make(), first_batch()
+    before = losses(network, batch, Call())["vocabulary"][0]
+    maps = {name for name, module in network.named_modules() if isinstance(module, nn.Linear)}
+    adapt(network, LoraConfig(targets=("all-linear",)))
+    assert torch.equal(losses(network, batch, Call())["vocabulary"][0], before)
+    assert {name for name, module in network.named_modules() if isinstance(module, AdaptedLinear)} == maps
+
+
+def test_dropout_of_adapters_is_a_function_of_seed_and_step() -> None:
+    network, batch = adapted(torch.float32, dropout=0.5).train(), first_batch()
+
+    def loss(step: int) -> Tensor:
+        return losses(network, batch, Call(Randomness(3, step, 0)))["vocabulary"][0]
+
+    assert torch.equal(loss(1), loss(1)) and not torch.equal(loss(1), loss(2))
+    network.eval()
+    assert torch.equal(loss(1), loss(2))
+
+
+def test_lora_works_on_families_with_gates_and_groups_of_heads() -> None:
+    """Llama's shape: fewer key heads than query heads, a gated feed-forward network; both halves get adapters."""
+    sizes = SMALL | {"n_heads": 4, "attention": {"n_kv_heads": 2}}
+    torch.manual_seed(0)
+    network = build_network(changed(preset("llama2-7b", vocab_size=31), sizes))
+    adapt(network, LoraConfig(targets=("inner", "value")))
+    inner, attention = network.stack.blocks[0].feed_forward.inner, network.stack.blocks[0].self_attention
+    assert list(inner.adapters) == ["inner", "gate"] and inner.adapters["gate"].start == 32
+    assert (attention.input.adapters["value"].start, attention.input.adapters["value"].stop) == (24, 32)
+    ids = torch.randint(0, 31, (2, 5))
+    for value in (inner.adapters["gate"].b, attention.input.adapters["value"].b):
+        nn.init.normal_(value)
+    with torch.no_grad(), joined(network):
+        together = network(ids).logits
+    with torch.no_grad():
+        torch.testing.assert_close(network(ids).logits, together, rtol=1e-4, atol=1e-5)
+        swapped = functional_call(
+            network, {"stack.blocks.0.feed_forward.inner.adapters.gate.b": 0 * inner.adapters["gate"].b}, (ids,)
+        )
+    assert not torch.equal(swapped.logits, together)
+
+
+@pytest.mark.parametrize(
+    ("network", "init", "message"),
+    [
+        ({}, {"train": "last-3"}, "`init.train` last-3: the network has 2 layers; train all, or fewer"),
+        ({}, {"train": "head"}, "has no head with weights of its own; its output matrix is the embeddings"),
+        ({}, {"unfreeze": UnfreezeConfig("head-first")}, "head-first needs a head with weights of its own"),
+        (
+            {"preset": "t5-small"},
+            {"train": "bias"},
+            "the layers of this network .encoder-decoder. have no biases; try lora",
+        ),
+        (
+            {"architecture": "recurrent-lm"},
+            {"train": "lora"},
+            "architecture 'recurrent-lm' has no linear map query or value",
+        ),
+        (
+            {"architecture": "cbow", "cbow": CBOWConfig()},
+            {"train": "head"},
+            "a network of architecture 'cbow' has no head; train all",
+        ),
+        ({"architecture": "cbow", "cbow": CBOWConfig()}, {"train": "last-1"}, "the network has 0 layers"),
+    ],
+)
+def test_what_a_network_does_not_have_is_refused(network: dict[str, Any], init: dict[str, Any], message: str) -> None:
+    name = network.pop("preset", None) if (network := dict(network)) else None
+    config = (
+        changed(NETWORK, network)
+        if name is None
+        else preset(name, **{k: v for k, v in SMALL.items() if k != "max_len"})
+    )
+    with pytest.raises(RecipeError, match=message):
+        tuned(build_network(config), steps=0, **init)
+
+
+def test_a_head_on_the_encoder_leaves_the_decoder_out() -> None:
+    """Of an encoder-decoder that is read alone, the last layer is the encoder's last."""
+    network = build_network(changed(NETWORK, heads=LABELS, n_layers=2))
+    trained: TrainedWeights = trained_weights(network, InitConfig("m", train="last-1"), 1.0, reads_only=True)
+    starts = {name.partition(".")[0] + "." + name.split(".")[1] for name in trained.begins}
+    assert starts == {"encoder.blocks", "encoder.norm", "heads.classification"}
+    assert not any("blocks.0" in name for name in trained.begins)
+
+
+@pytest.mark.parametrize("architecture", ["recurrent-seq2seq", "recurrent-lm"])
+def test_the_last_layers_of_recurrent_networks(architecture: str) -> None:
+    network = build_network(changed(NETWORK, architecture=architecture, n_layers=2))
+    trained = trained_weights(network, InitConfig("m", train="last-1"), 1.0)
+    assert trained.begins and not any(".layers.0." in name or "embedding" in name for name in trained.begins)
+    assert any(".layers.1." in name for name in trained.begins)
