@@ -16,6 +16,7 @@ from atento.errors import ModelError, TokenizerError, UsageError
 from atento.models.configuration import CONFIG, LORA, lora_config, network_config, read_config
 from atento.models.find import find_model
 from atento.models.migration import migrated
+from atento.models.peft import is_peft, read_peft
 from atento.models.sentence_transformers import sentence_folder
 from atento.models.weight_files import read_weights
 from atento.networks import Network, build_network
@@ -64,6 +65,12 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     if (path / "state.json").exists():
         checkpoint = load_checkpoint(path)
         return ModelFiles(path, *without_adapters(*migrated(checkpoint.config, checkpoint.weights, str(path)), path))
+    if is_peft(path):
+        base, theirs, adapted, weights, load_report = read_peft(
+            path, allow_missing=allow_missing, allow_unused=allow_unused
+        )
+        ours = _translated(theirs, adapted, path, None)
+        return ModelFiles(path if has_tokenizer(path) else base, ours, weights, load_report)
     if not (path / CONFIG).exists():
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
     if (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():  # the hub's cache is made of links

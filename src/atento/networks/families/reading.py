@@ -42,7 +42,12 @@ def family_of(data: Mapping[str, Any], path: str) -> Family:
 
 
 def read_released(
-    folder: Path, data: Mapping[str, Any], *, allow_missing: bool = False, allow_unused: bool = False
+    folder: Path,
+    data: Mapping[str, Any],
+    *,
+    allow_missing: bool = False,
+    allow_unused: bool = False,
+    over: tuple[Path, Mapping[str, str]] | None = None,
 ) -> tuple[NetworkConfig, dict[str, Tensor], LoadReport]:
     """Configuration, weights under our names, and the load report.
 
@@ -50,6 +55,8 @@ def read_released(
         data: the folder's `config.json`.
         allow_missing: weights that the file lacks are left out (and initialised). allow_unused: weights that the
             network does not have are ignored. Both are errors otherwise.
+        over: a further file, whose tensors replace the folder's or are added to them, and their names there -> those
+            in a model with a head.
 
     Raises:
         ModelError: another family, a configuration that is not supported, missing or unused weights.
@@ -57,8 +64,11 @@ def read_released(
     """
     family = family_of(data, str(folder / "config.json"))
     with TensorFiles(folder) as files:
+        prefix = family.prefix if any(name.startswith(family.prefix) for name in files.entries) else ""
+        if over is not None:
+            named = {name: known if prefix else known.removeprefix(family.prefix) for name, known in over[1].items()}
+            files.lay_over(over[0], named)
         theirs = files.entries.keys()
-        prefix = family.prefix if any(name.startswith(family.prefix) for name in theirs) else ""
         plain = frozenset(name.removeprefix(prefix) for name in theirs)
         try:
             check_numbers(data)

@@ -5,7 +5,7 @@ Several threads may read at once.
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, local
@@ -49,9 +49,15 @@ class TensorEntry:
 class TensorFiles:
     """The tensors of a folder by name; headers are read and checked immediately, tensors on request."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises:
-        ModelError: the folder has no weights. CheckpointError: a damaged file or index; names it.
+    def __init__(self, folder: Path, single: str = SINGLE) -> None:
+        """Read the headers.
+
+        Args:
+            folder: the folder of the files.
+            single: name of the file if the tensors are not in shards.
+
+        Raises:
+            ModelError: the folder has no weights. CheckpointError: a damaged file or index; names it.
         """
         self.folder = folder
         self._open: dict[Path, int] = {}
@@ -60,12 +66,12 @@ class TensorFiles:
         self.entries: dict[str, TensorEntry] = {}
         if (folder / INDEX).exists():
             self._read_index(folder / INDEX)
-        elif (folder / SINGLE).exists():
-            self.entries = _header(folder / SINGLE)
+        elif (folder / single).exists():
+            self.entries = _header(folder / single)
         else:
             older = sorted(path.name for path in folder.glob("*.bin"))
             hint = f"; {older[0]} is an older format: `atento convert {folder} --to atento` reads it" if older else ""
-            raise ModelError(f"{folder}: {SINGLE} is missing{hint}")
+            raise ModelError(f"{folder}: {single} is missing{hint}")
 
     def _read_index(self, path: Path) -> None:
         try:
@@ -87,6 +93,16 @@ class TensorFiles:
                     f"{path.parent / name} lacks {counted(len(missing), 'tensor')} of the index: {missing[:3]}"
                 )
             self.entries |= {tensor: entries[tensor] for tensor in files[name]}
+
+    def lay_over(self, file: Path, names: Mapping[str, str]) -> None:
+        """Read tensors of another file in place of those of the folder, or in addition to them.
+
+        Args:
+            file: a safetensors file.
+            names: name in that file -> name here.
+        """
+        entries = _header(file)
+        self.entries |= {name: entries[theirs] for theirs, name in names.items()}
 
     def __enter__(self) -> "TensorFiles":
         return self

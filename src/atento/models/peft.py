@@ -1,0 +1,314 @@
+"""PEFT's folders of LoRA adapters (adapter_config.json and weights): read with their base model, and written."""
+
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from atento.config.initial import LoraConfig
+from atento.config.loading import load_recipe
+from atento.config.network import NetworkConfig
+from atento.errors import AtentoError, CapabilityError, ModelError, UsageError
+from atento.models.configuration import CONFIG, lora_config, network_config, read_config
+from atento.models.find import find_model
+from atento.networks.adapters import add_to_rows, parts_of
+from atento.networks.families import FAMILIES, read_released
+from atento.networks.families.family import Family
+from atento.networks.families.load_report import LoadReport
+from atento.networks.families.reading import family_of
+from atento.networks.families.rows import Row
+from atento.networks.families.tensors import TensorFiles
+from atento.storage.checkpoint import load_checkpoint
+
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_PREFIX = "base_model.model."  # before the names of the model that PEFT wraps
+_FACTOR = re.compile(r"(?P<map>.+)\.lora_(?P<factor>[AB])\.weight")
+_NOT_BUILT = (
+    "use_dora",
+    "lora_bias",
+    "use_qalora",
+    "target_parameters",
+    "trainable_token_indices",
+    "layer_replication",
+)
+_CLASSES = {  # their name of a task -> what their class of such models is called
+    "SEQ_CLS": "ForSequenceClassification",
+    "TOKEN_CLS": "ForTokenClassification",
+    "QUESTION_ANS": "ForQuestionAnswering",
+}
+_TASKS = {"classification": "SEQ_CLS", "regression": "SEQ_CLS", "tagging": "TOKEN_CLS", "answer": "QUESTION_ANS"}
+
+
+def is_peft(folder: Path) -> bool:
+    """Whether a folder holds an adapter of PEFT and no model."""
+    return (folder / ADAPTER_CONFIG).exists() and not (folder / CONFIG).exists()
+
+
+def read_peft(
+    folder: Path, *, allow_missing: bool = False, allow_unused: bool = False
+) -> tuple[Path, dict[str, Any], NetworkConfig, dict[str, Tensor], LoadReport]:
+    """Read an adapter and its base model, and join the adapter to the weights.
+
+    Args:
+        folder: with `adapter_config.json`, whose `base_model_name_or_path` is a path (from this folder, or from the
+            working directory) or a hub name.
+        allow_missing, allow_unused: as in `read_released`.
+
+    Returns:
+        The base's folder, its `config.json`, and the network, weights by our names, and load report of both.
+
+    Raises:
+        UsageError: there is no such base. ModelError: another kind of adapter, or one of maps that the base has not.
+    """
+    settings = read_config(folder / ADAPTER_CONFIG)
+    _check(settings, folder)
+    named = settings.get("base_model_name_or_path")
+    if not isinstance(named, str) or not named:
+        raise ModelError(
+            f"{folder / ADAPTER_CONFIG}: `base_model_name_or_path` must name the base model: got {named!r}"
+        )
+    base = find_model(folder / named if (folder / named).exists() else named)
+    data = read_config(base / CONFIG)
+    with TensorFiles(folder, ADAPTER_WEIGHTS) as files:
+        names = {name: name.removeprefix(_PREFIX) for name in files.entries}
+        factors = {plain: files.read(name) for name, plain in names.items() if _FACTOR.fullmatch(plain)}
+        whole = {name: plain for name, plain in names.items() if plain not in factors}
+        shapes = {plain: files.entries[name].shape for name, plain in whole.items()}
+    strange = sorted(plain for plain in shapes if "lora_" in plain)
+    if strange:
+        raise ModelError(f"{folder}: weights of an adapter that are not read here: {', '.join(strange[:3])}")
+    family = family_of(data, str(base / CONFIG))
+    network, weights, report = read_released(
+        base,
+        _with_head(data, shapes, settings.get("task_type")),
+        allow_missing=allow_missing,
+        allow_unused=allow_unused,
+        over=(folder / ADAPTER_WEIGHTS, whole),
+    )
+    rows = family.rows(network)
+    _join(weights, rows, factors, family, settings, folder)
+    heads = {
+        row.ours.split(".")[1]
+        for row in rows
+        if row.head and row.ours.startswith("heads.") and set(row.theirs) & set(shapes)
+    }
+    if heads & {head.name for head in network.heads}:  # a head that the base had for another task is left out
+        network = replace(network, heads=tuple(head for head in network.heads if head.name in heads))
+        weights = {
+            name: value
+            for name, value in weights.items()
+            if name.split(".")[0] != "heads" or name.split(".")[1] in heads
+        }
+    return base, data, network, weights, report
+
+
+def _check(settings: Mapping[str, Any], folder: Path) -> None:
+    """Raises ModelError: not LoRA, or a kind of it that is not built here."""
+    if settings.get("peft_type") != "LORA":
+        raise ModelError(
+            f"{folder / ADAPTER_CONFIG}: only LoRA is read here: `peft_type` is {settings.get('peft_type')!r}"
+        )
+    for key in _NOT_BUILT:
+        if settings.get(key):
+            raise ModelError(f"{folder / ADAPTER_CONFIG}: `{key}` {settings[key]!r} is not read here")
+
+
+def _with_head(data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], task: Any) -> dict[str, Any]:
+    """The base's configuration as one of a model with the adapter's head: its class, and how many labels it has."""
+    out = next((shapes[name] for name in ("classifier.weight", "classifier.out_proj.weight") if name in shapes), None)
+    adapted = dict(data)
+    if task in _CLASSES:
+        adapted["architectures"] = [_CLASSES[task]]
+    if out is not None and len(adapted.get("id2label") or {}) != out[0]:
+        adapted.pop("id2label", None)
+        adapted["num_labels"] = out[0]
+    return adapted
+
+
+def _join(
+    weights: dict[str, Tensor],
+    rows: list[Row],
+    factors: Mapping[str, Tensor],
+    family: Family,
+    settings: Mapping[str, Any],
+    folder: Path,
+) -> None:
+    """Add the products of an adapter to the weights, by their names of the maps."""
+    maps = {name.removesuffix(".weight"): (row.ours, *span) for row in rows for name, span in _spans(row, weights)}
+    for name, b in factors.items():
+        match = _FACTOR.fullmatch(name)
+        if match is None or match["factor"] == "A":
+            continue
+        a, plain = factors.get(f"{match['map']}.lora_A.weight"), match["map"].removeprefix(family.prefix)
+        if plain not in maps or a is None:
+            raise ModelError(f"{folder}: the adapter is for {match['map']}, which is no matrix of the base model")
+        ours, start, stop = maps[plain]
+        if (b.shape[0], a.shape[1]) != (stop - start, weights[ours].shape[1]) or b.shape[1] != a.shape[0]:
+            raise ModelError(
+                f"{folder}: the adapter of {match['map']} is of shape {tuple(b.shape)} by {tuple(a.shape)}, and the "
+                f"matrix of the base model of {(stop - start, weights[ours].shape[1])}"
+            )
+        scale = _alpha(match["map"], settings) / (a.shape[0] ** (0.5 if settings.get("use_rslora") else 1.0))
+        add_to_rows(weights, ours, start, stop, scale * (b.float() @ a.float()))
+
+
+def _spans(row: Row, weights: Mapping[str, Tensor]) -> list[tuple[str, tuple[int, int]]]:
+    """Their matrices in one of ours: the name of each, and its rows."""
+    if not row.ours.endswith(".weight") or row.ours not in weights or weights[row.ours].dim() != 2:
+        return []
+    sizes, start, spans = row.sizes or (weights[row.ours].shape[0],), 0, []
+    for name, size in zip(row.theirs, sizes):
+        spans.append((name, (start, start + size)))
+        start += size
+    return spans
+
+
+def _alpha(name: str, settings: Mapping[str, Any]) -> float:
+    """alpha of the map of that name, by the patterns of PEFT."""
+    patterns = settings.get("alpha_pattern") or {}
+    for pattern, alpha in patterns.items():
+        if re.match(rf"(.*\.)?({pattern})$", name):
+            return float(alpha)
+    return float(settings.get("lora_alpha", 8))
+
+
+def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | None = None) -> Path:
+    """Write the adapters of a LoRA run as PEFT reads them, with the head that was trained beside them.
+
+    Several adapters of one matrix of theirs (query and value of GPT-2's `c_attn`) become one of their summed rank,
+    which computes the same.
+
+    Args:
+        run: a run folder, or one of its checkpoints.
+        directory: the folder to write; it must be empty or not exist.
+        base: what `base_model_name_or_path` says; None: the model that the run started from.
+
+    Raises:
+        UsageError: the run has no adapters, its base is not in the Hugging Face layout, or the folder is not empty.
+        CapabilityError: the network is of no released family, or its heads have no place there.
+    """
+    path, directory = find_model(run), Path(directory)
+    if not (path / "state.json").exists():
+        raise UsageError(f"{path} is no checkpoint of a run; a loaded model has its adapters joined to its weights")
+    checkpoint = load_checkpoint(path)
+    lora, network = lora_config(checkpoint.config, path), network_config(checkpoint.config, path)
+    if lora is None:
+        raise UsageError(f"{path} has no adapters: it was not trained with `init.train` lora")
+    if network.family not in FAMILIES:
+        raise CapabilityError(f"PEFT has adapters of released families ({', '.join(FAMILIES)}): {path} is of none")
+    family = FAMILIES[network.family]
+    try:
+        architecture = str(family.write(network)["architectures"][0])
+        rows = family.rows(network)
+    except ModelError as error:
+        raise CapabilityError(f"PEFT has no adapters of this network: {error}") from None
+    bare = architecture.endswith("Model") and not architecture.endswith(("LMHeadModel", "MTModel"))
+    prefix = "" if bare else family.prefix
+    tensors, ranks = _adapters(rows, checkpoint.weights, network, lora, prefix)
+    saved = {
+        ("" if row.head else prefix) + name: part
+        for row in rows
+        if row.ours.startswith(("heads.", "pooler.")) and row.ours != "heads.vocabulary.output.weight"
+        for name, part in zip(row.theirs, row.split(checkpoint.weights[row.ours]))
+    }
+    settings = _settings(lora, ranks, sorted(saved), _base(path, base), family, network)
+    _write(directory, settings, tensors | {_PREFIX + name: value for name, value in saved.items()})
+    return directory
+
+
+def _adapters(
+    rows: list[Row], weights: Mapping[str, Tensor], network: NetworkConfig, lora: LoraConfig, prefix: str
+) -> tuple[dict[str, Tensor], dict[str, int]]:
+    """A and B of each of their matrices, and the rank of each."""
+    tensors: dict[str, Tensor] = {}
+    ranks: dict[str, int] = {}
+    for row in rows:
+        ours = row.ours.removesuffix(".weight")
+        parts = {part: span for part, span in parts_of(ours, network).items() if f"{ours}.adapters.{part}.b" in weights}
+        for name, (start, stop) in _spans(row, weights) if parts else ():
+            factors = []
+            for part, (first, count) in parts.items():
+                low, high = max(first, start), min(first + count, stop)
+                if low < high:
+                    b = torch.zeros(stop - start, lora.rank)
+                    b[low - start : high - start] = weights[f"{ours}.adapters.{part}.b"][low - first : high - first]
+                    factors.append((weights[f"{ours}.adapters.{part}.a"], b))
+            if factors:
+                plain = prefix + name.removesuffix(".weight")
+                ranks[plain] = lora.rank * len(factors)
+                tensors[f"{_PREFIX}{plain}.lora_A.weight"] = torch.cat([a for a, _ in factors]).contiguous()
+                tensors[f"{_PREFIX}{plain}.lora_B.weight"] = torch.cat([b for _, b in factors], dim=1).contiguous()
+    return tensors, ranks
+
+
+def _settings(
+    lora: LoraConfig, ranks: Mapping[str, int], saved: list[str], base: str, family: Family, network: NetworkConfig
+) -> dict[str, Any]:
+    """`adapter_config.json`: alpha grows with the rank, so that every matrix has the factor of the run."""
+    rank = Counter(ranks.values()).most_common(1)[0][0]
+    others = {name: own for name, own in ranks.items() if own != rank}
+    kind = next((head.kind for head in network.heads if head.kind in _TASKS), None)
+    writes = {"decoder": "CAUSAL_LM", "encoder-decoder": "SEQ_2_SEQ_LM"}.get(network.architecture)
+    modules = {name.removeprefix(family.prefix).split(".")[0] for name in saved}
+    return {
+        "peft_type": "LORA",
+        "task_type": _TASKS[kind] if kind else writes,
+        "base_model_name_or_path": base,
+        "r": rank,
+        "lora_alpha": lora.scale * rank,
+        "lora_dropout": lora.dropout,
+        "rank_pattern": others,
+        "alpha_pattern": {name: lora.scale * own for name, own in others.items()},
+        "target_modules": sorted(ranks),
+        "modules_to_save": sorted(modules) or None,
+        "fan_in_fan_out": network.family in ("gpt2", "openai-gpt"),
+        "bias": "none",
+        "inference_mode": True,
+    }
+
+
+def _base(checkpoint: Path, base: str | Path | None) -> str:
+    """The base model of a checkpoint, as PEFT will load it.
+
+    Raises:
+        UsageError: it is a folder in another layout than theirs.
+    """
+    if base is None:
+        recipe = checkpoint.parent.parent / "recipe.yaml"
+        init = load_recipe(recipe, environment={}).recipe.init if recipe.exists() else None
+        if init is None:
+            raise UsageError(f"{checkpoint}: the run's recipe is missing, so `base` must name the base model")
+        base = init.model
+    config = Path(base) / CONFIG
+    if Path(base).is_dir() and (not config.exists() or read_config(config).get("model_type") == "atento"):
+        raise UsageError(
+            f"{base} is not in the Hugging Face layout, which PEFT loads: save it there (`atento convert {base} --to "
+            "huggingface --out DIR`) and give `base`"
+        )
+    return str(base)
+
+
+def _write(directory: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Write the folder whole or not at all."""
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory} exists already; give another folder")
+    temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
+    try:
+        temporary.mkdir(parents=True)
+        save_file(dict(tensors), temporary / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+        (temporary / ADAPTER_CONFIG).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8", newline="\n")
+        if directory.exists():
+            directory.rmdir()
+        temporary.rename(directory)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise AtentoError(f"the folder {directory} cannot be written: {error.strerror}") from error

@@ -1,0 +1,176 @@
+"""PEFT's adapters in and out (F7): its folders load here and ours load there, with equal outputs on random weights."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor, nn
+
+from atento.config.initial import LoraConfig
+from atento.config.network import network_to_dict
+from atento.errors import ModelError, UsageError
+from atento.model import load
+from atento.models.peft import save_adapter
+from atento.models.read import read_model, read_network
+from atento.networks import Network
+from atento.networks.adapters import adapt, is_adapter
+from atento.storage.checkpoint import save_checkpoint
+from released import CASES, Inputs, saved, theirs
+
+peft = pytest.importorskip("peft", reason="PEFT is not installed (pip install 'atento[dev]')")
+
+AUTO = {  # case -> the class that PEFT's documentation loads the base with, and its name of the task
+    "bert classification": (hf.AutoModelForSequenceClassification, "SEQ_CLS"),
+    "bert tagging": (hf.AutoModelForTokenClassification, "TOKEN_CLS"),
+    "roberta classification": (hf.AutoModelForSequenceClassification, "SEQ_CLS"),
+    "gpt2": (hf.AutoModelForCausalLM, "CAUSAL_LM"),
+    "llama": (hf.AutoModelForCausalLM, "CAUSAL_LM"),
+    "t5 gated": (hf.AutoModelForSeq2SeqLM, "SEQ_2_SEQ_LM"),
+    "bart": (hf.AutoModelForSeq2SeqLM, "SEQ_2_SEQ_LM"),
+}
+MODULES = {  # what PEFT adapts there
+    "bert classification": ["query", "value", "output.dense"],
+    "bert tagging": ["key", "intermediate.dense"],
+    "roberta classification": ["query", "value"],
+    "gpt2": ["c_attn", "c_proj"],
+    "llama": ["q_proj", "v_proj", "gate_proj", "up_proj", "down_proj"],
+    "t5 gated": ["q", "v", "wi_1"],
+    "bart": ["q_proj", "v_proj", "fc1"],
+}
+
+
+@torch.no_grad()
+def logits(network: Any, name: str) -> Tensor:
+    """Of three rows of unequal length; the network is theirs or ours."""
+    inputs = Inputs.padded("right", 1 if name in ("roberta classification", "bart") else 0)
+    both = AUTO[name][1] == "SEQ_2_SEQ_LM"
+    if isinstance(network, Network):
+        if both:
+            return network(inputs.ids, inputs.ids, source_token_mask=inputs.real).logits
+        return network(inputs.ids, token_mask=inputs.real).logits
+    extra = {"decoder_input_ids": inputs.ids} if both else {}
+    out = network(input_ids=inputs.ids, attention_mask=inputs.real.long(), **extra).logits
+    return out if both or name.endswith("classification") else out[inputs.real]
+
+
+def compared(ours: Tensor, name: str) -> Tensor:
+    """Ours at real tokens, as `logits` gives theirs."""
+    inputs = Inputs.padded("right", 0)
+    every = AUTO[name][1] == "SEQ_2_SEQ_LM" or name.endswith("classification")
+    return ours if every else ours[inputs.real]
+
+
+def randomised(network: nn.Module, mark: str) -> None:
+    """Every factor of an adapter random: B begins as zeros."""
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if mark in name or "modules_to_save" in name:
+                parameter.normal_(std=0.2)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_folder_of_theirs_loads_with_their_outputs(name: str, tmp_path: Path) -> None:
+    base = saved(theirs(name), tmp_path / "base")
+    settings = peft.LoraConfig(
+        r=3, lora_alpha=5, lora_dropout=0.1, task_type=AUTO[name][1], target_modules=MODULES[name],
+        rank_pattern={MODULES[name][0]: 2}, alpha_pattern={MODULES[name][1]: 9}, use_rslora=name == "llama",
+        fan_in_fan_out=name == "gpt2",
+    )  # fmt: skip
+    adapted = peft.get_peft_model(AUTO[name][0].from_pretrained(base), settings).eval()
+    randomised(adapted, "lora_")
+    adapted.save_pretrained(tmp_path / "adapter")
+    expected = logits(adapted, name)
+    model = load(tmp_path / "adapter")
+    torch.testing.assert_close(compared(logits(model.network, name), name), expected, rtol=1e-4, atol=1e-4)
+    plain = logits(load(base).network, name)
+    assert plain.shape != expected.shape or not torch.allclose(compared(plain, name), expected, atol=1e-2)
+
+
+def tuned(base: Path, run: Path, lora: LoraConfig) -> Network:
+    """A run with one checkpoint, as LoRA leaves it; its network, whose adapters and heads are random."""
+    files = read_model(base)
+    config = load(base).network.config
+    network = read_network(files, config)
+    adapt(network, lora)
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if is_adapter(name) or (name.startswith(("heads.", "pooler.")) and config.architecture == "encoder"):
+                parameter.normal_(std=0.2)
+    described = {"rank": lora.rank, "alpha": lora.alpha, "dropout": lora.dropout, "targets": list(lora.targets)}
+    save_checkpoint(
+        run / "checkpoints",
+        1,
+        config={**files.config, "network": network_to_dict(config), "lora": described},
+        weights=network.state_dict(),
+        optimizer={},
+        state={},
+    )
+    return network.eval()
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("targets", [("query", "value"), ("all-linear",), ("input", "outer")], ids=str)
+def test_a_folder_of_ours_loads_there_and_here_with_our_outputs(
+    name: str, targets: tuple[str, ...], tmp_path: Path
+) -> None:
+    """query and value stand in one matrix of GPT-2, so its rank doubles; input is three matrices of BERT."""
+    base = saved(theirs(name), tmp_path / "base")
+    network = tuned(base, tmp_path / "run", LoraConfig(rank=2, alpha=3.0, targets=targets))
+    expected = compared(logits(network, name), name)
+    folder = save_adapter(tmp_path / "run", tmp_path / "adapter", base=base)
+    adapted = peft.PeftModel.from_pretrained(AUTO[name][0].from_pretrained(base), folder).eval()
+    torch.testing.assert_close(logits(adapted, name), expected, rtol=1e-4, atol=1e-4)
+    again = compared(logits(load(folder).network, name), name)
+    torch.testing.assert_close(again, expected, rtol=1e-4, atol=1e-4)
+    joined = compared(logits(load(tmp_path / "run").network, name), name)
+    torch.testing.assert_close(joined, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_an_adapter_brings_its_head_to_a_base_without_one(tmp_path: Path) -> None:
+    """The usual case: a pretrained encoder, and an adapter with a new head for four labels."""
+    base = saved(theirs("bert masked"), tmp_path / "base")
+    settings = peft.LoraConfig(r=2, task_type="SEQ_CLS", target_modules=["query"], modules_to_save=["pooler"])
+    theirs_adapted = hf.BertForSequenceClassification.from_pretrained(base, num_labels=4)
+    adapted = peft.get_peft_model(theirs_adapted, settings).eval()
+    randomised(adapted, "lora_")
+    adapted.save_pretrained(tmp_path / "adapter")
+    model = load(tmp_path / "adapter")
+    assert [(head.kind, len(head.labels)) for head in model.network.config.heads] == [("classification", 4)]
+    name = "bert classification"
+    torch.testing.assert_close(logits(model.network, name), logits(adapted, name), rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_read_or_written_says_why(tmp_path: Path) -> None:
+    base = saved(theirs("bert classification"), tmp_path / "base")
+    for number, (changes, message) in enumerate(
+        (
+            ({"use_dora": True}, "`use_dora` True is not read here"),
+            ({"target_modules": ["word_embeddings"]}, "weights of an adapter that are not read here"),
+        )
+    ):
+        settings = peft.LoraConfig(**{"r": 2, "target_modules": ["query"]} | changes)
+        folder = tmp_path / f"adapter-{number}"
+        peft.get_peft_model(hf.AutoModelForSequenceClassification.from_pretrained(base), settings).save_pretrained(
+            folder
+        )
+        with pytest.raises(ModelError, match=message):
+            load(folder)
+    (tmp_path / "lost").mkdir()
+    (tmp_path / "lost" / "adapter_config.json").write_text(
+        '{"peft_type": "LORA", "base_model_name_or_path": "gone"}', encoding="utf-8"
+    )
+    with pytest.raises(UsageError, match="no model at gone"):
+        load(tmp_path / "lost")
+    with pytest.raises(UsageError, match="is no checkpoint of a run"):
+        save_adapter(base, tmp_path / "out")
+    tuned(base, tmp_path / "run", LoraConfig())
+    load(base).save(tmp_path / "ours")
+    with pytest.raises(UsageError, match="is not in the Hugging Face layout, which PEFT loads"):
+        save_adapter(tmp_path / "run", tmp_path / "out", base=tmp_path / "ours")
+
+
+assert set(MODULES) <= set(CASES)
