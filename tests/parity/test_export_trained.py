@@ -23,8 +23,8 @@ from atento.data.special_tokens import template_for
 from atento.errors import CapabilityError
 from atento.model import Model
 from atento.networks import build_network
+from atento.runs.model_config import model_config
 from atento.runs.prepare import network_for, read_data
-from atento.runs.steps import model_config
 from atento.text import Tokenizer, train_tokenizer
 from atento.world import write
 

@@ -1,4 +1,4 @@
-"""Linear maps with low-rank adapters, W x + scale · B A x (LoRA, Hu et al. 2022), and how a layer calls any linear map.
+"""Linear maps with low-rank adapters, W x + scale · B A x (LoRA, Hu et al. 2022).
 
 The weights of the map keep their names; an adapter's are `adapters.NAME.a` and `adapters.NAME.b` beside them.
 """
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.multihead import Projection
 
 
 class LowRank(nn.Module):
@@ -37,7 +38,7 @@ class LowRank(nn.Module):
         return scale * (self.b.to(wide) @ self.a.to(wide))
 
 
-class AdaptedLinear(nn.Linear):
+class AdaptedLinear(Projection):
     """A linear map with adapters of some of its rows; several may stand in one map, as query and value do in `input`.
 
     Args:
@@ -63,9 +64,9 @@ class AdaptedLinear(nn.Linear):
             }
         )
 
-    def forward(self, input: Tensor, random: Randomness | None = None) -> Tensor:
+    def forward(self, x: Tensor, random: Randomness | None = None) -> Tensor:
         """(...,D) -> (...,N)."""
-        return self.rows(input, 0, self.out_features, random)
+        return self.rows(x, 0, self.out_features, random)
 
     def rows(self, x: Tensor, start: int, stop: int, random: Randomness | None = None) -> Tensor:
         """(...,D) -> (...,stop - start), the output of the rows from `start` to before `stop`."""
@@ -105,19 +106,6 @@ def _padded(adapter: LowRank, start: int, stop: int) -> Tensor:
     first, last = max(adapter.start, start), min(adapter.stop, stop)
     b = adapter.b[first - adapter.start : last - adapter.start]
     return F.pad(b, (0, 0, first - start, stop - last))
-
-
-def project(linear: nn.Module, x: Tensor, random: Randomness | None = None) -> Tensor:
-    """linear(x), (...,D) -> (...,N); `random` is the randomness of an adapter's dropout."""
-    out: Tensor = linear(x, random) if isinstance(linear, AdaptedLinear) else linear(x)
-    return out
-
-
-def project_rows(linear: nn.Linear, x: Tensor, start: int, stop: int, random: Randomness | None = None) -> Tensor:
-    """As `project`, of the rows from `start` to before `stop`: views of the weight, no copies."""
-    if isinstance(linear, AdaptedLinear):
-        return linear.rows(x, start, stop, random)
-    return F.linear(x, linear.weight[start:stop], None if linear.bias is None else linear.bias[start:stop])
 
 
 @contextmanager

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.attention.kernels import AnyMask, BlockRouting, attend, by_head
-from atento.attention.low_rank import project, project_rows
 from atento.attention.observe import record
 from atento.attention.relative_terms import RelativeTerms
 
@@ -42,6 +42,18 @@ class PositionTerms:
     rotations: tuple[Callable[[Tensor], Tensor], ...] = ()
     relative: RelativeTerms | None = None
     block_router: BlockRouting | None = None
+
+
+class Projection(nn.Linear):
+    """A linear map that can compute some of its rows alone; one with adapters uses the randomness of dropout."""
+
+    def forward(self, x: Tensor, random: Randomness | None = None) -> Tensor:
+        """(...,D) -> (...,N)."""
+        return F.linear(x, self.weight, self.bias)
+
+    def rows(self, x: Tensor, start: int, stop: int, random: Randomness | None = None) -> Tensor:
+        """(...,D) -> (...,stop - start), the outputs from `start` to before `stop`: views of the weight, no copies."""
+        return F.linear(x, self.weight[start:stop], None if self.bias is None else self.bias[start:stop])
 
 
 class MultiHeadAttention(nn.Module):
@@ -92,8 +104,8 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"`n_kv_heads` must divide `n_heads`: got {self.n_kv_heads} and {n_heads}")
         self.d_head = d_model // n_heads if d_head is None else d_head
         self.dropout, self.scale, self.kind, self.layer = dropout, scale, kind, layer
-        self.input = nn.Linear(d_model, (n_heads + 2 * self.n_kv_heads) * self.d_head, bias=bias)
-        self.output = nn.Linear(n_heads * self.d_head, d_model, bias=bias if output_bias is None else output_bias)
+        self.input = Projection(d_model, (n_heads + 2 * self.n_kv_heads) * self.d_head, bias=bias)
+        self.output = Projection(n_heads * self.d_head, d_model, bias=bias if output_bias is None else output_bias)
         self.query_norm, self.key_norm = query_norm, key_norm
 
     def forward(
@@ -121,12 +133,12 @@ class MultiHeadAttention(nn.Module):
         """
         terms = PositionTerms() if position_terms is None else position_terms
         if memory is None:
-            q, k, v = self._split(project(self.input, x, random))
+            q, k, v = self._split(self.input(x, random))
             for rotation in terms.rotations:
                 q, k = rotation(q), rotation(k)
             keys_values = KeyValues(k, v) if state is None else state.append(k, v)
         else:
-            queries = project_rows(self.input, x, 0, self.n_heads * self.d_head, random)
+            queries = self.input.rows(x, 0, self.n_heads * self.d_head, random)
             q = self._normed(self._by_head(queries), self.query_norm)
             keys_values = memory if isinstance(memory, KeyValues) else self.key_values(memory, random)
         k, v, router = keys_values.keys, keys_values.values, terms.block_router
@@ -144,12 +156,12 @@ class MultiHeadAttention(nn.Module):
                 random=random,
                 relative=terms.relative,
             )  # (B,H,T,K)
-        return project(self.output, out.transpose(1, 2).flatten(2), random), keys_values
+        return self.output(out.transpose(1, 2).flatten(2), random), keys_values
 
     def key_values(self, memory: Tensor, random: Randomness | None = None) -> KeyValues:
         """Keys and values of `memory` (B,S,D), computed once for all steps of a decoder (docs/notes.md#a9)."""
         start, stop = (heads * self.d_head for heads in (self.n_heads, self.n_heads + 2 * self.n_kv_heads))
-        both = project_rows(self.input, memory, start, stop, random)
+        both = self.input.rows(memory, start, stop, random)
         k, v = both.split(self.n_kv_heads * self.d_head, dim=-1)
         return KeyValues(self._normed(self._by_head(k), self.key_norm), self._by_head(v))
 

@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from atento.attention.low_rank import AdaptedLinear
+from atento.attention.multihead import Projection
 from atento.config.initial import LoraConfig
 from atento.config.network import NetworkConfig
 from atento.errors import RecipeError
@@ -40,7 +41,7 @@ def adapt(network: Network, lora: LoraConfig) -> None:
     Raises:
         RecipeError: the network has no such linear map.
     """
-    maps = [(name, module) for name, module in network.named_modules() if isinstance(module, nn.Linear)]
+    maps = [(name, module) for name, module in network.named_modules() if isinstance(module, Projection)]
     wanted = {"gate" if target == "inner" else target for target in lora.maps} | set(lora.maps)
     adapted: set[str] = set()
     for name, linear in maps:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, add_dropout, dropout, fresh
-from atento.attention.low_rank import project
+from atento.attention.multihead import Projection
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -57,14 +57,14 @@ class FeedForward(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.inner = nn.Linear(d_model, 2 * d_ff if gated else d_ff, bias=bias)
-        self.outer = nn.Linear(d_ff, d_model, bias=bias)
+        self.inner = Projection(d_model, 2 * d_ff if gated else d_ff, bias=bias)
+        self.outer = Projection(d_ff, d_model, bias=bias)
         self.activation, self.gated = ACTIVATIONS[activation], gated
         self.dropout = dropout
 
     def forward(self, x: Tensor, random: Randomness | None = None) -> Tensor:
         """(B,L,D) -> (B,L,D)."""
-        x = project(self.inner, x, random)  # (B,L,D) -> (B,L,F), or (B,L,2F)
+        x = self.inner(x, random)  # (B,L,D) -> (B,L,F), or (B,L,2F)
         if self.gated:
             x, gate = x.chunk(2, dim=-1)
             x = self.activation(x) * gate
@@ -72,7 +72,8 @@ class FeedForward(nn.Module):
             x = self.activation(x)
         if self.training and self.dropout:
             x = dropout(x, self.dropout, fresh(random))
-        return project(self.outer, x, random)
+        out: Tensor = self.outer(x, random)
+        return out
 
 
 class Residual(nn.Module):

@@ -4,18 +4,16 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import atento
 from atento.config.fitting import FITTED, fitted
 from atento.config.loading import LoadedRecipe, dump_recipe
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import Recipe
-from atento.config.renamed import VERSION
 from atento.config.tasks import TASKS
 from atento.data.batches import Batches
 from atento.data.memory import MemoryRecords
@@ -23,15 +21,15 @@ from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
 from atento.metrics.table import signed
-from atento.models.configuration import LORA
 from atento.models.initial import fine_tuned, first_weights, initial_model
 from atento.models.read import ModelFiles, read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
-from atento.networks.adapters import adapt, without_effect
+from atento.networks.adapters import without_effect
 from atento.networks.network import Network
 from atento.runs.branch import BranchPoint, begin_at, check_network
 from atento.runs.folder import end_event, scores_on_test, write_environment
+from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.prepare import (
     Data,
     model_of,
@@ -44,20 +42,20 @@ from atento.runs.prepare import (
     with_task_heads,
 )
 from atento.runs.run_identity import has_begun, identity_of, located, write_whole
+from atento.runs.tuning import sizes, trained_count, tune
 from atento.storage.average import average_run
 from atento.storage.catalogue import clean, newest
-from atento.tasks.answering import learned_settings
 from atento.tasks.evaluation import evaluate, held_out_batches
 from atento.tasks.strategies import constraints_of
 from atento.tasks.table import usual_metrics
-from atento.tasks.tag_sequences import scheme_of
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import check_memory, keep_freed_memory
 from atento.training.journal import Journal
 from atento.training.loop import Run, finish_save, fit, restore
-from atento.training.optimizer import TrainedWeights, check_stages, trained_weights
+from atento.training.optimizer import TrainedWeights
 from atento.training.progress import Reporter
 from atento.training.step import Updater
+from atento.training.tuning import check_stages
 
 RunResult = tuple[Run, dict[str, float] | None, bool]  # run, test scores, whether it had already finished
 
@@ -224,9 +222,8 @@ def configure_network(setup: Setup) -> None:
         setup.config = with_objective_heads(with_task_heads(config, recipe, setup.data.train), recipe)
     with torch.device("meta"):
         network = build_network(setup.config)
-        trained = _trained(setup, network, 1.0)  # refuses what the network does not have
-    learned = sum(value.numel() for name, value in network.named_parameters() if name in trained.begins)
-    check_memory(parameter_count(network), learned, setup.device)
+        trained = tune(setup.recipe, network, 1.0)  # refuses what the network does not have
+    check_memory(parameter_count(network), trained_count(network, trained), setup.device)
 
 
 def make_batches(setup: Setup) -> None:
@@ -254,21 +251,8 @@ def make_network(setup: Setup) -> None:
         network = build_network(setup.config)
         if setup.initial is not None:
             first_weights(network, setup.initial, setup.recipe.network)
-        setup.trained = _trained(setup, network, setup.batches.updates_per_epoch)
+        setup.trained = tune(setup.recipe, network, setup.batches.updates_per_epoch)
     setup.network = network.to(setup.device)
-
-
-def _trained(setup: Setup, network: Network, updates_per_epoch: float) -> TrainedWeights:
-    """Put the adapters that `init` asks for on the network, and return the weights that the run trains.
-
-    Raises:
-        RecipeError: the network does not have what `init` names.
-    """
-    init = setup.recipe.init
-    if init is not None and init.adapters is not None:
-        adapt(network, init.adapters)
-    reads_only = bool(TASKS[setup.recipe.task].heads) and all(head.side == "encoder" for head in setup.config.heads)
-    return trained_weights(network, init, updates_per_epoch, reads_only=reads_only)
 
 
 STEPS: tuple[Callable[[Setup], None], ...] = (
@@ -301,53 +285,13 @@ def open_run(setup: Setup) -> Run:
         validate=None if valid is None else lambda: evaluate(network, tokenizer, valid, recipe),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
         model_config=model_config(recipe, network_to_dict(setup.config), template_for(recipe.task, tokenizer))
-        | _facts_of_data(setup)
-        | _adapters(recipe),
+        | facts_of_data(recipe, setup.data.train)
+        | adapters_of(recipe),
         model_files=tokenizer.files() | terms(initial),
         identity={**setup.identity, "tokenizer": tokenizer.fingerprint},
         journal=setup.files.enter_context(Journal(setup.folder / "metrics.jsonl")),
         reporter=setup.reporter,
     )
-
-
-def _facts_of_data(setup: Setup) -> dict[str, Any]:
-    """What `config.json` says of the training data: pairs of texts or not, the scheme of tags, how to find answers."""
-    columns = setup.data.train.columns
-    facts: dict[str, Any] = {}
-    if any(field.name == "pair" for field in TASKS[setup.recipe.task].fields):
-        facts["pairs"] = "pair" in columns
-    if "tags" in columns:
-        facts["tag_scheme"] = scheme_of(columns["tags"])
-    if "answers" in columns:
-        facts["answering"] = learned_settings(setup.recipe, setup.data.train)
-    return facts
-
-
-def _adapters(recipe: Recipe) -> dict[str, Any]:
-    """The adapters in the weights of a checkpoint, for `config.json`; loading joins them."""
-    lora = None if recipe.init is None else recipe.init.adapters
-    return {} if lora is None else {LORA: asdict(lora)}
-
-
-def model_config(recipe: Recipe, network: dict[str, Any], template: str | None = None) -> dict[str, Any]:
-    """Return the content of `config.json`: everything needed to use the model.
-
-    Args:
-        recipe: the recipe of the run.
-        network: configuration of the network, as plain data.
-        template: name of the special tokens around its texts; None: the tokenizer's own.
-    """
-    config = {
-        "model_type": "atento",
-        "version": VERSION,
-        "atento_version": atento.__version__,
-        "task": recipe.task,
-        "name": recipe.name,
-        "network": network,
-        "decoding": asdict(recipe.decoding),
-        "max_len": recipe.data.max_len,
-    }
-    return config if template is None else config | {"template": template}
 
 
 def start_or_resume(setup: Setup, run: Run) -> bool:
@@ -397,7 +341,7 @@ def _start(setup: Setup, run: Run) -> None:
     examples = counted(len(run.batches), spec.records.removesuffix("s"))
     target = spec.targets.removesuffix("s")
     setup.report(
-        f"{recipe.name}: {_parameters(setup)}, {examples}, "
+        f"{recipe.name}: {sizes(recipe, setup.network, setup.trained)}, {examples}, "
         f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
         f"{counted(recipe.training.batch_tokens, target)}, {counted(run.steps, 'step')}; {identity['device']}, "
         f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}; run folder {run.folder}"
@@ -407,15 +351,6 @@ def _start(setup: Setup, run: Run) -> None:
         check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)
         begin_at(run, setup.branch)
         setup.report(f"starting from step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
-
-
-def _parameters(setup: Setup) -> str:
-    """The number of parameters, and of those that are trained where these are fewer."""
-    init, total = setup.recipe.init, parameter_count(setup.network)
-    learned = sum(value.numel() for name, value in setup.network.named_parameters() if name in setup.trained.begins)
-    if init is None or init.train == "all":
-        return f"{total:,} parameters"
-    return f"{total:,} parameters, {learned:,} trained ({init.train}, {learned / total:.1%})"
 
 
 def already_finished(run: Run) -> RunResult:

@@ -107,8 +107,8 @@ class PackedModule(nn.Module):
         super().__init__()
         self.linear = pack(linear.weight, linear.bias, precision)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(...,D) -> (...,N)."""
+    def forward(self, x: Tensor, random: object = None) -> Tensor:
+        """(...,D) -> (...,N); `random` is that of `Projection`, which has no effect here."""
         out: Tensor = self.linear(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
         return out
 

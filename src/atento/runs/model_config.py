@@ -1,0 +1,53 @@
+"""The `config.json` of the model that a run trains."""
+
+from dataclasses import asdict
+from typing import Any
+
+import atento
+from atento.config.recipe import Recipe
+from atento.config.renamed import VERSION
+from atento.config.tasks import TASKS
+from atento.data.records import Split
+from atento.models.configuration import LORA
+from atento.tasks.answering import learned_settings
+from atento.tasks.tag_sequences import scheme_of
+
+
+def model_config(recipe: Recipe, network: dict[str, Any], template: str | None = None) -> dict[str, Any]:
+    """Return the content of `config.json`: everything needed to use the model.
+
+    Args:
+        recipe: the recipe of the run.
+        network: configuration of the network, as plain data.
+        template: name of the special tokens around its texts; None: the tokenizer's own.
+    """
+    config = {
+        "model_type": "atento",
+        "version": VERSION,
+        "atento_version": atento.__version__,
+        "task": recipe.task,
+        "name": recipe.name,
+        "network": network,
+        "decoding": asdict(recipe.decoding),
+        "max_len": recipe.data.max_len,
+    }
+    return config if template is None else config | {"template": template}
+
+
+def facts_of_data(recipe: Recipe, train: Split) -> dict[str, Any]:
+    """What `config.json` says of the training data: pairs of texts or not, the scheme of tags, how to find answers."""
+    columns = train.columns
+    facts: dict[str, Any] = {}
+    if any(field.name == "pair" for field in TASKS[recipe.task].fields):
+        facts["pairs"] = "pair" in columns
+    if "tags" in columns:
+        facts["tag_scheme"] = scheme_of(columns["tags"])
+    if "answers" in columns:
+        facts["answering"] = learned_settings(recipe, train)
+    return facts
+
+
+def adapters_of(recipe: Recipe) -> dict[str, Any]:
+    """The adapters in the weights of a checkpoint, for `config.json`; loading joins them."""
+    lora = None if recipe.init is None else recipe.init.adapters
+    return {} if lora is None else {LORA: asdict(lora)}

@@ -1,0 +1,35 @@
+"""Fine-tuning in a run: adapters on the network, the weights to train, and how many they are."""
+
+from atento.config.recipe import Recipe
+from atento.config.tasks import TASKS
+from atento.networks import parameter_count
+from atento.networks.adapters import adapt
+from atento.networks.network import Network
+from atento.training.optimizer import TrainedWeights
+from atento.training.tuning import trained_weights
+
+
+def tune(recipe: Recipe, network: Network, updates_per_epoch: float) -> TrainedWeights:
+    """Put the adapters that `init` asks for on the network, and return the weights that the run trains.
+
+    Raises:
+        RecipeError: the network does not have what `init` names.
+    """
+    init = recipe.init
+    if init is not None and init.adapters is not None:
+        adapt(network, init.adapters)
+    reads_only = bool(TASKS[recipe.task].heads) and all(head.side == "encoder" for head in network.config.heads)
+    return trained_weights(network, init, updates_per_epoch, reads_only=reads_only)
+
+
+def trained_count(network: Network, trained: TrainedWeights) -> int:
+    """The number of parameters that are trained at some time."""
+    return sum(value.numel() for name, value in network.named_parameters() if name in trained.begins)
+
+
+def sizes(recipe: Recipe, network: Network, trained: TrainedWeights) -> str:
+    """The number of parameters, and of those that are trained if these are fewer."""
+    total, learned = parameter_count(network), trained_count(network, trained)
+    if recipe.init is None or recipe.init.train == "all":
+        return f"{total:,} parameters"
+    return f"{total:,} parameters, {learned:,} trained ({recipe.init.train}, {learned / total:.1%})"
