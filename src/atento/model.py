@@ -1,4 +1,4 @@
-"""What a user holds: a loaded model, whose methods take text and give text."""
+"""A loaded model; its methods take and return text."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def load(
         model: a run folder (its best checkpoint, else its last), a model folder of our layout or Hugging Face's, a hub
             name (`owner/name`), a published ELMo folder, or a word2vec file (.bin, .txt, .vec).
         device: "auto", "cpu", "cuda" ...
-        precision: "float32", "float64", "bfloat16", "int8" or "auto". int8 is for writing alone: weights of 8 bits in
+        precision: "float32", "float64", "bfloat16", "int8" or "auto". int8 is for decoding only: weights of 8 bits in
             the decoder, all else float32. "auto" is the widest type in the file.
         allow_missing: weights that the file of another layout lacks keep their initial values.
         allow_unused: weights of such a file that the network does not have are ignored.
@@ -133,7 +133,7 @@ class Model:
         return self
 
     def step_function(self) -> NetworkStepFunction:
-        """The network's step function, for `atento.decoding`: the fast one where it has one, which packs the weights.
+        """Return the network's step function for `atento.decoding`: the fast one, with packed weights, if it has one.
 
         It is made at the first call, and again when the weights have changed. All threads share it.
         """
@@ -225,7 +225,7 @@ class Model:
     ) -> list[list[WrittenText]]:
         """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores.
 
-        `row` is the number of the first text, where these are part of more: the seed of what is drawn depends on it.
+        `row` is the number of the first text, if these are part of a longer input; random seeds depend on it.
         """
         return self._write("translate", texts, n_best, row, options)
 

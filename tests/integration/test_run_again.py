@@ -320,8 +320,8 @@ def test_r4_all_checkpoints_damaged(server: ForkServer, place: Path, run: Path) 
         done = server.run(*TINY, "--out", "run", cwd=place)
         assert done.status == 1 and done.stdout == ""
         assert done.stderr.endswith(
-            "error: every checkpoint of run is damaged (step-00000004.bad, step-00000008.bad); --force starts over "
-            "beside it\n"
+            "error: every checkpoint of run is damaged (step-00000004.bad, step-00000008.bad); --force moves it "
+            "aside and starts over\n"
         )
     used = server.run("translate", "run", cwd=place, stdin="A cat.\n")
     assert used.status == 1 and "every checkpoint of the run run is damaged" in used.stderr

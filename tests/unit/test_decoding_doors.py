@@ -179,7 +179,7 @@ NO_EFFECT: list[tuple[str, Any, dict[str, Any], str]] = [  # option, value, the 
     ("until", "sure", {"sample": True}, "outputs are drawn, not searched for"),
     ("groups", 2, {"sample": True}, "outputs are drawn, not searched for"),
     ("diversity", 0.5, {"sample": True}, "outputs are drawn, not searched for"),
-    ("beam", 2, MBR, "`mbr` searches with a beam as wide as `candidates`, if `candidates_from` asks for one"),
+    ("beam", 2, MBR, "`mbr` searches with a beam as wide as `candidates`, if `candidates_from` is beam or both"),
     ("until", "sure", MBR, "`mbr` draws its candidates"),
     ("top_p", 0.5, {**MBR, "candidates_from": "beam"}, "`mbr` takes its candidates from a beam"),
     (
@@ -190,8 +190,8 @@ NO_EFFECT: list[tuple[str, Any, dict[str, Any], str]] = [  # option, value, the 
     ("stopping", "shrinking", {"beam": 1}, "a beam of 1 ends with its one output"),
     ("until", "likely", {"beam": 1}, "a beam of 1 ends with its one output"),
     ("diversity", 0.5, {"beam": 1}, "a beam of 1 has no groups"),
-    ("until", "sure", {"exact": True}, "`exact` finds the best output, whatever a beam finds first"),
-    ("groups", 2, {"exact": True}, "`exact` finds the best output, whatever a beam finds first"),
+    ("until", "sure", {"exact": True}, "`exact` finds the best output, independently of the beam"),
+    ("groups", 2, {"exact": True}, "`exact` finds the best output, independently of the beam"),
     ("top_p", 0.5, {"temperature": 0.0}, "a `temperature` of 0 takes the most probable token"),
     *((name, value, {}, "it is for `mbr`") for name, value in (("candidates", 4), ("candidates_from", "beam"))),
     *((name, value, {}, "it is for `mbr`") for name, value in (("evidence", 4), ("evidence_weights", "model"))),
@@ -262,8 +262,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"banned_tokens": ["<unknown>"]}, "`banned_tokens`: the model's vocabulary has no token '<unknown>'"),
     ({"forced_bos": "<pt>"}, "`forced_bos`: the model's vocabulary has no token '<pt>'"),
     ({"stop_tokens": ["ab"]}, "`stop_tokens`: the model's vocabulary has no token 'ab'"),
-    ({"prefix": "abc", "banned_words": ["b"]}, "`prefix` must not contain what is banned: got 'b' in 'abc'"),
-    ({"required_words": ["abc"], "banned_tokens": ["c"]}, "`required_words` must not contain what is banned: got 'c'"),
+    ({"prefix": "abc", "banned_words": ["b"]}, "`prefix` must not contain banned words or tokens: got 'b' in 'abc'"),
+    (
+        {"required_words": ["abc"], "banned_tokens": ["c"]},
+        "`required_words` must not contain banned words or tokens: got 'c'",
+    ),
     ({"prefix": "abcd", "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens: an output may have 3"),
     ({"required_words": ["abc", "bcd"], "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens"),
 ]

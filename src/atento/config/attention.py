@@ -1,4 +1,4 @@
-"""What attention is made of, beside its width and heads: projections, scores, masks, learned sparsity."""
+"""Options of attention besides its width and heads: projections, scores, masks, learned sparsity."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ from atento.errors import RecipeError
 
 @dataclass(frozen=True)
 class SparseConfig:
-    """How the heads of self-attention learn which links to keep (docs/notes.md#a17); what is not given is dense."""
+    """Sparse self-attention: the heads learn which links to keep (docs/notes.md#a17)."""
 
     top_k: int | None = None
     """Keep the k highest scores of each query. [at least 1; null: all]"""
@@ -18,21 +18,21 @@ class SparseConfig:
     learn_alpha: bool = False
     """Let each head learn its α, starting at `alpha` (Correia et al. 2019)."""
     span: int | None = None
-    """Most positions that a head may look back; each head learns how many it needs (Sukhbaatar et al. 2019). [at least
+    """Maximum span of a head in positions; each head learns its span (Sukhbaatar et al. 2019). [at least
     1; null: all]
     """
     look_ahead: bool = True
-    """The span reaches ahead too, where the network may look ahead."""
+    """The span includes later positions, if the mask allows them."""
     ramp: int = 32
-    """Positions that the soft end of a span takes. [at least 1]"""
+    """Number of positions of the soft end of a span. [at least 1]"""
     span_cost: float = 0.0
-    """Loss for each position of the mean span, in nats a target. [0 or more] Raise it for shorter spans."""
+    """Loss for each position of the mean span, in nats per target. [0 or more] Raise it for shorter spans."""
     blocks: int | None = None
-    """Blocks of keys that each block of queries chooses to read; in encoders, and with no other key of this section.
+    """Number of blocks of keys that each block of queries selects; in encoders, without other keys of this section.
     [at least 1; null: off]
     """
     block_size: int = 64
-    """Positions of a block. [at least 1]"""
+    """Number of positions of a block. [at least 1]"""
     layers: tuple[int, ...] | None = None
     """Layers that are sparse, counted from 0. [null: all]"""
 
@@ -55,7 +55,7 @@ class SparseConfig:
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """What every attention of a network is made of, beside `d_model` and `n_heads`."""
+    """Options of all attention of a network, except `d_model` and `n_heads`."""
 
     n_kv_heads: int | None = None
     """Heads of keys and values, each shared by several query heads (grouped-query attention, Ainslie et al. 2023).
@@ -66,15 +66,15 @@ class AttentionConfig:
     dropout: float = 0.0
     """Share of attention weights set to 0 in training. [0 to below 1]"""
     bias: bool = True
-    """Give the projections to queries, keys and values a bias."""
+    """Add a bias to the projections of queries, keys and values."""
     output_bias: bool | None = None
-    """Give the projection behind attention a bias. [null: as `bias`; Qwen2 has none]"""
+    """Add a bias to the output projection. [null: as `bias`; Qwen2 has none]"""
     norm: bool = False
     """Normalise each head's queries and keys by RMSNorm before they are rotated (Qwen3)."""
     scale: float | None = None
     """Factor of the attention scores. [null: 1/√d_head]"""
     sparse: SparseConfig | None = None
-    """How heads of self-attention learn which links to keep. [null: dense attention]"""
+    """Sparse self-attention with learned links. [null: dense attention]"""
 
     def __post_init__(self) -> None:
         if self.d_head is not None and self.d_head < 1:
@@ -91,9 +91,9 @@ class MaskConfig:
     """
 
     kind: Literal["bidirectional", "causal", "prefix", "lookahead", "window"] = "window"
-    """bidirectional: all tokens; causal: a token and those before it; prefix: everyone sees the first `length` tokens,
-    causal after them; lookahead: up to `ahead` tokens ahead; window: `left` neighbours before and `right` after. A
-    decoder stays causal: of these it takes causal and window.
+    """bidirectional: all tokens; causal: a token and those before it; prefix: all tokens attend to the first `length`
+    tokens, and causally to later ones; lookahead: up to `ahead` tokens ahead; window: `left` neighbours before and
+    `right` after. A decoder stays causal: of these it takes causal and window.
     """
     length: int = 0
     """Tokens of the prefix. [0 or more; prefix]"""
@@ -104,7 +104,7 @@ class MaskConfig:
     right: int | None = None
     """Neighbours after a token. [0 or more; null: all; window; of no effect in a decoder]"""
     layers: tuple[int, ...] | None = None
-    """Layers that have the mask, counted from 0; others have the usual one. [null: all]"""
+    """Layers that have the mask, counted from 0; others have the default mask. [null: all]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "mask.")

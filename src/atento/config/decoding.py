@@ -10,7 +10,7 @@ from atento.errors import RecipeError
 MOST_REQUIRED = 10  # required words: the states of their automaton double with each
 MOST_BEAM = 1024  # time and memory grow with it; `atento.decoding.Beam` takes any
 UTILITIES = ("bleu", "chrf", "rouge", "rouge1", "rouge2", "f1")  # of `mbr`, as `atento.metrics.utilities` has them
-CONTINUATION_TOKENS = 128  # most tokens written after a prompt where nothing else is asked for: a paragraph
+CONTINUATION_TOKENS = 128  # default of `max_new_tokens` after a prompt: a paragraph
 FILTERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # each of them implies sampling
 
 

@@ -20,7 +20,7 @@ def dump_recipe(recipe: Recipe, origins: Mapping[str, str] | None = None) -> str
 
     Args:
         recipe: what to write.
-        origins: dotted key -> where it comes from, as `LoadedRecipe` has it; each line then ends in that comment.
+        origins: dotted key -> origin, as in `LoadedRecipe`; written as a comment at the end of each line.
     """
     lines = list(_lines(recipe, "", "", ""))
     if origins is None:
@@ -83,7 +83,7 @@ def recipe_values(recipe: Recipe) -> dict[str, str]:
 
 
 def recipe_difference(a: Recipe, b: Recipe) -> list[str]:
-    """Every dotted key whose value differs, with both values: `training.steps: 2000 -> 3000`."""
+    """Return the dotted keys with different values, and both values: `training.steps: 2000 -> 3000`."""
     old, new = schema.flatten(a), schema.flatten(b)
     keys = [*old, *(key for key in new if key not in old)]
     return [
@@ -99,7 +99,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _lines(value: Any, indent: str, first: str, path: str) -> Iterator[tuple[str, str]]:
-    """The lines of a section, each with its dotted key where it holds a value; `first` begins the first line."""
+    """Yield the lines of a section, with the dotted key of each value; `first` begins the first line."""
     for part in fields(value):
         child, key = getattr(value, part.name), schema.dotted(path, part.name)
         lead, first = first or indent, ""

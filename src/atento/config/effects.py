@@ -32,7 +32,7 @@ def unused_options(
 def _other_strategy(config: DecodingConfig) -> Rules:
     """Yield the options of other strategies than that of the configuration."""
     if config.mbr is not None:
-        yield ("beam",), "`mbr` searches with a beam as wide as `candidates`, if `candidates_from` asks for one"
+        yield ("beam",), "`mbr` searches with a beam as wide as `candidates`, if `candidates_from` is beam or both"
         if config.candidates_from == "sample":
             yield BEAM, "`mbr` draws its candidates"
         if config.candidates_from == "beam" and not config.evidence:
@@ -43,7 +43,7 @@ def _other_strategy(config: DecodingConfig) -> Rules:
     elif config.samples:
         yield ("beam", *BEAM), "outputs are drawn, not searched for"
     elif config.exact:
-        yield ("stopping", "until", "groups", "diversity"), "`exact` finds the best output, whatever a beam finds first"
+        yield ("stopping", "until", "groups", "diversity"), "`exact` finds the best output, independently of the beam"
     elif config.beam == 1 and not config.required_words:
         yield ("length_penalty",), "a beam of 1 compares no lengths"
         yield ("stopping", "until"), "a beam of 1 ends with its one output"

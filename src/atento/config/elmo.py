@@ -1,4 +1,4 @@
-"""What ELMo and the networks of word vectors (CBOW, skip-gram) are made of, beside the width all networks have."""
+"""Options of ELMo and of networks of word vectors (CBOW, skip-gram)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,7 +20,7 @@ class CharacterConfig:
     n_highway: int = 2
     """Highway layers after the convolutions. [0 or more]"""
     max_characters: int = 50
-    """Length that every word is padded or cut to, its two marks included. [at least 3]"""
+    """Length that words are padded or cut to, including the marks of begin and end. [at least 3]"""
     activation: Literal["relu", "tanh"] = "relu"
     """Activation after the convolutions."""
     projection: bool = True
@@ -60,7 +60,7 @@ class ELMoConfig:
     """
 
     characters: CharacterConfig | None = CharacterConfig()
-    """How words are read from their characters. [null: words are read by id]"""
+    """Options of words as characters. [null: words are read by id]"""
     d_cell: int = 4096
     """Width of the memory cell, projected to d_model. [at least 1]"""
     cell_clip: float | None = 3.0
@@ -86,17 +86,17 @@ class CBOWConfig:
     """Word vectors from a window of words (Mikolov et al. 2013; docs/notes.md#c15)."""
 
     window: int = 5
-    """Words on each side that count as neighbours. [at least 1]"""
+    """Number of words on each side that are neighbours. [at least 1]"""
     mode: Literal["cbow", "skip-gram"] = "cbow"
     """cbow predicts a word from the mean of its neighbours, skip-gram each neighbour from the word (Mikolov et al.
     2013).
     """
     negatives: int = 5
-    """Wrong words drawn for each right one. [0 or more; 0: softmax over all words]"""
+    """Number of negative words drawn for each neighbour. [0 or more; 0: softmax over all words]"""
     subsample: float = 1e-3
-    """Share of the text above which a frequent word is left out at random. [0 to 1; 0: never]"""
+    """Share of the text above which a word is randomly left out. [0 to 1; 0: never]"""
     exponent: float = 0.75
-    """Wrong words are drawn in proportion to count ** this. [0 to 1]"""
+    """Negative words are drawn in proportion to count ** this. [0 to 1]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "cbow.")

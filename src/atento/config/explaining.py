@@ -17,7 +17,7 @@ from atento.errors import RecipeError, nearest
 
 # Keys that are no fields: their section, type and meaning.
 _OTHER = {
-    (Recipe, "extends"): ("text", "Path or name of a recipe that this one changes; what is written here wins."),
+    (Recipe, "extends"): ("text", "Path or name of a recipe that this one changes; its own keys override those."),
     (NetworkConfig, "preset"): (
         f"one of {', '.join(sorted(PRESETS))}",
         "A well-known network to start from; the other keys of this section change it.",
@@ -34,10 +34,10 @@ class KeyHelp:
     Attributes:
         key: dotted, such as `training.steps`; sources are `data.train`, `data.valid` and `data.test`.
         type: the values it takes, in words.
-        default: as YAML writes it; "required" where there is none.
+        default: as YAML; "required" without a default.
         range: which of these values are allowed; "" where the type says it all.
-        meaning: what it does, and when to change it.
-        keys: the names below it, where it is a section.
+        meaning: its effect, and when to change it.
+        keys: the names of its keys, if it is a section.
     """
 
     key: str
@@ -127,7 +127,7 @@ def reference() -> str:
         "```bash",
         "atento config explain training.steps               # one entry of this page",
         "atento config check micro-world-en-pt              # finds mistakes in a recipe",
-        "atento config show micro-world-en-pt --origins     # every value, and where it comes from",
+        "atento config show micro-world-en-pt --origins     # every value and its origin",
         "atento config schema > recipe.schema.json          # a JSON Schema, with which editors complete keys",
         "```",
         "",

@@ -1,4 +1,4 @@
-"""What is read off a network: a head's kind, name, classes, and which vectors it reads."""
+"""Heads of a network: kind, name, classes and input vectors."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ from atento.errors import RecipeError
 
 HeadKind = Literal["vocabulary", "class", "number", "tag", "span", "boundary"]
 Pooling = Literal["pooler", "first", "last", "mean"]
-HEAD_KINDS: dict[str, HeadKind] = {  # of a head's configuration -> what its loss compares
+HEAD_KINDS: dict[str, HeadKind] = {  # kind of a head -> kind of its labels
     "masked-language-model": "vocabulary",
     "next-sentence": "class",
     "classification": "class",
@@ -21,12 +21,12 @@ HEAD_KINDS: dict[str, HeadKind] = {  # of a head's configuration -> what its los
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """What is read off a network, beside its hidden vectors and the tokens that it writes."""
+    """A head of a network, besides its hidden vectors and its output."""
 
     kind: Literal[
         "masked-language-model", "next-sentence", "classification", "regression", "tagging", "answer", "span-boundary"
     ]
-    """What the head gives: logits over the vocabulary at every position (masked-language-model); a class or a number of
+    """Output of the head: logits over the vocabulary at every position (masked-language-model); a class or a number of
     the whole text (classification, regression, next-sentence); a class or start and end scores at every position
     (tagging, answer); a hidden token from those beside its span (span-boundary). masked-language-model and
     span-boundary are for encoders.
@@ -34,8 +34,8 @@ class HeadConfig:
     labels: tuple[str, ...] = ()
     """Names of the classes. [at least 2 for classification and tagging]"""
     pooling: Pooling | None = None
-    """What a head of the whole text reads: the pooler's vector, the first or the last real token's, or the mean over
-    real tokens. [null: the pooler where there is one; else the first token of an encoder, the last of a network that
+    """Input of a head for the whole text: the pooler's vector, the first or the last real token's, or the mean over
+    real tokens. [null: the pooler if there is one; else the first token of an encoder, the last of a network that
     reads from left to right, the mean of others]
     """
     hidden: bool = False
@@ -48,7 +48,7 @@ class HeadConfig:
     """Name of the head; two heads of one kind need two names. [empty: its kind; vocabulary for masked-language-model]
     """
     side: Literal["encoder", "decoder"] = "encoder"
-    """Which half of a network that reads a source and writes the head stands on."""
+    """Side of an encoder-decoder that the head is on."""
 
     def __post_init__(self) -> None:
         check_choices(self, "heads.")
@@ -67,5 +67,5 @@ class HeadConfig:
 
     @property
     def outputs(self) -> int:
-        """How many numbers it gives."""
+        """Number of outputs."""
         return {"next-sentence": 2, "answer": 2, "regression": 1}.get(self.kind, len(self.labels))

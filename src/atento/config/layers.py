@@ -53,7 +53,7 @@ def open_recipe(name: str | Path, beside: Path | None = None) -> RecipeFile:
     """Find and read a recipe: a file, a run folder's, `-` for standard input, or the name of a shipped one.
 
     Args:
-        name: what the user wrote; a relative path starts at `beside`, or at the current directory.
+        name: as the user wrote it; a relative path starts at `beside`, or at the current directory.
 
     Raises:
         RecipeError: neither a file nor a shipped recipe, larger than 1 MiB, or not UTF-8.
@@ -140,7 +140,7 @@ def read_mapping(recipe: Mapping[str, Any]) -> tuple[RecipeFile, Node, dict[str,
 
 
 def _refuse_records(recipe: Node) -> None:
-    """Raises RecipeError: a split of the recipe's data holds records where it should say where they are."""
+    """Check that no split of the recipe contains records. Raises RecipeError otherwise."""
     data = recipe.value.get("data")
     for split, sources in data.value.items() if data is not None and isinstance(data.value, dict) else ():
         if isinstance(sources.value, list) and any(isinstance(item.value, str | list) for item in sources.value[:1]):

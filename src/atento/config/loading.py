@@ -20,7 +20,7 @@ IN_MEMORY = "data in memory"  # the position of records in memory
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe and where it comes from.
+    """A recipe and its origins.
 
     Attributes:
         recipe: resolved and checked.

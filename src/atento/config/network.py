@@ -19,14 +19,14 @@ _LEFT_TO_RIGHT = ("decoder", "recurrent-lm")
 
 @dataclass(frozen=True)
 class FeedForwardConfig:
-    """What the feed-forward sublayers are made of, beside their width `d_ff`."""
+    """Options of the feed-forward sublayers, except their width `d_ff`."""
 
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
     """Activation between the two products."""
     gated: bool = False
     """Multiply the activation by a second product (GLU variants, Shazeer 2020)."""
     bias: bool = True
-    """Give the products a bias."""
+    """Add a bias to the products."""
     dropout: float = 0.0
     """Share of the inner values set to 0 in training. [0 to below 1]"""
 
@@ -38,7 +38,7 @@ class FeedForwardConfig:
 
 @dataclass(frozen=True)
 class InputConfig:
-    """What becomes of token ids before the first layer, beside `positions`."""
+    """Options of the embedding of token ids, except `positions`."""
 
     scaled: bool = True
     """Multiply embeddings by √d_model."""
@@ -47,7 +47,7 @@ class InputConfig:
     segments: int = 0
     """Number of kinds of segments, each with an added vector (BERT: 2). [0 or more; encoders]"""
     norm: bool = False
-    """Normalise what enters the first layer (BERT)."""
+    """Normalise the input of the first layer (BERT)."""
 
     def __post_init__(self) -> None:
         if self.segments < 0:
@@ -61,7 +61,7 @@ class OutputConfig:
     tied: bool = True
     """Use the embedding table as the output matrix (Press & Wolf 2017)."""
     bias: bool = False
-    """Give the logits of a network that writes a bias; those of a masked language model always have one."""
+    """Add a bias to the logits of a network that writes; those of a masked language model always have one."""
     scaled: bool = False
     """Divide the decoder's vectors by √d_model before the output matrix (T5)."""
 
@@ -95,23 +95,24 @@ class NetworkConfig:
     with attention, recurrent language model, ELMo, word vectors.
     """
     family: str = ""
-    """The released models in whose layout the network can be saved. [empty: none] Presets set it."""
+    """Family of released models; the network can be saved in its layout. [empty: none] Presets set it."""
     vocab_size: int = 0
     """Size of the embedding table. [0: the tokenizer's]"""
     d_model: int = 512
-    """Width of the vectors between layers. [1 to 262,144; a multiple of `n_heads`] Where no size of the network, preset
-    or architecture is written, width, depth and heads fit the amount of data.
+    """Width of the vectors between layers. [1 to 262,144; a multiple of `n_heads`] If the recipe sets no size, preset
+    or architecture, width, depth and heads are chosen by the amount of data.
     """
     d_ff: int = 2048
     """Width inside the feed-forward sublayers. [1 to 262,144] 4 × `d_model` is usual."""
     n_heads: int = 8
-    """Attention heads of a layer. [at least 1]"""
+    """Number of attention heads of a layer. [at least 1]"""
     n_layers: int = 6
-    """Layers of the stack, of the encoder where there are two. [at least 1]"""
+    """Number of layers of the stack; of the encoder in an encoder-decoder. [at least 1]"""
     n_decoder_layers: int | None = None
-    """Layers of the decoder of an encoder-decoder. [at least 1; null: `n_layers`] Fewer make decoding faster."""
+    """Number of layers of the decoder of an encoder-decoder. [at least 1; null: `n_layers`] Fewer make decoding faster.
+    """
     dropout: float = 0.1
-    """Share of each sublayer's output set to 0 in training. [0 to below 1] 0.1 with plenty of data, 0.3 with little."""
+    """Share of each sublayer's output set to 0 in training. [0 to below 1] Use 0.1 with much data, 0.3 with little."""
     norm: Literal["pre", "post"] = "post"
     """Position of the norm: before each sublayer (pre, trains more easily) or after the residual sum (post, as in the
     paper).
@@ -119,35 +120,35 @@ class NetworkConfig:
     norm_kind: Literal["layer", "rms"] = "layer"
     """LayerNorm, or RMSNorm without mean and bias (Zhang & Sennrich 2019)."""
     norm_eps: float = 1e-5
-    """Added to the variance before its root is taken. [above 0]"""
+    """Number added to the variance before the square root. [above 0]"""
     positions: PositionConfig | tuple[PositionConfig, ...] = PositionConfig()
-    """How order enters the network: one scheme, or a list of them that add up."""
+    """Position scheme, or a list of schemes that add up."""
     max_len: int = 512
-    """Longest text, in tokens, where positions are learned. [at least 1]"""
+    """Maximum number of tokens for learned positions. [at least 1]"""
     mask: MaskConfig | None = None
-    """Which tokens self-attention may attend to; of an encoder-decoder, in the encoder. [null: all in an encoder, those
-    before in a decoder]
+    """Tokens that self-attention may attend to; in an encoder-decoder, that of the encoder. [null: all in an encoder,
+    those before in a decoder]
     """
     attention: AttentionConfig = AttentionConfig()
-    """What attention has besides."""
+    """Further options of attention."""
     feed_forward: FeedForwardConfig = FeedForwardConfig()
-    """What the feed-forward sublayers have besides."""
+    """Further options of the feed-forward sublayers."""
     embedding: InputConfig = InputConfig()
-    """What becomes of token ids before the first layer."""
+    """Options of the embedding of token ids."""
     output: OutputConfig = OutputConfig()
-    """How vectors become logits over the vocabulary."""
+    """Options of the logits over the vocabulary."""
     pooler: bool = False
-    """A dense layer with tanh over the first token, which heads may read (BERT; encoders)."""
+    """Add a dense layer with tanh on the first token, as input of heads (BERT; encoders)."""
     heads: tuple[HeadConfig, ...] = ()
-    """What is read off the network besides its vectors and the tokens that it writes; names differ."""
+    """Heads of the network besides its output; their names must differ."""
     recurrent: RecurrentConfig | None = None
-    """What a recurrent network has besides."""
+    """Further options of a recurrent network."""
     elmo: ELMoConfig | None = None
-    """What ELMo has besides."""
+    """Further options of ELMo."""
     cbow: CBOWConfig | None = None
-    """What a network of word vectors has besides."""
+    """Further options of a network of word vectors."""
     initializer: Literal["xavier", "normal"] = "xavier"
-    """First weights: Glorot's uniform distribution, or a normal one of deviation 0.02 (BERT, GPT)."""
+    """Initial weights: Glorot's uniform distribution, or a normal one with standard deviation 0.02 (BERT, GPT)."""
     ids: SpecialIds = SpecialIds()
     """Ids of special tokens."""
     tokenizer_fingerprint: str | None = None
@@ -239,7 +240,7 @@ class NetworkConfig:
         self._check_heads()
 
     def _check_heads(self) -> None:
-        """That each head can stand on this architecture under its name."""
+        """Check that the architecture supports each head, and the names of heads."""
         names = ["vocabulary"] if self.writes or self.architecture == "elmo" else []
         for head in self.heads:
             if self.architecture == "cbow":
@@ -280,7 +281,7 @@ class NetworkConfig:
 
     @property
     def position_limit(self) -> int | None:
-        """The most tokens of a text where positions are learned, of which there are so many; None: no limit."""
+        """Maximum number of tokens of a text, if positions are learned; None: no limit."""
         return self.max_len if any(scheme.kind == "learned" for scheme in self.schemes) else None
 
     @property
@@ -301,7 +302,7 @@ class NetworkConfig:
 
     @property
     def output_projection_bias(self) -> bool:
-        """Whether the projection behind attention has a bias."""
+        """Whether the output projection of attention has a bias."""
         return self.attention.bias if self.attention.output_bias is None else self.attention.output_bias
 
     @property
@@ -392,7 +393,7 @@ def by_key(config: NetworkConfig) -> dict[str, Any]:
 
 
 def network_to_dict(config: NetworkConfig) -> dict[str, Any]:
-    """The configuration as plain data, lists for tuples: what `config.json` gives back."""
+    """Return the configuration as plain data with lists instead of tuples, as read from `config.json`."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):

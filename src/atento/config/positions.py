@@ -17,15 +17,15 @@ class StretchConfig:
     """
 
     factor: float = 1.0
-    """How many times slower the rotations turn. [at least 1]"""
+    """Factor by which rotations are slower. [at least 1]"""
     trained_len: int | None = None
-    """Length that the model was trained with: only rotations that turn rarely in it are slowed (Llama 3.1). [at least
-    1; null: all are slowed alike]
+    """Length that the model was trained with: only rotations with few turns in it are slowed down (Llama 3.1). [at
+    least 1; null: all are slowed alike]
     """
     low: float = 1.0
-    """Rotations that turn fewer times than this in `trained_len` are slowed in full. [above 0, below `high`]"""
+    """Rotations with fewer turns than this in `trained_len` are slowed down fully. [above 0, below `high`]"""
     high: float = 4.0
-    """Rotations that turn more times than this in `trained_len` are left as they are."""
+    """Rotations with more turns than this in `trained_len` are unchanged."""
 
     def __post_init__(self) -> None:
         if self.factor < 1:
@@ -42,13 +42,13 @@ class PositionConfig:
 
     kind: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "none"] = "sinusoidal"
     """sinusoidal and learned add a vector to each token; rotary rotates queries and keys; shaw, t5, alibi and matrix
-    add to the score of a pair; none leaves order out. rotary, t5 and alibi carry over to longer texts better than
+    add to the score of a pair; none uses no positions. rotary, t5 and alibi generalise to longer texts better than
     learned.
     """
     layers: tuple[int, ...] | None = None
-    """Layers that have the scheme, counted from 0. [null: all]"""
+    """Layers with the scheme, counted from 0. [null: all]"""
     heads: tuple[int, ...] | None = None
-    """Heads that have the scheme, counted from 0; not for schemes that add to the input. [null: all]"""
+    """Heads with the scheme, counted from 0; not for schemes that add to the input. [null: all]"""
     gate: bool = False
     """Multiply the scheme by a learned weight, not for rotary."""
     shared: bool | None = None
@@ -62,19 +62,19 @@ class PositionConfig:
     no]
     """
     max_distance: int | None = None
-    """Distance from which on all are treated alike. [at least 1; null: 16 for shaw, 128 for others]"""
+    """Maximum distance; larger ones are treated as equal to it. [at least 1; null: 16 for shaw, 128 for others]"""
     n_buckets: int = 32
-    """Buckets of distances that t5 tells apart. [at least 4]"""
+    """Number of buckets of distances of t5. [at least 4]"""
     values: bool = True
-    """shaw adds a second table to the values, as the paper does."""
+    """Add a second table to the values, as in the paper; shaw."""
     scaled: bool = True
-    """Divide the matrix by √d_head with the scores."""
+    """Divide the matrix by √d_head like the scores."""
     shift: int = 0
-    """Rows left free at the start of a learned table: fairseq's models count positions from 2. [0 or more]"""
+    """Number of unused rows at the start of a learned table: 2 in models of fairseq. [0 or more]"""
     real_only: bool = False
-    """Count real tokens alone, so that padding on the left moves no position (RoBERTa)."""
+    """Count only real tokens, so that padding on the left does not shift positions (RoBERTa)."""
     stretch: StretchConfig | None = None
-    """Slow rotations down for texts longer than those of training."""
+    """Slow down rotations for texts longer than in training."""
     longer: Literal["grown", "interpolated"] = "grown"
     """How a learned table becomes longer when training starts from a model with a shorter one: new rows, or the old
     ones interpolated.

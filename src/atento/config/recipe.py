@@ -55,7 +55,7 @@ class SourceConfig:
     """Column of `file` that holds the second text of each record, for tasks that compare two texts."""
     label: Column | None = None
     """Column of `file` that holds the label of each record, for classification. Several labels of one text are a list
-    in JSON; in a table they stand in one cell with `separator` between them.
+    in JSON; in a table they are in one cell with `separator` between them.
     """
     score: Column | None = None
     """Column of `file` that holds the number of each record, for regression; a finite number with a decimal point."""
@@ -180,7 +180,7 @@ class TokenizerConfig:
     train`.
     """
     lowercase: bool = False
-    """Convert text to lower case. Outputs are then in lower case too. Accents are kept."""
+    """Convert text to lower case. Outputs are then in lower case too. Accents are unchanged."""
 
     def __post_init__(self) -> None:
         if not self.shared:
@@ -251,8 +251,8 @@ class TrainingConfig:
     of the weights on disk.
     """
     average: int = 0
-    """Number of last checkpoints to average at the end; as many are kept. The average is used if it scores better than
-    the best checkpoint. [0 or more; 0: none] 4 or 5 often gain some tenths of BLEU.
+    """Number of last checkpoints to average at the end; that many checkpoints are retained. The average is used if it
+    scores better than the best checkpoint. [0 or more; 0: none] 4 or 5 often gain some tenths of BLEU.
     """
     early_stop: int = 0
     """Number of validations without a better score after which training stops. [0 or more; 0: never]"""

@@ -1,4 +1,4 @@
-"""What a recurrent network is made of, beside the fields that all networks share."""
+"""Options of recurrent networks."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,16 +18,16 @@ class RecurrentConfig:
     cell: CellName = "lstm"
     """The recurrence: LSTM, GRU, or the plain tanh one."""
     bidirectional: bool = True
-    """The encoder reads both ways, half of `d_model` each way."""
+    """The encoder reads in both directions, with half of `d_model` each."""
     attention: ScoreName = "additive"
-    """How the decoder's state is compared with the source's: additive asks with the state before the word (Bahdanau et
-    al. 2015), bilinear and dot with the state after it (Luong et al. 2015), none reads the source's last state alone
+    """Comparison of the decoder's state with the source: additive uses the state before the word (Bahdanau et
+    al. 2015), bilinear and dot with the state after it (Luong et al. 2015), none uses only the last state of the source
     (Cho et al. 2014).
     """
     values: Literal["keys", "projected"] = "keys"
-    """What attention averages: the keys themselves, or a learned projection of them."""
+    """Vectors that attention averages: the keys, or a learned projection of them."""
     input_feeding: bool = False
-    """Hand the attention's result to the next step (Luong et al. 2015); for bilinear and dot attention."""
+    """Pass the result of attention to the next step (Luong et al. 2015); for bilinear and dot attention."""
 
     def __post_init__(self) -> None:
         check_choices(self, "recurrent.")

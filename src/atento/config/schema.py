@@ -82,7 +82,7 @@ def keys_of(cls: type) -> dict[str, Any]:
 
 
 def below(hint: Any, key: str) -> Any:
-    """The type of a part of a section, a list or a free mapping; None where there is no such part."""
+    """Return the type of a part of a section, a list or a mapping; None if there is no such part."""
     cls = section(hint)
     if cls is not None:
         return keys_of(cls).get(key)

@@ -29,12 +29,12 @@ class TaskSpec:
 
     Attributes:
         fields: of its records.
-        architectures: the networks that can learn it; `why` says what they do.
+        architectures: the networks that can learn it; `why`: the reason.
         objective: the usual one; a recipe's `objective` may name others.
-        heads: kinds of heads that are laid on the network, with the labels of the training data.
+        heads: kinds of heads that are added to the network, with the labels of the training data.
         outputs: what a model of it gives, which decides the metrics that apply (`atento.metrics.table`).
         metrics: the usual ones; the first decides which checkpoint is best.
-        evaluated: the metrics of `atento evaluate`, where they are others.
+        evaluated: the metrics of `atento evaluate`, if they differ.
         plain_metrics: the usual ones where the tags of the data are plain, and name no entities.
         perplexity: whether a validation gives the perplexity.
         verb: the method of `atento.Model`, and the command, that use such a model.

@@ -248,7 +248,7 @@ def _split(
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a whole file or none: beside its place first, then moved there."""
+    """Write a file atomically: to a temporary file beside it, which is then renamed."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -257,7 +257,7 @@ def _replace(path: Path, text: str) -> None:
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
-            Path(name).chmod(0o644)  # mkstemp's own mode is for nobody else to read
+            Path(name).chmod(0o644)  # mkstemp's mode allows no other user to read
             Path(name).replace(path)
         except BaseException:
             with suppress(OSError):

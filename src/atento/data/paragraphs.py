@@ -8,7 +8,7 @@ import numpy as np
 
 from atento.errors import DataError
 
-Line = tuple[int, str] | DataError  # its number, from 1, and its text; or what is wrong with it
+Line = tuple[int, str] | DataError  # its number, from 1, and its text; or its error
 
 _WIDTH = 95  # percent of the lines are at most as long as the usual line
 _ROOM = 0.8  # of that width: a line that the next word would have fitted into was ended on purpose
@@ -29,11 +29,11 @@ def paragraphs(lines: Iterable[Line]) -> Iterator[Line]:
     stay apart that way, and books whose paragraphs are not parted by blank lines are read too.
 
     A word that is broken at the end of a line is joined: at a soft hyphen always; at a hyphen without it where the
-    whole word stands elsewhere in the file more often than the one with the hyphen ("exem-" "plo"), else with it
+    whole word appears elsewhere in the file more often than the one with the hyphen ("exem-" "plo"), else with it
     ("disse-" "me"). Either way no blank is put in.
 
     Args:
-        lines: the file's; bad ones are handed on, and what stands around them is joined as if they were not there.
+        lines: the file's; bad ones are yielded unchanged, and the lines around them are joined.
     """
     every = list(lines)
     texts = [(line[0], line[1].strip()) for line in every if not isinstance(line, DataError)]
@@ -58,7 +58,7 @@ def paragraphs(lines: Iterable[Line]) -> Iterator[Line]:
 
 def looks_wrapped(texts: Sequence[str], numbers: Sequence[int]) -> bool:
     """Whether the lines of a file seem to be broken inside sentences: of 500 and more neighbours, 3 in 10 or more are a
-    line that ends without punctuation and one that goes on in small letters.
+    line that ends without punctuation and one that begins with a small letter.
 
     Args:
         texts: lines that are not blank. numbers: their line numbers.
@@ -72,12 +72,12 @@ def looks_wrapped(texts: Sequence[str], numbers: Sequence[int]) -> bool:
 
 
 def _words(texts: Iterable[str]) -> Counter[str]:
-    """How often each word stands inside a line, those with hyphens whole."""
+    """Count the words inside lines; words with hyphens are counted as one."""
     return Counter(word for text in texts for word in _WORDS.findall(text.lower()))
 
 
 def _ending(line: str, following: str, words: Counter[str]) -> str:
-    """What a line comes to when another is put behind it: with a blank, or without its hyphen."""
+    """Return a line as it precedes the next one: with a space, or without its hyphen."""
     if line.endswith(_SOFT):
         return line[:-1]
     broken, first = _BROKEN.search(line) if line.endswith("-") else None, _FIRST.match(following)

@@ -334,7 +334,7 @@ class Split:
     """One split of a recipe, all its sources joined, as columns of equal length.
 
     Attributes:
-        parts: the records of each source; none where records were held out of others.
+        parts: the records of each source; empty for records that were held out.
     """
 
     columns: Mapping[str, list[Any]]

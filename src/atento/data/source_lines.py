@@ -73,7 +73,7 @@ def iter_lines(stream: BinaryIO, name: str, *, bad: list[str] | None = None) -> 
 
     Args:
         bad: None raises at the first bad line. A list takes the messages instead, and the bad line becomes an empty
-            one, so that line N of what is written still answers line N of what was read.
+            one, so that line N of the output still corresponds to line N of the input.
 
     Raises:
         DataError: names the input, the line, the byte and the rule.

@@ -26,7 +26,7 @@ _SHORT = 10  # characters: of two short texts a ratio says nothing
 
 
 def percentiles(values: Sequence[float] | NDArray[Any]) -> dict[str, float]:
-    """`min`, `p1` ... `p99` and `max`, each a value that occurs; nothing where there is no value."""
+    """`min`, `p1` ... `p99` and `max`, each one of the values; empty without values."""
     if not len(values):
         return {}
     percentages = np.percentile(np.asarray(values), (0, *PERCENTILES, 100), method="inverted_cdf").tolist()

@@ -30,13 +30,13 @@ class PositionTable:
     """One learned table after training, a number for each position from 0 on.
 
     Attributes:
-        name: where the table stands in the network, `source_inputs.positions.schemes.0`.
-        side: whose positions they are: "source", "target" or "text".
+        name: name of the table in the network,  `source_inputs.positions.schemes.0`.
+        side: the side of the positions: "source", "target" or "text".
         step: updates made.
         updates: how many of them had a text that reaches the position.
-        tokens: real tokens that stood there, over all updates.
+        tokens: real tokens at each position, over all updates.
         norms: length of the position's vector.
-        moved: how far training moved it from where it began; None where the run began from another model.
+        moved: distance of each vector from its initial value; None if the run started from another model.
     """
 
     name: str
@@ -74,8 +74,7 @@ class PositionTable:
 def position_report(run: str | Path) -> list[PositionTable]:
     """Return the learned position tables of a run, from its last checkpoint.
 
-    The run's recipe is read again, and its batches are laid out once more, which takes as long as reading the training
-    data `step` times over in batches; no network is run.
+    The run's recipe is read again and the batches of all `step` updates are built again; no network is run.
 
     Args:
         run: a run folder, finished or not.

@@ -70,7 +70,7 @@ def write_outputs(
 
     Args:
         model: the model.
-        task: what it is asked to do.
+        task: the task to do.
         texts: sources, or prompts.
         n_best: outputs of each text; None: those of the model's decoding.
         row: the number of the first text, where these are part of more.

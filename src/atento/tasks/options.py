@@ -64,7 +64,7 @@ def embedding_for(saved: Mapping[str, Any], position: str, options: EmbeddingOpt
 
 
 def _greedy(changes: dict[str, Any]) -> dict[str, Any]:
-    """The options of a call with `greedy`: a beam of 1 and no sampling, whatever is usual."""
+    """The options of a call with `greedy`: a beam of 1 and no sampling, instead of the defaults."""
     neutral = {"beam": 1, "groups": 1, "sample": False, "mbr": None, "exact": False} | {
         name: getattr(_DEFAULT, name) for name in FILTERS
     }

@@ -27,7 +27,7 @@ class Constraints:
         banned: sequences that no output may contain.
         required: sequences that every output must contain.
         prefix: the ids that every output begins with.
-        stop_ids: ids that end an output beside EOS.
+        stop_ids: ids that end an output in addition to EOS.
     """
 
     banned: tuple[Ids, ...] = ()
@@ -41,7 +41,7 @@ class Constraints:
         if not self.required:
             return len(self.prefix)
         automaton = Automaton.of(self.required)
-        # required words keep room for EOS, unless they alone take all the room that there is
+        # leave room for EOS after required words, unless these take all tokens
         eos = 1 if self.prefix else 0
         return len(self.prefix) + automaton.missing[automaton.read(self.prefix)] + eos
 
@@ -50,7 +50,7 @@ NO_CONSTRAINTS = Constraints()
 
 
 def strategy_of(config: DecodingConfig, text: ToText | None = None, utility: Utility | None = None) -> Strategy:
-    """The strategy that a decoding configuration stands for.
+    """Return the strategy of a decoding configuration.
 
     Args:
         config: the decoding configuration.
@@ -96,7 +96,7 @@ def rules_of(
     eos_id: int = 0,
     max_new_tokens: Sequence[int] = (),
 ) -> tuple[Rule, ...]:
-    """What changes scores before a choice, as the configuration says; what forces a token stands last, and so wins.
+    """Return the rules of a configuration, which change scores before a choice; those that force a token are last.
 
     Args:
         config: the decoding configuration.
@@ -139,13 +139,15 @@ def constraints_of(config: DecodingConfig, tokenizer: Tokenizer) -> Constraints:
             inside = [banned_ids for banned_ids in banned if _contains(ids, banned_ids)]
             if inside:
                 text = tokenizer.decode(inside[0], skip_special=False)
-                raise UsageError(f"`{name}` must not contain what is banned: got {text!r} in {tokenizer.decode(ids)!r}")
+                raise UsageError(
+                    f"`{name}` must not contain banned words or tokens: got {text!r} in {tokenizer.decode(ids)!r}"
+                )
     stop_ids = tuple(_token(name, tokenizer, "stop_tokens") for name in config.stop_tokens)
     return Constraints(tuple(dict.fromkeys(banned)), required, prefix, stop_ids)
 
 
 def _spellings(word: str, tokenizer: Tokenizer, option: str) -> list[Ids]:
-    """The ids of a word at the beginning of a text and inside it; one of them where it ends with the other."""
+    """Return the ids of a word at the beginning of a text and inside it; only one if it ends with the other."""
     first = _ids(word, tokenizer, option)
     before = tokenizer.encode(_ANCHOR)
     joined = tokenizer.encode(f"{_ANCHOR} {word.strip()}")
@@ -172,5 +174,5 @@ def _token(name: str, tokenizer: Tokenizer, option: str) -> int:
 
 
 def _contains(ids: Sequence[int], part: Sequence[int]) -> bool:
-    """Whether `part` stands in `ids`, its tokens side by side."""
+    """Return whether `ids` contain `part` contiguously."""
     return any(tuple(ids[at : at + len(part)]) == tuple(part) for at in range(len(ids) - len(part) + 1))

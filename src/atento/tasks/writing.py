@@ -252,7 +252,7 @@ def stream_one(
 
 
 def _eos_ids(decoding: DecodingConfig, constraints: Constraints, config: NetworkConfig) -> tuple[int, ...] | None:
-    """The ids that end an output; None: the network's own EOS alone."""
+    """Return the ids that end an output; None: only the network's EOS."""
     if not decoding.ignore_eos and not constraints.stop_ids:
         return None
     return (*(() if decoding.ignore_eos else (config.eos_id,)), *constraints.stop_ids)
@@ -261,7 +261,7 @@ def _eos_ids(decoding: DecodingConfig, constraints: Constraints, config: Network
 def token_limit(
     length: int, n_special: int, decoding: DecodingConfig, config: NetworkConfig, *, is_prompt: bool, needed: int = 0
 ) -> int:
-    """The most new tokens for an input of that length; a network with learned positions has room for so many.
+    """Return the maximum number of new tokens for an input of this length, within the positions of the network.
 
     Default: 2 x source + 16, or 128 after a prompt of any length; plus `needed`, the tokens that every output must
     contain.

@@ -77,7 +77,7 @@ class Journal:
         Lines that are no events are removed with a warning. The file is replaced atomically.
 
         Raises:
-            TrainingError: the file cannot be read or the new one not written; the old one stands.
+            TrainingError: the file cannot be read, or the new one cannot be written; the old one is unchanged.
         """
         try:
             content = self.path.read_bytes()

@@ -189,7 +189,7 @@ def log(run: Run, rate: float, tokens_per_second: float) -> None:
 
 
 def validate(run: Run) -> None:
-    """Validate and write a valid event; update the best score, and stop early where the recipe says so."""
+    """Validate and write a valid event; update the best score, and stop early if the recipe sets `early_stop`."""
     if run.validate is None:
         return
     progress, scores = run.progress, run.validate()
@@ -262,7 +262,7 @@ def finish_save(run: Run) -> None:
     if event not in run.journal.events():
         run.journal.append(event)
     every = config.checkpoint_every
-    # the checkpoints to average at the end are kept, however many a signal or a best score adds
+    # the checkpoints to average at the end are kept, in addition to those of signals and best scores
     averaged = {(step // every - back) * every for back in range(config.average)}
     retain(run.checkpoints, max(config.keep, config.average), averaged, run_id=str(run.identity["run_id"]))
 
@@ -273,7 +273,7 @@ def restore(run: Run, path: Path) -> None:
     Raises:
         CheckpointError: the checkpoint is damaged.
         TokenizerError: it was trained with another tokenizer than the run has now.
-        UsageError: it was written by a version whose tensors had other names.
+        UsageError: it was written by a version with other tensor names.
     """
     checkpoint = load_checkpoint(path)
     if int(checkpoint.config.get("version", 1)) != VERSION:

@@ -23,7 +23,7 @@ class Reporter:
         bar: bool | None = None,
         targets: str = "tokens",
     ) -> None:
-        """`total` and `done` are steps; `targets` is what the targets of a step are called."""
+        """`total` and `done` are steps; `targets` is the noun for the targets of a step."""
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
         self.log, self.targets = log, targets
         self.total, self.started, self.first = total, time.monotonic(), done
@@ -113,7 +113,7 @@ class Reporter:
 
 
 def describe(event: dict[str, Any], targets: str = "tokens") -> str:
-    """Return an event of `metrics.jsonl` as one line; `targets` is what is counted per second."""
+    """Return an event of `metrics.jsonl` as one line; `targets` is the unit that is counted per second."""
     if event["event"] == "train":
         return (
             f"step {event['step']}: loss {event['loss']:.3f}, nll {event['nll']:.3f}, "

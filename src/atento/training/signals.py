@@ -13,7 +13,7 @@ class StopRequest:
     """A context manager in which a first signal only sets `by`; outside the main thread it does nothing.
 
     Attributes:
-        by: the signal that asked to stop; None: none did.
+        by: the signal that was received; None: no signal.
     """
 
     def __init__(self) -> None:
