@@ -153,6 +153,11 @@ def test_tags_on_lines_and_in_columns(files: Path) -> None:
         "entity F1 1.0000 average:micro|scheme:IOB2|mode:strict"
     )
     assert run("tag-accuracy", "out", "right").stdout == "tag accuracy 0.8000\n"
+    write(
+        files, {"right.conllu": "# text = Ana ri\n1\tAna\tana\tPROPN\t_\n2\tri\trir\tVERB\t_\n", "out": "PROPN NOUN\n"}
+    )
+    assert run("tag-accuracy", "out", "right.conllu").stdout == "tag accuracy 0.5000\n"
+    assert run("entity-f1", "-", "right.conll", "--columns", stdin=columns).stdout.startswith("entity F1 1.0000")
 
 
 def test_tags_that_are_refused(files: Path) -> None:
@@ -161,7 +166,9 @@ def test_tags_that_are_refused(files: Path) -> None:
         run("tag-accuracy", "out", "right.conll")
     with pytest.raises(DataError, match=r"words:2: a tag is O, or a prefix of .* got 'em'"):
         run("entity-f1", "words", "right.conll")
-    write(files, {"short.conll": "a O\n"})
+    write(files, {"short.conll": "a O\n", "broken.conll": "a O\nb x O\n"})
+    with pytest.raises(DataError, match=r"broken\.conll:2: 3 columns, and the first word of the file has 2"):
+        run("tag-accuracy", "out", "broken.conll")
     with pytest.raises(
         DataError, match=r"sentence N of out must correspond to sentence N of short\.conll: got 2 and 1"
     ):

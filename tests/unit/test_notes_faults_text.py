@@ -15,7 +15,7 @@ from atento.data.objectives.causal import Causal, PackedCausal
 from atento.data.objectives.masked import Masked, Masking
 from atento.decoding import filters, greedy, mask_predict, mbr, risk, seeds
 from atento.decoding.beam import search as beam
-from atento.metrics import overlap, text
+from atento.metrics import correlation, label_counts, overlap, text
 from atento.networks import ELMo
 from atento.networks.recurrent.elmo import BidirectionalLoss
 from atento.notes import listing_bleu, listing_rouge
@@ -23,7 +23,10 @@ from atento.text import Tokenizer, lengths, specials, words
 from atento.training import losses
 from planting import Fault, Patch, assert_seen, everywhere, wrapped
 
-rouge: Any = import_module("atento.metrics.rouge")  # the room has a function of that name
+# the room has functions of these names
+perplexity_of_texts: Any = import_module("atento.metrics.perplexity")
+rouge: Any = import_module("atento.metrics.rouge")
+tasks_perplexity: Any = import_module("atento.tasks.perplexity")
 
 
 # Objectives ----------------------------------------------------------------------------------------------------------
@@ -265,6 +268,44 @@ def sentences_not_united(patch: Patch) -> None:
     patch.setattr(rouge, "_union_of_subsequences", common)
 
 
+def averages_by_support(patch: Patch) -> None:
+    right = label_counts.averaged
+    everywhere(patch, right, lambda total, average: right(total, "weighted" if average == "macro" else average))
+
+
+def ties_in_order(patch: Patch) -> None:
+    def ranks(right: Any, values: Any, counts: Any) -> Any:
+        return right(values + 1e-9 * torch.arange(len(values)).numpy(), counts)
+
+    wrapped(patch, correlation, "_ranks", ranks)
+
+
+def recall_for_precision(patch: Patch) -> None:
+    right = label_counts.precision_recall_f1
+    everywhere(patch, right, lambda hits, predicted, expected: right(hits, expected, predicted))
+
+
+def mean_of_perplexities(patch: Patch) -> None:
+    def scored(right: Any, log_probs: Any, counts: Any) -> Any:
+        score = right(log_probs, counts)
+        values = score.per_sentence()
+        return replace(score, value=sum(values) / len(values))
+
+    right = perplexity_of_texts.perplexity
+    everywhere(patch, right, lambda log_probs, counts: scored(right, log_probs, counts))
+
+
+def end_not_scored(patch: Patch) -> None:
+    wrapped(
+        patch,
+        tasks_perplexity,
+        "_predicted",
+        lambda right, network, pieces, *rest: right(
+            network, [replace(piece, targets=piece.targets[:-1]) for piece in pieces], *rest
+        ),
+    )
+
+
 def worse_reference(patch: Patch) -> None:
     def multi(right: Any, self: Any, targets: Any, prediction: str) -> Any:
         return right(self, targets[:1], prediction)
@@ -383,6 +424,11 @@ FAULTS: list[tuple[Fault, str]] = [
     (mean_of_both, "I3"),
     (nothing_by_nothing, "I3"),
     (rouge_precision_joined, "I3"),
+    (averages_by_support, "I4"),
+    (ties_in_order, "I4"),
+    (recall_for_precision, "I5"),
+    (mean_of_perplexities, "I6"),
+    (end_not_scored, "I6"),
     (pieces_not_joined, "L3"),
     (longest_piece_lost, "D1"),
     (pieces_of_one_score, "D2"),

@@ -130,7 +130,7 @@ ERRATA: dict[int, Erratum] = {
         "F1 of BLEU and ROUGE, as of precision and recall",
         "BLEU is not a precision; the name says what is combined",
     ),
-    44: _erratum("F4", "a report of five labels and two predictions", "unequal lengths are an error"),
+    44: _erratum("F4 I5", "a report of five labels and two predictions", "unequal lengths are an error"),
     45: _erratum("F4", "training arguments with `logging_dir`", "current releases of transformers refuse it"),
     46: _erratum("D6", "every text padded to the longest possible", "to the longest of its batch"),
     47: _erratum("D5", 'the first sentinel hides "to invite"', '"for inviting"; one more sentinel closes the target'),

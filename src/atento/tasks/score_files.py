@@ -2,19 +2,23 @@
 
 import json
 import math
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
+from atento.config.formats import FORMATS
+from atento.data.conll import sentences_in
 from atento.data.source_lines import display_name, open_binary, read_lines, read_text
 from atento.errors import DataError, UsageError, counted
 from atento.metrics.outputs import Outputs
 from atento.metrics.tag_schemes import entities
 
 SEPARATOR = "|"  # of several labels on a line
-_COLUMNS = (".conll", ".bio", ".iob", ".iob2")
-_DOCUMENT = "-DOCSTART-"  # begins a document in CoNLL-2003
+_COLUMNS = (*FORMATS["conll"].endings, *FORMATS["conllu"].endings)
+_UNIVERSAL_TAGS = 3  # the column of the universal part of speech in CoNLL-U
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def read_items(path: str, outputs: Outputs, *, reference: bool = False, columns:
         outputs: what the metric scores.
         reference: whether these are the right outputs.
         columns: of tags: the file has a word a line, its tag last, and a blank line after each sentence; so has a file
-            named .conll, .bio, .iob or .iob2.
+            named .conll, .bio, .iob or .iob2. In a file named .conllu the tags are the universal parts of speech.
 
     Raises:
         DataError: names file and line.
@@ -63,9 +67,9 @@ def read_items(path: str, outputs: Outputs, *, reference: bool = False, columns:
         with open_binary(Path(path), name) as stream:
             parsed = _parsed(read_text(stream, name), name)
         return _squad_references(parsed, name) if reference else _squad_predictions(parsed, name)
-    lines = read_lines(path)
     if outputs == "tags" and (columns or suffix in _COLUMNS):
-        return _sentences(lines, name)
+        return _sentences(path, name, suffix == ".conllu")
+    lines = read_lines(path)
     parse = _PARSERS.get(outputs, str)
     if outputs == "probabilities" and reference:
         parse = str
@@ -160,21 +164,17 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _sentences(lines: Sequence[str], name: str) -> Items:
-    """The last columns of the lines of each sentence."""
-    sentences: list[list[str]] = []
-    begins: list[int] = []
-    inside = False
-    for number, line in enumerate(lines, 1):
-        columns = line.split()
-        if not columns or columns[0] == _DOCUMENT:
-            inside = False
-            continue
-        if not inside:
-            sentences.append([])
-            begins.append(number)
-        inside = True
-        sentences[-1].append(columns[-1])
+def _sentences(path: str, name: str, universal: bool) -> Items:
+    """The tags of a file of columns: the last one, or that of the parts of speech in CoNLL-U."""
+    with nullcontext(cast(BinaryIO, sys.stdin.buffer)) if path == "-" else open_binary(Path(path), name) as stream:
+        sentences: list[list[str]] = []
+        begins: list[int] = []
+        for sentence in sentences_in(stream, name, [_UNIVERSAL_TAGS if universal else -1], universal=universal):
+            if isinstance(sentence, DataError):
+                raise sentence
+            line, (tags,) = sentence
+            begins.append(line)
+            sentences.append(list(tags))
     return Items(name, sentences, begins, noun="sentence")
 
 
