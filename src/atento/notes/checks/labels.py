@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.tasks import task_with
 from atento.errors import UsageError
 from atento.metrics import accuracy, f1, matthews, pearson, perplexity, report, spearman
 from atento.model import Model
@@ -133,7 +134,7 @@ def weighted_perplexity() -> Finding:
         architecture="decoder", d_model=8, d_ff=16, n_heads=2, n_layers=1, vocab_size=tokenizer.vocab_size
     )
     network = build_network(config).eval().double()
-    settings = {"task": "language-modeling", "template": "bos", "network": network_to_dict(network.config)}
+    settings = {"task": task_with("generate"), "template": "bos", "network": network_to_dict(network.config)}
     model = Model(network, tokenizer, settings, None, precision="float64")
     texts = ["Eu amo PLN", "I love NLP Eu gostar I amo PLN love", "NLP"]
     nats, tokens = 0.0, 0
