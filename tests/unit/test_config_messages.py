@@ -146,6 +146,55 @@ def test_sources(written: str, sentence: str) -> None:
     assert got.startswith("my.yaml:3:") and sentence in got
 
 
+FORMATS = [
+    ("tagging", "{file: a.xml}", "must end in one of .tsv, .csv, .jsonl, .json, .conll, .bio, .iob, .iob2, .conllu (or that and .gz): `file` is 'a.xml'"),
+    ("tagging", "{file: a.conll, tokens: w}", "is in the format conll, whose columns have numbers: `tokens` is 'w'"),
+    ("tagging", "{file: a.conll, tags: 0}", "must have a column for each field: 0 appears twice"),
+    ("tagging", "{file: a.tsv}", "is one file with columns, so `tokens` is missing"),
+    ("tagging", "{file: a.tsv, tokens: 0, tags: -1}", "must count its columns from 0: `tags` is -1"),
+    ("tagging", "{file: a.jsonl, tokens: 0, tags: 1}", "is in the format jsonl, whose columns have names: `tokens` is 0"),
+    ("tagging", "{file: a.tsv, format: assin}", "is assin, which has no `tags`: give `file` and the column of each field: `tokens`, `tags` (or a file that ends in .conll or"),
+    ("tagging", "{file: a.tsv, format: conl}", "format must be one of tsv, csv, jsonl, json, conll, conllu, assin, text or null: got 'conl'; did you mean 'conll'?"),
+    ("tagging", "{file: a.conll, label: 1}", "has a `label`, and this task reads tokens, tags"),
+    ("tagging", "{dataset: a, file: b}", "is a data set, so `file` cannot be combined with `dataset`: got 'b'"),
+    ("tagging", "{dataset: a, tags: 2}", "is a data set, whose columns have names: `tags` is 2"),
+    ("tagging", "{dataset: ''}", "must name a folder or a data set: `dataset` is ''"),
+    ("tagging", "{file: a.conll, split: train}", "has a `split`, which needs `dataset`"),
+    ("classification", "{file: a.xml, label: 2}", "is in the format assin, whose columns have names: `label` is 2"),
+    ("classification", "{file: a.txt, format: text}", "is text, which has no `label`: give `file` and the column of each field: `text`, `label` (or a file that ends in .xml)"),
+    ("question-answering", "{file: a.conll}", "must end in one of .tsv, .csv, .jsonl, .json (or that and .gz): `file` is 'a.conll'"),
+    ("question-answering", "{file: a.csv}", "is one file with columns, so `question` is missing"),
+    ("language-modeling", "{file: a.txt, format: conll}", "is conll, and this task reads texts: give `file` (one text per line"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "written", "sentence"), FORMATS)
+def test_formats_of_sources(task: str, written: str, sentence: str) -> None:
+    got = message(f"task: {task}\ndata:\n  train: {written}\n")
+    assert got.startswith("my.yaml:3:") and sentence in got
+
+
+@pytest.mark.parametrize(
+    ("task", "written"),
+    [
+        ("tagging", "{file: a.conll}"),
+        ("tagging", "{file: esp.train.gz, tags: -2}"),
+        ("tagging", "{file: a.tsv, format: conll, tokens: 1}"),
+        ("tagging", "{file: a.conllu}"),
+        ("tagging", "{dataset: a, split: train, tags: ner_tags}"),
+        ("question-answering", "{file: a.json.gz}"),
+        ("question-answering", "{file: a.jsonl, question: q}"),
+        ("classification", "{file: a.xml}"),
+        ("classification", "{file: a.txt, format: tsv, text: 0, label: 1}"),
+        ("language-modeling", "{file: a.xml}"),
+        ("translation", "{dataset: a, source: translation.en, target: translation.pt}"),
+    ],
+)
+def test_sources_that_say_enough(task: str, written: str, here: None) -> None:
+    Path("my.yaml").write_text(f"task: {task}\ndata:\n  train: {written}\n")
+    assert load_recipe("my.yaml").recipe.data.train
+
+
 def test_what_has_no_default() -> None:
     assert message("data: {train: {world: train}}") == (
         f"my.yaml:1:1: task is missing; this version trains: {BUILT}"

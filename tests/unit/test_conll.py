@@ -130,6 +130,14 @@ def test_columns_that_the_file_has_not_are_refused(tmp_path: Path) -> None:
         read(tmp_path, "-DOCSTART- O\n\n\n")
 
 
+def test_columns_of_words_hold_no_pairs_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("a b\n")
+    pairs = (Field("source"), Field("target"))
+    for keys in ({"file": "a.conll"}, {"file": "a.conll", "format": "text"}):
+        with pytest.raises(RecipeError, match=r"`file: a\.conll` must end in one of \.tsv, \.csv, \.jsonl, \.json "):
+            read_records(SourceConfig(source=0, target=1, **keys), pairs, tmp_path)  # type: ignore[arg-type]
+
+
 def test_a_sentence_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conll, "LINE_LIMIT", 1 << 20)
     with pytest.raises(

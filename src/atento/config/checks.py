@@ -7,7 +7,7 @@ from dataclasses import fields
 from atento.config import schema
 from atento.config.decoding import UTILITIES
 from atento.config.effects import unused_options
-from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of
+from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds
 from atento.config.objective import OBJECTIVES
 from atento.config.recipe import COLUMNS, DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.schema import Reader
@@ -172,7 +172,7 @@ def _columns_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     fields = TASKS[task].fields
     kind = format_of(source.file, source.format, fields)
     required = [field.name for field in fields if not field.optional]
-    if kind is None or not (FORMATS[kind].any_field or set(required) <= FORMATS[kind].columns.keys()):
+    if kind is None or not holds(kind, fields):
         if source.format is not None:
             return "format", f"is {kind}, which has no `{required[-1]}`: {_forms(task)}"
         return (
@@ -188,9 +188,9 @@ def _columns_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
         return key, f"must name all columns by number (no header) or all by name (a header): got {columns}"
     for name, column in columns.items():
         if isinstance(column, int) and not form.by_number:
-            return name, f"is a {kind} file, whose columns have names: `{name}` is {column}"
+            return name, f"is in the format {kind}, whose columns have names: `{name}` is {column}"
         if isinstance(column, str) and not form.by_name:
-            return name, f"is a {kind} file, whose columns have numbers: `{name}` is {column!r}"
+            return name, f"is in the format {kind}, whose columns have numbers: `{name}` is {column!r}"
         if isinstance(column, int) and column < 0 and not form.from_end:
             return name, f"must count its columns from 0: `{name}` is {column}"
         if list(columns.values()).count(column) > 1:

@@ -44,7 +44,7 @@ FORMATS: dict[str, Format] = {
 
 
 def format_of(file: str, stated: str | None, fields: Sequence[Field]) -> str | None:
-    """The format of a file that holds these fields: as the recipe states it, or by the ending of its name.
+    """Return the format of a file with these fields: `stated`, or by the ending of its name.
 
     Where the ending says nothing, or .txt, a task with words and tags reads columns (`conll`), and a task whose records
     are texts alone reads a text a line. None: no format of such records.
@@ -62,7 +62,7 @@ def format_of(file: str, stated: str | None, fields: Sequence[Field]) -> str | N
 
 
 def columns_of_source(form: str, source: object, fields: Sequence[Field]) -> dict[str, Column | None]:
-    """The column of each field that a source of this format has: as it says, or as the format has it; None: none.
+    """Return the column of each field of a source in this format: its own, or the default of the format; None: missing.
 
     An optional field without a column is left out.
     """
@@ -76,8 +76,12 @@ def columns_of_source(form: str, source: object, fields: Sequence[Field]) -> dic
     return columns
 
 
-def endings_for(fields: Sequence[Field]) -> tuple[str, ...]:
-    """The endings of the files that hold these fields."""
+def holds(form: str, fields: Sequence[Field]) -> bool:
+    """Return whether a file of this format can have these fields; optional ones may be missing."""
     required = {one.name for one in fields if not one.optional}
-    forms = [form for form in FORMATS.values() if form.any_field or required <= form.columns.keys()]
-    return tuple(ending for form in forms for ending in form.endings)
+    return FORMATS[form].any_field or required <= FORMATS[form].columns.keys()
+
+
+def endings_for(fields: Sequence[Field]) -> tuple[str, ...]:
+    """Return the endings of the files that can have these fields."""
+    return tuple(ending for name, form in FORMATS.items() if holds(name, fields) for ending in form.endings)

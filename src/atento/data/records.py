@@ -12,7 +12,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of
+from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import Field
 from atento.data.hub import dataset_rows
@@ -144,6 +144,9 @@ def read_records(
         if source.file is None:
             raise RecipeError(f"a data source of {noun_of(columns)[0]}s needs `file`, `dataset`, `world` or `memory`")
         form = format_of(source.file, source.format, fields)
+        if form is None or not holds(form, fields):
+            known = ", ".join(endings_for(fields))
+            raise RecipeError(f"`file: {source.file}` must end in one of {known} (or that and .gz) to have columns")
         if form == "text":
             return _text_file(source, folder, files, skip_bad)
         present, rows = _file(source, form, fields, folder, files)
@@ -207,12 +210,10 @@ def _aligned(
 
 
 def _file(
-    source: SourceConfig, form: str | None, fields: Sequence[Field], folder: Path, files: ExitStack
+    source: SourceConfig, form: str, fields: Sequence[Field], folder: Path, files: ExitStack
 ) -> tuple[tuple[Field, ...], Iterator[Row]]:
     """The fields that one file holds, and its rows."""
     name = str(source.file)
-    if form is None:
-        raise RecipeError(f"`file: {name}` must end in one of {', '.join(endings_for(fields))} (or that and .gz)")
     columns = columns_of_source(form, source, fields)
     quoted_fields = " and ".join(f"`{column}`" for column in columns)
     values = " and ".join(map(repr, columns.values()))
