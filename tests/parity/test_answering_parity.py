@@ -220,8 +220,11 @@ def test_g3_windows_labels_losses_and_answers_are_those_of_a_plain_loop(
     spans = model.answer(*asked, null_threshold=float("inf"))
     assert [answer.text for answer in spans] == [text for text, _ in predicted] and len(set(predicted)) > 9
     state = network.state_dict()
+    # A shift of all keys, or of all positions before the softmax over positions, changes nothing: these gradients are 0
+    # but for rounding, which Adam divides by its own size.
+    shifts = ("key.bias", "layer.1.output.LayerNorm.bias", "qa_outputs.bias")
     for name, value in back.state_dict().items():
-        if not name.endswith("key.bias"):  # its gradient is 0 but for rounding, and Adam divides it by its own size
+        if not name.endswith(shifts):
             assert torch.allclose(value, state[name], atol=3e-3), name
 
 
