@@ -65,12 +65,14 @@ def last_loss(folder: Path) -> float:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same records as a table and as objects."""
+    """The same records as a table, as objects and as columns, a word and its tag a line."""
     here = tmp_path_factory.mktemp("tagging")
     lines = ["\t".join([" ".join(words), " ".join(tags)]) for words, tags in records()]
     (here / "plain.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     objects = [json.dumps({"tokens": words, "tags": tags}) for words, tags in records()]
     (here / "named.jsonl").write_text("\n".join(objects), encoding="utf-8")
+    columns = ("".join(f"{word} _ {tag}\n" for word, tag in zip(words, tags)) for words, tags in records())
+    (here / "columns.conll").write_text("\n".join(columns), encoding="utf-8")
     return here
 
 
@@ -102,7 +104,8 @@ def test_every_form_of_the_data_gives_the_same_run(folder: Path, tmp_path: Path)
     table = {"file": str(folder / "plain.tsv"), "tokens": 0, "tags": 1}
     objects = {"file": str(folder / "named.jsonl"), "tokens": "tokens", "tags": "tags"}
     losses = []
-    for number, source in enumerate((table, objects)):
+    columns = {"file": str(folder / "columns.conll")}  # words in its first column, tags in its last one
+    for number, source in enumerate((table, objects, columns)):
         given = recipe({"train": source}, steps=2)
         losses.append(last_loss(atento.train(given, out=tmp_path / f"f{number}", threads=1).folder))
     words, tags = map(list, zip(*records()))
@@ -129,8 +132,9 @@ def test_commands(run: TrainedRun, folder: Path, server: ForkServer) -> None:
     refused(
         server.run("tag", "run", "--json", "--conll", cwd=folder, stdin=""), "--conll and --json exclude each other"
     )
-    done = server.run("evaluate", "run", "plain.tsv", "--json", cwd=folder)
-    assert json.loads(done.stdout)["entity-f1"]["value"] == 1.0
+    for file in ("columns.conll", "plain.tsv"):
+        done = server.run("evaluate", "run", file, "--json", cwd=folder)
+        assert json.loads(done.stdout)["entity-f1"]["value"] == 1.0, done.stderr
     gate = server.run("evaluate", "run", "named.jsonl", "--fail-under", "tag-accuracy=1.5", cwd=folder)
     assert gate.status == 3 and "entity F1 1.00" in gate.stdout
     source = {"file": "plain.tsv", "tokens": 0, "tags": 1}
@@ -172,9 +176,9 @@ def test_what_is_refused_before_training(folder: Path, tmp_path: Path) -> None:
         atento.train(recipe({}), data=[(["a"], ["O"])], out=tmp_path / "one", threads=1)
     (tmp_path / "bad.tsv").write_text("Ana lê\tB-PER\n", encoding="utf-8")
     bad = {"file": str(tmp_path / "bad.tsv"), "tokens": 0, "tags": 1}
-    with pytest.raises(DataError, match=r"bad\.tsv:1: 2 words and 1 tag; each word has one"):
+    with pytest.raises(DataError, match=r"bad\.tsv:1: 2 words and 1 tag; each word needs one tag"):
         atento.train(recipe({"train": bad}), out=tmp_path / "bad", threads=1)
-    with pytest.raises(DataError, match=r"data\['train'\]\[0\]: 1 word and 2 tags; each word has one"):
+    with pytest.raises(DataError, match=r"data\['train'\]\[0\]: 1 word and 2 tags; each word needs one tag"):
         atento.train(recipe({}), data=[(["a"], ["O", "O"])], out=tmp_path / "memory", threads=1)
     heads = [{"kind": "tagging", "labels": ["B-PER", "I-PER", "O"]}]
     with pytest.raises(DataError, match=r"plain\.tsv:1: unknown tag 'B-LOC' of word 4, 'Lisboa'"):

@@ -44,8 +44,13 @@ def tag(
         bool, typer.Option("--conll", help="Print a word and its tag a line, and an empty line after each text.")
     ] = False,
     constrained: Annotated[
-        bool, typer.Option("--constrained", help="Only legal sequences of tags: no I-PER behind O, and so on.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--constrained/--unconstrained",
+            help="Only legal sequences of tags, no I-PER behind O, or the most probable tag of each word; by default "
+            "the former for models that were trained here.",
+        ),
+    ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
     ] = False,
@@ -89,7 +94,7 @@ def tag(
 
 
 def _tagged(
-    loaded: "Model", lines: list[str], words: bool, constrained: bool, *, each_word: bool
+    loaded: "Model", lines: list[str], words: bool, constrained: bool | None, *, each_word: bool
 ) -> "Iterator[tuple[str, list[Entity]]]":
     """Each line as the text that was tagged, with its entities, or with each of its words."""
     verb: Any = loaded.tag_words if each_word else loaded.tag

@@ -6,6 +6,8 @@ calls them L and U.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
 
 from atento.errors import UsageError, counted, nearest
 
@@ -54,22 +56,23 @@ def illegal(tags: Tags, scheme: str) -> list[int]:
         UsageError: there is no such scheme.
     """
     _check(scheme)
-    wrong = []
-    prefix_before, type_before = "O", ""
-    for number, tag in enumerate((*tags, "O")):
-        prefix, kind = _as_bioes(tag)
-        same = kind == type_before
-        if scheme == "IOB1":
-            bad = prefix == "B" and not (same and prefix_before in "BI")
-        elif scheme == "IOB2":
-            bad = prefix == "I" and not (same and prefix_before in "BI")
-        else:
-            inside = prefix_before in "BI"  # an entity is not at its end
-            bad = inside != (prefix in "IE") or (inside and not same)
-        if bad:
-            wrong.append(min(number, len(tags) - 1))
-        prefix_before, type_before = prefix, kind
-    return wrong
+    pairs = enumerate(pairwise(("O", *tags, "O")))
+    return [min(number, len(tags) - 1) for number, (before, tag) in pairs if not may_follow(before, tag, scheme)]
+
+
+@lru_cache(maxsize=4096)
+def may_follow(before: str, tag: str, scheme: str) -> bool:
+    """Whether a tag may stand directly behind another; O stands for the beginning and the end of a sentence too.
+
+    Raises:
+        UsageError: there is no such scheme.
+    """
+    _check(scheme)
+    (prefix_before, type_before), (prefix, kind) = _as_bioes(before), _as_bioes(tag)
+    inside = prefix_before in "BI"
+    if scheme in ("IOB1", "IOB2"):
+        return prefix != ("B" if scheme == "IOB1" else "I") or (inside and kind == type_before)
+    return inside == (prefix in "IE") and not (inside and kind != type_before)  # an entity ends with E
 
 
 def entities(tags: Tags) -> list[Entity]:

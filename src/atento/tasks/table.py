@@ -9,7 +9,7 @@ from atento.config.recipe import Recipe
 from atento.config.tasks import TaskSpec
 from atento.data.records import Split
 from atento.tasks import answering, classification, tagging, translation
-from atento.tasks.tag_sequences import name_entities
+from atento.tasks.tag_sequences import scheme_of_labels
 from atento.text.tokenizer import Tokenizer
 
 
@@ -49,7 +49,7 @@ VERBS: dict[str, Verb] = {
 
 def usual_metrics(spec: TaskSpec, labels: Collection[str]) -> tuple[str, ...]:
     """The metrics of an evaluation that names none; they follow the labels of a model of tags."""
-    if spec.plain_metrics and not name_entities(labels):
+    if spec.plain_metrics and scheme_of_labels(labels) is None:
         return spec.plain_metrics
     return spec.evaluated or spec.metrics
 

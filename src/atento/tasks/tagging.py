@@ -25,13 +25,14 @@ from atento.data.objectives.tags import (
 )
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
+from atento.data.tag_schemes import SCHEMES
 from atento.errors import UsageError
 from atento.metrics.tag_schemes import entities
 from atento.networks.network import Network
 from atento.tasks.grouping import by_length
 from atento.tasks.heads import head_of
 from atento.tasks.model_outputs import LoadedModel, tokenizer_of
-from atento.tasks.tag_sequences import SCHEMES, Scheme, best_sequence, name_entities, scheme_of_labels, transitions
+from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
 from atento.tasks.verbs import check_texts, listed
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
@@ -60,12 +61,12 @@ class Entity:
 
 
 @overload
-def tag(model: LoadedModel, text: str, *, constrained: bool = False) -> list[Entity]: ...  # type: ignore[overload-overlap]
+def tag(model: LoadedModel, text: str, *, constrained: bool | None = None) -> list[Entity]: ...  # type: ignore[overload-overlap]
 @overload
-def tag(model: LoadedModel, text: Sequence[str], *, constrained: bool = False) -> list[list[Entity]]: ...
+def tag(model: LoadedModel, text: Sequence[str], *, constrained: bool | None = None) -> list[list[Entity]]: ...
 @overload
 def tag(
-    model: LoadedModel, *, words: Sequence[str] | Sequence[Sequence[str]], constrained: bool = False
+    model: LoadedModel, *, words: Sequence[str] | Sequence[Sequence[str]], constrained: bool | None = None
 ) -> list[Any]: ...
 
 
@@ -74,7 +75,7 @@ def tag(
     text: str | Sequence[str] | None = None,
     *,
     words: Sequence[str] | Sequence[Sequence[str]] | None = None,
-    constrained: bool = False,
+    constrained: bool | None = None,
 ) -> list[Any]:
     """The entities of a text, or, for a model of plain tags such as parts of speech, its tagged words.
 
@@ -87,8 +88,9 @@ def tag(
         words: instead of `text`, a sentence that is split into words already, or a list of such sentences. Offsets
             are then those of the words joined by single spaces.
         constrained: take the most probable legal sequence of tags (no I-PER behind O where the scheme is IOB2) instead
-            of the most probable tag of each word. The scheme is that of the training data (`tag_scheme` in
-            `config.json`), else the one that the labels suggest: BIOES with E- or S-, else IOB2.
+            of the most probable tag of each word. None: where the scheme of the training data is known, `tag_scheme` in
+            `config.json`, as it is of models trained here. True for other models: the scheme that the labels suggest,
+            BIOES, BILOU, or IOB2, or IOB1 where no label has B.
 
     Returns:
         The entities in their order; offsets are characters of the text as it was passed.
@@ -99,7 +101,7 @@ def tag(
     """
     sentences, single = _sentences(text, words)
     tagged = _tagged(model, sentences, constrained)
-    if name_entities(head_of(model, KIND).labels):
+    if scheme_of_labels(head_of(model, KIND).labels) is not None:
         tagged = [_merged(sentence, items) for (sentence, _), items in zip(sentences, tagged)]
     return tagged[0] if single else tagged
 
@@ -109,7 +111,7 @@ def tag_words(
     text: str | Sequence[str] | None = None,
     *,
     words: Sequence[str] | Sequence[Sequence[str]] | None = None,
-    constrained: bool = False,
+    constrained: bool | None = None,
 ) -> list[Any]:
     """As `tag`, with an `Entity` for each word, whose label is the tag of the word, such as "B-PER" or "O"."""
     sentences, single = _sentences(text, words)
@@ -146,7 +148,7 @@ def _joined(words: Sequence[str]) -> tuple[str, Spans]:
     return " ".join(words), spans
 
 
-def _tagged(model: LoadedModel, sentences: Sequence[tuple[str, Spans]], constrained: bool) -> list[list[Entity]]:
+def _tagged(model: LoadedModel, sentences: Sequence[tuple[str, Spans]], constrained: bool | None) -> list[list[Entity]]:
     """The words of each text with their tags."""
     head = head_of(model, KIND)
     words = [[text[start:end] for start, end in spans] for text, spans in sentences]
@@ -157,10 +159,11 @@ def _tagged(model: LoadedModel, sentences: Sequence[tuple[str, Spans]], constrai
         template=model.config.get("template"),
         longest=model.trained_length,
     )
-    scheme = _scheme(head, model.config.get("tag_scheme")) if constrained else None
+    scheme = _scheme(head, model.config.get("tag_scheme"), constrained)
+    legal = None if scheme is None else transitions(head.labels, scheme)
     tagged = []
     for (text, spans), rows in zip(sentences, probabilities):
-        numbers = chosen(rows, head.labels, scheme)
+        numbers = best_tags(rows, legal)
         tagged.append(
             [
                 Entity(head.labels[number], text[start:end], start, end, float(rows[word, number]))
@@ -170,15 +173,25 @@ def _tagged(model: LoadedModel, sentences: Sequence[tuple[str, Spans]], constrai
     return tagged
 
 
-def _scheme(head: HeadConfig, stated: object) -> Scheme:
-    """The scheme of the head's tags.
+def _scheme(head: HeadConfig, stated: object, constrained: bool | None) -> str | None:
+    """The scheme that tags must obey; None: none.
+
+    Args:
+        head: the tagging head.
+        stated: the scheme in `config.json`.
+        constrained: as in `tag`.
 
     Raises:
-        UsageError: they are plain tags.
+        UsageError: `constrained` for plain tags.
     """
-    if not name_entities(head.labels):
+    if constrained is False or (constrained is None and stated not in SCHEMES):
+        return None
+    if stated in SCHEMES:
+        return str(stated)
+    scheme = scheme_of_labels(head.labels)
+    if scheme is None:
         raise UsageError(f"`constrained` has no effect on plain tags: the labels are {', '.join(head.labels[:5])} ...")
-    return next((scheme for scheme in SCHEMES if scheme == stated), scheme_of_labels(head.labels))
+    return scheme
 
 
 def _merged(text: str, words: Sequence[Entity]) -> list[Entity]:
@@ -191,13 +204,13 @@ def _merged(text: str, words: Sequence[Entity]) -> list[Entity]:
     return merged
 
 
-def chosen(probabilities: NDArray[np.float64], labels: Sequence[str], scheme: Scheme | None) -> list[int]:
-    """The number of the tag of each word, from probabilities (N,C): the most probable one, or, with a scheme, that of
-    the most probable legal sequence.
+def best_tags(probabilities: NDArray[np.float64], legal: Transitions | None) -> list[int]:
+    """The number of the tag of each word, from probabilities (N,C): the most probable one, or, with the legal
+    transitions, that of the most probable legal sequence.
     """
-    if scheme is None:
+    if legal is None:
         return [int(number) for number in probabilities.argmax(axis=1)]
-    return best_sequence(np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)), transitions(labels, scheme))
+    return best_sequence(np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)), legal)
 
 
 @torch.inference_mode()
@@ -284,11 +297,13 @@ def _begins(starts: Sequence[int], total: int, room: int) -> list[int]:
 
 
 def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[list[str]]:
-    """The most probable tag of each word of each record of a split."""
+    """The tags of each record of a split: the most probable legal sequence, where they name entities."""
     labels = tagging_head(network.config).labels
+    scheme = scheme_of_labels(labels)
+    legal = None if scheme is None else transitions(labels, scheme)
     template = template_for(recipe.task, tokenizer)
     rows = tag_probabilities(network, tokenizer, split["tokens"], template=template, longest=recipe.data.max_len)
-    return [[labels[number] for number in chosen(row, labels, None)] for row in rows]
+    return [[labels[number] for number in best_tags(row, legal)] for row in rows]
 
 
 def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[list[str]]:

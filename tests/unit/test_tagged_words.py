@@ -230,10 +230,16 @@ def test_plain_tags_give_one_entity_a_word() -> None:
 
 def test_constrained_tags_are_legal() -> None:
     model = model_that_says({"Porto": "I-LOC", "mora": "O"})
-    assert [word.label for word in model.tag_words("mora Porto")] == ["O", "I-LOC"]
-    assert [word.label for word in model.tag_words("mora Porto", constrained=True)] != ["O", "I-LOC"]
-    model.config["tag_scheme"] = "IOB1"  # that of the training data
-    assert [word.label for word in model.tag_words("mora Porto", constrained=True)] == ["O", "I-LOC"]
+
+    def labels(**options: bool) -> list[str]:
+        return [word.label for word in model.tag_words("mora Porto", **options)]
+
+    assert labels() == labels(constrained=False) == ["O", "I-LOC"]  # nothing states its scheme
+    assert labels(constrained=True) not in (["O", "I-LOC"], ["O", "I-PER"])
+    for scheme, legal in (("IOB1", True), ("IOB2", False)):
+        model.config["tag_scheme"] = scheme  # that of the training data
+        assert (labels() == ["O", "I-LOC"]) == (labels(constrained=True) == ["O", "I-LOC"]) == legal
+        assert labels(constrained=False) == ["O", "I-LOC"]
 
 
 def test_what_is_refused() -> None:
