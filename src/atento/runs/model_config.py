@@ -8,9 +8,9 @@ from atento.config.recipe import Recipe
 from atento.config.renamed import VERSION
 from atento.config.tasks import TASKS
 from atento.data.records import Split
+from atento.data.tag_schemes import scheme_of
 from atento.models.configuration import LORA
 from atento.tasks.answering import learned_settings
-from atento.tasks.tag_sequences import scheme_of
 
 
 def model_config(recipe: Recipe, network: dict[str, Any], template: str | None = None) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from atento.data.batches import Batches
 from atento.data.memory import MemoryRecords
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
-from atento.data.tag_schemes import scheme_of
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
 from atento.metrics.table import signed
 from atento.models.initial import fine_tuned, first_weights, initial_model
