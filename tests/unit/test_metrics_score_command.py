@@ -111,6 +111,9 @@ def test_labels(files: Path) -> None:
     assert run("f1", "out", "right", "--average", "binary", "--positive", "yes").stdout.startswith("F1 0.8000 ")
     assert run("accuracy", "out", "right").stdout == "accuracy 0.6667\n"
     assert run("matthews", "out", "right").stdout == "Matthews 0.0000 constant:references\n"
+    write(files, {"classified": "yes\t0.9\nno\t0.6\nyes\t0.7\n"})
+    with pytest.raises(DataError, match=r"classified:1: each line must hold a label alone, without a tab"):
+        run("accuracy", "classified", "right")
     lines = run("report", "out", "right").stdout.splitlines()
     assert lines[0] == "accuracy 0.6667" and lines[3].split() == ["yes", "1.0000", "0.6667", "0.8000", "3"]
     record = json.loads(run("f1", "out", "right", "--json", "--against", "other", "--samples", "20").stdout)

@@ -141,6 +141,14 @@ def _number(line: str) -> float:
     return number
 
 
+def _label(line: str) -> str:
+    if "\t" in line:
+        raise ValueError(
+            f"each line must hold a label alone, without a tab: got {line[:40]!r}; `cut -f 1` keeps labels"
+        )
+    return line
+
+
 def _labels(line: str) -> list[str]:
     return [label.strip() for label in line.split(SEPARATOR) if label.strip()]
 
@@ -157,6 +165,7 @@ def _probability(line: str) -> tuple[str, float]:
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
+    "classes": _label,
     "class sets": _labels,
     "tags": str.split,
     "numbers": _number,
