@@ -84,7 +84,9 @@ def evaluate(
 
 
 def _show(scores: "dict[str, Score]", seed: int, as_json: bool) -> None:
-    """Print one line for each score, or all as one JSON object."""
+    """Print one line for each score, and the table of a report, or all as one JSON object."""
+    from atento.metrics import METRICS, report_table
+
     records = {}
     for name, score in scores.items():
         low, high = score.interval(seed=seed)
@@ -96,5 +98,7 @@ def _show(scores: "dict[str, Score]", seed: int, as_json: bool) -> None:
         }
         if not as_json:
             typer.echo(score.line((low, high)))
+            if METRICS[name].table:
+                typer.echo(report_table(score))
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))

@@ -138,10 +138,10 @@ def _show(
     metric: str, score: "Score", test: "PairedTest | None", against: str | None, bootstrap: _Bootstrap, as_json: bool
 ) -> None:
     """Print a score, and the test against another system, as lines or as one JSON object."""
-    from atento.metrics import report_table
+    from atento.metrics import METRICS, report_table
 
     line, record = _formatted(metric, score, bootstrap)
-    lines = [line, *([report_table(score)] if metric in ("report", "entity-f1") else [])]
+    lines = [line, *([report_table(score)] if METRICS[metric].table else [])]
     if test is not None:
         other_line, record["against"] = _formatted(metric, test.second, bootstrap)
         record["against"] |= {

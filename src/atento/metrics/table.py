@@ -20,11 +20,14 @@ from atento.metrics.text import bleu, chrf, exact_match, ter
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its function of (predictions, references), what it scores, and which way is better."""
+    """A metric: its function of (predictions, references), what it scores, which way is better, and whether
+    `report_table` shows its parts.
+    """
 
     score: Callable[..., Score]
     outputs: Outputs = "texts"
     better: Literal["higher", "lower"] = "higher"
+    table: bool = False
 
 
 METRICS: dict[str, Metric] = {
@@ -38,11 +41,11 @@ METRICS: dict[str, Metric] = {
     "accuracy": Metric(accuracy, "classes"),
     "f1": Metric(f1, "classes"),
     "matthews": Metric(matthews, "classes"),
-    "report": Metric(report, "classes"),
+    "report": Metric(report, "classes", table=True),
     "calibration-error": Metric(calibration_error, "probabilities", better="lower"),
     "subset-accuracy": Metric(subset_accuracy, "class sets"),
     "multilabel-f1": Metric(multilabel_f1, "class sets"),
-    "entity-f1": Metric(entity_f1, "tags"),
+    "entity-f1": Metric(entity_f1, "tags", table=True),
     "tag-accuracy": Metric(tag_accuracy, "tags"),
     "squad": Metric(squad, "answers"),
     "pearson": Metric(pearson, "numbers"),
