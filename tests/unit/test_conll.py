@@ -11,6 +11,7 @@ from atento.config.tasks import Field
 from atento.data import conll
 from atento.data.records import Records, read_records
 from atento.errors import DataError, RecipeError
+from atento.evaluation import source_of
 
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
 TWO = [(("Ana", "mora", "aqui"), ("B-PER", "O", "O")), (("Lisboa",), ("B-LOC",))]
@@ -136,6 +137,16 @@ def test_columns_of_words_hold_no_pairs_of_texts(tmp_path: Path) -> None:
     for keys in ({"file": "a.conll"}, {"file": "a.conll", "format": "text"}):
         with pytest.raises(RecipeError, match=r"`file: a\.conll` must end in one of \.tsv, \.csv, \.jsonl, \.json "):
             read_records(SourceConfig(source=0, target=1, **keys), pairs, tmp_path)  # type: ignore[arg-type]
+
+
+def test_an_evaluation_needs_no_columns_where_the_format_has_them(tmp_path: Path) -> None:
+    for task, file in (("tagging", "dev.conll"), ("question-answering", "dev.json.gz"), ("classification", "dev.xml")):
+        assert source_of(file, task) == SourceConfig(file=file)
+    (tmp_path / "dev.tsv").write_text("tags\ttokens\nO\tAna\n")
+    named = str(tmp_path / "dev.tsv")
+    assert source_of(named, "tagging") == SourceConfig(file=named, tokens="tokens", tags="tags")
+    (tmp_path / "dev.tsv").write_text("Ana\tO\n")
+    assert source_of(named, "tagging") == SourceConfig(file=named, tokens=0, tags=1)
 
 
 def test_a_sentence_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

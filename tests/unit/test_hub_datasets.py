@@ -95,6 +95,8 @@ def test_parquet_files_in_a_folder(datasets: Any, tmp_path: Path) -> None:
     records = read(tmp_path, ANSWERING, split="train")
     assert list(records) == [("Quem?", "Ana mora aqui", (Span("Ana", 0),)), ("?", "b", ())]
     assert read(tmp_path, ANSWERING).fingerprint == records.fingerprint  # of the only split
+    file = SourceConfig(dataset="set/train-00000.parquet")
+    assert read_records(file, ANSWERING, tmp_path).fingerprint == records.fingerprint
 
 
 def test_sequences_of_objects_and_translations(datasets: Any, tmp_path: Path) -> None:
@@ -120,6 +122,11 @@ def test_what_is_no_data_set_is_one_sentence(datasets: Any, tmp_path: Path) -> N
     (tmp_path / "set").mkdir()
     with pytest.raises(DataError, match=r"^set: the data set cannot be read: [^\n]+$"):
         read(tmp_path, CLASSES)
+    with pytest.raises(DataError, match=r"^\./none: no such folder \(looked for [^\n]+\)$"):
+        read_records(SourceConfig(dataset="./none"), CLASSES, tmp_path)
+    (tmp_path / "a.tsv").write_text("a\tb\n")
+    with pytest.raises(DataError, match=r"^a\.tsv: is a file, and `dataset` is a folder, .*; give it as `file`$"):
+        read_records(SourceConfig(dataset="a.tsv"), CLASSES, tmp_path)
     (tmp_path / "set" / "dataset_info.json").write_text("{")
     with pytest.raises(DataError, match=r"^set: the data set cannot be read: [^\n]+$"):
         read(tmp_path, CLASSES)

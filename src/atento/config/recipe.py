@@ -36,7 +36,8 @@ class SourceConfig:
     for columns of words and tags in a .tsv file.
     """
     dataset: str | None = None
-    """Data set to read with the library `datasets` instead of a file: a local folder, or a name on the hub. Columns
+    """Data set to read with the library `datasets` instead of a file: a local folder, a .parquet file, or a name on
+    the hub. Columns
     have the names of the fields unless `text`, `label` ... name others; labels are names of classes, not numbers.
     """
     split: str | None = None

@@ -1,4 +1,4 @@
-"""Data sets of the library `datasets`: a local folder, or a name on the hub."""
+"""Data sets of the library `datasets`: a local folder, a .parquet file, or a name on the hub."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +9,7 @@ from atento.config.tasks import Field
 from atento.data.values import Converter
 from atento.errors import DataError, RecipeError, nearest
 
+_FILES = {".parquet": "parquet", ".arrow": "arrow"}  # ending: the library's reader of single files
 _ROWS = 1000  # read at a time
 _SAVED = ("dataset_info.json", "dataset_dict.json", "state.json")  # of a folder that `save_to_disk` wrote
 
@@ -84,9 +85,15 @@ def _opened(source: SourceConfig, folder: Path) -> Any:
         ) from None
     name = str(source.dataset)
     path = folder / Path(name).expanduser()
+    if not path.exists() and (name.startswith((".", "/", "~")) or name.count("/") > 1):
+        raise DataError(f"{name}: no such folder (looked for {path.absolute()})")
+    if path.is_file() and path.suffix not in _FILES:
+        raise DataError(f"{name}: is a file, and `dataset` is a folder, a .parquet file or a name; give it as `file`")
     datasets.disable_progress_bars()
     try:
-        if any((path / file).is_file() for file in _SAVED):
+        if path.is_file():
+            data = datasets.load_dataset(_FILES[path.suffix], data_files=str(path), split="train")
+        elif any((path / file).is_file() for file in _SAVED):
             data = datasets.load_from_disk(str(path))
         else:
             data = datasets.load_dataset(str(path) if path.is_dir() else name)
@@ -94,7 +101,7 @@ def _opened(source: SourceConfig, folder: Path) -> Any:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{name}: the data set cannot be read: {reason}") from None
     if isinstance(data, datasets.Dataset):
-        if source.split is not None and str(data.split) != source.split:
+        if source.split is not None and not path.is_file() and str(data.split) != source.split:
             raise DataError(f"{name}: is one split, {data.split}, and `split` is {source.split!r}")
         return data
     if source.split is None and len(data) == 1:
