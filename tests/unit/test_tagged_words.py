@@ -257,8 +257,8 @@ def test_what_is_refused() -> None:
             model.tag(**arguments)  # type: ignore[call-overload]
     bare = Model(build_network(replace(tagger(tokenizer_of("word")), heads=())), None, {"task": "embedding"}, None)
     said = (
-        "this model was trained for embedding and has no tagging head: a recipe with `task: tagging` and `init: MODEL` "
-        "trains one on it"
+        "this model was trained for embedding and has no tagging head: fine-tune it by a recipe with `task: tagging` "
+        "and `init: MODEL`"
     )
     with pytest.raises(CapabilityError, match=said):
         bare.tag("a")

@@ -9,15 +9,15 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.recipe import DataConfig, Recipe
-from atento.config.tasks import task_with
 from atento.data.contexts import ContextWindows, context_windows
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.spans import KIND, answer_head
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
-from atento.errors import CapabilityError, UsageError
+from atento.errors import UsageError
 from atento.networks.network import Network
 from atento.tasks.grouping import by_length
+from atento.tasks.heads import head_of
 from atento.tasks.model_outputs import LoadedModel, tokenizer_of
 from atento.tasks.verbs import check_texts, listed
 from atento.text.encoded import whole_characters
@@ -268,7 +268,7 @@ def answers(
     where: Callable[[int], str] = lambda number: f"question {number}",
 ) -> list[list[Answer]]:
     """The best answers of each question; arguments as in `answer`, and `where` names a question in messages."""
-    check_answers(model)
+    head_of(model, KIND)  # refuses a model without it
     check_texts(questions)
     check_texts(contexts)
     if len(questions) != len(contexts):
@@ -286,15 +286,6 @@ def answers(
     return answer_questions(
         model.network, tokenizer_of(model), questions, contexts, search, template=template, where=where
     )
-
-
-def check_answers(model: LoadedModel) -> None:
-    """Raises CapabilityError: the model has no answer head; says what it was trained for, and how it gets one."""
-    if not any(head.kind == KIND for head in model.network.config.heads):
-        raise CapabilityError(
-            f"this model was trained for {model.config.get('task')} and has no {KIND} head: fine-tune it by a recipe "
-            f"with `task: {task_with('answer')}` and `init: {model.path or 'MODEL'}`"
-        )
 
 
 def learned_settings(recipe: Recipe, split: Split) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from typing import Any, overload
 import torch
 
 from atento.config.recipe import Recipe
-from atento.data.objectives.labels import head_of, inputs_of, label_numbers, texts_as_store
+from atento.data.objectives.labels import KIND, classification_head, inputs_of, label_numbers, texts_as_store
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.networks.network import Network
 from atento.tasks.grouping import by_length
+from atento.tasks.heads import head_of
 from atento.tasks.model_outputs import LoadedModel, tokenizer_of
 from atento.tasks.verbs import listed
 from atento.text.tokenizer import Tokenizer
@@ -49,7 +50,7 @@ def classify_texts(
     Raises:
         CapabilityError: the network has no classification head.
     """
-    head, rows_of_table = head_of(network.config), network.config.position_limit
+    head, rows_of_table = classification_head(network.config), network.config.position_limit
     if rows_of_table is not None:
         longest = rows_of_table if longest is None else min(longest, rows_of_table)
     store, cut = texts_as_store(tokenizer, tokenizer.template(template), texts, pairs, longest)
@@ -89,6 +90,7 @@ def classify(model: LoadedModel, text: str | tuple[str, str] | Sequence[str] | S
 
 def classifications(model: LoadedModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[Label]]:
     """As `classify`, with all labels of each text, the most probable first."""
+    head_of(model, KIND)  # refuses a model without it
     first, second = texts_and_pairs(texts)
     pairs = model.config.get("pairs")
     if first and pairs is not None and pairs != (second is not None):
@@ -128,7 +130,7 @@ def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
     """As `predict`, by a loaded model."""
     for name in sorted(options.keys() - {"seed"}):  # by which the command also draws the intervals of scores
         raise UsageError(f"`{name}` has no effect on labels: a model that classifies writes nothing")
-    label_numbers(split, head_of(model.network.config).labels)  # refuses labels that the model does not have
+    label_numbers(split, head_of(model, KIND).labels)  # refuses labels that the model does not have
     texts = split["text"]
     inputs = list(zip(texts, split["pair"])) if "pair" in split.columns else texts
     return [label.name for label in model.classify(inputs)]

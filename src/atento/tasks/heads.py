@@ -16,7 +16,7 @@ def head_of(model: LoadedModel, kind: str) -> HeadConfig:
     if head is None:
         path = "MODEL" if model.path is None else model.path
         raise CapabilityError(
-            f"this model was trained for {model.config.get('task')} and has no {kind} head: a recipe with "
-            f"`task: {task_of_head(kind)}` and `init: {path}` trains one on it"
+            f"this model was trained for {model.config.get('task')} and has no {kind} head: fine-tune it by a recipe "
+            f"with `task: {task_of_head(kind)}` and `init: {path}`"
         )
     return head

@@ -51,16 +51,16 @@ class Labels:
         return Batch(inputs, {self.head.name: labels}, lengths=known)
 
 
-def head_of(network: NetworkConfig) -> HeadConfig:
+def classification_head(network: NetworkConfig) -> HeadConfig:
     """Return the classification head.
 
     Raises:
         CapabilityError: the network has none.
     """
-    classification_head = next((head for head in network.heads if head.kind == KIND), None)
-    if classification_head is None:
+    head = next((head for head in network.heads if head.kind == KIND), None)
+    if head is None:
         raise CapabilityError(f"this model has no {KIND} head, so it gives no labels")
-    return classification_head
+    return head
 
 
 def inputs_of(store: Store, rows: Rows | list[int], network: NetworkConfig, head: HeadConfig) -> dict[str, Tensor]:
@@ -115,7 +115,7 @@ def labels(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         DataError: a label that the training data does not have.
     """
     network, split, training = preparation.network, preparation.split, preparation.recipe.training
-    head = head_of(network)
+    head = classification_head(network)
     numbers = label_numbers(split, head.labels)
     pairs = split["pair"] if "pair" in split.columns else None
     store, cut = texts_as_store(
