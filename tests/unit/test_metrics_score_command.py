@@ -218,6 +218,7 @@ def test_answers_in_json_and_on_lines(files: Path) -> None:
         ("[]", QUESTIONS, r"out\.json: predictions must be one object of ids and answers"),
         ('{"q1":\n', QUESTIONS, r"out\.json:2: is no JSON"),
         ("{}", {"data": [{"qas": []}]}, r"right\.json: is not in the format of SQuAD"),
+        ("{}", {"data": QUESTIONS["data"] * 2}, r"right\.json: two questions have the id 'q1'"),
     ],
 )
 def test_json_that_is_refused(files: Path, out: str, right: object, message: str) -> None:

@@ -186,8 +186,8 @@ def _read(
     several = metric.outputs == "texts" or (metric.outputs == "answers" and references[0].ids is None)
     if len(references) > 1 and not several:
         raise UsageError(f"{name} takes one file of references: got {len(references)}")
-    for other in references[1:]:
-        in_order_of(references[0], other)
+    for reference_set in references[1:]:
+        in_order_of(references[0], reference_set)
     if not references[0].values:
         raise UsageError(f"there is nothing to score: {references[0].name} is empty")
     systems = []

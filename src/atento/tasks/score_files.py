@@ -3,7 +3,8 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,14 +96,9 @@ def in_order_of(references: Items, predictions: Items) -> Items:
                 f"{references.name}"
             )
         by_id = dict(zip(predictions.ids, predictions.values))
-        for ids, other, name in (
-            (references.ids, by_id, predictions.name),
-            (by_id, set(references.ids), references.name),
-        ):
-            missing = [one for one in ids if one not in other]
-            if missing:
-                raise DataError(f"{name}: has nothing for {counted(len(missing), 'id')}, the first is {missing[0]!r}")
-        return Items(predictions.name, [by_id[one] for one in references.ids], ids=references.ids, noun="question")
+        _check_ids(references.ids, by_id, predictions.name)
+        _check_ids(by_id, set(references.ids), references.name)
+        return Items(predictions.name, [by_id[key] for key in references.ids], ids=references.ids, noun="question")
     if len(predictions.values) != len(references.values):
         noun = references.noun
         raise DataError(
@@ -110,6 +106,13 @@ def in_order_of(references: Items, predictions: Items) -> Items:
             f"{len(predictions.values)} and {len(references.values)} {noun}s"
         )
     return predictions
+
+
+def _check_ids(ids: Iterable[str], known: Collection[str], name: str) -> None:
+    """Raises DataError: some of the ids are not among those of the file with that name."""
+    missing = [key for key in ids if key not in known]
+    if missing:
+        raise DataError(f"{name}: has nothing for {counted(len(missing), 'id')}, the first is {missing[0]!r}")
 
 
 def check_tags(predictions: Items, references: Items, scheme: str | None, of_entities: bool) -> None:
@@ -224,6 +227,7 @@ def _squad_references(parsed: Any, name: str) -> Items:
         raise DataError(
             f"{name}: is not in the format of SQuAD (data, paragraphs, qas, id, answers, text){after}"
         ) from None
-    if len(set(ids)) < len(ids):
-        raise DataError(f"{name}: the id {next(one for one in ids if ids.count(one) > 1)!r} stands twice")
+    repeated = [key for key, count in Counter(ids).items() if count > 1]
+    if repeated:
+        raise DataError(f"{name}: two questions have the id {repeated[0]!r}")
     return Items(name, answers, ids=tuple(ids), noun="question")

@@ -22,9 +22,10 @@ PREDICTED = ["yes", "yes", "yes", "no", "yes", "yes", "no"]
 
 def class_score(predicted: Sequence[str], right: Sequence[str], label: str) -> tuple[float, float, float]:
     """Return precision, recall and F1 of a label, counted example by example."""
-    hits = sum(one == label == other for one, other in zip(predicted, right))
-    ours, theirs = list(predicted).count(label), list(right).count(label)
-    return hits / ours if ours else 0.0, hits / theirs if theirs else 0.0, 2 * hits / (ours + theirs)
+    hits = sum(ours == label == theirs for ours, theirs in zip(predicted, right))
+    n_predicted, n_right = list(predicted).count(label), list(right).count(label)
+    recall = hits / n_right if n_right else 0.0
+    return hits / n_predicted if n_predicted else 0.0, recall, 2 * hits / (n_predicted + n_right)
 
 
 def by_definition(first: Sequence[float], second: Sequence[float]) -> float:
@@ -37,7 +38,7 @@ def by_definition(first: Sequence[float], second: Sequence[float]) -> float:
 
 def ranked(values: Sequence[float]) -> list[float]:
     """Return the rank of each value: how many are smaller, and half of those that are equal."""
-    return [sum((other < x) + (other == x) / 2 for other in values) for x in values]
+    return [sum((y < x) + (y == x) / 2 for y in values) for x in values]
 
 
 def scores_away(draws: int = 20) -> float:
@@ -47,7 +48,7 @@ def scores_away(draws: int = 20) -> float:
         predicted, right = ([f"c{n}" for n in torch.randint(3, (30,)).tolist()] for _ in range(2))
         labels = sorted({*predicted, *right})
         mean = sum(class_score(predicted, right, label)[2] for label in labels) / len(labels)
-        one_hot = [[float(one == label) for one in side for label in labels] for side in (predicted, right)]
+        one_hot = [[float(name == label) for name in side for label in labels] for side in (predicted, right)]
         x, y = (torch.randint(6, (20,)).tolist() for _ in range(2))
         error = max(
             error,
