@@ -1,6 +1,5 @@
 """`atento tag`: the entities of each line, or a tag for each of its words."""
 
-import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atento.cli.lines import input_lines, windows
 from atento.cli.options import (
     AsJson,
     Device,
@@ -25,8 +25,6 @@ from atento.cli.progress import announce_stdin, show_batches
 if TYPE_CHECKING:
     from atento.model import Model
     from atento.tasks.tagging import Entity
-
-WINDOW = 1024  # lines worked on at a time
 
 
 def register(app: typer.Typer) -> None:
@@ -65,7 +63,6 @@ def tag(
     A model of plain tags, such as parts of speech, tags every word. An empty line stays empty. With --json, print one
     object a line, with characters and probabilities.
     """
-    from atento.data.source_lines import display_name, iter_lines, read_lines
     from atento.errors import UsageError, counted
     from atento.model import load
 
@@ -73,20 +70,14 @@ def tag(
     if conll and as_json:
         raise UsageError("--conll and --json exclude each other")
     bad: list[str] | None = [] if skip_bad else None
-    lines_of_file = None if file == "-" else read_lines(file, bad=bad)
+    lines = input_lines(file, bad, None)
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         loaded.tag([], constrained=constrained)  # whether it tags is known before the first line is read
         announce_stdin(file)
-        lines = (
-            iter(lines_of_file)
-            if lines_of_file is not None
-            else iter_lines(sys.stdin.buffer, display_name(file), bad=bad)
-        )
-        size = 1 if lines_of_file is None and sys.stdin.isatty() else WINDOW
         show = _show_columns if conll else _show_json if as_json else _show_text
         with show_batches("tag"):
-            while window := list(itertools.islice(lines, size)):
+            for window in windows(lines, from_stdin=file == "-"):
                 show(_tagged(loaded, window, words, constrained, each_word=conll))
                 sys.stdout.flush()
     if bad:

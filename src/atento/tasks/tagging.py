@@ -77,7 +77,8 @@ def tag(
     words: Sequence[str] | Sequence[Sequence[str]] | None = None,
     constrained: bool | None = None,
 ) -> list[Any]:
-    """The entities of a text, or, for a model of plain tags such as parts of speech, its tagged words.
+    """The entities of a text, or, for a model of plain tags such as parts of speech, its tagged words
+    (docs/notes.md#g4).
 
     A text is split into words at spaces; each punctuation mark and each Han character is a word of its own. The tag of
     a word is read at its first token. A sentence longer than the model reads is tagged in windows with overlap.
