@@ -263,7 +263,10 @@ OTHER_MEANINGS = {
             "models/peft.py",
         },
     ),
-    "regression": ("a kind of head", {"config/heads.py", "networks/families/bert.py", "models/peft.py"}),
+    "regression": (
+        "a kind of head",
+        {"config/heads.py", "data/objectives/numbers.py", "networks/families/bert.py", "models/peft.py"},
+    ),
     "tagging": (
         "a kind of head",
         {"config/heads.py", "data/objectives/tags.py", "networks/families/bert.py", "models/peft.py"},

@@ -36,6 +36,14 @@ def classify(
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Each line holds two texts with a tab between, for a model of pairs.")
     ] = False,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Print all labels at least this probable, not the best one; 0.5 for models of several labels.",
+        ),
+    ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
     ] = False,
@@ -47,7 +55,8 @@ def classify(
 ) -> None:
     """Print the most probable label of each line and its probability; an empty line stays empty.
 
-    With --json, print the probability of every label.
+    A model of several labels prints all those above the threshold, separated by |, and their probabilities. With
+    --json, print the probability of every label.
     """
     from atento.errors import counted
     from atento.model import load
@@ -61,24 +70,27 @@ def classify(
         announce_stdin(file)
         with show_batches("classify"):
             for window in windows(lines, from_stdin=file == "-"):
-                _show(loaded, window, pairs, as_json)
+                _show(loaded, window, pairs, threshold, as_json)
     if bad:
         progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
 
 
-def _show(loaded: "Model", lines: Sequence[str], pairs: bool, as_json: bool) -> None:
-    """The labels of some lines."""
+def _show(loaded: "Model", lines: Sequence[str], pairs: bool, threshold: float | None, as_json: bool) -> None:
+    """Write the labels of some lines."""
+    from atento.tasks.classification import above, gives_label_sets
+
     texts = [line for line in lines if line.strip()]
     results = iter(loaded.classifications([_pair(line) for line in texts] if pairs else texts))
+    several = threshold is not None or gives_label_sets(loaded.network)
     for line in lines:
         labels = next(results) if line.strip() else []
         if as_json:
-            records = [{"name": label.name, "probability": label.probability} for label in labels]
-            sys.stdout.write(json.dumps({"text": line, "labels": records}, ensure_ascii=False) + "\n")
-        elif labels:
-            sys.stdout.write(f"{labels[0].name}\t{labels[0].probability:.4f}\n")
-        else:
-            sys.stdout.write("\n")
+            values = [{"name": label.name, "probability": label.probability} for label in labels]
+            sys.stdout.write(json.dumps({"text": line, "labels": values}, ensure_ascii=False) + "\n")
+            continue
+        printed = above(labels, threshold) if several else labels[:1]
+        names, shares = ([label.name for label in printed], [f"{label.probability:.4f}" for label in printed])
+        sys.stdout.write(f"{'|'.join(names)}\t{'|'.join(shares)}\n" if printed else "\n")
     sys.stdout.flush()
 
 

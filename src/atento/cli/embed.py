@@ -25,9 +25,8 @@ Pooling = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the application."""
+    """Add the command to the application."""
     app.command("embed", epilog="Example:  atento embed MODEL texts.txt --out vectors.npy")(embed)
-    app.command("similarity", epilog="Example:  atento similarity MODEL pairs.tsv")(similarity)
 
 
 def embed(
@@ -112,44 +111,6 @@ def _write(out: Path, lines: list[str], vectors: Any) -> None:
             np.savetxt(out, vectors, fmt="%.9g", delimiter="\t", encoding="ascii")
     except OSError as error:
         raise AtentoError(f"{out} cannot be written: {error.strerror}") from None
-
-
-def similarity(
-    model: ModelArgument,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Two texts per line, separated by a TAB; - is standard input.")
-    ] = "-",
-    layer: Layer = None,
-    pooling: Pooling = None,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print the cosine similarity of the two texts on each line, from -1 to 1."""
-    from atento.data.source_lines import display_name, read_lines
-    from atento.errors import DataError
-    from atento.tasks.embedding import cosine
-
-    check_order(model, file)
-    announce_stdin(file)
-    pairs = []
-    for number, line in enumerate(read_lines(file), 1):
-        parts = line.split("\t")
-        if len(parts) != 2:
-            raise DataError(
-                f"{display_name(file)}:{number}: a line must have two texts separated by a TAB: got {len(parts)}"
-            )
-        pairs.append(parts)
-    flat = [text for pair in pairs for text in pair]
-    vectors = _vectors(model, flat, layer, pooling, device, precision, seed, threads)
-    for pair, first, second in zip(pairs, vectors[::2], vectors[1::2]):
-        value = cosine(first, second)
-        if as_json:
-            sys.stdout.write(json.dumps({"texts": pair, "similarity": value}, ensure_ascii=False) + "\n")
-        else:
-            sys.stdout.write(f"{value:.6f}\n")
 
 
 def _vectors(

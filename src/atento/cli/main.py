@@ -26,7 +26,7 @@ COMMANDS = {
     "tag": "tag",
     "answer": "answer",
     "embed": "embed",
-    "similarity": "embed",
+    "similarity": "similarity",
     "evaluate": "evaluate",
     "perplexity": "perplexity",
     "score": "score",

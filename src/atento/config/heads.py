@@ -6,12 +6,13 @@ from typing import Literal
 from atento.config.literals import check_choices
 from atento.errors import RecipeError
 
-HeadKind = Literal["vocabulary", "class", "number", "tag", "span", "boundary"]
+HeadKind = Literal["vocabulary", "class", "set", "number", "tag", "span", "boundary"]
 Pooling = Literal["pooler", "first", "last", "mean"]
 HEAD_KINDS: dict[str, HeadKind] = {  # kind of a head -> kind of its labels
     "masked-language-model": "vocabulary",
     "next-sentence": "class",
     "classification": "class",
+    "multi-label": "set",
     "regression": "number",
     "tagging": "tag",
     "answer": "span",
@@ -24,15 +25,22 @@ class HeadConfig:
     """A head of a network, besides its hidden vectors and its output."""
 
     kind: Literal[
-        "masked-language-model", "next-sentence", "classification", "regression", "tagging", "answer", "span-boundary"
+        "masked-language-model",
+        "next-sentence",
+        "classification",
+        "multi-label",
+        "regression",
+        "tagging",
+        "answer",
+        "span-boundary",
     ]
-    """Output of the head: logits over the vocabulary at every position (masked-language-model); a class or a number of
-    the whole text (classification, regression, next-sentence); a class or start and end scores at every position
-    (tagging, answer); a hidden token from those beside its span (span-boundary). masked-language-model and
-    span-boundary are for encoders.
+    """Output of the head: logits over the vocabulary at every position (masked-language-model); one class of the whole
+    text (classification, next-sentence), any number of classes (multi-label) or a number (regression); a class or start
+    and end scores at every position (tagging, answer); a hidden token from those beside its span (span-boundary).
+    masked-language-model and span-boundary are for encoders.
     """
     labels: tuple[str, ...] = ()
-    """Names of the classes. [at least 2 for classification and tagging]"""
+    """Names of the classes. [at least 2 for classification, multi-label and tagging]"""
     pooling: Pooling | None = None
     """Input of a head for the whole text: the pooler's vector, the first or the last real token's, or the mean over
     real tokens. [null: the pooler if there is one; else the first token of an encoder, the last of a network that
@@ -54,7 +62,7 @@ class HeadConfig:
         check_choices(self, "heads.")
         if self.activation is not None and self.kind != "masked-language-model":
             raise RecipeError(f"`activation` belongs to a masked-language-model head: got a {self.kind} head")
-        if self.kind in ("classification", "tagging") and len(self.labels) < 2:
+        if self.kind in ("classification", "multi-label", "tagging") and len(self.labels) < 2:
             raise RecipeError(f"`labels` must name at least two for a {self.kind} head: got {list(self.labels)}")
         if len(set(self.labels)) < len(self.labels):
             raise RecipeError(f"`labels` must differ: got {list(self.labels)}")

@@ -271,7 +271,7 @@ class NetworkConfig:
 
     def pooling(self, head: HeadConfig) -> Pooling | None:
         """Which vector of a text that head reads; None: it does not read one vector a text."""
-        if HEAD_KINDS[head.kind] not in ("class", "number"):
+        if HEAD_KINDS[head.kind] not in ("class", "set", "number"):
             return None
         if head.pooling is not None:
             return head.pooling

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
-from atento.config.literals import OneOf
+from atento.config.literals import OneOf, check_choices
 from atento.errors import RecipeError, nearest
 
 
@@ -19,6 +19,7 @@ class ObjectiveSpec:
         options: the options of `ObjectiveConfig` that it reads, each with its default.
         heads: the kinds of heads that an encoder needs for it.
         sentinels: how many sentinel tokens it needs in the tokenizer.
+        weighs_classes: whether it reads `class_weights`.
     """
 
     fields: tuple[tuple[str, ...], ...]
@@ -27,12 +28,14 @@ class ObjectiveSpec:
     options: Mapping[str, float]
     heads: tuple[str, ...] = ()
     sentinels: int = 0
+    weighs_classes: bool = False
 
 
 _TEXT, _PAIR = (("text",),), (("source", "target"),)
 SENTINELS = 100  # of T5: one for each hidden span
 _FILLS = "masked-language-model"
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
+_READ_A_TEXT = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm")
 
 OBJECTIVES: dict[str, ObjectiveSpec] = {
     "sequence-to-sequence": ObjectiveSpec(_PAIR, _SEQ2SEQ, "read a source and write", {}),
@@ -50,10 +53,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
     "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {}),
     "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),
     "labels": ObjectiveSpec(
-        (("text", "label"), ("text", "pair", "label")),
-        ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm"),
-        "read a text",
-        {},
+        (("text", "label"), ("text", "pair", "label")), _READ_A_TEXT, "read a text", {}, weighs_classes=True
     ),
     "tags": ObjectiveSpec(
         (("tokens", "tags"),),
@@ -67,6 +67,8 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         "read a text",
         {},
     ),
+    "label-sets": ObjectiveSpec((("text", "label"), ("text", "pair", "label")), _READ_A_TEXT, "read a text", {}),
+    "numbers": ObjectiveSpec((("text", "score"), ("text", "pair", "score")), _READ_A_TEXT, "read a text", {}),
 }
 
 
@@ -75,10 +77,10 @@ class ObjectiveConfig:
     """One objective with its options; a list of several is a mixture."""
 
     kind: Annotated[str, OneOf(OBJECTIVES)]
-    """What the network predicts. sequence-to-sequence: a target from a source. causal: the next token. prefix: the text
-    after a prefix. masked: masked tokens. next-sentence: also whether a sentence follows. span-corruption: masked
-    spans. bidirectional: words from either side. window: words from neighbours. labels: the label of a text. tags: the
-    tag of each word. spans: the answer in a context.
+    """What the network predicts. sequence-to-sequence: a target. causal: the next token. prefix: the text after a prefix.
+    masked: masked tokens. next-sentence: also whether a sentence follows. span-corruption: masked spans. bidirectional:
+    words from either side. window: words from neighbours. labels, label-sets, numbers: the label, labels or number of a
+    text. tags: the tag of each word. spans: the answer in a context.
     """
     share: float = 1.0
     """Share of this objective in a mixture, relative to the shares of the others. [above 0]"""
@@ -86,6 +88,10 @@ class ObjectiveConfig:
     """Factor of the loss of this objective. [above 0]"""
     rate: float | None = None
     """Share of the tokens that are masked. [above 0, below 1; null: as in the paper, 0.15]"""
+    class_weights: Literal["equal", "balanced"] = "equal"
+    """Factor of the loss of each label in training. balanced: examples / (labels x examples of the label), so that rare
+    labels count as much as frequent ones. Use it for few positives among many negatives.
+    """
     mean_span: float | None = None
     """Mean length of a masked span in tokens. [at least 1; null: as in the paper, 3]"""
 
@@ -95,6 +101,9 @@ class ObjectiveConfig:
         for name in ("share", "weight"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise RecipeError(f"`{name}` must be finite and above 0: got {getattr(self, name)}")
+        check_choices(self, "objective.")
+        if self.class_weights != "equal" and not OBJECTIVES[self.kind].weighs_classes:
+            raise RecipeError(f"`class_weights` has no effect on the objective {self.kind}")
         if self.rate is not None and not 0 < self.rate < 1:
             raise RecipeError(f"`rate` must lie in (0, 1): got {self.rate}")
         if self.mean_span is not None and not 1 <= self.mean_span < float("inf"):

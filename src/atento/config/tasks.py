@@ -88,6 +88,12 @@ _SAME_SUBWORDS = {"training.subword_dropout": "this task reads the same subwords
 _ONE_ROW_A_TEXT = {"data.pack": "only language modelling packs texts"}
 _WRITES_NOTHING = {"decoding": "this task writes nothing"}
 _NO_SMOOTHING = {"training.label_smoothing": "this task has none"}
+_READ_A_TEXT = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm")
+_OF_TEXTS = _ONE_ROW_A_TEXT | _SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"}
+_OF_A_TEXT: dict[str, Any] = {
+    "training": {"label_smoothing": 0.0, "batch_tokens": 32},  # texts: each is one target
+    "network": {"architecture": "encoder"},
+}
 _PLAIN: dict[str, Any] = {"training": {"label_smoothing": 0.0}, "metrics": []}
 
 TASKS: dict[str, TaskSpec] = {
@@ -148,7 +154,7 @@ TASKS: dict[str, TaskSpec] = {
     ),
     "classification": TaskSpec(
         (Field("text"), Field("pair", optional=True), Field("label", "class")),
-        ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm"),
+        _READ_A_TEXT,
         "read a text",
         "labels",
         heads=("classification",),
@@ -158,12 +164,38 @@ TASKS: dict[str, TaskSpec] = {
         template="bos-eos",
         special_tokens=2,
         targets="texts",
-        unused=_ONE_ROW_A_TEXT | _SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"},
-        defaults={
-            "training": {"label_smoothing": 0.0, "batch_tokens": 32},  # texts: each is one target
-            "metrics": ["accuracy"],
-            "network": {"architecture": "encoder"},
-        },
+        unused=_OF_TEXTS,
+        defaults=_OF_A_TEXT | {"metrics": ["accuracy"]},
+    ),
+    "multi-label-classification": TaskSpec(
+        (Field("text"), Field("pair", optional=True), Field("label", "classes")),
+        _READ_A_TEXT,
+        "read a text",
+        "label-sets",
+        heads=("multi-label",),
+        outputs="class sets",
+        metrics=("multilabel-f1", "subset-accuracy"),
+        verb="classify",
+        template="bos-eos",
+        special_tokens=2,
+        targets="texts",
+        unused=_OF_TEXTS | _NO_SMOOTHING,
+        defaults=_OF_A_TEXT | {"metrics": ["multilabel-f1", "subset-accuracy"]},
+    ),
+    "regression": TaskSpec(
+        (Field("text"), Field("pair", optional=True), Field("score", "number")),
+        _READ_A_TEXT,
+        "read a text",
+        "numbers",
+        heads=("regression",),
+        outputs="numbers",
+        metrics=("pearson", "spearman"),
+        verb="similarity",
+        template="bos-eos",
+        special_tokens=2,
+        targets="texts",
+        unused=_OF_TEXTS | _NO_SMOOTHING,
+        defaults=_OF_A_TEXT | {"metrics": ["pearson", "spearman"]},
     ),
     "tagging": TaskSpec(
         (Field("tokens", "words"), Field("tags", "tags")),
@@ -238,7 +270,7 @@ TASKS: dict[str, TaskSpec] = {
     ),
 }
 # Tasks that this version does not train yet.
-PLANNED = ("prefix-language-modeling", "regression", "text-to-text")
+PLANNED = ("prefix-language-modeling", "text-to-text")
 TEXT_TO_TEXT = "text-to-text"  # the task of a released encoder-decoder
 EMBEDDING = "embedding"  # the task of a released encoder without heads
 
@@ -246,6 +278,7 @@ _OF_HEAD = {
     "masked-language-model": "masked-language-modeling",
     "next-sentence": "masked-language-modeling",
     "classification": "classification",
+    "multi-label": "multi-label-classification",
     "regression": "regression",
     "tagging": "tagging",
     "answer": "question-answering",

@@ -1,8 +1,8 @@
 """Stores of encoded examples: named columns of sequences of ids, fixed or encoded again for each epoch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,17 +11,17 @@ from torch import Tensor
 
 
 class Ragged:
-    """Sequences of ids of different lengths in one flat array."""
+    """Sequences of ids, or of other numbers, of different lengths in one flat array."""
 
-    def __init__(self, rows: list[list[int]]) -> None:
+    def __init__(self, rows: Sequence[Sequence[float]], dtype: type[np.generic] = np.int32) -> None:
         self.lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
         self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
-        self.flat = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(self.starts[-1]))
+        self.flat = np.fromiter(chain.from_iterable(rows), dtype=dtype, count=int(self.starts[-1]))
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, index: int) -> NDArray[np.int32]:
+    def __getitem__(self, index: int) -> NDArray[Any]:
         return self.flat[self.starts[index] : self.starts[index + 1]]
 
     def padded(

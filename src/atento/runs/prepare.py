@@ -163,11 +163,11 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
         if before is not None and set(names) <= set(before.labels):
             heads.append(before)
             continue
-        if len(names) < 2:
+        if len(names) < 2 and HEAD_KINDS[kind] != "number":
             raise DataError(f"the training data has only one label, {names[0]!r}, so there is nothing to learn")
         options = _head_options(network, kind)
         heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))  # type: ignore[arg-type]
-    pooled = any(HEAD_KINDS[head.kind] in ("class", "number") for head in heads)
+    pooled = any(HEAD_KINDS[head.kind] in ("class", "set", "number") for head in heads)
     pooler = (network.pooler or network.family == "bert") if pooled else False
     return replace(network, heads=tuple(heads), pooler=pooler)
 
@@ -178,14 +178,14 @@ def training_labels(recipe: Recipe, train: Split) -> set[str]:
     for field in TASKS[recipe.task].fields:
         if field.kind == "class":
             labels.update(train[field.name])
-        elif field.kind == "tags":
+        elif field.kind in ("classes", "tags"):
             labels.update(*train[field.name])
     return labels
 
 
 def _head_options(network: NetworkConfig, kind: str) -> dict[str, Any]:
     """Return the options of a new head of that kind: those of the published models of the network's family."""
-    if HEAD_KINDS[kind] == "class" and network.family in ("roberta", "xlm-roberta"):
+    if HEAD_KINDS[kind] in ("class", "set", "number") and network.family in ("roberta", "xlm-roberta"):
         return {"hidden": True, "pooling": "first", "dropout": network.dropout}
     return {"dropout": network.dropout}
 

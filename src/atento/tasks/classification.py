@@ -7,19 +7,21 @@ from typing import Any, overload
 
 import torch
 
+from atento.config.heads import HeadConfig
 from atento.config.recipe import Recipe
-from atento.data.objectives.labels import KIND, classification_head, inputs_of, label_numbers, texts_as_store
+from atento.data.objectives.label_sets import KIND as SETS
+from atento.data.objectives.label_sets import check_label_sets
+from atento.data.objectives.labels import KIND, label_numbers, text_head
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
-from atento.errors import AtentoWarning, UsageError, counted
+from atento.errors import AtentoWarning, UsageError
 from atento.networks.network import Network
-from atento.tasks.grouping import by_length
 from atento.tasks.heads import head_of
 from atento.tasks.model_outputs import LoadedModel, tokenizer_of
-from atento.tasks.verbs import listed
+from atento.tasks.text_outputs import text_outputs, texts_of_model
 from atento.text.tokenizer import Tokenizer
 
-_TOKENS = 4096  # computed at a time
+THRESHOLD = 0.5  # least probability of a predicted label, of models of several labels
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,6 @@ class Label:
     probability: float
 
 
-@torch.inference_mode()
 def classify_texts(
     network: Network,
     tokenizer: Tokenizer,
@@ -42,100 +43,136 @@ def classify_texts(
 ) -> list[list[Label]]:
     """All labels of each text, or of each text with the one of `pairs` beside it, the most probable first.
 
+    A head of one label a text gives probabilities that sum to 1; of several labels, each has a probability of its own.
+
     Args:
-        network: one with a classification head, in evaluation mode.
+        network: one with a classification or multi-label head, in evaluation mode.
         template: the special tokens around a text; None: the tokenizer's own.
         longest: most tokens of a text, special ones with them; longer ones are cut, with one warning that counts them.
 
     Raises:
-        CapabilityError: the network has no classification head.
+        CapabilityError: the network has no such head.
     """
-    head, rows_of_table = classification_head(network.config), network.config.position_limit
-    if rows_of_table is not None:
-        longest = rows_of_table if longest is None else min(longest, rows_of_table)
-    store, cut = texts_as_store(tokenizer, tokenizer.template(template), texts, pairs, longest)
-    if cut:
-        warnings.warn(f"{cut} of {counted(len(texts), 'text')} cut to {longest} tokens", AtentoWarning, stacklevel=3)
-    device = next(network.parameters()).device
-    results: list[list[Label]] = [[] for _ in texts]
-    for rows in by_length(store["ids"].lengths.tolist(), _TOKENS):
-        inputs = {name: value.to(device) for name, value in inputs_of(store, rows, network.config, head).items()}
-        token_mask = inputs.get("token_mask", inputs.get("source_token_mask"))
-        logits = network.read(head.name, network(**inputs, project=False), token_mask)
-        for row, probabilities in zip(rows, torch.softmax(logits.double(), dim=-1).tolist()):
-            labels = [Label(name, share) for name, share in zip(head.labels, probabilities)]
-            results[row] = sorted(labels, key=lambda label: -label.probability)
-    return results
+    head = label_head(network)
+    outputs = text_outputs(network, tokenizer, head, texts, pairs, template=template, longest=longest)
+    logits = torch.tensor(outputs, dtype=torch.float64).reshape(len(outputs), len(head.labels))
+    shares = torch.sigmoid(logits) if head.kind == SETS else torch.softmax(logits, dim=-1)
+    rows = [[Label(name, share) for name, share in zip(head.labels, row)] for row in shares.tolist()]
+    return [sorted(labels, key=lambda label: -label.probability) for labels in rows]
+
+
+def gives_label_sets(network: Network) -> bool:
+    """Whether the labels of a text are those above a threshold, and not the most probable one."""
+    return any(head.kind == SETS for head in network.config.heads)
+
+
+def label_head(network: Network) -> HeadConfig:
+    """The head that gives labels: the multi-label head if there is one, else the classification head.
+
+    Raises:
+        CapabilityError: there is neither.
+    """
+    return text_head(network.config, SETS if gives_label_sets(network) else KIND)
 
 
 @overload
-def classify(model: LoadedModel, text: str | tuple[str, str]) -> Label: ...  # type: ignore[overload-overlap]
+def classify(  # type: ignore[overload-overlap]
+    model: LoadedModel, text: str | tuple[str, str], *, threshold: None = None
+) -> Label: ...
 @overload
-def classify(model: LoadedModel, text: Sequence[str] | Sequence[tuple[str, str]]) -> list[Label]: ...
+def classify(
+    model: LoadedModel, text: Sequence[str] | Sequence[tuple[str, str]], *, threshold: None = None
+) -> list[Label]: ...
+@overload
+def classify(  # type: ignore[overload-overlap]
+    model: LoadedModel, text: str | tuple[str, str], *, threshold: float
+) -> list[Label]: ...
+@overload
+def classify(
+    model: LoadedModel, text: Sequence[str] | Sequence[tuple[str, str]], *, threshold: float
+) -> list[list[Label]]: ...
 
 
-def classify(model: LoadedModel, text: str | tuple[str, str] | Sequence[str] | Sequence[tuple[str, str]]) -> Any:
+def classify(
+    model: LoadedModel,
+    text: str | tuple[str, str] | Sequence[str] | Sequence[tuple[str, str]],
+    *,
+    threshold: float | None = None,
+) -> Any:
     """The most probable label of a text or texts, or, for a model of pairs, of a tuple of two texts or a list of such
     tuples (docs/notes.md#g1).
 
+    Args:
+        model: the model.
+        text: a text, a pair, or a list of these.
+        threshold: return, for each text, the list of the labels whose probability is at least this, most probable
+            first; it may be empty. A model of several labels returns such lists anyway, of 0.5 where this is None.
+
     Raises:
-        CapabilityError: the model has no classification head. UsageError: texts for a model of pairs, or pairs for a
-            model of texts.
+        CapabilityError: the model has no head that gives labels. UsageError: texts for a model of pairs, or pairs for a
+            model of texts; a threshold outside 0 to 1.
     """
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise UsageError(f"`threshold` must lie in 0 to 1: got {threshold}")
     single = isinstance(text, str | tuple)
     texts: Any = [text] if single else text
-    best = [labels[0] for labels in classifications(model, texts)]
-    return best[0] if single else best
+    results: list[Any] = classifications(model, texts)
+    if threshold is None and not gives_label_sets(model.network):
+        results = [labels[0] for labels in results]
+    else:
+        results = [above(labels, threshold) for labels in results]
+    return results[0] if single else results
+
+
+def above(labels: Sequence[Label], threshold: float | None = None) -> list[Label]:
+    """The labels whose probability is at least the threshold, 0.5 where that is None."""
+    least = THRESHOLD if threshold is None else threshold
+    return [label for label in labels if label.probability >= least]
 
 
 def classifications(model: LoadedModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[Label]]:
     """As `classify`, with all labels of each text, the most probable first."""
-    head_of(model, KIND)  # refuses a model without it
-    first, second = texts_and_pairs(texts)
-    pairs = model.config.get("pairs")
-    if first and pairs is not None and pairs != (second is not None):
-        got, expected = ("single texts", "pairs of texts") if pairs else ("pairs of texts", "single texts")
-        raise UsageError(f"this model was trained on {expected}: got {got}")
+    _checked_head(model)
+    first, second = texts_of_model(model, texts)
     template, longest = model.config.get("template"), model.trained_length
     return classify_texts(model.network, tokenizer_of(model), first, second, template=template, longest=longest)
 
 
-def texts_and_pairs(value: object) -> tuple[list[str], list[str] | None]:
-    """Texts; or, of tuples of two texts, the first ones and the second ones.
-
-    Raises:
-        UsageError: something else. DataError: a text with a NUL character.
-    """
-    if isinstance(value, Sequence) and value and all(isinstance(pair, tuple | list) for pair in value):
-        if any(len(pair) != 2 for pair in value):
-            raise UsageError("a pair is a tuple of two texts: got one of another length")
-        first, second = ([pair[side] for pair in value] for side in (0, 1))
-        return listed(first), listed(second)
-    return listed(value), None
-
-
-def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[str]:
-    """The most probable label of each record of a split."""
+def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[Any]:
+    """The most probable label of each record of a split; of a model of several labels, those above the threshold."""
     pairs = split["pair"] if "pair" in split.columns else None
     template = template_for(recipe.task, tokenizer)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AtentoWarning)  # training has said how many are cut
+        warnings.simplefilter("ignore", AtentoWarning)  # training has reported how many are cut
         results = classify_texts(
             network, tokenizer, split["text"], pairs, template=template, longest=recipe.data.max_len
         )
-    return [labels[0].name for labels in results]
+    return _names(network, results)
 
 
-def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
+def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[Any]:
     """As `predict`, by a loaded model."""
     for name in sorted(options.keys() - {"seed"}):  # by which the command also draws the intervals of scores
         raise UsageError(f"`{name}` has no effect on labels: a model that classifies writes nothing")
-    label_numbers(split, head_of(model, KIND).labels)  # refuses labels that the model does not have
+    head = _checked_head(model)  # refuse labels that the model does not have
+    check_label_sets(split, head.labels) if head.kind == SETS else label_numbers(split, head.labels)
     texts = split["text"]
-    inputs = list(zip(texts, split["pair"])) if "pair" in split.columns else texts
-    return [label.name for label in model.classify(inputs)]
+    results = classifications(model, list(zip(texts, split["pair"])) if "pair" in split.columns else texts)
+    return _names(model.network, results)
 
 
-def gold(split: Split) -> list[str]:
+def _checked_head(model: LoadedModel) -> HeadConfig:
+    """The head that gives labels. Raises CapabilityError: there is none; says how to train one."""
+    return head_of(model, SETS if gives_label_sets(model.network) else KIND)
+
+
+def _names(network: Network, results: Sequence[Sequence[Label]]) -> list[Any]:
+    """The names of the predicted labels: one of each text, or of a model of several labels a list."""
+    if gives_label_sets(network):
+        return [[label.name for label in above(labels)] for labels in results]
+    return [labels[0].name for labels in results]
+
+
+def gold(split: Split) -> list[Any]:
     """The labels of a split."""
-    return split["label"]
+    return list(split["label"])

@@ -1,16 +1,18 @@
 """Texts as vectors by a loaded model: `embed` and `similarity` of `atento.model.Model`."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Unpack
+from typing import Any, Protocol, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atento.config.embedding import EmbeddingOptions
+from atento.errors import UsageError
 from atento.models.word_models import WordModel
 from atento.tasks.embedding import cosine, embed_texts
 from atento.tasks.model_outputs import LoadedModel, tokenizer_of
 from atento.tasks.options import embedding_for
+from atento.tasks.regression import has_regression_head, numbers_of
 from atento.tasks.verbs import listed
 from atento.tasks.word_embedding import embed_words
 
@@ -43,6 +45,51 @@ def embed(
     return vectors[0] if isinstance(text, str) else vectors
 
 
-def similarity(model: EmbeddingModel, first: str, second: str, **options: Unpack[EmbeddingOptions]) -> float:
-    """The cosine of two texts' vectors, -1 to 1; options as in `embed`. A text without tokens gives 0."""
-    return cosine(*embed(model, [first, second], **options))
+@overload
+def similarity(  # type: ignore[overload-overlap]
+    model: EmbeddingModel, first: str, second: str | None = None, **options: Unpack[EmbeddingOptions]
+) -> float: ...
+@overload
+def similarity(
+    model: EmbeddingModel,
+    first: Sequence[str],
+    second: Sequence[str] | None = None,
+    **options: Unpack[EmbeddingOptions],
+) -> list[float]: ...
+
+
+def similarity(
+    model: EmbeddingModel,
+    first: str | Sequence[str],
+    second: str | Sequence[str] | None = None,
+    **options: Unpack[EmbeddingOptions],
+) -> Any:
+    """How similar two texts are, or each text of a list to the one beside it in the other (docs/notes.md#g5).
+
+    A model with a regression head gives the number that it was trained to give, for two texts or, if it was trained on
+    single texts, for one. Other models give the cosine of the two vectors of `embed`, -1 to 1; a text without tokens
+    gives 0.
+
+    Args:
+        model: the model.
+        first: a text or texts.
+        second: a text or as many texts; None for a regression model of single texts.
+        options: as in `embed`; not for a regression model.
+
+    Raises:
+        UsageError: lists of different lengths, or one text for a model of two.
+    """
+    single = isinstance(first, str)
+    left, right = listed(first), None if second is None else listed(second)
+    if right is not None and (len(left) != len(right) or single != isinstance(second, str)):
+        raise UsageError(f"give two texts, or two lists of equal length: got {len(left)} and {len(right)} texts")
+    if has_regression_head(model):
+        if options:
+            raise UsageError(f"`{next(iter(options))}` has no effect: this model has a regression head")
+        numbers = numbers_of(model, left if right is None else list(zip(left, right)))
+    elif right is None:
+        raise UsageError("give two texts: one alone is for a regression model of single texts")
+    else:
+        vectors = embed(model, [*left, *right], **options)
+        numbers = [cosine(one, other) for one, other in zip(vectors[: len(left)], vectors[len(left) :])]
+    return numbers[0] if single else numbers

@@ -8,7 +8,7 @@ from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
 from atento.config.tasks import TaskSpec
 from atento.data.records import Split
-from atento.tasks import answering, classification, tagging, translation
+from atento.tasks import answering, classification, regression, tagging, translation
 from atento.tasks.tag_sequences import scheme_of_labels
 from atento.text.tokenizer import Tokenizer
 
@@ -44,6 +44,7 @@ VERBS: dict[str, Verb] = {
     "classify": Verb(classification.predict, classification.call, classification.gold),
     "tag": Verb(tagging.predict, tagging.call, tagging.gold),
     "answer": Verb(answering.predict, answering.call, answering.gold),
+    "similarity": Verb(regression.predict, regression.call, regression.gold),
 }
 
 

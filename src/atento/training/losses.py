@@ -71,18 +71,45 @@ def vocabulary_loss(network: Network, head: str, forward: Forward, batch: Batch,
 
 
 def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
-    """Return -Σ log p(class), for logits of texts (B,C) or of tokens (B,L,C)."""
+    """Return -Σ w[class] log p(class), for logits of texts (B,C) or of tokens (B,L,C).
+
+    The factors w (C,) are `Batch.extras["HEAD weights"]`, 1 where there are none.
+    """
     labels = batch.labels[head]
     labelled = labels >= 0
     token_mask = batch.inputs.get("token_mask", batch.inputs.get("source_token_mask"))
     logits = network.read(head, forward(), token_mask, call.random)[labelled]
     logits_float32 = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    nll = F.cross_entropy(logits_float32, labels[labelled], reduction="sum")
-    if not call.smoothing:
-        return nll, nll.detach()
-    return F.cross_entropy(
-        logits_float32, labels[labelled], reduction="sum", label_smoothing=call.smoothing
-    ), nll.detach()
+    nll = F.cross_entropy(logits_float32, labels[labelled], reduction="sum").detach()
+    weight = batch.extras.get(f"{head} weights")
+    loss = F.cross_entropy(logits_float32, labels[labelled], weight, reduction="sum", label_smoothing=call.smoothing)
+    return loss, nll
+
+
+def number_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return Σ (output - number)² over texts, for `Batch.extras[head]` (B,)."""
+    labelled, outputs = _text_outputs(network, head, forward, batch, call)
+    loss = F.mse_loss(outputs.squeeze(-1), batch.extras[head][labelled].to(outputs.dtype), reduction="sum")
+    return loss, loss.detach()
+
+
+def set_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return the binary cross-entropy of each class, its mean over classes summed over texts.
+
+    `Batch.extras[head]` (B,C) is 1 for the classes of a text, 0 for the others.
+    """
+    labelled, logits = _text_outputs(network, head, forward, batch, call)
+    right = batch.extras[head][labelled].to(logits.dtype)
+    loss = F.binary_cross_entropy_with_logits(logits, right, reduction="sum") / logits.shape[-1]
+    return loss, loss.detach()
+
+
+def _text_outputs(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> tuple[Tensor, Tensor]:
+    """Which texts have a target (B,), and the outputs (n,C) of the head for these, at least in float32."""
+    labelled = batch.labels[head] >= 0
+    token_mask = batch.inputs.get("token_mask", batch.inputs.get("source_token_mask"))
+    outputs = network.read(head, forward(), token_mask, call.random)[labelled]
+    return labelled, outputs.to(torch.promote_types(outputs.dtype, torch.float32))
 
 
 def span_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -130,6 +157,8 @@ LOSSES: dict[str, HeadLoss] = {
     "class": class_loss,
     "tag": class_loss,
     "span": span_loss,
+    "number": number_loss,
+    "set": set_loss,
     "bidirectional": bidirectional_loss,
     "window": window_loss,
 }

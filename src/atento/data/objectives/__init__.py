@@ -7,9 +7,11 @@ from atento.data.batches import Batches
 from atento.data.mixture import Mixture
 from atento.data.objectives.bidirectional import bidirectional
 from atento.data.objectives.causal import causal
+from atento.data.objectives.label_sets import label_sets
 from atento.data.objectives.labels import labels
 from atento.data.objectives.masked import masked
 from atento.data.objectives.next_sentence import next_sentence
+from atento.data.objectives.numbers import numbers
 from atento.data.objectives.prefix import prefix
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import sequence_to_sequence
@@ -30,6 +32,8 @@ OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
     "labels": labels,
     "tags": tags,
     "spans": spans,
+    "label-sets": label_sets,
+    "numbers": numbers,
 }
 
 

@@ -3,7 +3,7 @@
 ids "[CLS] ótimo filme [SEP]"   label 1, "positive" (docs/notes.md#g1)
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +29,16 @@ KIND = "classification"  # of the head's configuration
 
 @dataclass(frozen=True)
 class Labels:
-    """Batches of labelled texts. Columns "ids" and "segments" of one text or a pair, and "label", one number each."""
+    """Batches of labelled texts. Columns "ids" and "segments" of one text or a pair, and "label", one number each.
+
+    Where the loss of the head compares other values than a class, these are the column "values", and labels are 0.
+    `class_weights` are the factors of the losses of the classes, 1 where there are none.
+    """
 
     network: NetworkConfig
     head: HeadConfig
+    has_values: bool = False
+    class_weights: tuple[float, ...] = ()
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return one target for each example."""
@@ -44,22 +50,30 @@ class Labels:
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; it is the same in every epoch."""
-        labels = torch.tensor([int(store["label"][row][0]) for row in rows.tolist()])
+        extras: dict[str, Tensor] = {}
+        if self.has_values:
+            labels = torch.zeros(len(rows), dtype=torch.long)
+            values = torch.from_numpy(np.stack([store["values"][row] for row in rows.tolist()]))
+            extras[self.head.name] = values if self.head.labels else values.squeeze(-1)
+        else:
+            labels = torch.tensor([int(store["label"][row][0]) for row in rows.tolist()])
+            if self.class_weights:
+                extras[f"{self.head.name} weights"] = torch.tensor(self.class_weights)
         lengths = torch.from_numpy(store["ids"].lengths[rows])
         inputs = inputs_of(store, rows, self.network, self.head)
         known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
-        return Batch(inputs, {self.head.name: labels}, lengths=known)
+        return Batch(inputs, {self.head.name: labels}, extras=extras, lengths=known)
 
 
-def classification_head(network: NetworkConfig) -> HeadConfig:
-    """Return the classification head.
+def text_head(network: NetworkConfig, kind: str = KIND) -> HeadConfig:
+    """Return the head of that kind.
 
     Raises:
         CapabilityError: the network has none.
     """
-    head = next((head for head in network.heads if head.kind == KIND), None)
+    head = next((head for head in network.heads if head.kind == kind), None)
     if head is None:
-        raise CapabilityError(f"this model has no {KIND} head, so it gives no labels")
+        raise CapabilityError(f"this model has no {kind} head")
     return head
 
 
@@ -114,16 +128,30 @@ def labels(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     Raises:
         DataError: a label that the training data does not have.
     """
-    network, split, training = preparation.network, preparation.split, preparation.recipe.training
-    head = classification_head(network)
-    numbers = label_numbers(split, head.labels)
+    head = text_head(preparation.network)
+    numbers = label_numbers(preparation.split, head.labels)
+    weights: tuple[float, ...] = ()
+    if config.class_weights == "balanced" and not preparation.held_out:
+        counts = np.bincount(numbers, minlength=len(head.labels))
+        weights = tuple((len(numbers) / (len(head.labels) * np.maximum(counts, 1))).tolist())
+    return labelled_texts(preparation, config, head, {"label": Ragged([[number] for number in numbers])}, weights)
+
+
+def labelled_texts(
+    preparation: Preparation,
+    config: ObjectiveConfig,
+    head: HeadConfig,
+    columns: Mapping[str, Ragged],
+    class_weights: tuple[float, ...] = (),
+) -> PlannedBatches:
+    """Return batches of the texts or pairs of a split, with these columns of what the head should give."""
+    split, training = preparation.split, preparation.recipe.training
     pairs = split["pair"] if "pair" in split.columns else None
     store, cut = texts_as_store(
         preparation.tokenizer, preparation.text_template(), split["text"], pairs, preparation.longest
     )
     if cut:
         preparation.report(f"warning: {cut} of {counted(len(split), 'example')} cut to {preparation.longest} tokens")
-    store.columns["label"] = Ragged([[number] for number in numbers])
-    return PlannedBatches(
-        store, Labels(network, head), budget=training.batch_tokens, seed=training.seed, weight=config.weight
-    )
+    store.columns.update(columns)
+    objective = Labels(preparation.network, head, has_values="values" in columns, class_weights=class_weights)
+    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)

@@ -19,6 +19,7 @@ _HEADS = {
     "masked-language-model": "ForMaskedLM",
     "next-sentence": "ForNextSentencePrediction",
     "classification": "ForSequenceClassification",
+    "multi-label": "ForSequenceClassification",
     "regression": "ForSequenceClassification",
     "tagging": "ForTokenClassification",
     "answer": "ForQuestionAnswering",
@@ -97,7 +98,8 @@ def _heads(data: Mapping[str, Any], names: frozenset[str], roberta: bool) -> tup
         tags = any("TokenClassification" in str(name) for name in data.get("architectures") or ())
         tags = tags or (not dense and "pooler.dense.weight" not in names)
         tag_head = HeadConfig("tagging", labels, dropout=rate) if tags else None
-        kind: Any = "regression" if count == 1 else "classification"
+        several = data.get("problem_type") == "multi_label_classification"
+        kind: Any = "regression" if count == 1 else "multi-label" if several else "classification"
         pooled = HeadConfig(
             kind,
             labels if count > 1 else (),
@@ -144,12 +146,13 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
         data["label2id"] = {label: n for n, label in enumerate(labels)}
         rates = [head.dropout for head in config.heads if head.kind in _LABELLED]
         data["classifier_dropout"] = rates[0]
-    if kinds == ["regression"]:
-        data["problem_type"] = "regression"
+    if kinds and kinds[0] in _PROBLEMS:
+        data["problem_type"] = _PROBLEMS[kinds[0]]
     return data
 
 
-_LABELLED = ("classification", "regression", "tagging")
+_LABELLED = ("classification", "multi-label", "regression", "tagging")
+_PROBLEMS = {"regression": "regression", "multi-label": "multi_label_classification"}
 
 
 def _rows(model_type: str, config: NetworkConfig) -> list[Row]:

@@ -1,0 +1,102 @@
+"""`atento similarity`: how similar the two texts of each line are."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atento.cli.embed import Layer, Pooling
+from atento.cli.lines import input_lines, windows
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
+from atento.cli.progress import announce_stdin, show_batches
+
+if TYPE_CHECKING:
+    from atento.model import Model
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("similarity", epilog="Example:  atento similarity MODEL pairs.tsv")(similarity)
+
+
+def similarity(
+    model: ModelArgument,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Two texts per line, separated by a TAB; - is standard input.")
+    ] = "-",
+    layer: Layer = None,
+    pooling: Pooling = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
+    ] = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print how similar the two texts of each line are; an empty line stays empty.
+
+    A regression model prints its number, for lines with one text too if it was trained on single texts; other models
+    print the cosine of the vectors of the texts, from -1 to 1.
+    """
+    from atento.data.source_lines import display_name
+    from atento.errors import counted
+    from atento.model import load
+
+    check_order(model, file)
+    bad: list[str] | None = [] if skip_bad else None
+    lines = input_lines(file, bad, _one_or_two_texts)
+    given = {"layer": layer, "pooling": pooling}
+    options = {name: value for name, value in given.items() if value is not None}
+    with running(seed, threads):
+        loaded = load(model, device=device, precision=precision)
+        announce_stdin(file)
+        first = 1
+        with show_batches("similarity"):
+            for window in windows(lines, from_stdin=file == "-"):
+                _check_pairs(loaded, window, display_name(file), first)
+                _show(loaded, window, options, as_json)
+                first += len(window)
+    if bad:
+        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+
+
+def _one_or_two_texts(line: str, position: str) -> None:
+    """Raises DataError: the line has more texts than two."""
+    from atento.errors import DataError
+
+    count = line.count("\t") + 1
+    if count > 2:
+        raise DataError(f"{position}: a line must have two texts separated by a TAB: got {count}")
+
+
+def _check_pairs(loaded: "Model", lines: list[str], name: str, first: int) -> None:
+    """Raises DataError: a line has one text, and the model compares two; `first` is the number of the first line."""
+    from atento.errors import DataError
+    from atento.tasks.regression import has_regression_head
+
+    if has_regression_head(loaded):
+        return
+    for number, line in enumerate(lines, first):
+        if line.strip() and "\t" not in line:
+            raise DataError(f"{name}:{number}: a line must have two texts separated by a TAB: got 1")
+
+
+def _show(loaded: "Model", lines: list[str], options: dict[str, Any], as_json: bool) -> None:
+    """Write the numbers of some lines; those with one text and those with two are computed together."""
+    texts = [line.split("\t") for line in lines]
+    numbers: dict[int, float] = {}
+    for count in (1, 2):
+        rows = [row for row, line in enumerate(lines) if line.strip() and len(texts[row]) == count]
+        if rows:
+            columns = [[texts[row][side] for row in rows] for side in range(count)]
+            numbers |= dict(zip(rows, loaded.similarity(*columns, **options)))
+    for row, parts in enumerate(texts):
+        number = numbers.get(row)
+        if as_json:
+            sys.stdout.write(json.dumps({"texts": parts, "similarity": number}, ensure_ascii=False) + "\n")
+        else:
+            sys.stdout.write("\n" if number is None else f"{number:.6f}\n")
+    sys.stdout.flush()

@@ -1,0 +1,38 @@
+"""Any number of labels for each text, or for a pair of texts.
+
+ids "[CLS] ótimo filme , longo [SEP]"   labels "positive", "length": 1 for these, 0 for others (docs/notes.md#g1)
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from atento.config.objective import ObjectiveConfig
+from atento.data.batches import PlannedBatches
+from atento.data.objectives.labels import labelled_texts, text_head
+from atento.data.objectives.preparation import Preparation
+from atento.data.records import Split
+from atento.data.store import Ragged
+from atento.errors import DataError, nearest
+
+KIND = "multi-label"  # of the head's configuration
+
+
+def label_sets(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches of texts with their sets of labels; long texts are cut as for labels.
+
+    Raises:
+        DataError: a label that the training data does not have.
+    """
+    head = text_head(preparation.network, KIND)
+    check_label_sets(preparation.split, head.labels)
+    rows = [[float(name in labels) for name in head.labels] for labels in preparation.split["label"]]
+    return labelled_texts(preparation, config, head, {"values": Ragged(rows, np.float32)})
+
+
+def check_label_sets(split: Split, names: Sequence[str]) -> None:
+    """Raises DataError: a label that is not among `names`; the message names file and line."""
+    for row, labels in enumerate(split["label"]):
+        for label in labels:
+            if label not in names:
+                raise DataError(f"{split.where(row)}: unknown label {label!r}{nearest(label, list(names))}")

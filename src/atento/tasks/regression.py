@@ -1,0 +1,59 @@
+"""Regression: a number for each text, or for a pair of texts, such as how similar they are."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from atento.config.recipe import Recipe
+from atento.data.objectives.labels import text_head
+from atento.data.objectives.numbers import KIND
+from atento.data.records import Split
+from atento.data.special_tokens import template_for
+from atento.errors import AtentoWarning, UsageError
+from atento.networks.network import Network
+from atento.tasks.heads import head_of
+from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.text_outputs import text_outputs, texts_of_model
+from atento.text.tokenizer import Tokenizer
+
+
+def has_regression_head(model: LoadedModel) -> bool:
+    """Whether the model was trained to give numbers."""
+    return any(head.kind == KIND for head in model.network.config.heads)
+
+
+def numbers_of(model: LoadedModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[float]:
+    """The number that a loaded model gives for each text or pair.
+
+    Raises:
+        CapabilityError: the model has no regression head. UsageError: texts for a model of pairs, or pairs for a model
+            of texts.
+    """
+    head = head_of(model, KIND)
+    first, second = texts_of_model(model, texts)
+    options: dict[str, Any] = {"template": model.config.get("template"), "longest": model.trained_length}
+    outputs = text_outputs(model.network, tokenizer_of(model), head, first, second, **options)
+    return [number for (number,) in outputs]
+
+
+def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[float]:
+    """The number of each record of a split."""
+    pairs = split["pair"] if "pair" in split.columns else None
+    options: dict[str, Any] = {"template": template_for(recipe.task, tokenizer), "longest": recipe.data.max_len}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AtentoWarning)  # training has reported how many are cut
+        outputs = text_outputs(network, tokenizer, text_head(network.config, KIND), split["text"], pairs, **options)
+    return [number for (number,) in outputs]
+
+
+def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[float]:
+    """As `predict`, by a loaded model."""
+    for name in sorted(options.keys() - {"seed"}):  # by which the command also draws the intervals of scores
+        raise UsageError(f"`{name}` has no effect on numbers: a regression model writes nothing")
+    texts = split["text"]
+    return numbers_of(model, list(zip(texts, split["pair"])) if "pair" in split.columns else texts)
+
+
+def gold(split: Split) -> list[float]:
+    """The numbers of a split."""
+    return list(split["score"])

@@ -1,0 +1,205 @@
+"""Regression and several labels a text, through recipe, command and Python; losses as transformers computes them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import atento
+from atento.data.batches import Draw
+from atento.data.objectives.labels import Labels, texts_as_store
+from atento.data.store import Ragged
+from atento.errors import DataError, UsageError
+from atento.runs.train import TrainedRun
+from atento.training.losses import Call, losses
+from conftest import ForkServer, refused
+
+pytestmark = pytest.mark.integration
+
+NETWORK = {
+    "architecture": "encoder",
+    "d_model": 32,
+    "d_ff": 64,
+    "n_heads": 2,
+    "n_layers": 1,
+    "dropout": 0.0,
+    "max_len": 32,
+    "positions": {"kind": "learned"},
+    "embedding": {"segments": 2},
+}
+TRAINING = {
+    "steps": 80,
+    "batch_tokens": 16,
+    "learning_rate": 5e-3,
+    "warmup": 5,
+    "precision": "float32",
+    "validate_every": 40,
+    "checkpoint_every": 40,
+}
+FRUIT, ANIMALS = ["uva", "pera", "maçã"], ["gato", "cão", "pato"]
+
+
+def recipe(task: str, columns: dict[str, Any], **more: Any) -> dict[str, Any]:
+    sources = {split: {"file": f"{split}.tsv", **columns} for split in ("train", "valid")}
+    return {
+        "task": task,
+        "data": sources,
+        "tokenizer": {"kind": "word", "vocab_size": 100},
+        "network": NETWORK,
+        "training": TRAINING,
+        **more,
+    }
+
+
+@pytest.fixture(scope="module")
+def similar(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    """Pairs of things: two of one kind have the number 5, others 1.5."""
+    here = tmp_path_factory.mktemp("regression")
+    things = [(word, kind) for kind, words in enumerate((FRUIT, ANIMALS)) for word in words]
+    lines = [f"vejo {a}\taqui há {b}\t{5.0 if i == j else 1.5}\n" for a, i in things for b, j in things]
+    for split in ("train", "valid"):
+        (here / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
+    file = here / "recipe.json"
+    file.write_text(json.dumps(recipe("regression", {"text": 0, "pair": 1, "score": 2})), encoding="utf-8")
+    return atento.train(file, out=here / "run", threads=1)
+
+
+@pytest.fixture(scope="module")
+def topics(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    """Lists of things; the labels say which kinds are in a list, and are none for an empty one."""
+    here = tmp_path_factory.mktemp("topics")
+    lists = [(a, b) for a in [*FRUIT, "nada"] for b in [*ANIMALS, "nada"]]
+    kinds = [[name for name, word in zip(("fruta", "animal"), pair) if word != "nada"] for pair in lists]
+    objects = [json.dumps({"text": f"tenho {a} e {b}", "label": names}) for (a, b), names in zip(lists, kinds)]
+    for split in ("train", "valid"):
+        (here / f"{split}.jsonl").write_text("\n".join(objects), encoding="utf-8")
+    given = recipe("multi-label-classification", {"text": "text", "label": "label"})
+    for split, source in given["data"].items():
+        source["file"] = f"{split}.jsonl"
+    file = here / "recipe.json"
+    file.write_text(json.dumps(given), encoding="utf-8")
+    return atento.train(file, out=here / "run", threads=1)
+
+
+def test_g5_a_regression_learns_the_numbers_of_pairs(similar: TrainedRun, server: ForkServer) -> None:
+    model = atento.load(similar.folder)
+    assert model.similarity("vejo uva", "aqui há pera") == pytest.approx(5.0, abs=0.6)
+    both = model.similarity(["vejo uva", "vejo gato"], ["aqui há gato", "aqui há cão"])
+    assert both == pytest.approx([1.5, 5.0], abs=0.6)
+    scores = atento.evaluate(model, similar.folder.parent / "valid.tsv")
+    assert list(scores) == ["pearson", "spearman"] and scores["pearson"].value > 0.9
+    done = server.run(
+        "similarity",
+        str(similar.folder),
+        cwd=similar.folder,
+        stdin="vejo uva\taqui há gato\n\nvejo gato\taqui há cão\n",
+    )
+    assert [float(line) for line in done.stdout.split()] == pytest.approx(both, abs=1e-5)
+    assert done.stdout.splitlines()[1] == ""
+    with pytest.raises(UsageError, match="this model was trained on pairs of texts: got single texts"):
+        model.similarity("vejo uva")
+    with pytest.raises(UsageError, match="`pooling` has no effect"):
+        model.similarity("vejo uva", "vejo pera", pooling="first")
+    evaluated = server.run("evaluate", "run", "valid.tsv", "--fail-under", "pearson=0.9", cwd=similar.folder.parent)
+    assert evaluated.status == 0 and "Pearson" in evaluated.stdout
+
+
+def test_g1_a_text_has_any_number_of_labels(topics: TrainedRun, server: ForkServer) -> None:
+    model = atento.load(topics.folder)
+    texts = ["tenho uva e gato", "tenho nada e pato", "tenho nada e nada"]
+    assert [sorted(label.name for label in labels) for labels in model.classify(texts)] == [  # type: ignore[attr-defined]
+        ["animal", "fruta"],
+        ["animal"],
+        [],
+    ]
+    assert len(model.classify(texts[0], threshold=0.0)) == 2 and model.classify(texts[0], threshold=1.0) == []
+    scores = atento.evaluate(model, topics.folder.parent / "valid.jsonl")
+    assert scores["multilabel-f1"].value == scores["subset-accuracy"].value == 1.0
+    done = server.run("classify", "run", cwd=topics.folder.parent, stdin="".join(f"{text}\n" for text in texts))
+    lines = done.stdout.split("\n")
+    assert set(lines[0].split("\t")[0].split("|")) == {"animal", "fruta"} and lines[1].startswith("animal\t")
+    assert lines[2] == "" and done.status == 0
+
+
+@pytest.mark.parametrize("problem", ["regression", "multi_label_classification"])
+def test_g5_the_loss_is_that_of_transformers(problem: str, tmp_path: Path) -> None:
+    """A BERT of random weights, loaded, and saved again with equal outputs."""
+    count = 1 if problem == "regression" else 3
+    config = transformers.BertConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
+        max_position_embeddings=16, num_labels=count, problem_type=problem, initializer_range=0.3,
+    )  # fmt: skip
+    torch.manual_seed(2)
+    theirs = transformers.BertForSequenceClassification(config).eval()
+    theirs.save_pretrained(tmp_path / "bert")
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(35))]
+    tokenizer = transformers.BertTokenizerFast(vocab={word: n for n, word in enumerate(vocabulary)})
+    tokenizer.save_pretrained(tmp_path / "bert")
+    model = atento.load(tmp_path / "bert")
+    assert model.tokenizer is not None
+    texts = ["w1 w2 w3", "w4", "w5 w6"]
+    right = torch.tensor([[0.5], [-2.0], [3.0]]) if count == 1 else torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0]])
+    (head,) = model.network.config.heads
+    store, _ = texts_as_store(model.tokenizer, model.tokenizer.template(None), texts, None, None)
+    store.columns["values"] = Ragged(right.tolist(), torch.zeros(1).numpy().dtype.type)
+    batch = Labels(model.network.config, head, has_values=True).batch(store, torch.arange(3).numpy(), Draw(0, 0))
+    assert batch.counts() == {head.name: 3}  # a negative number is a target too
+    ours, _ = losses(model.network, batch, Call())[head.name]
+    encoded = tokenizer(texts, padding=True, return_tensors="pt")
+    expected = theirs(**encoded, labels=right.squeeze(-1) if count == 1 else right).loss
+    assert float(ours) / 3 == pytest.approx(float(expected), rel=1e-5)
+    saved = model.save(tmp_path / "out", layout="huggingface")
+    back = transformers.AutoModelForSequenceClassification.from_pretrained(saved).eval()
+    assert back.config.problem_type == problem
+    assert torch.allclose(back(**encoded).logits, theirs(**encoded).logits, atol=1e-5)
+
+
+def test_g1_balanced_classes_have_equal_sums_of_factors(tmp_path: Path, server: ForkServer) -> None:
+    """The factors are those of scikit-learn; the validation's nll has none."""
+    (tmp_path / "train.tsv").write_text("uva\tfruta\npera\tfruta\nmaçã\tfruta\ngato\tanimal\n", encoding="utf-8")
+    from atento.config.loading import load_recipe
+    from atento.data.batches import PlannedBatches
+    from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
+
+    given = recipe("classification", {"text": 0, "label": 1}, objective={"kind": "labels", "class_weights": "balanced"})
+    given["data"] = {"train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1}}
+    loaded = load_recipe(given)
+    data = read_data(loaded.recipe, loaded.folder, print)
+    tokenizer, network = tokenizer_and_network(loaded, data.train, print)
+    batches = training_batches(loaded.recipe, network, tokenizer, data.train, print)
+    assert isinstance(batches, PlannedBatches)
+    (batch, *_) = [part.batch for part in batches.parts(0)]
+    from sklearn.utils.class_weight import compute_class_weight
+
+    expected = compute_class_weight("balanced", classes=np.array(["animal", "fruta"]), y=data.train["label"])  # type: ignore[arg-type]
+    assert batch.extras["classification weights"].tolist() == pytest.approx(expected.tolist())
+    masked = {**given, "objective": {"kind": "masked", "class_weights": "balanced"}}
+    (tmp_path / "wrong.json").write_text(json.dumps(masked), encoding="utf-8")
+    refused(server.run("config", "check", "wrong.json", cwd=tmp_path), "`class_weights` has no effect on the objective")
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "line", "message"),
+    [
+        ("regression", {"text": 0, "score": 1}, "uva\tmuito\n", "train.tsv:1"),
+        ("multi-label-classification", {"text": 0, "label": 1}, "uva\tfruta||verde\n", "train.tsv:1"),
+    ],
+)
+def test_bad_numbers_and_labels_name_file_and_line(
+    task: str, columns: dict[str, Any], line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for split in ("train", "valid"):
+        Path(f"{split}.tsv").write_text(line, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        atento.train(recipe(task, columns), out="run")
+
+
+def test_an_unknown_label_of_several_is_refused(topics: TrainedRun, tmp_path: Path) -> None:
+    (tmp_path / "more.jsonl").write_text(json.dumps({"text": "uva", "label": ["fruta", "pedra"]}), encoding="utf-8")
+    with pytest.raises(DataError, match=r"more.jsonl:1: unknown label 'pedra'"):
+        atento.evaluate(atento.load(topics.folder), tmp_path / "more.jsonl")
