@@ -77,10 +77,10 @@ class ObjectiveConfig:
     """One objective with its options; a list of several is a mixture."""
 
     kind: Annotated[str, OneOf(OBJECTIVES)]
-    """What the network predicts. sequence-to-sequence: a target. causal: the next token. prefix: the text after a prefix.
-    masked: masked tokens. next-sentence: also whether a sentence follows. span-corruption: masked spans. bidirectional:
-    words from either side. window: words from neighbours. labels, label-sets, numbers: the label, labels or number of a
-    text. tags: the tag of each word. spans: the answer in a context.
+    """What the network predicts. sequence-to-sequence: a target. causal: the next token. prefix: the text after a
+    prefix. masked: masked tokens. next-sentence: also whether a sentence follows. span-corruption: masked spans.
+    bidirectional: words from either side. window: words from neighbours. labels, label-sets, numbers: what a text is
+    labelled with. tags: the tag of each word. spans: an answer in a context.
     """
     share: float = 1.0
     """Share of this objective in a mixture, relative to the shares of the others. [above 0]"""
