@@ -181,6 +181,7 @@ def session(
     files = {"train.en": sources, "train.pt": targets, "valid.en": sources[:6], "valid.pt": targets[:6]}
     files |= {"letter.en": sources[:3], "book.txt": [*targets, *targets]}
     files |= {"pairs.tsv": [f"{one}\t{two}" for one, two in zip(sources[:3], sources[3:6])]}
+    files |= {"scored.tsv": [f"{one}\t{two}\t{len(two) / 10}" for one, two in zip(sources[:9], sources[3:12])]}
     for name, lines in files.items():
         (place / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (place / "runs").mkdir()

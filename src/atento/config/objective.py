@@ -80,7 +80,7 @@ class ObjectiveConfig:
     """What the network predicts. sequence-to-sequence: a target. causal: the next token. prefix: the text after a
     prefix. masked: masked tokens. next-sentence: also whether a sentence follows. span-corruption: masked spans.
     bidirectional: words from either side. window: words from neighbours. labels, label-sets, numbers: what a text is
-    labelled with. tags: the tag of each word. spans: an answer in a context.
+    labelled with. tags: the tag of each word. spans: an answer.
     """
     share: float = 1.0
     """Share of this objective in a mixture, relative to the shares of the others. [above 0]"""
