@@ -286,14 +286,19 @@ def test_a_tasks_name_stands_in_the_table_of_tasks_alone() -> None:
 
 
 def test_each_task_has_one_spec_one_row_and_one_command() -> None:
-    """The verb of each: a method of `Model` and a command of the same name; a row in `VERBS` where it is scored."""
+    """The verb of each: a method of `Model`, a command of the same name, shown by `atento train` and the model card; a
+    row in `VERBS` where it is scored.
+    """
     from atento.cli.main import application
+    from atento.cli.train import NEXT
+    from atento.models.card import EXAMPLES
 
     commands = [command.name for command in application().registered_commands]
     for name, spec in TASKS.items():
         assert spec.verb is not None and commands.count(spec.verb) == 1, name
         assert callable(getattr(Model, spec.verb)), name
         assert (spec.verb in VERBS) == (spec.outputs is not None), name
+        assert spec.verb in NEXT and spec.verb in EXAMPLES, name
         assert spec.objective in config_objective.OBJECTIVES, name
         assert all(METRICS[metric].outputs == spec.outputs for metric in (*spec.metrics, *spec.evaluated)), name
         assert set(spec.columns) <= set(COLUMNS), name

@@ -68,11 +68,11 @@ def train(
         return
     best = "" if result.best is None else f", best validation score {result.best:.2f} at step {result.best_step}"
     typer.echo(f"finished {result.folder} at step {result.step}{best}", err=True)
-    lines = [f"  atento {words.format(run=shlex.quote(str(result.folder)))}" for words in _NEXT[verb_of(result.task)]]
+    lines = [f"  atento {words.format(run=shlex.quote(str(result.folder)))}" for words in NEXT[verb_of(result.task)]]
     typer.echo("\n".join(["next:", *lines, f"  atento runs show {shlex.quote(str(result.folder))}"]), err=True)
 
 
-_NEXT: dict[str | None, tuple[str, ...]] = {  # by the verb of the task
+NEXT: dict[str | None, tuple[str, ...]] = {  # by the verb of the task
     "translate": ("translate {run} FILE", "attend {run} TEXT --out page.html", "evaluate {run} FILE.tsv"),
     "summarize": ("summarize {run} FILE", "evaluate {run} FILE.tsv"),
     "generate": ("generate {run} FILE --top-p 0.9", "generate {run} FILE --beam 4"),
@@ -80,5 +80,6 @@ _NEXT: dict[str | None, tuple[str, ...]] = {  # by the verb of the task
     "tag": ("tag {run} FILE", "evaluate {run} FILE.conll"),
     "fill": ("fill {run} FILE", "embed {run} FILE", "similarity {run} PAIRS.tsv"),
     "answer": ("answer {run} QUESTIONS.tsv", "evaluate {run} FILE.json"),
+    "similarity": ("similarity {run} PAIRS.tsv", "evaluate {run} FILE.tsv"),
     "embed": ("embed {run} FILE", "similarity {run} PAIRS.tsv"),
 }

@@ -11,7 +11,7 @@ from atento.config.tasks import EMBEDDING, verb_of
 CARD = "README.md"
 _HEADING = "## Written by Atento"
 _SECTION = re.compile(rf"^{_HEADING}\n.*?(?=^##? |\Z)", re.MULTILINE | re.DOTALL)
-_EXAMPLES = {
+EXAMPLES = {
     "translate": "model.translate('Hello.')\n",
     "summarize": "model.summarize('A long text ...')\n",
     "generate": "model.generate('Once')\n",
@@ -19,6 +19,7 @@ _EXAMPLES = {
     "tag": "print(model.tag('Ana mora em Lisboa.'))\n",
     "fill": "mask = model.tokenizer.specials.roles['mask']\nprint(model.fill(f'Olá {mask}.'))\n",
     "answer": "print(model.answer('Quem dorme?', 'O gato dorme.'))\n",
+    "similarity": "print(model.similarity('Olá.', 'Oi.'))\n",
     "embed": "model.embed(['Olá.'])\n",
 }
 _SEQ2SEQ = (
@@ -84,7 +85,7 @@ def _about(config: Mapping[str, Any], network: NetworkConfig) -> str:
 def _usage(config: Mapping[str, Any], network: NetworkConfig, layout: str) -> str:
     """Code that uses the model: with Atento and, in the Hugging Face layout, with the libraries that read it."""
     verb = verb_of(config.get("task")) or ""
-    example = _EXAMPLES.get(verb, "")
+    example = EXAMPLES.get(verb, "")
     if verb == "fill" and network.architecture == "encoder-decoder":
         example = "print(model.fill('Olá <extra_id_0>.'))\n"
     blocks = [f"import atento\n\nmodel = atento.load('.')\n{example}"]
@@ -100,7 +101,7 @@ def _transformers_example(config: Mapping[str, Any], network: NetworkConfig) -> 
         return _SEQ2SEQ
     if network.architecture == "decoder":
         return _GENERATION
-    if verb_of(config.get("task")) == "classify":
+    if verb_of(config.get("task")) in ("classify", "similarity"):
         return _CLASSIFICATION
     if verb_of(config.get("task")) == "tag":
         return _TAGGING

@@ -45,7 +45,13 @@ _CLASSES = {  # their name of a task -> what their class of such models is calle
     "TOKEN_CLS": "ForTokenClassification",
     "QUESTION_ANS": "ForQuestionAnswering",
 }
-_TASKS = {"classification": "SEQ_CLS", "regression": "SEQ_CLS", "tagging": "TOKEN_CLS", "answer": "QUESTION_ANS"}
+_TASKS = {
+    "classification": "SEQ_CLS",
+    "multi-label": "SEQ_CLS",
+    "regression": "SEQ_CLS",
+    "tagging": "TOKEN_CLS",
+    "answer": "QUESTION_ANS",
+}
 
 
 def is_peft(folder: Path) -> bool:
