@@ -10,7 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 import atento
+from atento.models.peft import save_adapter
 from conftest import ForkServer, refused
+from released_folders import write_released
 from runs import differences, events, last, tensors
 
 pytestmark = pytest.mark.integration
@@ -110,3 +112,33 @@ def test_keys_without_effect_are_named(server: ForkServer, tuning: Path) -> None
         "warning: command line: init.layer_decay has no effect: init.train is head, which has the whole learning rate",
         "warning: command line: init.lora.rank has no effect: init.train is head, and only lora has adapters",
     ]
+
+
+def test_a_tiny_bert_is_tuned_written_for_peft_and_tuned_on(tmp_path: Path) -> None:
+    """A pretrained folder in the Hugging Face layout; the adapter's folder loads as the run does, and begins a run."""
+    base = write_released("bert", tmp_path / "base")
+    texts = ["o gato dorme", "a menina lê", "the cat sleeps", "the girl reads"] * 6
+    labels = ["português", "português", "inglês", "inglês"] * 6
+    recipe = {
+        "task": "classification",
+        "data": {"train": {"memory": "train"}, "valid": {"memory": "train"}},
+        "init": {"model": str(base), "train": "lora", "lora": {"rank": 2}},
+        "training": {"steps": 4, "batch_tokens": 8, "learning_rate": 0.05, "warmup": 0, "precision": "float32"},
+    }
+    atento.train(recipe, data=(texts, labels), out=tmp_path / "run", threads=1)
+    frozen, held = load_file(base / "model.safetensors"), load_file(last(tmp_path / "run") / "model.safetensors")
+    assert torch.equal(held["embedding.weight"], frozen["bert.embeddings.word_embeddings.weight"])
+    model = atento.load(tmp_path / "run")
+    folder = save_adapter(tmp_path / "run", tmp_path / "adapter")
+    settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    assert (settings["base_model_name_or_path"], settings["r"], settings["task_type"]) == (str(base), 2, "SEQ_CLS")
+    with torch.no_grad():
+        ids = torch.tensor([model.tokenizer.encode("o gato lê")])
+        ours, theirs = (one.network(ids).logits for one in (model, atento.load(folder)))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    recipe["init"] = {"model": str(folder), "train": "head"}
+    atento.train(recipe, data=(texts, labels), out=tmp_path / "next", threads=1)
+    again = load_file(last(tmp_path / "next") / "model.safetensors")
+    name = "stack.blocks.0.self_attention.input.weight"
+    assert torch.equal(again[name], atento.load(folder).network.state_dict()[name])
+    assert not torch.equal(again[name], held[name])  # the adapter is joined to it
