@@ -50,6 +50,10 @@ def test_classes_are_names_and_columns_have_the_names_of_fields(datasets: Any, t
     assert records.where(2) == "set:2" and records.warnings() == []
     assert read(tmp_path, CLASSES, label="id")["label"] == ["7", "8", "9"]
     assert len(read(tmp_path, CLASSES, count=2)) == 2
+    hidden = datasets.Dataset.from_dict({"text": ["a"], "label": [-1], "id": [1]}, features=features)
+    hidden.save_to_disk(str(tmp_path / "hidden"))
+    with pytest.raises(DataError, match=r"^hidden:0: -1 is not the number of a class: there are 2, bad, good \.\.\.$"):
+        read_records(SourceConfig(dataset="hidden"), CLASSES, tmp_path)
     with pytest.raises(DataError) as error:
         read(tmp_path, CLASSES, text="sentence")
     assert str(error.value) == ("set: has no column 'sentence' for `text`; its columns are 'text', 'label', 'id'")

@@ -1,6 +1,7 @@
 """Data sets of the library `datasets`: a local folder, a .parquet file, or a name on the hub."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ def _rows(data: Any, name: str, keys: list[str], converter: Converter) -> Iterat
     for begin in range(0, len(data), _ROWS):
         batch = data[begin : begin + _ROWS]
         for row in zip(*(batch[column] for column in chosen)):
-            record = {column: named[column](value) for column, value in zip(chosen, row)}
             try:
+                record = {column: named[column](value) for column, value in zip(chosen, row)}
                 yield number, converter.objects(record, keys)
             except ValueError as error:
                 yield DataError(f"{name}:{number}: {error}")
@@ -55,8 +56,7 @@ def _namer(feature: Any) -> Callable[[Any], Any]:
     import datasets  # late: an extra
 
     if isinstance(feature, datasets.ClassLabel):
-        names = feature.names
-        return lambda value: names[value] if isinstance(value, int) and 0 <= value < len(names) else value
+        return partial(_class_name, feature.names)
     if isinstance(feature, Mapping):
         inner = {key: _namer(part) for key, part in feature.items()}
         return lambda value: value if value is None else {key: inner[key](part) for key, part in value.items()}
@@ -65,6 +65,17 @@ def _namer(feature: Any) -> Callable[[Any], Any]:
         return _same
     of_element = _namer(element)
     return _same if of_element is _same else lambda value: value if value is None else [of_element(v) for v in value]
+
+
+def _class_name(names: Sequence[str], value: Any) -> Any:
+    """The name of a class by its number; None stays. Test sets without labels have -1.
+
+    Raises:
+        ValueError: there is no such class.
+    """
+    if value is not None and not 0 <= value < len(names):
+        raise ValueError(f"{value} is not the number of a class: there are {len(names)}, {', '.join(names[:5])} ...")
+    return None if value is None else names[value]
 
 
 def _same(value: Any) -> Any:

@@ -74,7 +74,12 @@ class Converter:
         Raises:
             ValueError: as `cells`, or a key that the record lacks.
         """
-        values = [_from_object(field, at_key(record, key), f"key {key!r}") for field, key in zip(self.fields, keys)]
+        values: list[Value] = []
+        for field, key in zip(self.fields, keys):
+            value = record[key] if record.__class__ is dict and key in record else at_key(record, key)
+            if value.__class__ is not str or field.kind not in _STRINGS or not value.isascii() or "\0" in value:
+                value = _from_object(field, value, f"key {key!r}")  # else it needs no other check
+            values.append(value)
         if not self.plain and not self.blank(values):
             self.check(values)
         return values
@@ -220,6 +225,8 @@ def _from_cell(field: Field, cell: str, separator: str) -> Value:
 def _from_object(field: Field, value: Any, subject: str) -> Value:
     """Convert a value in JSON or Python to a value of its field."""
     match field.kind:
+        case "text" | "class":
+            return string_of(value, subject, is_class=field.kind == "class")
         case "number":
             return number_of(value, subject)
         case "classes":
@@ -228,8 +235,6 @@ def _from_object(field: Field, value: Any, subject: str) -> Value:
             return _strings(value, subject, is_class=field.kind == "tags")
         case "spans":
             return _spans(value, subject)
-        case kind:
-            return string_of(value, subject, is_class=kind == "class")
 
 
 def _strings(value: Any, subject: str, *, is_class: bool) -> tuple[str, ...]:
