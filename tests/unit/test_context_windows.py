@@ -66,14 +66,14 @@ def cut(
 @pytest.mark.parametrize("kind", ["unigram", "word"])
 def test_every_token_is_in_a_window_and_neighbours_share_the_stride(kind: str, room: int, stride: int) -> None:
     tokenizer, question = trained(kind), "quem viu a maçã ?"
-    asked, encoded = tokenizer.encode(question), tokenizer.encode_with_offsets(CONTEXT)
-    windows = cut(tokenizer, question, CONTEXT, len(asked) + 4 + room, stride)
+    question_ids, encoded = tokenizer.encode(question), tokenizer.encode_with_offsets(CONTEXT)
+    windows = cut(tokenizer, question, CONTEXT, len(question_ids) + 4 + room, stride)
     covered: set[int] = set()
     end = None
     for row in range(len(windows)):
         first, position, size = (int(column[row]) for column in (windows.first, windows.position, windows.size))
         ids = windows.store["ids"][row].tolist()
-        assert len(ids) <= len(asked) + 4 + room and ids[1 : 1 + len(asked)] == asked
+        assert len(ids) <= len(question_ids) + 4 + room and ids[1 : 1 + len(question_ids)] == question_ids
         assert ids[position : position + size] == encoded.ids[first : first + size]
         assert windows.store["segments"][row].tolist()[position : position + size] == [1] * size
         assert end is None or end - first == min(stride, room // 2)
@@ -130,10 +130,10 @@ def test_an_answer_is_labelled_where_it_is_whole() -> None:
     windows = cut(tokenizer, "quem ?", CONTEXT, 6 + 8, 4)  # windows of 8 tokens, of which 4 are shared
     for answer in ((3, 4), (5, 8), (0, 0)):
         labels = label_windows(windows, [answer])
-        whole = [first <= answer[0] and answer[1] < first + 8 for first in windows.first.tolist()]
-        assert [label != NO_ANSWER for label in labels] == whole and any(whole)
+        holds = [first <= answer[0] and answer[1] < first + 8 for first in windows.first.tolist()]
+        assert [label != NO_ANSWER for label in labels] == holds and any(holds)
         for row, (first, last) in enumerate(labels):
-            if whole[row]:
+            if holds[row]:
                 ids = windows.store["ids"][row].tolist()[first : last + 1]
                 assert ids == tokenizer.encode(CONTEXT)[answer[0] : answer[1] + 1]
     assert set(label_windows(windows, [None])) == {NO_ANSWER}
@@ -191,7 +191,7 @@ def every_span(
     network: Network, tokenizer: Tokenizer, question: str, context: str, longest: int, stride: int, max_answer: int
 ) -> tuple[dict[tuple[int, int], float], float]:
     """The score of each span of tokens and of "no answer", window by window and pair by pair."""
-    encoded, asked = tokenizer.encode_with_offsets(context), tokenizer.encode(question)
+    encoded, question_ids = tokenizer.encode_with_offsets(context), tokenizer.encode(question)
     windows = cut(tokenizer, question, context, longest, stride)
     scores: dict[tuple[int, int], float] = {}
     null = math.inf
@@ -200,7 +200,7 @@ def every_span(
         segments = torch.from_numpy(windows.store["segments"][row].astype(np.int64))[None]
         logits = network.read("answer", network(ids=ids, segment_ids=segments, project=False))[0].double()
         null = min(null, float(logits[0].sum()))
-        start = len(asked) + 3
+        start = len(question_ids) + 3
         for first in range(start, ids.shape[1] - 1):
             for last in range(first, min(ids.shape[1] - 1, first + max_answer)):
                 ends = [encoded.offsets[int(windows.first[row]) + position - start] for position in (first, last)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from atento.tasks.answering import Answer
 
 _JSONL = (".jsonl", ".jsonl.gz")
-_Asked = tuple[str, str]  # a question and its context; both are empty for a blank line
+_Pair = tuple[str, str]  # a question and its context; both are empty for a blank line
 
 
 def register(app: typer.Typer) -> None:
@@ -75,59 +75,59 @@ def answer(
     if (question is None) != (context is None):
         raise UsageError("--question and --context belong together: give both, or a FILE with a question a line")
     if question is not None and file != "-":
-        raise UsageError(f"--question and --context take the place of FILE: got {file}")
+        raise UsageError(f"--question and --context replace FILE: got {file}")
     check_order(model, file)
     bad: list[str] | None = [] if skip_bad else None
     parse = _object if jsonl or file.endswith(_JSONL) else _row
-    whole = None if context is None else "\n".join(read_lines(context))
+    text = None if context is None else "\n".join(read_lines(context))
     lines = iter(()) if context is not None else input_lines(file, bad, parse)
     options: dict[str, Any] = {"n_best": n_best or 1, "max_answer": max_answer, "null_threshold": null_threshold}
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         loaded.answers([], [], **options)  # whether it answers is known before the first line is read
-        if question is not None and whole is not None:
-            _show([(question, whole)], loaded.answers([question], [whole], **options), n_best, as_json)
+        if question is not None and text is not None:
+            _show([(question, text)], loaded.answers([question], [text], **options), n_best, as_json)
             return
         announce_stdin(file)
         done = 0
         with show_batches("answer"):
             for window in windows(lines, from_stdin=file == "-"):
-                asked = [parse(line, "") if line.strip() else ("", "") for line in window]
-                places = [f"{display_name(file)}:{number}" for number in range(done + 1, done + len(window) + 1)]
-                _show(asked, _answers(loaded, asked, places, bad, options), n_best, as_json)
+                pairs = [parse(line, "") if line.strip() else ("", "") for line in window]
+                positions = [f"{display_name(file)}:{number}" for number in range(done + 1, done + len(window) + 1)]
+                _show(pairs, _answers(loaded, pairs, positions, bad, options), n_best, as_json)
                 done += len(window)
     if bad:
         progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
 
 
 def _answers(
-    loaded: "Model", asked: Sequence[_Asked], places: Sequence[str], bad: list[str] | None, options: dict[str, Any]
+    loaded: "Model", pairs: Sequence[_Pair], positions: Sequence[str], bad: list[str] | None, options: dict[str, Any]
 ) -> "list[list[Answer]]":
     """The answers to each question, best first; none to a blank line and, where `bad` takes its message, a bad one."""
     from atento.errors import DataError
 
     def answers(numbers: Sequence[int]) -> "list[list[Answer]]":
-        questions, contexts = ([asked[number][side] for number in numbers] for side in (0, 1))
-        return loaded.answers(questions, contexts, **options, where=lambda index: places[numbers[index]])
+        questions, contexts = ([pairs[number][side] for number in numbers] for side in (0, 1))
+        return loaded.answers(questions, contexts, **options, where=lambda index: positions[numbers[index]])
 
-    found: dict[int, list[Answer]] = {}
-    present = [number for number, (question, _) in enumerate(asked) if question]
+    best: dict[int, list[Answer]] = {}
+    present = [number for number, (question, _) in enumerate(pairs) if question]
     try:
-        found = dict(zip(present, answers(present)))
+        best = dict(zip(present, answers(present)))
     except DataError:  # a long question, or a long context
         if bad is None:
             raise
         for number in present:
             try:
-                found[number] = answers([number])[0]
+                best[number] = answers([number])[0]
             except DataError as error:
                 bad.append(str(error))
-    return [found.get(number, []) for number in range(len(asked))]
+    return [best.get(number, []) for number in range(len(pairs))]
 
 
-def _show(asked: Sequence[_Asked], answers: "Sequence[Sequence[Answer]]", n_best: int | None, as_json: bool) -> None:
+def _show(pairs: Sequence[_Pair], answers: "Sequence[Sequence[Answer]]", n_best: int | None, as_json: bool) -> None:
     """Print the answers to some questions, a line each."""
-    for (question, _), best in zip(asked, answers):
+    for (question, _), best in zip(pairs, answers):
         if as_json:
             shown = [vars(answer) for answer in best]
             sys.stdout.write(json.dumps({"question": question, "answers": shown}, ensure_ascii=False) + "\n")
@@ -137,7 +137,7 @@ def _show(asked: Sequence[_Asked], answers: "Sequence[Sequence[Answer]]", n_best
     sys.stdout.flush()
 
 
-def _row(line: str, position: str) -> _Asked:
+def _row(line: str, position: str) -> _Pair:
     """The question and the context of a line, with a tab between.
 
     Raises:
@@ -152,7 +152,7 @@ def _row(line: str, position: str) -> _Asked:
     return _not_blank((texts[0], texts[1]), position)
 
 
-def _object(line: str, position: str) -> _Asked:
+def _object(line: str, position: str) -> _Pair:
     """The question and the context of a JSON object.
 
     Raises:
@@ -171,10 +171,10 @@ def _object(line: str, position: str) -> _Asked:
     return _not_blank((question, context), position)
 
 
-def _not_blank(asked: _Asked, position: str) -> _Asked:
+def _not_blank(pairs: _Pair, position: str) -> _Pair:
     from atento.errors import DataError
 
-    for text, name in zip(asked, ("question", "context")):
+    for text, name in zip(pairs, ("question", "context")):
         if not text.strip():
             raise DataError(f"{position}: the {name} is blank")
-    return asked
+    return pairs

@@ -83,7 +83,7 @@ def answer_questions(
     answer" where `unanswerable` allows it.
 
     Args:
-        network: one with an answer head, in evaluation mode.
+        network: a network with an answer head, in evaluation mode.
         tokenizer: its tokenizer.
         questions, contexts: N of each.
         search: how answers are chosen.
@@ -111,18 +111,18 @@ def answer_questions(
 def _logits(network: Network, windows: ContextWindows) -> tuple[list[NDArray[np.float64]], list[float]]:
     """The logits of start and end of the context tokens of each window, (size,2), and the score of "no answer"."""
     head, device = answer_head(network.config), next(network.parameters()).device
-    found: list[NDArray[np.float64]] = [np.empty((0, 2)) for _ in range(len(windows))]
+    logits: list[NDArray[np.float64]] = [np.empty((0, 2)) for _ in range(len(windows))]
     null = [0.0] * len(windows)
     for rows in by_length(windows.store["ids"].lengths.tolist(), _TOKENS):
         tensors = inputs_of(windows.store, rows, network.config, head)
         inputs = {name: value.to(device) for name, value in tensors.items()}
         token_mask = inputs.get("token_mask", inputs.get("source_token_mask"))
-        logits = network.read(head.name, network(**inputs, project=False), token_mask).double().cpu().numpy()
-        for row, both in zip(rows, logits):
+        batch_logits = network.read(head.name, network(**inputs, project=False), token_mask).double().cpu().numpy()
+        for row, both in zip(rows, batch_logits):
             position, size = int(windows.position[row]), int(windows.size[row])
-            found[row] = both[position : position + size].copy()
+            logits[row] = both[position : position + size].copy()
             null[row] = float(both[0].sum())
-    return found, null
+    return logits, null
 
 
 def span_scores(
@@ -250,10 +250,10 @@ def answer(
     if single != isinstance(context, str):
         raise UsageError("give a question and its context, or a list of each")
     questions, contexts = listed(question), listed(context)
-    found = answers(
+    ranked = answers(
         model, questions, contexts, n_best=n_best or 1, max_answer=max_answer, null_threshold=null_threshold
     )
-    results: list[Any] = [some if n_best is not None else some[0] for some in found]
+    results: list[Any] = [best if n_best is not None else best[0] for best in ranked]
     return results[0] if single else results
 
 
@@ -298,18 +298,18 @@ def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
     """The best answer to each question of a split; empty answers are given if the split has questions without one."""
     search = AnswerSearch(**learned_settings(recipe, split), longest=recipe.data.max_len)
     template = template_for(recipe.task, tokenizer)
-    found = answer_questions(
+    ranked = answer_questions(
         network, tokenizer, split["question"], split["context"], search, template=template, where=split.where
     )
-    return [best[0].text for best in found]
+    return [best[0].text for best in ranked]
 
 
 def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
     """The best answer to each question of a split by a loaded model."""
     for name in sorted(options.keys() - {"seed"}):  # by which the command also draws the intervals of scores
         raise UsageError(f"`{name}` has no effect on answers: they are spans of the context")
-    found = answers(model, split["question"], split["context"], where=split.where)
-    return [best[0].text for best in found]
+    ranked = answers(model, split["question"], split["context"], where=split.where)
+    return [best[0].text for best in ranked]
 
 
 def gold(split: Split) -> list[tuple[str, ...]]:

@@ -38,7 +38,7 @@ class Spans:
     head: HeadConfig
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
-        """Return one target for each window that is learned from."""
+        """Return 1 target for each window that has a label, 0 for the others."""
         spans = store["span"]
         return np.where(spans.flat[spans.starts[:-1]] >= 0, 1.0, 0.0)
 
@@ -51,8 +51,8 @@ class Spans:
         first, last = torch.tensor([store["span"][row].tolist() for row in rows.tolist()]).T
         lengths = torch.from_numpy(store["ids"].lengths[rows])
         inputs = inputs_of(store, rows, self.network, self.head)
-        known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
-        return Batch(inputs, {self.head.name: first}, extras={"end": last}, lengths=known)
+        real_lengths: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
+        return Batch(inputs, {self.head.name: first}, extras={"end": last}, lengths=real_lengths)
 
 
 def answer_head(network: NetworkConfig) -> HeadConfig:
@@ -94,16 +94,16 @@ def label_windows(windows: ContextWindows, answers: Sequence[tuple[int, int] | N
     """
     labels: list[tuple[int, int]] = []
     for answer, numbers in zip(answers, windows.of_records()):
-        whole = False
+        complete = False
         spans = []
         for window in numbers:
             first, position, size = (int(column[window]) for column in (windows.first, windows.position, windows.size))
             inside = answer is not None and first <= answer[0] and answer[1] < first + size
-            whole = whole or inside
+            complete = complete or inside
             spans.append(
                 (position + answer[0] - first, position + answer[1] - first) if answer and inside else NO_ANSWER
             )
-        labels += spans if whole or answer is None else [(-1, -1) for _ in numbers]
+        labels += spans if complete or answer is None else [(-1, -1) for _ in numbers]
     return labels
 
 
@@ -126,10 +126,10 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         split.where,
     )
     answers: list[tuple[int, int] | None] = []
-    for record, given in enumerate(split["answers"]):
-        tokens = answer_tokens(windows.offsets[record], given[0]) if given else None
-        if given and tokens is None:
-            raise DataError(f"{split.where(record)}: the tokenizer has no token for the answer {given[0].text!r}")
+    for record, accepted in enumerate(split["answers"]):
+        tokens = answer_tokens(windows.offsets[record], accepted[0]) if accepted else None
+        if accepted and tokens is None:
+            raise DataError(f"{split.where(record)}: the tokenizer has no token for the answer {accepted[0].text!r}")
         answers.append(tokens)
     labels = label_windows(windows, answers)
     _warn(preparation, windows, answers, labels)
@@ -149,7 +149,7 @@ def _warn(
     answers: Sequence[tuple[int, int] | None],
     labels: Sequence[tuple[int, int]],
 ) -> None:
-    """Report how many windows there are, and warn of answers that cannot be learned or given.
+    """Report how many windows there are, and warn of answers that cannot be learned or predicted.
 
     Raises:
         DataError: no window is left to learn from.
