@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atento.cli.lines import input_lines, windows
-from atento.cli.options import (
-    AsJson,
-    Device,
-    ModelArgument,
-    Precision,
-    Seed,
-    Threads,
-    check_order,
-    progress,
-    running,
-)
-from atento.cli.progress import announce_stdin, show_batches
+from atento.cli.lines import answer_lines
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -58,21 +47,19 @@ def classify(
     A model of several labels prints all those above the threshold, separated by |, and their probabilities. With
     --json, print the probability of every label.
     """
-    from atento.errors import counted
-    from atento.model import load
-
-    check_order(model, file)
-    bad: list[str] | None = [] if skip_bad else None
-    lines = input_lines(file, bad, _two_texts if pairs else None)
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
-        loaded.classifications([])  # whether it classifies is known before the first line is read
-        announce_stdin(file)
-        with show_batches("classify"):
-            for window in windows(lines, from_stdin=file == "-"):
-                _show(loaded, window, pairs, threshold, as_json)
-    if bad:
-        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+    answer_lines(
+        "classify",
+        model,
+        file,
+        lambda loaded, lines, _: _show(loaded, lines, pairs, threshold, as_json),
+        ready=lambda loaded: loaded.classifications([]),
+        check=_two_texts if pairs else None,
+        skip_bad=skip_bad,
+        device=device,
+        precision=precision,
+        seed=seed,
+        threads=threads,
+    )
 
 
 def _show(loaded: "Model", lines: Sequence[str], pairs: bool, threshold: float | None, as_json: bool) -> None:
@@ -91,7 +78,6 @@ def _show(loaded: "Model", lines: Sequence[str], pairs: bool, threshold: float |
         printed = above(labels, threshold) if several else labels[:1]
         names, shares = ([label.name for label in printed], [f"{label.probability:.4f}" for label in printed])
         sys.stdout.write(f"{'|'.join(names)}\t{'|'.join(shares)}\n" if printed else "\n")
-    sys.stdout.flush()
 
 
 def _two_texts(line: str, position: str) -> None:

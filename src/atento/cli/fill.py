@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atento.cli.lines import input_lines, one_line, windows
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
-from atento.cli.progress import announce_stdin, show_batches
+from atento.cli.lines import answer_lines, one_line
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -53,23 +52,22 @@ def fill(
 
     With --json, print the tokens, the probability and the text of each candidate.
     """
-    from atento.errors import UsageError, counted
-    from atento.model import load
+    from atento.errors import UsageError
 
-    check_order(model, file)
     if iterations is not None and top is not None:
         raise UsageError("--iterations gives one candidate: it excludes --top")
-    bad: list[str] | None = [] if skip_bad else None
-    lines = input_lines(file, bad)
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
-        loaded.fill([])  # whether it fills masks is known before the first line is read
-        announce_stdin(file)
-        with show_batches("fill"):
-            for window in windows(lines, from_stdin=file == "-"):
-                _show(loaded, window, top, iterations, as_json)
-    if bad:
-        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+    answer_lines(
+        "fill",
+        model,
+        file,
+        lambda loaded, lines, _: _show(loaded, lines, top, iterations, as_json),
+        ready=lambda loaded: loaded.fill([]),
+        skip_bad=skip_bad,
+        device=device,
+        precision=precision,
+        seed=seed,
+        threads=threads,
+    )
 
 
 def _show(loaded: "Model", lines: list[str], top: int | None, iterations: int | None, as_json: bool) -> None:
@@ -86,4 +84,3 @@ def _show(loaded: "Model", lines: list[str], top: int | None, iterations: int | 
         else:
             pairs = (f"{one_line(candidate.token)} {candidate.probability:.4f}" for candidate in candidates)
             sys.stdout.write("\t".join(pairs) + "\n")
-    sys.stdout.flush()

@@ -3,10 +3,61 @@
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from atento.cli.options import check_order, progress, running
+from atento.cli.progress import announce_stdin, show_batches
+
+if TYPE_CHECKING:
+    from atento.model import Model
 
 WINDOW = 1024  # lines processed together, so that memory is bounded
 
 Check = Callable[[str, str], object]  # (line, file:line) -> raises DataError for a line that the command cannot read
+
+
+def answer_lines(
+    command: str,
+    model: str,
+    file: str,
+    answer: "Callable[[Model, list[str], int], None]",
+    *,
+    ready: "Callable[[Model], object]",
+    check: Check | None = None,
+    skip_bad: bool,
+    device: str,
+    precision: str,
+    seed: int,
+    threads: int | None,
+) -> None:
+    """Load a model and answer the lines of a file, or of standard input as they arrive.
+
+    Args:
+        command: its name, for progress.
+        model, file: the arguments of the command.
+        answer: writes the outputs for some lines, given the model, the lines and the number of the first one, from 1.
+        ready: called with the model before the first line is read; raises CapabilityError if it cannot do the work.
+        check: as in `input_lines`.
+        skip_bad, device, precision, seed, threads: the options of the command.
+    """
+    from atento.errors import counted
+    from atento.model import load
+
+    check_order(model, file)
+    bad: list[str] | None = [] if skip_bad else None
+    lines = input_lines(file, bad, check)
+    first = 1
+    with running(seed, threads):
+        loaded = load(model, device=device, precision=precision)
+        ready(loaded)
+        announce_stdin(file)
+        with show_batches(command):
+            for window in windows(lines, from_stdin=file == "-"):
+                answer(loaded, window, first)
+                sys.stdout.flush()
+                first += len(window)
+    if bad:
+        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
 
 
 def input_lines(file: str, bad: list[str] | None, check: Check | None = None) -> Iterator[str]:

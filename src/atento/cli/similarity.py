@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli.embed import Layer, Pooling
-from atento.cli.lines import input_lines, windows
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
-from atento.cli.progress import announce_stdin, show_batches
+from atento.cli.lines import answer_lines
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -42,25 +41,28 @@ def similarity(
     print the cosine of the vectors of the texts, from -1 to 1.
     """
     from atento.data.source_lines import display_name
-    from atento.errors import counted
-    from atento.model import load
 
-    check_order(model, file)
-    bad: list[str] | None = [] if skip_bad else None
-    lines = input_lines(file, bad, _one_or_two_texts)
-    given = {"layer": layer, "pooling": pooling}
-    options = {name: value for name, value in given.items() if value is not None}
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
-        announce_stdin(file)
-        first = 1
-        with show_batches("similarity"):
-            for window in windows(lines, from_stdin=file == "-"):
-                _check_pairs(loaded, window, display_name(file), first)
-                _show(loaded, window, options, as_json)
-                first += len(window)
-    if bad:
-        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+    name = display_name(file)
+    chosen = {"layer": layer, "pooling": pooling}
+    options = {option: value for option, value in chosen.items() if value is not None}
+
+    def answer(loaded: "Model", lines: list[str], first: int) -> None:
+        _check_pairs(loaded, lines, name, first)
+        _show(loaded, lines, options, as_json)
+
+    answer_lines(
+        "similarity",
+        model,
+        file,
+        answer,
+        ready=lambda loaded: loaded,
+        check=_one_or_two_texts,
+        skip_bad=skip_bad,
+        device=device,
+        precision=precision,
+        seed=seed,
+        threads=threads,
+    )
 
 
 def _one_or_two_texts(line: str, position: str) -> None:
@@ -99,4 +101,3 @@ def _show(loaded: "Model", lines: list[str], options: dict[str, Any], as_json: b
             sys.stdout.write(json.dumps({"texts": parts, "similarity": number}, ensure_ascii=False) + "\n")
         else:
             sys.stdout.write("\n" if number is None else f"{number:.6f}\n")
-    sys.stdout.flush()

@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atento.cli.lines import input_lines, windows
-from atento.cli.options import (
-    AsJson,
-    Device,
-    ModelArgument,
-    Precision,
-    Seed,
-    Threads,
-    check_order,
-    progress,
-    running,
-)
-from atento.cli.progress import announce_stdin, show_batches
+from atento.cli.lines import answer_lines
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -63,25 +52,23 @@ def tag(
     A model of plain tags, such as parts of speech, tags every word. An empty line stays empty. With --json, print one
     object a line, with characters and probabilities.
     """
-    from atento.errors import UsageError, counted
-    from atento.model import load
+    from atento.errors import UsageError
 
-    check_order(model, file)
     if conll and as_json:
         raise UsageError("--conll and --json exclude each other")
-    bad: list[str] | None = [] if skip_bad else None
-    lines = input_lines(file, bad, None)
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
-        loaded.tag([], constrained=constrained)  # whether it tags is known before the first line is read
-        announce_stdin(file)
-        show = _show_columns if conll else _show_json if as_json else _show_text
-        with show_batches("tag"):
-            for window in windows(lines, from_stdin=file == "-"):
-                show(_tagged(loaded, window, words, constrained, each_word=conll))
-                sys.stdout.flush()
-    if bad:
-        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+    show = _show_columns if conll else _show_json if as_json else _show_text
+    answer_lines(
+        "tag",
+        model,
+        file,
+        lambda loaded, lines, _: show(_tagged(loaded, lines, words, constrained, each_word=conll)),
+        ready=lambda loaded: loaded.tag([], constrained=constrained),
+        skip_bad=skip_bad,
+        device=device,
+        precision=precision,
+        seed=seed,
+        threads=threads,
+    )
 
 
 def _tagged(
