@@ -37,6 +37,7 @@ READ_ONLY = {
     "generate",
     "perplexity",
     "classify",
+    "tag",
     "fill",
     "answer",
 }
