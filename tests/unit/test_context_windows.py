@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from atento.config.heads import HeadConfig
+from atento.config.loading import load_recipe
 from atento.config.network import InputConfig, NetworkConfig
 from atento.config.positions import PositionConfig
 from atento.config.recipe import TokenizerConfig
@@ -289,3 +290,16 @@ def test_a_head_on_the_decoder_reads_no_context() -> None:
         answer_head(config)
     with pytest.raises(CapabilityError, match="has no answer head"):
         answer_head(NetworkConfig("encoder", vocab_size=9, d_model=8, d_ff=8, n_heads=1))
+
+
+def test_keys_of_windows_have_no_effect_on_other_tasks() -> None:
+    recipe = {"task": "translation", "data": {"train": {"world": "train"}, "stride": 5, "max_answer": 3}}
+    warnings = [
+        warning for warning in load_recipe(recipe).warnings if "this task has no contexts of questions" in warning
+    ]
+    assert [
+        key for key in ("data.stride", "data.max_answer") for text in warnings if f"{key} has no effect" in text
+    ] == [
+        "data.stride",
+        "data.max_answer",
+    ]
