@@ -58,8 +58,8 @@ def test_a_lora_run_keeps_the_model_and_loads_as_a_whole_one(server: ForkServer,
     assert score["chrf"].value == events(tuning / "tuned", "valid")[-1]["chrf"]
     saved = atento.load(model.save(tuning / "saved"))
     assert all(
-        torch.equal(one, two)
-        for one, two in zip(saved.network.state_dict().values(), model.network.state_dict().values())
+        torch.equal(value, expected)
+        for value, expected in zip(saved.network.state_dict().values(), model.network.state_dict().values())
     )
     assert server.run("average", "tuned", cwd=tuning).status == 0
     assert (
@@ -134,7 +134,7 @@ def test_a_tiny_bert_is_tuned_written_for_peft_and_tuned_on(tmp_path: Path) -> N
     assert (settings["base_model_name_or_path"], settings["r"], settings["task_type"]) == (str(base), 2, "SEQ_CLS")
     with torch.no_grad():
         ids = torch.tensor([model.tokenizer.encode("o gato lê")])
-        ours, theirs = (one.network(ids).logits for one in (model, atento.load(folder)))
+        ours, theirs = (each.network(ids).logits for each in (model, atento.load(folder)))
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     recipe["init"] = {"model": str(folder), "train": "head"}
     atento.train(recipe, data=(texts, labels), out=tmp_path / "next", threads=1)

@@ -120,8 +120,8 @@ def test_rates_fall_from_layer_to_layer_as_a_plain_optimizer_with_groups() -> No
         nn.utils.clip_grad_norm_(theirs.parameters(), CONFIG.clip)
         optimizer.step()
     tuned(ours, layer_decay=0.5)
-    for (name, one), other in zip(weights(ours).items(), weights(theirs).values()):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-7, msg=name)
+    for (name, value), expected in zip(weights(ours).items(), weights(theirs).values()):
+        torch.testing.assert_close(value, expected, rtol=0, atol=1e-7, msg=name)
 
 
 @pytest.mark.parametrize("kind", ["gradual", "head-first"])
@@ -176,15 +176,15 @@ def adapted(dtype: torch.dtype = torch.float64, dropout: float = 0.0, **changes:
 
 def effective(network: Network) -> dict[str, Tensor]:
     """The weights of a network without adapters by the paper's equation, W + alpha/r B A, row by row of each map."""
-    found = {name: value for name, value in network.state_dict().items() if not is_adapter(name)}
+    joined_weights = {name: value for name, value in network.state_dict().items() if not is_adapter(name)}
     for name, module in network.named_modules():
         if isinstance(module, AdaptedLinear):
             weight = module.weight.detach().clone()
             for part, adapter in module.adapters.items():
                 start = {"value": 32}.get(part, 0)  # of 48 rows for query, key and value
                 weight[start : start + len(adapter.b)] += 5.0 / 3.0 * (adapter.b @ adapter.a).detach()
-            found[f"{name}.weight"] = weight
-    return found
+            joined_weights[f"{name}.weight"] = weight
+    return joined_weights
 
 
 def test_lora_computes_its_equation_forward_and_backward() -> None:
@@ -192,16 +192,16 @@ def test_lora_computes_its_equation_forward_and_backward() -> None:
     network, batch = adapted(), first_batch()
     plain = make(torch.float64)
     plain.load_state_dict(effective(network))
-    ours, theirs = (losses(one, batch, Call())["vocabulary"][0] for one in (network, plain))
+    ours, theirs = (losses(each, batch, Call())["vocabulary"][0] for each in (network, plain))
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
     ours.backward()
     theirs.backward()
     for name, module in network.named_modules():
         if isinstance(module, AdaptedLinear):
-            whole = plain.get_parameter(f"{name}.weight").grad
+            full = plain.get_parameter(f"{name}.weight").grad
             for part, adapter in module.adapters.items():
                 start = {"value": 32}.get(part, 0)
-                rows = whole[start : start + len(adapter.b)]
+                rows = full[start : start + len(adapter.b)]
                 torch.testing.assert_close(adapter.b.grad, 5.0 / 3.0 * rows @ adapter.a.t(), rtol=1e-9, atol=1e-12)
                 torch.testing.assert_close(adapter.a.grad, 5.0 / 3.0 * adapter.b.t() @ rows, rtol=1e-9, atol=1e-12)
 

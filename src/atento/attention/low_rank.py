@@ -70,10 +70,10 @@ class AdaptedLinear(Projection):
 
     def rows(self, x: Tensor, start: int, stop: int, random: Randomness | None = None) -> Tensor:
         """(...,D) -> (...,stop - start), the output of the rows from `start` to before `stop`."""
-        whole = (start, stop) == (0, self.out_features)
+        all_rows = (start, stop) == (0, self.out_features)
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
-        if not whole:
+        if not all_rows:
             weight, bias = weight[start:stop], None if bias is None else bias[start:stop]
         out = F.linear(x, weight, bias)
         adapters = [adapter for adapter in self._low_ranks() if adapter.start < stop and adapter.stop > start]

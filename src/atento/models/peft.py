@@ -87,8 +87,8 @@ def read_peft(
     with TensorFiles(folder, ADAPTER_WEIGHTS) as files:
         names = {name: name.removeprefix(_PREFIX) for name in files.entries}
         factors = {plain: files.read(name) for name, plain in names.items() if _FACTOR.fullmatch(plain)}
-        whole = {name: plain for name, plain in names.items() if plain not in factors}
-        shapes = {plain: files.entries[name].shape for name, plain in whole.items()}
+        replaced = {name: plain for name, plain in names.items() if plain not in factors}
+        shapes = {plain: files.entries[name].shape for name, plain in replaced.items()}
     strange = sorted(plain for plain in shapes if "lora_" in plain)
     if strange:
         raise ModelError(f"{folder}: weights of an adapter that are not read here: {', '.join(strange[:3])}")
@@ -98,7 +98,7 @@ def read_peft(
         _with_head(data, shapes, settings.get("task_type")),
         allow_missing=allow_missing,
         allow_unused=allow_unused,
-        over=(folder / ADAPTER_WEIGHTS, whole),
+        over=(folder / ADAPTER_WEIGHTS, replaced),
     )
     rows = family.rows(network)
     _join(weights, rows, factors, family, settings, folder)

@@ -42,10 +42,10 @@ def adapt(network: Network, lora: LoraConfig) -> None:
         RecipeError: the network has no such linear map.
     """
     maps = [(name, module) for name, module in network.named_modules() if isinstance(module, Projection)]
-    wanted = {"gate" if target == "inner" else target for target in lora.maps} | set(lora.maps)
+    part_names = {"gate" if target == "inner" else target for target in lora.maps} | set(lora.maps)
     adapted: set[str] = set()
     for name, linear in maps:
-        rows = {part: span for part, span in parts_of(name, network.config).items() if part in wanted}
+        rows = {part: span for part, span in parts_of(name, network.config).items() if part in part_names}
         if rows:
             parent, _, own = name.rpartition(".")
             adapter = AdaptedLinear(linear, rows, rank=lora.rank, scale=lora.scale, dropout=lora.dropout)
