@@ -186,6 +186,16 @@ def test_commands(run: TrainedRun, folder: Path, server: ForkServer) -> None:
     assert done.stdout.startswith("accuracy 1.0000 [1.0000, 1.0000]")
     done = server.run("evaluate", "run", "plain.tsv", "--metrics", "f1,matthews,report", cwd=folder)
     assert [line.split()[0] for line in done.stdout.splitlines()[:4]] == ["F1", "Matthews", "accuracy", "precision"]
+    done = server.run("evaluate", "run", "plain.tsv", "--report", "--confusion", "c.svg", cwd=folder)
+    lines = done.stdout.splitlines()
+    assert sum(line.startswith("accuracy") for line in lines) == 1 and done.stderr.endswith("wrote c.svg\n")
+    assert lines[-3].split() == ["animal", "doméstico", "15", "0", "0"] and lines[-4].startswith("right \\ predicted")
+    assert (folder / "c.svg").read_text(encoding="utf-8").startswith("<svg")
+    done = server.run("evaluate", "run", "plain.tsv", "--report", "--json", cwd=folder)
+    assert json.loads(done.stdout)["report"]["confusion"] == {
+        "labels": NAMES,
+        "counts": [[15, 0, 0], [0, 15, 0], [0, 0, 15]],
+    }
     data = {"train": {"file": "plain.tsv", "text": 0, "label": 1}}
     (folder / "tune.yaml").write_text(json.dumps(recipe(data) | {"init": "run"}), encoding="utf-8")
     done = server.run("data", "stats", "tune.yaml", cwd=folder)

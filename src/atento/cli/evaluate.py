@@ -1,6 +1,7 @@
 """`atento evaluate`: a model scored on labelled data."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ from atento.cli import completion
 from atento.cli.decoding import with_decoding
 from atento.cli.gates import hold_gates, parse_gates
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
+from atento.cli.outputs import output_file
 from atento.cli.progress import show_batches
 
 if TYPE_CHECKING:
@@ -42,6 +44,13 @@ def evaluate(
             autocompletion=completion.metrics,
         ),
     ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Also print precision, recall and F1 of each label, and what was confused.")
+    ] = False,
+    confusion: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Draw the confusion matrix of the labels: FILE.svg or .png."),
+    ] = None,
     fail_under: Annotated[
         list[str] | None,
         typer.Option(
@@ -67,6 +76,7 @@ def evaluate(
     from atento.tasks.table import labels_of, usual_metrics
 
     check_order(model, *data)
+    picture = None if confusion is None else output_file(confusion, (".svg", ".png"), "--confusion")
     gates = parse_gates(fail_under)
     requested = [] if metrics is None else metrics.split(",")
     for name in (*requested, *(name for name, _ in gates)):
@@ -76,18 +86,66 @@ def evaluate(
         loaded = load(model, device=device, precision=precision)
         task = task_of(loaded, task)
         usual = usual_metrics(TASKS[task], labels_of(loaded.network.config))
-        names = dict.fromkeys([*(requested or usual), *(name for name, _ in gates)])
+        tables = _tables(task, report=report, confusion=confusion is not None)
+        names = dict.fromkeys([*(requested or usual), *tables, *(name for name, _ in gates)])
         with show_batches("evaluate"):
             scores = score(loaded, data, task, metrics=list(names), skip_bad=skip_bad, say=progress, **options)
-    _show(scores, seed, as_json)
+    _show(scores, seed, as_json, matrix=report)
+    if picture is not None:
+        _draw(scores, picture, f"{model} on {' '.join(data)}")
     hold_gates(gates, {name: score.value for name, score in scores.items()}, lower_is_better)
 
 
-def _show(scores: "dict[str, Score]", seed: int, as_json: bool) -> None:
-    """Print one line for each score, and the table of a report, or all as one JSON object."""
-    from atento.metrics import METRICS, report_table
+def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
+    """The metric that has the table of the labels of a task, if a report or a confusion matrix is to be made.
 
-    records = {}
+    Raises:
+        UsageError: the outputs of the task have no such table.
+    """
+    from atento.config.tasks import TASKS
+    from atento.errors import UsageError
+    from atento.metrics import METRICS
+
+    if not report and not confusion:
+        return []
+    outputs = TASKS[task].outputs
+    tables = [name for name, metric in METRICS.items() if metric.table and metric.outputs == outputs]
+    if confusion and outputs != "classes":
+        raise UsageError(f"--confusion draws one label an example: got task {task}, whose outputs are {outputs}")
+    if not tables:
+        raise UsageError(f"--report is for labels and entities: got task {task}, whose outputs are {outputs}")
+    return tables
+
+
+def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
+    """Write the confusion matrix of the report among the scores as a picture."""
+    from atento.errors import AtentoError
+    from atento.inspection.confusion_figure import confusion_png, confusion_svg
+    from atento.metrics import confusion_of
+
+    matrix = confusion_of(scores["report"])
+    png = path.suffix.lower() == ".png"
+    content = (
+        confusion_png(matrix.labels, matrix.counts, title)
+        if png
+        else confusion_svg(matrix.labels, matrix.counts, title).encode()
+    )
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise AtentoError(f"{path} cannot be written: {error.strerror}") from error
+    typer.echo(f"wrote {path}", err=True)
+
+
+def _show(scores: "dict[str, Score]", seed: int, as_json: bool, *, matrix: bool) -> None:
+    """Print one line for each score, and the table of a report, or all as one JSON object.
+
+    `matrix` adds the confusion matrix to a report of labels.
+    """
+    from atento.metrics import METRICS, confusion_of, report_table
+
+    records: dict[str, dict[str, Any]] = {}
+    lines: set[str] = set()
     for name, score in scores.items():
         low, high = score.interval(seed=seed)
         records[name] = {
@@ -97,8 +155,16 @@ def _show(scores: "dict[str, Score]", seed: int, as_json: bool) -> None:
             "settings": score.settings,
         }
         if not as_json:
-            typer.echo(score.line((low, high)))
+            line = score.line((low, high))
+            if line not in lines:  # the value of a report is the accuracy
+                typer.echo(line)
+            lines.add(line)
             if METRICS[name].table:
                 typer.echo(report_table(score))
+        if matrix and name == "report":
+            counts = confusion_of(score)
+            records[name]["confusion"] = counts.to_dict()
+            if not as_json:
+                typer.echo(f"\n{counts}")
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))

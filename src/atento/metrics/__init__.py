@@ -7,6 +7,7 @@ from atento.metrics.answers import squad
 from atento.metrics.calibration import calibration_error
 from atento.metrics.class_sets import multilabel_f1, subset_accuracy
 from atento.metrics.classes import accuracy, f1, matthews, report
+from atento.metrics.confusion import ConfusionMatrix, confusion, confusion_of
 from atento.metrics.correlation import pearson, spearman
 from atento.metrics.label_counts import report_table
 from atento.metrics.overlap import f1_bleu_rouge, token_f1
@@ -21,12 +22,15 @@ from atento.metrics.text import bleu, chrf, exact_match, ter
 
 __all__ = [
     "METRICS",
+    "ConfusionMatrix",
     "PairedTest",
     "Score",
     "accuracy",
     "bleu",
     "calibration_error",
     "chrf",
+    "confusion",
+    "confusion_of",
     "entity_f1",
     "exact_match",
     "f1",
