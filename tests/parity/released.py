@@ -75,6 +75,19 @@ _BART = {
     "forced_eos_token_id": 2,
 }
 _MARIAN = _BART | {"scale_embedding": True, "activation_function": "swish", "decoder_start_token_id": 1}
+_DISTILBERT = {
+    "vocab_size": 37,
+    "dim": 16,
+    "hidden_dim": 24,
+    "n_heads": 4,
+    "n_layers": 3,
+    "max_position_embeddings": 20,
+    "bos_token_id": 3,
+    "eos_token_id": 4,
+} | dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0)
+_ELECTRA = _BERT | {"embedding_size": 8}
+_MPNET = _SMALL | _QUIET | {"max_position_embeddings": 20}
+_ALBERT = _BERT | {"embedding_size": 8, "classifier_dropout_prob": 0.0}
 _TAGS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
 
 # name -> (their class, their configuration)
@@ -96,6 +109,32 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "roberta answer": (hf.RobertaForQuestionAnswering, hf.RobertaConfig(**_ROBERTA)),
     "xlm-roberta": (hf.XLMRobertaModel, hf.XLMRobertaConfig(**_ROBERTA)),
     "xlm-roberta masked": (hf.XLMRobertaForMaskedLM, hf.XLMRobertaConfig(**_ROBERTA)),
+    "distilbert": (hf.DistilBertModel, hf.DistilBertConfig(**_DISTILBERT)),
+    "distilbert masked": (hf.DistilBertForMaskedLM, hf.DistilBertConfig(**_DISTILBERT)),
+    "distilbert classification": (
+        hf.DistilBertForSequenceClassification,
+        hf.DistilBertConfig(**_DISTILBERT, num_labels=3),
+    ),
+    "distilbert tagging": (hf.DistilBertForTokenClassification, hf.DistilBertConfig(**_DISTILBERT, **_TAGS)),
+    "distilbert answer": (hf.DistilBertForQuestionAnswering, hf.DistilBertConfig(**_DISTILBERT)),
+    "electra": (hf.ElectraModel, hf.ElectraConfig(**_ELECTRA)),
+    "electra discriminator": (hf.ElectraForPreTraining, hf.ElectraConfig(**_BERT, embedding_size=16)),
+    "electra generator": (hf.ElectraForMaskedLM, hf.ElectraConfig(**_ELECTRA)),
+    "electra classification": (hf.ElectraForSequenceClassification, hf.ElectraConfig(**_ELECTRA, num_labels=3)),
+    "electra regression": (hf.ElectraForSequenceClassification, hf.ElectraConfig(**_ELECTRA, num_labels=1)),
+    "electra tagging": (hf.ElectraForTokenClassification, hf.ElectraConfig(**_ELECTRA, **_TAGS)),
+    "electra answer": (hf.ElectraForQuestionAnswering, hf.ElectraConfig(**_ELECTRA)),
+    "mpnet": (hf.MPNetModel, hf.MPNetConfig(**_MPNET)),
+    "mpnet masked": (hf.MPNetForMaskedLM, hf.MPNetConfig(**_MPNET)),
+    "mpnet classification": (hf.MPNetForSequenceClassification, hf.MPNetConfig(**_MPNET, num_labels=3)),
+    "mpnet tagging": (hf.MPNetForTokenClassification, hf.MPNetConfig(**_MPNET, **_TAGS)),
+    "mpnet answer": (hf.MPNetForQuestionAnswering, hf.MPNetConfig(**_MPNET)),
+    "albert": (hf.AlbertModel, hf.AlbertConfig(**_ALBERT)),
+    "albert pretraining": (hf.AlbertForPreTraining, hf.AlbertConfig(**_ALBERT)),
+    "albert masked": (hf.AlbertForMaskedLM, hf.AlbertConfig(**_ALBERT)),
+    "albert classification": (hf.AlbertForSequenceClassification, hf.AlbertConfig(**_ALBERT, num_labels=3)),
+    "albert tagging": (hf.AlbertForTokenClassification, hf.AlbertConfig(**_ALBERT, **_TAGS)),
+    "albert answer": (hf.AlbertForQuestionAnswering, hf.AlbertConfig(**_ALBERT)),
     "gpt1": (hf.OpenAIGPTLMHeadModel, hf.OpenAIGPTConfig(**_GPT)),
     "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(**_GPT)),
     "gpt2 base": (hf.GPT2Model, hf.GPT2Config(**_GPT, n_inner=20)),

@@ -74,10 +74,13 @@ def compare(network: Any, other: Any, side: str, within: float = 2e-5) -> None:
     kinds = list(network.heads)
     if kinds == ["vocabulary", "next-sentence"]:
         close(out.logits[inputs.real], wanted.prediction_logits[inputs.real], within)
-        close(network.read("next-sentence", out, inputs.real)[pooled], wanted.seq_relationship_logits[pooled], within)
+        order = wanted.sop_logits if "sop_logits" in wanted else wanted.seq_relationship_logits
+        close(network.read("next-sentence", out, inputs.real)[pooled], order[pooled], within)
     elif kinds == ["answer"]:
         close(out.logits[..., 0][inputs.real], wanted.start_logits[inputs.real], within)
         close(out.logits[..., 1][inputs.real], wanted.end_logits[inputs.real], within)
+    elif kinds == ["replaced-token"]:
+        close(out.logits.squeeze(-1)[inputs.real], wanted.logits[inputs.real], within)
     elif kinds and out.logits.dim() == 3:
         close(out.logits[inputs.real], wanted.logits[inputs.real], within)
     elif kinds:
@@ -138,6 +141,13 @@ COUNTS = {
     "roberta_large": 355_359_744,
     "xlm_roberta_base": 278_043_648,
     "xlm_roberta_large": 559_890_432,
+    "distilbert_base": 66_362_880,
+    "electra_small": 13_483_008,
+    "electra_base": 108_891_648,
+    "electra_large": 334_092_288,
+    "mpnet_base": 109_486_464,
+    "albert_base": 11_683_584,
+    "albert_large": 17_683_968,
     "spanbert_base": 108_310_272,
     "gpt1": 116_534_784,
     "gpt2": 124_439_808,
@@ -163,7 +173,11 @@ def test_c16_presets_have_the_published_parameter_counts(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["bert_base", "roberta_base", "gpt1", "gpt2", "t5_small", "bart_base", "marian", "llama3_8b"]
+    "name",
+    [
+        *("bert_base", "roberta_base", "distilbert_base", "electra_small", "mpnet_base", "albert_large"),
+        *("gpt1", "gpt2", "t5_small", "bart_base", "marian", "llama3_8b"),
+    ],
 )
 def test_c16_presets_are_the_sizes_of_transformers(name: str) -> None:
     """Their class, built of the configuration that we write for the preset, has as many parameters (error 7)."""

@@ -75,7 +75,7 @@ class MultiHeadAttention(nn.Module):
         dropout: dropout probability of the attention weights.
         scale: factor of the scores; 1/√d_head if not given.
         kind: "encoder", "decoder" or "cross", the name under which `observe` records the weights.
-        layer: the layer number under which `observe` records the weights.
+        layer: the layer number under which `observe` records the weights; the last one if layers share this module.
 
     Raises:
         ValueError: `n_kv_heads` does not divide `n_heads`.
@@ -117,6 +117,7 @@ class MultiHeadAttention(nn.Module):
         position_terms: PositionTerms | None = None,
         state: KeyValues | None = None,
         random: Randomness | None = None,
+        layer: int | None = None,
     ) -> tuple[Tensor, KeyValues]:
         """Attend to x itself, or to `memory`.
 
@@ -127,6 +128,7 @@ class MultiHeadAttention(nn.Module):
             position_terms: position schemes, for self-attention. Cached keys are already rotated.
             state: the cache of a self-attention, which the new keys and values are appended to.
             random: the randomness of dropout.
+            layer: the layer number under which `observe` records the weights, where several layers share this module.
 
         Returns:
             The output (B,T,D), and the keys and values that were read, which are the next `state`.
@@ -142,7 +144,7 @@ class MultiHeadAttention(nn.Module):
             q = self._normed(self._by_head(queries), self.query_norm)
             keys_values = memory if isinstance(memory, KeyValues) else self.key_values(memory, random)
         k, v, router = keys_values.keys, keys_values.values, terms.block_router
-        record(self, self.kind, self.layer, q, k, mask, terms.relative, self.scale, router)
+        record(self, self.kind, self.layer if layer is None else layer, q, k, mask, terms.relative, self.scale, router)
         if router is not None:
             out = router.attend(q, by_head(k, self.n_heads), by_head(v, self.n_heads), mask=mask, scale=self.scale)
         else:

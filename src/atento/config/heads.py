@@ -6,7 +6,7 @@ from typing import Literal
 from atento.config.literals import check_choices
 from atento.errors import RecipeError
 
-HeadKind = Literal["vocabulary", "class", "set", "number", "tag", "span", "boundary"]
+HeadKind = Literal["vocabulary", "class", "set", "number", "tag", "span", "boundary", "detection"]
 Pooling = Literal["pooler", "first", "last", "mean"]
 HEAD_KINDS: dict[str, HeadKind] = {  # kind of a head -> kind of its labels
     "masked-language-model": "vocabulary",
@@ -17,6 +17,7 @@ HEAD_KINDS: dict[str, HeadKind] = {  # kind of a head -> kind of its labels
     "tagging": "tag",
     "answer": "span",
     "span-boundary": "boundary",
+    "replaced-token": "detection",
 }
 
 
@@ -33,11 +34,13 @@ class HeadConfig:
         "tagging",
         "answer",
         "span-boundary",
+        "replaced-token",
     ]
     """Output of the head: logits over the vocabulary at every position (masked-language-model); one class of the whole
     text (classification, next-sentence), any number of classes (multi-label) or a number (regression); a class or start
-    and end scores at every position (tagging, answer); a hidden token from those beside its span (span-boundary).
-    masked-language-model and span-boundary are for encoders.
+    and end scores at every position (tagging, answer); a hidden token from those beside its span (span-boundary); the
+    score that a token was replaced (replaced-token: ELECTRA's, read but not trained). masked-language-model,
+    span-boundary and replaced-token are for encoders.
     """
     labels: tuple[str, ...] = ()
     """Names of the classes. [at least 2 for classification, multi-label and tagging]"""
@@ -47,11 +50,13 @@ class HeadConfig:
     reads from left to right, the mean of others]
     """
     hidden: bool = False
-    """Put a dense layer with tanh before the head."""
+    """Put a dense layer before the head."""
     dropout: float = 0.1
     """Share of the head's inputs set to 0 in training. [0 to below 1]"""
-    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] | None = None
-    """Activation of a masked-language-model head; RoBERTa's is always gelu. [null: as the network's `activation`]"""
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"] | None = None
+    """Activation of the dense layer of a masked-language-model head, or of a head with `hidden`. [null: the network's
+    `activation` in a masked-language-model head, else tanh]
+    """
     name: str = ""
     """Name of the head; two heads of one kind need two names. [empty: its kind; vocabulary for masked-language-model]
     """
@@ -60,8 +65,10 @@ class HeadConfig:
 
     def __post_init__(self) -> None:
         check_choices(self, "heads.")
-        if self.activation is not None and self.kind != "masked-language-model":
-            raise RecipeError(f"`activation` belongs to a masked-language-model head: got a {self.kind} head")
+        if self.activation is not None and not (self.hidden or self.kind == "masked-language-model"):
+            raise RecipeError(
+                f"`activation` belongs to a masked-language-model head or one with `hidden`: got a {self.kind} head"
+            )
         if self.kind in ("classification", "multi-label", "tagging") and len(self.labels) < 2:
             raise RecipeError(f"`labels` must name at least two for a {self.kind} head: got {list(self.labels)}")
         if len(set(self.labels)) < len(self.labels):
@@ -76,4 +83,4 @@ class HeadConfig:
     @property
     def outputs(self) -> int:
         """Number of outputs."""
-        return {"next-sentence": 2, "answer": 2, "regression": 1}.get(self.kind, len(self.labels))
+        return {"next-sentence": 2, "answer": 2, "regression": 1, "replaced-token": 1}.get(self.kind, len(self.labels))

@@ -48,10 +48,16 @@ class InputConfig:
     """Number of kinds of segments, each with an added vector (BERT: 2). [0 or more; encoders]"""
     norm: bool = False
     """Normalise the input of the first layer (BERT)."""
+    width: int | None = None
+    """Width of the vectors of tokens, positions and segments, which a linear map takes to `d_model` (ALBERT, ELECTRA).
+    [at least 1; null: `d_model`, without a map; encoders]
+    """
 
     def __post_init__(self) -> None:
         if self.segments < 0:
             raise RecipeError(f"`embedding.segments` must not be negative: got {self.segments}")
+        if self.width is not None and self.width < 1:
+            raise RecipeError(f"`embedding.width` must be at least 1: got {self.width}")
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,8 @@ class NetworkConfig:
     n_decoder_layers: int | None = None
     """Number of layers of the decoder of an encoder-decoder. [at least 1; null: `n_layers`] Fewer make decoding faster.
     """
+    shared_layers: bool = False
+    """All layers of a stack have the same weights (ALBERT)."""
     dropout: float = 0.1
     """Share of each sublayer's output set to 0 in training. [0 to below 1] Use 0.1 with much data, 0.3 with little."""
     norm: Literal["pre", "post"] = "post"
@@ -225,7 +233,11 @@ class NetworkConfig:
     def _check_parts(self) -> None:
         """What one arrangement has and another has not."""
         if self.architecture != "encoder":
-            for name, value in (("pooler", self.pooler), ("embedding.segments", self.embedding.segments)):
+            for name, value in (
+                ("pooler", self.pooler),
+                ("embedding.segments", self.embedding.segments),
+                ("embedding.width", self.embedding.width),
+            ):
                 if value:
                     raise RecipeError(f"`{name}` belongs to an encoder: got architecture {self.architecture!r}")
         if self.architecture not in ("encoder-decoder", "recurrent-seq2seq") and self.n_decoder_layers is not None:
@@ -245,7 +257,10 @@ class NetworkConfig:
         for head in self.heads:
             if self.architecture == "cbow":
                 raise RecipeError(f"`heads` cannot stand on word vectors alone: got a {head.kind} head")
-            if head.kind in ("masked-language-model", "span-boundary") and self.architecture != "encoder":
+            if (
+                head.kind in ("masked-language-model", "span-boundary", "replaced-token")
+                and self.architecture != "encoder"
+            ):
                 raise RecipeError(
                     f"`heads`: a {head.kind} head belongs to an encoder: got architecture {self.architecture!r}"
                 )
@@ -256,6 +271,8 @@ class NetworkConfig:
                 raise RecipeError(
                     f"`heads.side` is for networks that read a source and write: got architecture {self.architecture!r}"
                 )
+            if head.kind == "span-boundary" and self.embedding.width is not None:
+                raise RecipeError("a span-boundary head predicts from `d_model`: `embedding.width` must be null")
             if self.pooling(head) == "pooler" and not self.pooler:
                 raise RecipeError(f"a {head.kind} head that reads the pooler needs `pooler: true`")
 
@@ -289,6 +306,11 @@ class NetworkConfig:
         """The position schemes that add up; none for kind "none"."""
         schemes = self.positions if isinstance(self.positions, tuple) else (self.positions,)
         return tuple(scheme for scheme in schemes if scheme.kind != "none")
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the vectors of tokens, E."""
+        return self.d_model if self.embedding.width is None else self.embedding.width
 
     @property
     def head_width(self) -> int:

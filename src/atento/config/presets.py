@@ -46,6 +46,18 @@ _ROBERTA = changed(
     embedding={"segments": 1},
     ids=_BYTE_BPE_IDS | {"mask": 50264},
 )
+_ALBERT = changed(
+    _BERT,
+    _BASE,
+    family="albert",
+    vocab_size=30000,
+    shared_layers=True,
+    dropout=0.0,
+    attention={"dropout": 0.0},
+    feed_forward={"activation": "gelu-tanh"},
+    embedding={"width": 128},
+    ids={"pad": 0, "unk": 1, "bos": 2, "eos": 3, "start": 2, "mask": 4},
+)
 _GPT2 = NetworkConfig(
     architecture="decoder",
     family="gpt2",
@@ -178,6 +190,46 @@ def xlm_roberta_base(**changes: Any) -> NetworkConfig:
 def xlm_roberta_large(**changes: Any) -> NetworkConfig:
     """XLM-R large: 559,890,432 parameters with its pooler."""
     return changed(_ROBERTA, _LARGE, {"family": "xlm-roberta", "vocab_size": 250002, "ids": {"mask": 250001}}, changes)
+
+
+def distilbert_base(**changes: Any) -> NetworkConfig:
+    """DistilBERT-base, lower-cased (Sanh et al. 2019): 66,362,880 parameters."""
+    return changed(
+        _BERT, _BASE, {"family": "distilbert", "n_layers": 6, "pooler": False, "embedding": {"segments": 0}}, changes
+    )
+
+
+def electra_small(**changes: Any) -> NetworkConfig:
+    """ELECTRA-small (Clark et al. 2020): 13,483,008 parameters; embeddings 128 wide, layers 256."""
+    sizes: dict[str, Any] = {"d_model": 256, "d_ff": 1024, "n_heads": 4, "n_layers": 12, "embedding": {"width": 128}}
+    return changed(_BERT, sizes, {"family": "electra", "pooler": False}, changes)
+
+
+def electra_base(**changes: Any) -> NetworkConfig:
+    """ELECTRA-base: 108,891,648 parameters."""
+    return changed(_BERT, _BASE, {"family": "electra", "pooler": False}, changes)
+
+
+def electra_large(**changes: Any) -> NetworkConfig:
+    """ELECTRA-large: 334,092,288 parameters."""
+    return changed(_BERT, _LARGE, {"family": "electra", "pooler": False}, changes)
+
+
+def mpnet_base(**changes: Any) -> NetworkConfig:
+    """MPNet-base (Song et al. 2020): 109,486,464 parameters with its pooler."""
+    positions = (*_ROBERTA.schemes, PositionConfig("t5", max_distance=128))
+    rest: dict[str, Any] = {"vocab_size": 30527, "embedding": {"segments": 0}, "ids": {"mask": 30526}}
+    return changed(_ROBERTA, _BASE, {"family": "mpnet", "positions": positions}, rest, changes)
+
+
+def albert_base(**changes: Any) -> NetworkConfig:
+    """ALBERT-base, version 2 (Lan et al. 2020): 11,683,584 parameters with its pooler; twelve layers share theirs."""
+    return changed(_ALBERT, changes)
+
+
+def albert_large(**changes: Any) -> NetworkConfig:
+    """ALBERT-large, version 2: 17,683,968 parameters with its pooler."""
+    return changed(_ALBERT, _LARGE, changes)
 
 
 def spanbert_base(**changes: Any) -> NetworkConfig:
@@ -350,6 +402,13 @@ _MADE: tuple[Callable[..., NetworkConfig], ...] = (
     roberta_large,
     xlm_roberta_base,
     xlm_roberta_large,
+    distilbert_base,
+    electra_small,
+    electra_base,
+    electra_large,
+    mpnet_base,
+    albert_base,
+    albert_large,
     spanbert_base,
     spanbert_large,
     gpt1,

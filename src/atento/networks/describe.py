@@ -103,7 +103,11 @@ def _inputs(layer: InputLayer) -> list[Part]:
     parts = [Part("+ positions", " + ".join(kinds), _count(layer.positions))] if kinds else []
     if layer.segments is not None:
         parts.append(Part("+ segments", f"{layer.segments.shape[0]} kinds", layer.segments.numel()))
-    return parts if layer.norm is None else [*parts, Part("norm", "", _count(layer.norm))]
+    if layer.norm is not None:
+        parts.append(Part("norm", "", _count(layer.norm)))
+    if layer.projection is not None:
+        parts.append(Part("linear", f"{layer.projection.in_features} wide to the layers", _count(layer.projection)))
+    return parts
 
 
 def _stack(stack: Stack) -> list[Part]:
@@ -115,7 +119,7 @@ def _stack(stack: Stack) -> list[Part]:
     inside += _sublayer(first.feed_forward, first.feed_forward_residual, "")
     relative = [type(scheme).__name__ for scheme in stack.positions.schemes]
     detail = " + ".join(relative)
-    parts = [Part("block", detail, _count(first), tuple(inside), repeats=len(stack.blocks))]
+    parts = [Part("block", detail, _count(first), tuple(inside), repeats=stack.n_layers)]
     return parts if stack.norm is None else [*parts, Part("norm", "", _count(stack.norm))]
 
 

@@ -70,16 +70,19 @@ class Head(nn.Module):
 
 
 class Transform(nn.Module):
-    """norm(act(W x + b)): the layer before the output matrix of a masked language model (Devlin et al. 2019)."""
+    """norm(act(W x + b)): the layer before the output matrix of a masked language model (Devlin et al. 2019).
+
+    Its vectors have the width of the embeddings, E.
+    """
 
     def __init__(self, config: NetworkConfig, activation: str) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.d_model, config.d_model)
+        self.dense = nn.Linear(config.d_model, config.embedding_width)
         self.activation = ACTIVATIONS[activation]
-        self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps)
+        self.norm = make_norm(config.norm_kind, config.embedding_width, config.norm_eps)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(...,D) -> (...,D)."""
+        """(...,D) -> (...,E)."""
         out: Tensor = self.norm(self.activation(self.dense(hidden)))
         return out
 
@@ -172,13 +175,14 @@ class SpanBoundaryHead(Head):
 
 
 class LinearHead(Head):
-    """Dropout, an optional dense layer with tanh, and a linear map: classes, tags, answers, a number."""
+    """Dropout, an optional dense layer with an activation, and a linear map: classes, tags, answers, a number."""
 
     def __init__(self, d_model: int, config: HeadConfig, pooling: Pooling | None) -> None:
         """`pooling` reduces a text to one vector; None: the head reads the vector of every token."""
         super().__init__()
         self.config, self.kind, self.pooling = config, HEAD_KINDS[config.kind], pooling
         self.dense = nn.Linear(d_model, d_model) if config.hidden else None
+        self.activation = ACTIVATIONS[config.activation or "tanh"]
         self.out = nn.Linear(d_model, config.outputs)
 
     def pooled(self, output: Output, token_mask: Tensor | None) -> Tensor:
@@ -200,7 +204,7 @@ class LinearHead(Head):
         """(...,D) -> (...,C)."""
         x = self._dropped(x, random)
         if self.dense is not None:
-            x = self._dropped(torch.tanh(self.dense(x)), random)
+            x = self._dropped(self.activation(self.dense(x)), random)
         out: Tensor = self.out(x)
         return out
 
@@ -274,7 +278,7 @@ def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:
     if head.kind == "masked-language-model":
         transform = Transform(config, head.activation or config.feed_forward.activation)
         return VocabularyHead(
-            config.vocab_size, config.d_model, tied=config.output.tied, bias=True, transform=transform
+            config.vocab_size, config.embedding_width, tied=config.output.tied, bias=True, transform=transform
         )
     if head.kind == "span-boundary":
         return SpanBoundaryHead(config)

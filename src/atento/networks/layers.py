@@ -15,6 +15,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
+    "tanh": torch.tanh,
 }
 
 

@@ -29,6 +29,7 @@ _SIZES = (
     *("d_model", "d_ff", "d_kv", "num_layers", "num_heads", "encoder_layers", "decoder_layers"),
     *("encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads", "decoder_attention_heads"),
     *("relative_attention_num_buckets", "relative_attention_max_distance"),
+    *("embedding_size", "dim", "hidden_dim", "n_heads", "n_layers"),
 )
 _SIZES_OR_NONE = ("n_inner", "num_key_value_heads", "num_decoder_layers", "head_dim")
 _RATES = ("dropout", "pdrop", "dropout_prob", "dropout_rate")

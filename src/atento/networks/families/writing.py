@@ -79,5 +79,7 @@ def _computing_fields(config: NetworkConfig) -> dict[str, Any]:
 
 
 def _activation(head: HeadConfig, config: NetworkConfig) -> Any:
-    """The activation of a masked-language-model head, the network's if the head has none."""
-    return (head.activation or config.feed_forward.activation) if head.kind == "masked-language-model" else None
+    """The activation inside a head, which it may leave to the network; None: it has none."""
+    if head.kind == "masked-language-model":
+        return head.activation or config.feed_forward.activation
+    return head.activation or ("tanh" if head.hidden else None)

@@ -63,6 +63,7 @@ class Block(nn.Module):
         memory_mask: AnyMask = None,
         state: BlockState | None = None,
         random: Randomness | None = None,
+        layer: int | None = None,
     ) -> Tensor:
         """Run the sublayers, one after the other.
 
@@ -74,6 +75,7 @@ class Block(nn.Module):
             memory_mask: which positions of the source may be attended to.
             state: the cache; updated in place.
             random: the randomness of dropout.
+            layer: the number of the layer, for `observe`; None: that of the attention modules.
 
         Returns:
             (B,T,D).
@@ -81,7 +83,7 @@ class Block(nn.Module):
         cache = None if state is None else state.self_attention
         queries = self.self_attention_residual.before(x)
         out, keys_values = self.self_attention(
-            queries, mask=mask, position_terms=position_terms, state=cache, random=random
+            queries, mask=mask, position_terms=position_terms, state=cache, random=random, layer=layer
         )
         x = self.self_attention_residual.after(x, out, random)
         if state is not None:
@@ -91,7 +93,7 @@ class Block(nn.Module):
             # the source's keys and values are the same at every step: computed once, then taken from the cache
             source = memory if state is None or state.cross_attention is None else state.cross_attention
             queries = self.cross_attention_residual.before(x)
-            out, keys_values = self.cross_attention(queries, source, mask=memory_mask, random=random)
+            out, keys_values = self.cross_attention(queries, source, mask=memory_mask, random=random, layer=layer)
             x = self.cross_attention_residual.after(x, out, random)
             if state is not None:
                 state.cross_attention = keys_values

@@ -27,7 +27,7 @@ class Encoder(Network):
         if config.vocab_size < 1:
             raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
         self.config = config
-        self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=config.embedding.scaled)
+        self.embedding = TokenEmbedding(config.vocab_size, config.embedding_width, scale=config.embedding.scaled)
         self.inputs = InputLayer(config)
         self.stack = Stack(config, kind="encoder", n_layers=config.n_layers)
         self.pooler = Pooler(config.d_model) if config.pooler else None

@@ -14,15 +14,18 @@ from atento.networks.stack.positions import input_positions
 
 
 class InputLayer(nn.Module):
-    """token + position + segment, then norm and dropout, as `config` says (Devlin et al. 2019, fig. 2)."""
+    """token + position + segment, then norm and dropout, as `config` says (Devlin et al. 2019, fig. 2).
+
+    Embeddings that are narrower than the layers (width E) are projected to the layers' width D at the end.
+    """
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
+        width, segments = config.embedding_width, config.embedding.segments
         self.positions = input_positions(config)
-        self.segments = (
-            nn.Parameter(torch.empty(config.embedding.segments, config.d_model)) if config.embedding.segments else None
-        )
-        self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps) if config.embedding.norm else None
+        self.segments = nn.Parameter(torch.empty(segments, width)) if segments else None
+        self.norm = make_norm(config.norm_kind, width, config.norm_eps) if config.embedding.norm else None
+        self.projection = None if config.embedding.width is None else nn.Linear(width, config.d_model)
         self.dropout = config.dropout
 
     def forward(
@@ -35,7 +38,7 @@ class InputLayer(nn.Module):
         token_mask: Tensor | None = None,
         random: Randomness | None = None,
     ) -> Tensor:
-        """Token vectors x (B,L,D) -> (B,L,D); the first is at position `offset`, unless `position_ids` (B,L) are given.
+        """Token vectors x (B,L,E) -> (B,L,D); the first is at position `offset`, unless `position_ids` (B,L) are given.
 
         `segment_ids` (B,L) default to 0.
 
@@ -51,4 +54,4 @@ class InputLayer(nn.Module):
             x = self.norm(x)
         if self.training and self.dropout:
             x = dropout(x, self.dropout, fresh(random))
-        return x
+        return x if self.projection is None else self.projection(x)

@@ -23,12 +23,13 @@ class AddedPositions(nn.Module):
     """The sum of the schemes that add a vector to each token, each with a learned gate if configured
     (docs/notes.md#b1)."""
 
-    def __init__(self, config: NetworkConfig, schemes: list[PositionConfig]) -> None:
+    def __init__(self, config: NetworkConfig, schemes: list[PositionConfig], width: int) -> None:
+        """`width` is that of the vectors that they are added to."""
         super().__init__()
         self.schemes = nn.ModuleList(
-            Learned(config.max_len, config.d_model, scheme.shift)
+            Learned(config.max_len, width, scheme.shift)
             if scheme.kind == "learned"
-            else Sinusoidal(config.d_model, scheme.base, interleaved=scheme.interleaved is not False)
+            else Sinusoidal(width, scheme.base, interleaved=scheme.interleaved is not False)
             for scheme in schemes
         )
         self.numbers = [_number(scheme, config) for scheme in schemes]
@@ -79,7 +80,9 @@ def real_positions(token_mask: Tensor) -> Tensor:
 def input_positions(config: NetworkConfig) -> AddedPositions:
     """The position schemes that are added before the first layer."""
     return AddedPositions(
-        config, [scheme for scheme in config.schemes if scheme.kind in ADDED and scheme.layers is None]
+        config,
+        [scheme for scheme in config.schemes if scheme.kind in ADDED and scheme.layers is None],
+        config.embedding_width,
     )
 
 
@@ -120,7 +123,7 @@ class LayerPositions(nn.Module):
         for layer in range(n_layers):
             added = [scheme for scheme in config.schemes if scheme.kind in ADDED and layer in (scheme.layers or ())]
             if added:
-                self.added[str(layer)] = AddedPositions(config, added)
+                self.added[str(layer)] = AddedPositions(config, added, config.d_model)
 
     def add(self, layer: int, x: Tensor, offset: int, position_ids: Tensor | None) -> Tensor:
         """The input of that layer: x (B,L,D) plus the schemes that are added there."""

@@ -14,7 +14,7 @@ from atento.attention.relative_terms import QueryKeyPositions
 from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError
 from atento.networks.layers import make_norm
-from atento.networks.stack.block import BlockState, make_block
+from atento.networks.stack.block import Block, BlockState, make_block
 from atento.networks.stack.masks import default_masks
 from atento.networks.stack.positions import LayerPositions
 
@@ -55,12 +55,20 @@ class Stack(nn.Module):
     ) -> None:
         """`masks` are the default masks of self-attention, one a layer; None: those of `config`."""
         super().__init__()
+        self.n_layers = n_layers
+        numbers = [n_layers - 1] if config.shared_layers else range(n_layers)
         self.blocks = nn.ModuleList(
-            make_block(config, kind=kind, layer=layer, reads_source=reads_source) for layer in range(n_layers)
+            make_block(config, kind=kind, layer=layer, reads_source=reads_source) for layer in numbers
         )
         self.positions = LayerPositions(config, kind=kind, n_layers=n_layers)
         self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps) if config.norm == "pre" else None
         self.masks = list(default_masks(config, kind=kind, n_layers=n_layers) if masks is None else masks)
+
+    @property
+    def layers(self) -> list[Block]:
+        """The block of each layer: all the same where layers are shared (Lan et al. 2020)."""
+        blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
+        return blocks if len(blocks) == self.n_layers else blocks * self.n_layers
 
     def forward(
         self,
@@ -91,7 +99,7 @@ class Stack(nn.Module):
         Returns:
             (B,T,D).
         """
-        depth = len(self.blocks) if depth is None else depth
+        depth = self.n_layers if depth is None else depth
         masks = self._masks(x, mask, token_mask, position_ids, state)
         memory_mask = None if state is None else state.memory_mask
         if memory_mask is None and memory is not None:
@@ -99,7 +107,7 @@ class Stack(nn.Module):
             memory_mask = lower(real, 1, memory.shape[1], x.device)  # the same for every query: one row is enough
         offset = 0 if state is None else state.length
         terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)
-        for index, block in enumerate(self.blocks):
+        for index, block in enumerate(self.layers):
             if index == depth:
                 return x
             x = block(
@@ -110,6 +118,7 @@ class Stack(nn.Module):
                 memory_mask=memory_mask,
                 state=None if state is None else state.blocks[index],
                 random=random,
+                layer=index,
             )
         if state is not None:
             state.length, state.memory_mask = state.length + x.shape[1], memory_mask
@@ -141,8 +150,8 @@ class Stack(nn.Module):
         """The masks of the layers, joined with padding and learned spans, as kernels take them."""
         layer_masks = self.masks if mask is None else mask
         masks: list[Mask | Tensor] = list(layer_masks) if isinstance(layer_masks, Sequence) else [layer_masks]
-        if isinstance(layer_masks, Sequence) and len(masks) != len(self.blocks):
-            raise ValueError(f"a list of masks gives one a layer: got {len(masks)} for {len(self.blocks)} layers")
+        if isinstance(layer_masks, Sequence) and len(masks) != self.n_layers:
+            raise ValueError(f"a list of masks gives one a layer: got {len(masks)} for {self.n_layers} layers")
         if all(layer_mask is masks[0] for layer_mask in masks):  # lowered once for all layers
             masks = masks[:1]
         key_len = x.shape[1] + (0 if state is None else state.length)
@@ -166,12 +175,12 @@ class Stack(nn.Module):
         # they count positions in a row, so not where `position_ids` say otherwise
         spans = {} if position_ids is not None or key_len <= _LONG else self.positions.spans()
         if spans and len(joined) == 1:
-            joined = joined * len(self.blocks)
+            joined = joined * self.n_layers
         for layer, span in spans.items():
             layer_mask = joined[layer]
             joined[layer] = layer_mask & span if isinstance(layer_mask, Mask) else layer_mask
         lowered = [lower(layer_mask, x.shape[1], key_len, x.device) for layer_mask in joined]
-        return lowered * len(self.blocks) if len(lowered) == 1 else lowered
+        return lowered * self.n_layers if len(lowered) == 1 else lowered
 
     def begin(self, memory: Tensor | None = None, token_mask: Tensor | None = None) -> StackState:
         """An empty decode state.
@@ -180,10 +189,10 @@ class Stack(nn.Module):
             memory: the encoded source (B,S,D), whose keys and values are computed once, for every block and step.
             token_mask: boolean (B,S), True = a real token of the source; None: all are.
         """
-        state = StackState([BlockState() for _ in self.blocks])
+        state = StackState([BlockState() for _ in range(self.n_layers)])
         if memory is None:
             return state
-        for block, block_state in zip(self.blocks, state.blocks):
+        for block, block_state in zip(self.layers, state.blocks):
             if isinstance(block.cross_attention, MultiHeadAttention):
                 block_state.cross_attention = block.cross_attention.key_values(memory)
         real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)

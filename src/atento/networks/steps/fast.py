@@ -133,7 +133,7 @@ class FastStepFunction:
         self.kv_heads = config.kv_heads
         self.d_head = config.head_width
         self.scale = self.d_head**-0.5 if config.attention.scale is None else config.attention.scale
-        self.layers = [self._layer(block) for block in stack.blocks]  # type: ignore[arg-type]
+        self.layers = [self._layer(block) for block in stack.layers]
         self.read_output = copy.vocabulary_head.read
         if isinstance(copy, EncoderDecoder):
             self._set_encoder(copy)
