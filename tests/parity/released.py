@@ -115,6 +115,10 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         hf.DistilBertForSequenceClassification,
         hf.DistilBertConfig(**_DISTILBERT, num_labels=3),
     ),
+    "distilbert, several labels": (
+        hf.DistilBertForSequenceClassification,
+        hf.DistilBertConfig(**_DISTILBERT, num_labels=3, problem_type="multi_label_classification"),
+    ),
     "distilbert tagging": (hf.DistilBertForTokenClassification, hf.DistilBertConfig(**_DISTILBERT, **_TAGS)),
     "distilbert answer": (hf.DistilBertForQuestionAnswering, hf.DistilBertConfig(**_DISTILBERT)),
     "electra": (hf.ElectraModel, hf.ElectraConfig(**_ELECTRA)),

@@ -259,17 +259,17 @@ OTHER_MEANINGS = {
     "classification": (
         "a kind of head",
         {
-            *("config/heads.py", "data/objectives/labels.py", "networks/families/bert.py", "bench/family_side.py"),
+            *("config/heads.py", "data/objectives/labels.py", "networks/families/heads.py", "bench/family_side.py"),
             "models/peft.py",
         },
     ),
     "regression": (
         "a kind of head",
-        {"config/heads.py", "data/objectives/numbers.py", "networks/families/bert.py", "models/peft.py"},
+        {"config/heads.py", "data/objectives/numbers.py", "networks/families/heads.py", "models/peft.py"},
     ),
     "tagging": (
         "a kind of head",
-        {"config/heads.py", "data/objectives/tags.py", "networks/families/bert.py", "models/peft.py"},
+        {"config/heads.py", "data/objectives/tags.py", "networks/families/heads.py", "models/peft.py"},
     ),
     "span-corruption": ("an objective", {"config/objective.py", "data/objectives/__init__.py"}),
 }

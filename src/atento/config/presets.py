@@ -10,54 +10,37 @@ from dataclasses import replace
 from typing import Any
 
 from atento.config.attention import AttentionConfig, MaskConfig
-from atento.config.heads import HeadConfig
+from atento.config.encoder_presets import (
+    BASE,
+    BYTE_BPE_IDS,
+    LARGE,
+    albert_base,
+    albert_large,
+    bert_base,
+    bert_base_cased,
+    bert_base_pretraining,
+    bert_large,
+    bert_tiny,
+    distilbert_base,
+    electra_base,
+    electra_large,
+    electra_small,
+    mpnet_base,
+    roberta_base,
+    roberta_large,
+    spanbert_base,
+    spanbert_large,
+    xlm_roberta_base,
+    xlm_roberta_large,
+)
 from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds, changed
 from atento.config.positions import PositionConfig
 from atento.errors import RecipeError, nearest
 
 _LEARNED = PositionConfig("learned")
 _SHIFTED = PositionConfig("learned", shift=2)  # fairseq counts positions from 2
-_BERT_HEADS = (HeadConfig("masked-language-model"), HeadConfig("next-sentence", dropout=0.0))
-
-_BASE: dict[str, Any] = {"d_model": 768, "d_ff": 3072, "n_heads": 12, "n_layers": 12}
-_LARGE: dict[str, Any] = {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "n_layers": 24}
-_BYTE_BPE_IDS: dict[str, int] = {"bos": 0, "pad": 1, "eos": 2, "unk": 3, "start": 0}  # fairseq's dictionary
 
 _TRANSFORMER = NetworkConfig()
-_BERT = NetworkConfig(
-    architecture="encoder",
-    family="bert",
-    vocab_size=30522,
-    feed_forward=FeedForwardConfig(activation="gelu"),
-    embedding=InputConfig(norm=True, segments=2, scaled=False),
-    attention=AttentionConfig(dropout=0.1),
-    ids=SpecialIds(bos=101, eos=102, unk=100, start=101, mask=103),
-    norm_eps=1e-12,
-    positions=_LEARNED,
-    pooler=True,
-    initializer="normal",
-)
-_ROBERTA = changed(
-    _BERT,
-    family="roberta",
-    vocab_size=50265,
-    norm_eps=1e-5,
-    positions=PositionConfig("learned", shift=2, real_only=True),
-    embedding={"segments": 1},
-    ids=_BYTE_BPE_IDS | {"mask": 50264},
-)
-_ALBERT = changed(
-    _BERT,
-    _BASE,
-    family="albert",
-    vocab_size=30000,
-    shared_layers=True,
-    dropout=0.0,
-    attention={"dropout": 0.0},
-    feed_forward={"activation": "gelu-tanh"},
-    embedding={"width": 128},
-    ids={"pad": 0, "unk": 1, "bos": 2, "eos": 3, "start": 2, "mask": 4},
-)
 _GPT2 = NetworkConfig(
     architecture="decoder",
     family="gpt2",
@@ -115,7 +98,7 @@ _BART = NetworkConfig(
     feed_forward=FeedForwardConfig(activation="gelu"),
     embedding=InputConfig(norm=True, scaled=False),
     output=OutputConfig(bias=True),
-    ids=SpecialIds(**_BYTE_BPE_IDS | {"start": 2, "mask": 50264}),
+    ids=SpecialIds(**BYTE_BPE_IDS | {"start": 2, "mask": 50264}),
     positions=_SHIFTED,
     max_len=1024,
     initializer="normal",
@@ -147,117 +130,22 @@ def transformer_big(**changes: Any) -> NetworkConfig:
     return changed(_TRANSFORMER, {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3}, changes)
 
 
-def bert_tiny(**changes: Any) -> NetworkConfig:
-    """BERT 128 wide and 2 layers deep (Turc et al. 2019), for a laptop and a lecture."""
-    return changed(_BERT, {"d_model": 128, "d_ff": 512, "n_heads": 2, "n_layers": 2}, changes)
-
-
-def bert_base(**changes: Any) -> NetworkConfig:
-    """BERT-base, lower-cased (Devlin et al. 2019): 109,482,240 parameters with its pooler."""
-    return changed(_BERT, _BASE, changes)
-
-
-def bert_base_cased(**changes: Any) -> NetworkConfig:
-    """BERT-base, cased: 108,310,272 parameters with its pooler."""
-    return changed(_BERT, _BASE, {"vocab_size": 28996}, changes)
-
-
-def bert_base_pretraining(**changes: Any) -> NetworkConfig:
-    """BERT-base with both heads it was pretrained with: 110,106,428 parameters."""
-    return changed(_BERT, _BASE, {"heads": _BERT_HEADS}, changes)
-
-
-def bert_large(**changes: Any) -> NetworkConfig:
-    """BERT-large, lower-cased: 335,141,888 parameters with its pooler."""
-    return changed(_BERT, _LARGE, changes)
-
-
-def roberta_base(**changes: Any) -> NetworkConfig:
-    """RoBERTa-base (Liu et al. 2019): 124,645,632 parameters with its pooler."""
-    return changed(_ROBERTA, _BASE, changes)
-
-
-def roberta_large(**changes: Any) -> NetworkConfig:
-    """RoBERTa-large: 355,359,744 parameters with its pooler."""
-    return changed(_ROBERTA, _LARGE, changes)
-
-
-def xlm_roberta_base(**changes: Any) -> NetworkConfig:
-    """XLM-R base (Conneau et al. 2020): 278,043,648 parameters with its pooler."""
-    return changed(_ROBERTA, _BASE, {"family": "xlm-roberta", "vocab_size": 250002, "ids": {"mask": 250001}}, changes)
-
-
-def xlm_roberta_large(**changes: Any) -> NetworkConfig:
-    """XLM-R large: 559,890,432 parameters with its pooler."""
-    return changed(_ROBERTA, _LARGE, {"family": "xlm-roberta", "vocab_size": 250002, "ids": {"mask": 250001}}, changes)
-
-
-def distilbert_base(**changes: Any) -> NetworkConfig:
-    """DistilBERT-base, lower-cased (Sanh et al. 2019): 66,362,880 parameters."""
-    return changed(
-        _BERT, _BASE, {"family": "distilbert", "n_layers": 6, "pooler": False, "embedding": {"segments": 0}}, changes
-    )
-
-
-def electra_small(**changes: Any) -> NetworkConfig:
-    """ELECTRA-small (Clark et al. 2020): 13,483,008 parameters; embeddings 128 wide, layers 256."""
-    sizes: dict[str, Any] = {"d_model": 256, "d_ff": 1024, "n_heads": 4, "n_layers": 12, "embedding": {"width": 128}}
-    return changed(_BERT, sizes, {"family": "electra", "pooler": False}, changes)
-
-
-def electra_base(**changes: Any) -> NetworkConfig:
-    """ELECTRA-base: 108,891,648 parameters."""
-    return changed(_BERT, _BASE, {"family": "electra", "pooler": False}, changes)
-
-
-def electra_large(**changes: Any) -> NetworkConfig:
-    """ELECTRA-large: 334,092,288 parameters."""
-    return changed(_BERT, _LARGE, {"family": "electra", "pooler": False}, changes)
-
-
-def mpnet_base(**changes: Any) -> NetworkConfig:
-    """MPNet-base (Song et al. 2020): 109,486,464 parameters with its pooler."""
-    positions = (*_ROBERTA.schemes, PositionConfig("t5", max_distance=128))
-    rest: dict[str, Any] = {"vocab_size": 30527, "embedding": {"segments": 0}, "ids": {"mask": 30526}}
-    return changed(_ROBERTA, _BASE, {"family": "mpnet", "positions": positions}, rest, changes)
-
-
-def albert_base(**changes: Any) -> NetworkConfig:
-    """ALBERT-base, version 2 (Lan et al. 2020): 11,683,584 parameters with its pooler; twelve layers share theirs."""
-    return changed(_ALBERT, changes)
-
-
-def albert_large(**changes: Any) -> NetworkConfig:
-    """ALBERT-large, version 2: 17,683,968 parameters with its pooler."""
-    return changed(_ALBERT, _LARGE, changes)
-
-
-def spanbert_base(**changes: Any) -> NetworkConfig:
-    """SpanBERT-base, cased (Joshi et al. 2020): BERT's network with 108,310,272 parameters; its objective differs."""
-    return bert_base_cased(**changes)
-
-
-def spanbert_large(**changes: Any) -> NetworkConfig:
-    """SpanBERT-large, cased."""
-    return changed(_BERT, _LARGE, {"vocab_size": 28996}, changes)
-
-
 def gpt1(**changes: Any) -> NetworkConfig:
     """GPT-1 (Radford et al. 2018): 116,534,784 parameters; norms stand after the sum."""
     ids: dict[str, Any] = {"ids": dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)}
     return changed(
-        _GPT2, _BASE, ids, {"family": "openai-gpt", "norm": "post", "vocab_size": 40478, "max_len": 512}, changes
+        _GPT2, BASE, ids, {"family": "openai-gpt", "norm": "post", "vocab_size": 40478, "max_len": 512}, changes
     )
 
 
 def gpt2(**changes: Any) -> NetworkConfig:
     """GPT-2, the small one (Radford et al. 2019): 124,439,808 parameters."""
-    return changed(_GPT2, _BASE, changes)
+    return changed(_GPT2, BASE, changes)
 
 
 def gpt2_medium(**changes: Any) -> NetworkConfig:
     """GPT-2 medium: 354,823,168 parameters."""
-    return changed(_GPT2, _LARGE, changes)
+    return changed(_GPT2, LARGE, changes)
 
 
 def llama2_7b(**changes: Any) -> NetworkConfig:
@@ -351,12 +239,12 @@ def t5_small(**changes: Any) -> NetworkConfig:
 
 def t5_base(**changes: Any) -> NetworkConfig:
     """T5-base: 222,903,552 parameters."""
-    return changed(_T5, _BASE, changes)
+    return changed(_T5, BASE, changes)
 
 
 def t5_large(**changes: Any) -> NetworkConfig:
     """T5-large: 737,668,096 parameters."""
-    return changed(_T5, _LARGE, changes)
+    return changed(_T5, LARGE, changes)
 
 
 def t5_11_small(**changes: Any) -> NetworkConfig:
@@ -366,7 +254,7 @@ def t5_11_small(**changes: Any) -> NetworkConfig:
 
 def t5_11_base(**changes: Any) -> NetworkConfig:
     """T5 1.1 base: 247,577,856 parameters."""
-    return changed(_T5_11, _BASE, {"d_ff": 2048}, changes)
+    return changed(_T5_11, BASE, {"d_ff": 2048}, changes)
 
 
 def mt5_small(**changes: Any) -> NetworkConfig:
@@ -376,12 +264,12 @@ def mt5_small(**changes: Any) -> NetworkConfig:
 
 def bart_base(**changes: Any) -> NetworkConfig:
     """BART-base (Lewis et al. 2020)."""
-    return changed(_BART, _BASE, {"n_layers": 6}, changes)
+    return changed(_BART, BASE, {"n_layers": 6}, changes)
 
 
 def bart_large(**changes: Any) -> NetworkConfig:
     """BART-large."""
-    return changed(_BART, _LARGE, {"n_layers": 12}, changes)
+    return changed(_BART, LARGE, {"n_layers": 12}, changes)
 
 
 def marian(**changes: Any) -> NetworkConfig:

@@ -7,7 +7,7 @@ from atento.config.attention import AttentionConfig
 from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds
 from atento.config.positions import PositionConfig
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
-from atento.networks.families.heads import HeadNames, head_dropout, head_rows, read_heads, write_heads
+from atento.networks.families.heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
 from atento.networks.families.rows import Row, attention, linear, norm
 from atento.networks.families.tying import Tying
 
@@ -34,7 +34,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     rate, vocab_size = data.get("hidden_dropout_prob", 0.0), data["vocab_size"]
     label_rate = data.get("classifier_dropout_prob", 0.1)
     label_rate = rate if label_rate is None else label_rate
-    heads = read_heads(_HEADS, data, names, activation, {"": label_rate, "next-sentence": label_rate})
+    heads = read_heads(_HEADS, data, names, activation, HeadDropout(label_rate, sentences=label_rate))
     masked = any(head.kind == "masked-language-model" for head in heads)
     bos = first_id(data.get("bos_token_id"), 2)
     return NetworkConfig(

@@ -10,7 +10,7 @@ from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig,
 from atento.config.positions import PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
-from atento.networks.families.heads import HeadNames, head_dropout, head_rows, read_heads, write_heads
+from atento.networks.families.heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
 from atento.networks.families.rows import Row, attention, linear, norm
 from atento.networks.families.tying import Tying
 
@@ -105,7 +105,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
         bos = first_id(data.get("bos_token_id"), 0)
         ids = SpecialIds(pad, unk=3, bos=bos, eos=first_id(data.get("eos_token_id"), 2), start=bos, mask=mask)
     rate = data.get("classifier_dropout")
-    rates = {"": data.get("hidden_dropout_prob", 0.1) if rate is None else rate}
+    rates = HeadDropout(data.get("hidden_dropout_prob", 0.1) if rate is None else rate)
     activation = activation_of(data.get("hidden_act", "gelu"), model_type)
     heads = read_heads(relative.heads, data, names, activation, rates)
     masked = any(head.kind == "masked-language-model" for head in heads)

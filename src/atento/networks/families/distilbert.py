@@ -8,7 +8,7 @@ from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig,
 from atento.config.positions import PositionConfig
 from atento.networks.families.bert import bert_ids
 from atento.networks.families.family import Family, activation_of, their_activation
-from atento.networks.families.heads import HeadNames, head_dropout, head_rows, read_heads, write_heads
+from atento.networks.families.heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
 from atento.networks.families.rows import Row, attention, linear, norm
 from atento.networks.families.tying import Tying
 
@@ -28,7 +28,7 @@ _HEADS = HeadNames(
 def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
     activation = activation_of(data.get("activation", "gelu"), "distilbert")
     rate = data.get("dropout", 0.1)
-    rates = {"": data.get("seq_classif_dropout", 0.2), "tagging": rate, "answer": data.get("qa_dropout", 0.1)}
+    rates = HeadDropout(data.get("seq_classif_dropout", 0.2), rate, data.get("qa_dropout", 0.1))
     heads = read_heads(_HEADS, data, names, activation, rates)
     masked = any(head.kind == "masked-language-model" for head in heads)
     return NetworkConfig(

@@ -18,11 +18,13 @@ _CLASSES = {
     "next-sentence": "ForNextSentencePrediction",
     "replaced-token": "ForPreTraining",
     "classification": "ForSequenceClassification",
+    "multi-label": "ForSequenceClassification",
     "regression": "ForSequenceClassification",
     "tagging": "ForTokenClassification",
     "answer": "ForQuestionAnswering",
 }
-_LABELLED = ("classification", "regression", "tagging")
+_LABELLED = ("classification", "multi-label", "regression", "tagging")
+_PROBLEMS = {"regression": "regression", "multi-label": "multi_label_classification"}
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,18 @@ class HeadNames:
         return (matrix,) if second_bias == self.bias else (matrix, Repeat(second_bias, self.bias, replaces=True))
 
 
+@dataclass(frozen=True)
+class HeadDropout:
+    """The dropout of a family's heads: for classes or a number, for tags (None: the same), answers, two sentences."""
+
+    classes: float
+    tags: float | None = None
+    answers: float = 0.0
+    sentences: float = 0.0
+
+
 def read_heads(
-    family: HeadNames, data: Mapping[str, Any], names: frozenset[str], activation: str, rates: Mapping[str, float]
+    family: HeadNames, data: Mapping[str, Any], names: frozenset[str], activation: str, rates: HeadDropout
 ) -> tuple[HeadConfig, ...]:
     """The heads that a file holds.
 
@@ -72,18 +84,18 @@ def read_heads(
         data: their configuration.
         names: of the file's tensors, without the family's prefix.
         activation: of the network, by our name.
-        rates: the dropout of heads by kind, of which "" is the usual one.
+        rates: the dropout of the heads.
     """
     heads = []
     if f"{family.dense}.weight" in names and family.matrix:
         own = None if family.activation in (None, activation) else family.activation
         heads.append(HeadConfig("masked-language-model", activation=own))
     if f"{family.next_sentence}.weight" in names:
-        heads.append(HeadConfig("next-sentence", dropout=rates.get("next-sentence", 0.0)))
+        heads.append(HeadConfig("next-sentence", dropout=rates.sentences))
     if f"{family.detector[0]}.weight" in names:
         heads.append(HeadConfig("replaced-token", hidden=True, activation=activation, dropout=0.0))  # type: ignore[arg-type]
     if "qa_outputs.weight" in names:
-        heads.append(HeadConfig("answer", dropout=rates.get("answer", 0.0)))
+        heads.append(HeadConfig("answer", dropout=rates.answers))
     hidden = f"{family.hidden}.weight" in names
     if f"{family.classifier}.weight" in names or "classifier.weight" in names:
         heads.append(_labelled(family, data, hidden, names, rates))
@@ -91,7 +103,7 @@ def read_heads(
 
 
 def _labelled(
-    family: HeadNames, data: Mapping[str, Any], hidden: bool, names: frozenset[str], rates: Mapping[str, float]
+    family: HeadNames, data: Mapping[str, Any], hidden: bool, names: frozenset[str], rates: HeadDropout
 ) -> HeadConfig:
     """The head for classes, tags or a number."""
     label_names = data.get("id2label") or {}
@@ -99,14 +111,15 @@ def _labelled(
     labels = tuple(str(label_names.get(str(n), label_names.get(n, f"LABEL_{n}"))) for n in range(count))
     of_tokens = any("TokenClassification" in str(name) for name in data.get("architectures") or ())
     if of_tokens or not (hidden or any(name.startswith("pooler.") for name in names)):
-        return HeadConfig("tagging", labels, dropout=rates.get("tagging", rates[""]))
+        return HeadConfig("tagging", labels, dropout=rates.classes if rates.tags is None else rates.tags)
+    several = data.get("problem_type") == "multi_label_classification"
     return HeadConfig(
-        "regression" if count == 1 else "classification",
+        "regression" if count == 1 else "multi-label" if several else "classification",
         labels if count > 1 else (),
         pooling="first" if hidden else "pooler",
         hidden=hidden,
         activation=family.hidden_activation if hidden else None,
-        dropout=rates[""],
+        dropout=rates.classes,
     )
 
 
@@ -128,8 +141,8 @@ def write_heads(family: HeadNames, config: NetworkConfig) -> dict[str, Any]:
     if labels:
         data["id2label"] = {str(n): label for n, label in enumerate(labels)}
         data["label2id"] = {label: n for n, label in enumerate(labels)}
-    if kinds == ["regression"]:
-        data["problem_type"] = "regression"
+    if kinds and kinds[0] in _PROBLEMS:
+        data["problem_type"] = _PROBLEMS[kinds[0]]
     return data
 
 

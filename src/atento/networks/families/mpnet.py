@@ -7,7 +7,7 @@ from atento.config.attention import AttentionConfig
 from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds
 from atento.config.positions import PositionConfig
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
-from atento.networks.families.heads import HeadNames, head_rows, read_heads, write_heads
+from atento.networks.families.heads import HeadDropout, HeadNames, head_rows, read_heads, write_heads
 from atento.networks.families.rows import Row, attention, linear, norm
 from atento.networks.families.tying import Tying
 
@@ -30,7 +30,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     refuse(data, {"relative_attention_num_buckets": (32,), "pad_token_id": (_PAD,)}, "mpnet")
     activation = activation_of(data.get("hidden_act", "gelu"), "mpnet")
     rate, vocab_size = data.get("hidden_dropout_prob", 0.1), data["vocab_size"]
-    heads = read_heads(_HEADS, data, names, activation, {"": rate})
+    heads = read_heads(_HEADS, data, names, activation, HeadDropout(rate))
     masked = any(head.kind == "masked-language-model" for head in heads)
     bos = first_id(data.get("bos_token_id"), 0)
     return NetworkConfig(
