@@ -14,23 +14,59 @@ from atento.config.encoder_presets import (
     BASE,
     BYTE_BPE_IDS,
     LARGE,
+)
+from atento.config.encoder_presets import (
     albert_base as albert_base,
+)
+from atento.config.encoder_presets import (
     albert_large as albert_large,
+)
+from atento.config.encoder_presets import (
     bert_base as bert_base,
+)
+from atento.config.encoder_presets import (
     bert_base_cased as bert_base_cased,
+)
+from atento.config.encoder_presets import (
     bert_base_pretraining as bert_base_pretraining,
+)
+from atento.config.encoder_presets import (
     bert_large as bert_large,
+)
+from atento.config.encoder_presets import (
     bert_tiny as bert_tiny,
+)
+from atento.config.encoder_presets import (
     distilbert_base as distilbert_base,
+)
+from atento.config.encoder_presets import (
     electra_base as electra_base,
+)
+from atento.config.encoder_presets import (
     electra_large as electra_large,
+)
+from atento.config.encoder_presets import (
     electra_small as electra_small,
+)
+from atento.config.encoder_presets import (
     mpnet_base as mpnet_base,
+)
+from atento.config.encoder_presets import (
     roberta_base as roberta_base,
+)
+from atento.config.encoder_presets import (
     roberta_large as roberta_large,
+)
+from atento.config.encoder_presets import (
     spanbert_base as spanbert_base,
+)
+from atento.config.encoder_presets import (
     spanbert_large as spanbert_large,
+)
+from atento.config.encoder_presets import (
     xlm_roberta_base as xlm_roberta_base,
+)
+from atento.config.encoder_presets import (
     xlm_roberta_large as xlm_roberta_large,
 )
 from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds, changed
