@@ -36,11 +36,10 @@ class HeadConfig:
         "span-boundary",
         "replaced-token",
     ]
-    """Output of the head: logits over the vocabulary at every position (masked-language-model); one class of the whole
-    text (classification, next-sentence), any number of classes (multi-label) or a number (regression); a class or start
-    and end scores at every position (tagging, answer); a hidden token from those beside its span (span-boundary); the
-    score that a token was replaced (replaced-token: ELECTRA's, read but not trained). masked-language-model,
-    span-boundary and replaced-token are for encoders.
+    """Output of the head: logits over the vocabulary at every position (masked-language-model); one class of the text
+    (classification, next-sentence), any number of classes (multi-label) or a number (regression); a class, start and
+    end scores or the score of a replaced token at every position (tagging, answer, replaced-token); a hidden token
+    from those beside its span (span-boundary). [kinds about hidden or replaced tokens are for encoders]
     """
     labels: tuple[str, ...] = ()
     """Names of the classes. [at least 2 for classification, multi-label and tagging]"""
