@@ -3,13 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["AtentoError", "Model", "Tokenizer", "__version__", "evaluate", "load", "train"]
+__all__ = ["AtentoError", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "train"]
 
 if TYPE_CHECKING:
     from atento.errors import AtentoError
     from atento.evaluation import evaluate
     from atento.model import Model, load
     from atento.runs.train import train
+    from atento.suites.run import glue
     from atento.text import Tokenizer
 
 _HOMES = {
@@ -17,6 +18,7 @@ _HOMES = {
     "Model": "atento.model",
     "Tokenizer": "atento.text",
     "evaluate": "atento.evaluation",
+    "glue": "atento.suites.run",
     "load": "atento.model",
     "train": "atento.runs.train",
 }

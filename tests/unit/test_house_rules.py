@@ -58,10 +58,11 @@ ROOMS: dict[str, set[str]] = {
     "notes": USED | {"model"},
     "laboratory": USED,
     "bench": USED | {"model", "notes", "laboratory"},
+    "suites": USED | {"model"},
     "convert": USED | {"model"},
     "serve": USED | {"model"},
-    "cli": USED | {"model", "notes", "bench", "convert", "serve", "evaluation", "demo"},
-    "__init__": {"errors", "model", "runs", "text", "evaluation"},
+    "cli": USED | {"model", "notes", "bench", "convert", "serve", "evaluation", "demo", "suites"},
+    "__init__": {"errors", "model", "runs", "text", "evaluation", "suites"},
 }
 TORCH_FREE = ("errors", "limits", "config", "text", "metrics", "world")
 

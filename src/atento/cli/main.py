@@ -28,6 +28,7 @@ COMMANDS = {
     "embed": "embed",
     "similarity": "similarity",
     "evaluate": "evaluate",
+    "glue": "glue",
     "perplexity": "perplexity",
     "score": "score",
     "attend": "attend",

@@ -4,6 +4,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from atento.errors import UsageError
 from atento.metrics.label_counts import precision_recall_f1, summed
@@ -65,6 +66,12 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
     return Score("SQuAD F1", _mean_f1(total), parts, settings, rows, _mean_f1)
 
 
+def squad_exact(predictions: Sequence[str], references: Answers, **options: str) -> Score:
+    """Exact match of SQuAD, 0-100: the share of answers that equal a right one; arguments and errors as `squad`."""
+    score = squad(predictions, references, **options)
+    return replace(score, name="SQuAD exact match", value=score.parts["exact_match"], combine=_mean_exact)
+
+
 def normalized(text: str, articles: Sequence[str]) -> str:
     """The words of an answer that count: in lower case, without punctuation and articles, with single spaces."""
     text = text.lower().translate(_PUNCTUATION)
@@ -78,6 +85,10 @@ def _f1(prediction: str, answer: str, version: str) -> float:
     if version == "2.0" and not (ours and theirs):
         return float(ours == theirs)
     return precision_recall_f1((Counter(ours) & Counter(theirs)).total(), len(ours), len(theirs))[2]
+
+
+def _mean_exact(total: list[float]) -> float:
+    return 100 * total[0] / total[2]
 
 
 def _mean_f1(total: list[float]) -> float:
