@@ -15,6 +15,12 @@ def texts(number: int) -> tuple[str, str, bool]:
     return f'the {first} number {number} is "here"', f"the {second} is here", first == second
 
 
+def numbers(split: str) -> range:
+    """The numbers of the records of a split; those of `dev` follow those of `train`."""
+    first = COUNTS["train"] if split.startswith("dev") else 0
+    return range(first, first + COUNTS[split])
+
+
 def write_glue(folder: Path, leave_out: Sequence[str] = ()) -> Path:
     """All nine tasks and the diagnostic set, as the archives of GLUE unpack; quotes stand alone and mean nothing."""
     for name, write in GLUE.items():
@@ -27,7 +33,7 @@ def table(path: Path, header: Sequence[str] | None, row: Callable[[int], Sequenc
     """A file with as many rows as `COUNTS` says of its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [] if header is None else ["\t".join(header)]
-    lines += ["\t".join(map(str, row(number))) for number in range(COUNTS[path.stem])]
+    lines += ["\t".join(map(str, row(number))) for number in numbers(path.stem)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -80,8 +86,7 @@ def mnli(folder: Path) -> None:
     table(folder / "train.tsv", (*head, "label1", "gold_label"), lambda n: (n, *row, *texts(n)[:2], "x", kinds[n % 3]))
     labels = ("label1", "label2", "label3", "label4", "label5", "gold_label")
     for kind in ("matched", "mismatched"):
-        five = ("x",) * 5
-        table(folder / f"dev_{kind}.tsv", (*head, *labels), lambda n: (n, *row, *texts(n)[:2], *five, kinds[n % 3]))
+        table(folder / f"dev_{kind}.tsv", (*head, *labels), lambda n: (n, *row, *texts(n)[:2], *"xxxxx", kinds[n % 3]))
         table(folder / f"test_{kind}.tsv", head, lambda n: (n, *row, *texts(n)[:2]))
 
 
@@ -123,12 +128,12 @@ def write_portuguese(folder: Path) -> Path:
     for split in ("train", "dev", "test"):
         name = "train-only" if split == "train" else split
         assin(folder / "assin2" / f"assin2-{name}.xml", split, two)
-        rows = [f'"{texts(n)[1]}, ""yes""",{texts(n)[1]},{n % 6}.5' for n in range(COUNTS[split]) if n % 6 < 5]
+        rows = [f'"{texts(n)[1]}, ""yes""",{texts(n)[1]},{n % 6}.5' for n in numbers(split) if n % 6 < 5]
         put(folder / "stsb_multi_mt" / f"stsb-pt-{split}.csv", rows)
-        put(folder / "leNER-Br" / split / f"{split}.conll", entities(COUNTS[split], "", " "))
-        put(folder / "wikiann" / "pt" / split, entities(COUNTS[split], "pt:", "\t"))
+        put(folder / "leNER-Br" / split / f"{split}.conll", entities(numbers(split), "", " "))
+        put(folder / "wikiann" / "pt" / split, entities(numbers(split), "pt:", "\t"))
     for split in ("train", "dev"):
-        put(folder / "faquad" / "data" / f"{split}.json", [json.dumps(questions(COUNTS[split]), ensure_ascii=False)])
+        put(folder / "faquad" / "data" / f"{split}.json", [json.dumps(questions(numbers(split)), ensure_ascii=False)])
     GLUE["RTE"](folder / "PLUE" / "RTE")
     GLUE["MNLI"](folder / "PLUE" / "MNLI")
     return folder
@@ -143,23 +148,23 @@ def assin(path: Path, split: str, labels: Sequence[str]) -> None:
     pairs = [
         f'<pair entailment="{labels[n % len(labels)]}" id="{n}" similarity="{1 + n % 5}.0">'
         f"<t>{texts(n)[1]}</t><h>the {WORDS[n % 8]}</h></pair>"
-        for n in range(COUNTS[split])
+        for n in numbers(split)
     ]
     put(path, ["<?xml version='1.0' encoding='utf-8'?>", "<entailment-corpus>", *pairs, "</entailment-corpus>"])
 
 
-def entities(count: int, mark: str, separator: str) -> list[str]:
+def entities(rows: range, mark: str, separator: str) -> list[str]:
     lines = []
-    for n in range(count):
+    for n in rows:
         for word, tag in (("the", "O"), (WORDS[n % 8], "B-LOC"), ("number", "I-LOC"), (str(n), "O")):
             lines.append(f"{mark}{word}{separator}{tag}")
         lines.append("")
     return lines
 
 
-def questions(count: int) -> dict[str, object]:
+def questions(rows: range) -> dict[str, object]:
     paragraphs = []
-    for n in range(count):
+    for n in rows:
         context = f"the {WORDS[n % 8]} number {n} is here"
         answer = {"text": WORDS[n % 8], "answer_start": 4}
         paragraphs.append(

@@ -9,6 +9,7 @@ from atento.errors import DataError
 
 _DOCUMENT = "-DOCSTART-"  # the first column of the line that begins a document
 _COMMENT = "# "  # of CoNLL-U; a hash may be a word too
+_MARK = re.compile(r"[a-z]{2,3}:")  # of a language, before the words of WikiANN
 _SPACES = re.compile(r" +")  # a no-break space stands in words
 
 
@@ -58,6 +59,21 @@ def sentences_in(
             error = DataError(f"{name}:{line_number}: {problem}") if problem else None
             words.append(fields)
     yield from sentence()
+
+
+def without_marks(sentences: Sequence[tuple[str, ...]]) -> tuple[list[tuple[str, ...]], str | None]:
+    """Words without the mark of a language that stands before each of them in the files of WikiANN, such as `pt:casa`.
+
+    Returns:
+        The sentences, and the mark; None: not every word has the same one, and the sentences are unchanged.
+    """
+    match = _MARK.match(sentences[0][0]) if sentences else None
+    if match is None:
+        return list(sentences), None
+    mark = match[0]
+    if any(len(word) == len(mark) or not word.startswith(mark) for words in sentences for word in words):
+        return list(sentences), None
+    return [tuple(word[len(mark) :] for word in words) for words in sentences], mark
 
 
 def _is_comment(line: str, fields: list[str], width: int, tabs: bool) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import Field
+from atento.data.conll import without_marks
 from atento.data.hub import dataset_rows
 from atento.data.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
 from atento.data.paragraphs import looks_wrapped, paragraphs
@@ -150,7 +151,8 @@ def read_records(
         if form == "text":
             return _text_file(source, folder, files, skip_bad)
         present, rows = _file(source, form, fields, folder, files)
-        return collect(rows, present, (source.file,), source.count, skip_bad)
+        records = collect(rows, present, (source.file,), source.count, skip_bad)
+        return _without_marks(records) if form == "conll" and "tokens" in records.columns else records
 
 
 def records_in_memory(
@@ -163,6 +165,16 @@ def records_in_memory(
     """
     records, present = with_optional(records, fields)
     return collect(records_in(records, present, name), present, (name,), count, skip_bad)
+
+
+def _without_marks(records: Records) -> Records:
+    """Records of words without the marks of a language that WikiANN's files have."""
+    words, mark = without_marks(records["tokens"])
+    if mark is None:
+        return records
+    columns = {**records.columns, "tokens": words}
+    note = f"the mark {mark!r} before every word is left out"
+    return replace(records, columns=columns, fingerprint=fingerprint(*columns.values()), notes=(*records.notes, note))
 
 
 def overlap(train: Iterable[Records], valid: Records) -> int:

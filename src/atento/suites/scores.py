@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from atento.errors import counted
 from atento.metrics.score import Score, resampled
 from atento.suites.row import Row, Suite
 
@@ -165,10 +166,8 @@ class SuiteResult:
         text += [f"{name}: missing, there is no {file}" for name, file in self.missing.items()]
         if not self.tasks:
             return "\n".join(text)
-        count = len(self.tasks)
-        of_all = f" of {count} of {count + len(self.missing)} tasks" if self.missing else ""
         spread = f" ± {stdev(map(self._average, self.seeds)):.1f} over {len(self.seeds)} seeds" if several else ""
-        text.append(f"average{of_all}: {self.average:.1f}{spread}")
+        text.append(f"average of {counted(len(self.tasks), 'task')}: {self.average:.1f}{spread}")
         if self.average_without is not None and any(task.row.name == self.suite.without for task in self.tasks):
             text.append(f"average without {self.suite.without}: {self.average_without:.1f}")
         return "\n".join(text)
