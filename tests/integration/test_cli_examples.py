@@ -40,6 +40,7 @@ READ_ONLY = {
     "tag",
     "fill",
     "answer",
+    "glue",
 }
 
 

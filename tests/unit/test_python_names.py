@@ -44,12 +44,12 @@ def test_dir_shows_the_public_names_without_loading_torch() -> None:
     """Python: `dir(atento)` showed none of load, train, evaluate; there was no atento.Model."""
     program = """
 import sys, atento
-names = {"AtentoError", "Model", "Tokenizer", "evaluate", "load", "train"}
+names = {"AtentoError", "Model", "Tokenizer", "evaluate", "glue", "load", "train"}
 assert names <= set(dir(atento)) and names | {"__version__"} == set(atento.__all__)
 assert "torch" not in sys.modules and issubclass(atento.AtentoError, Exception)
 assert atento.Tokenizer.__name__ == "Tokenizer" and "torch" not in sys.modules
 from atento import *
-assert Model is atento.Model and callable(load) and callable(train) and callable(evaluate)
+assert Model is atento.Model and callable(load) and callable(train) and callable(evaluate) and callable(glue)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
