@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from atento.config.decoding import DecodingOptions
 from atento.config.formats import FORMATS, format_of
 from atento.config.recipe import SourceConfig
-from atento.config.tasks import TASKS, TEXT_TO_TEXT, scored
+from atento.config.tasks import TASKS, scored
 from atento.data.memory import MemoryRecords
 from atento.data.records import Records, joined, read_records, records_in_memory
 from atento.data.source_lines import open_binary
@@ -54,13 +54,12 @@ def source_of(data: Paths, task: str) -> SourceConfig:
 
 
 def task_of(model: Model, task: str | None) -> str:
-    """Return the task to score a model on: `task`, else its own (translation for a text-to-text model).
+    """Return the task to score a model on: `task`, else its own.
 
     Raises:
         CapabilityError: the task has no metrics.
     """
-    model_task = str(model.config.get("task"))
-    return _known(task or (scored()[0] if model_task == TEXT_TO_TEXT else model_task))
+    return _known(task or str(model.config.get("task")))
 
 
 def _known(task: str) -> str:
@@ -89,7 +88,7 @@ def evaluate(
         data: a file with columns, or two parallel files of sources and targets, by their paths; or records in memory:
             tuples (source, target), (text, label), (text, pair, label) or (tokens, tags), dicts with these keys, or a
             tuple of lists.
-        task: the model's own if not given (translation for a text-to-text model).
+        task: the model's own if not given.
         metrics: names as a list or separated by commas; the default ones of the task if not given: for tags, entity
             F1, or the accuracy of plain tags such as parts of speech.
         skip_bad: leave out broken records.

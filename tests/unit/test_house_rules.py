@@ -298,7 +298,7 @@ def test_each_task_has_one_spec_one_row_and_one_command() -> None:
     for name, spec in TASKS.items():
         assert spec.verb is not None and commands.count(spec.verb) == 1, name
         assert callable(getattr(Model, spec.verb)), name
-        assert (spec.verb in VERBS) == (spec.outputs is not None), name
+        assert spec.verb in VERBS or spec.outputs is None, name
         assert spec.verb in NEXT and spec.verb in EXAMPLES, name
         assert spec.objective in config_objective.OBJECTIVES, name
         assert all(METRICS[metric].outputs == spec.outputs for metric in (*spec.metrics, *spec.evaluated)), name

@@ -78,6 +78,10 @@ class SourceConfig:
     """
     separator: str = "|"
     """Separator between several labels in a cell of a table."""
+    prefix: str = ""
+    """Text before each source, or before each text of a task that has no source, such as "translate English to
+    Portuguese: ". Use it to train one text-to-text model on several tasks: one source of data for each.
+    """
     world: Literal["train", "valid", "combinations", "structures"] | None = None
     """Use a split of the embedded micro-world instead of a file. `combinations` has combinations of words, and
     `structures` has sentence structures, that `train` does not contain.

@@ -119,6 +119,18 @@ TASKS: dict[str, TaskSpec] = {
         unused=_ONE_ROW_A_TEXT,
         defaults={"metrics": ["rouge"]},
     ),
+    "text-to-text": TaskSpec(
+        _SOURCE_AND_TARGET,
+        _SEQ2SEQ,
+        "read a source and write",
+        "sequence-to-sequence",
+        outputs="texts",
+        metrics=("exact-match", "token-f1"),
+        evaluated=("bleu", "chrf", "exact-match"),
+        verb="generate",
+        unused=_ONE_ROW_A_TEXT,
+        defaults={"metrics": ["exact-match", "token-f1"], "decoding": {"beam": 1}},
+    ),
     "language-modeling": TaskSpec(
         _TEXT,
         ("decoder", "recurrent-lm"),
@@ -270,8 +282,8 @@ TASKS: dict[str, TaskSpec] = {
     ),
 }
 # Tasks that this version does not train yet.
-PLANNED = ("prefix-language-modeling", "text-to-text")
-TEXT_TO_TEXT = "text-to-text"  # the task of a released encoder-decoder
+PLANNED = ("prefix-language-modeling",)
+TEXT_TO_TEXT = "text-to-text"  # also the task of a released encoder-decoder
 EMBEDDING = "embedding"  # the task of a released encoder without heads
 
 _OF_HEAD = {

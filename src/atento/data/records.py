@@ -128,6 +128,30 @@ def read_records(
         RecipeError: the source itself makes no sense.
         DataError: names file, line and rule; also where no record is left.
     """
+    records = _read(source, fields, folder, skip_bad, memory)
+    return _with_prefix(records, source.prefix) if source.prefix else records
+
+
+def _with_prefix(records: Records, prefix: str) -> Records:
+    """The records with a prefix before each source, or before each text.
+
+    Raises:
+        RecipeError: they have neither.
+    """
+    name = next((name for name in ("source", "text") if name in records.columns), None)
+    if name is None:
+        raise RecipeError(f"`prefix` is for data with `source` or `text`: got {' and '.join(records.columns)}")
+    columns = {**records.columns, name: [prefix + text for text in records.columns[name]]}
+    return replace(records, columns=columns, fingerprint=fingerprint(*columns.values()))
+
+
+def _read(
+    source: SourceConfig,
+    fields: Sequence[Field],
+    folder: Path,
+    skip_bad: bool,
+    memory: Mapping[str, MemoryRecords] | None,
+) -> Records:
     if source.memory is not None:
         records = memory_records(source.memory, memory)
         return records_in_memory(records, fields, argument_name(source.memory), source.count, skip_bad=skip_bad)

@@ -56,7 +56,7 @@ def evaluate(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recip
         spec = TASKS[recipe.task]
         if spec.perplexity:
             scores["perplexity"] = perplexity_of(next(iter(means.values())))
-        if recipe.metrics and spec.verb in VERBS:
+        if recipe.metrics and spec.verb is not None and spec.outputs is not None:
             verb = VERBS[spec.verb]
             outputs = verb.predict(network, tokenizer, split, recipe)
             task_scores = score_outputs(outputs, verb.gold(split), recipe.metrics)

@@ -160,6 +160,8 @@ def _network_for(model: LoadedModel, task: str) -> EncoderDecoder | RecurrentSeq
     if task == task_with("generate"):
         if isinstance(network, Decoder | RecurrentLM):
             return network
+        if trained_task == TEXT_TO_TEXT and isinstance(network, EncoderDecoder | RecurrentSeq2Seq):
+            return network
         raise CapabilityError(f"this network ({kind}) cannot continue a text: it does {trained_task}")
     if trained_task not in (task, TEXT_TO_TEXT):  # a prefix of the text names the task of a text-to-text model
         raise CapabilityError(f"this model does {trained_task}, not {task}")

@@ -41,6 +41,7 @@ def _written(verb: str) -> Callable[[Any, Split, Mapping[str, Any]], list[str]]:
 VERBS: dict[str, Verb] = {
     "translate": Verb(translation.predict, _written("translate"), translation.gold),
     "summarize": Verb(translation.predict, _written("summarize"), translation.gold),
+    "generate": Verb(translation.predict, _written("generate"), translation.gold),
     "classify": Verb(classification.predict, classification.call, classification.gold),
     "tag": Verb(tagging.predict, tagging.call, tagging.gold),
     "answer": Verb(answering.predict, answering.call, answering.gold),

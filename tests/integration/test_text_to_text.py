@@ -1,0 +1,100 @@
+"""Text to text (F9): one model learns three tasks, and the prefix of a text says which is wanted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import atento
+from atento.config.loading import load_recipe
+from atento.config.tasks import TASKS
+from atento.data.records import read_records
+from atento.errors import CapabilityError, RecipeError
+from atento.runs.prepare import read_data
+from atento.runs.train import TrainedRun
+from conftest import ForkServer
+
+pytestmark = pytest.mark.integration
+
+LETTERS = "abcdef"
+TASK = "text-to-text"
+
+
+def pairs(name: str) -> list[tuple[str, str]]:
+    """Words of three letters: repeated, reversed, or their last letter."""
+    words = [f"{a} {b} {c}" for a in LETTERS for b in LETTERS for c in LETTERS]
+    what = {"copy": lambda word: word, "reverse": lambda word: word[::-1], "last": lambda word: word[-1]}[name]
+    return [(word, what(word)) for word in words]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    here = tmp_path_factory.mktemp("tasks")
+    sources = []
+    for name in ("copy", "reverse", "last"):
+        lines = "".join(f"{source}\t{target}\n" for source, target in pairs(name))
+        (here / f"{name}.tsv").write_text(lines, encoding="utf-8")
+        sources.append({"file": f"{name}.tsv", "source": 0, "target": 1, "prefix": f"{name}: "})
+    recipe: dict[str, Any] = {
+        "task": TASK,
+        "data": {"train": sources, "valid": sources},
+        "tokenizer": {"kind": "word", "vocab_size": 60},
+        "network": {
+            "preset": "transformer-tiny",
+            "d_model": 48,
+            "d_ff": 96,
+            "n_heads": 4,
+            "n_layers": 2,
+            "dropout": 0.0,
+        },
+        "training": {
+            "steps": 400,
+            "batch_tokens": 256,
+            "learning_rate": 4e-3,
+            "warmup": 40,
+            "label_smoothing": 0.0,
+            "validate_every": 400,
+            "checkpoint_every": 400,
+        },
+    }
+    (here / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
+    return atento.train(here / "recipe.json", out=here / "run", threads=1)
+
+
+def test_f9_the_prefix_picks_the_task(run: TrainedRun, server: ForkServer) -> None:
+    model = atento.load(run.folder)
+    texts = ["copy: a b c", "reverse: a b c", "last: a b c"]
+    assert model.generate(texts) == ["a b c", "c b a", "c"]
+    done = server.run("generate", "run", cwd=run.folder.parent, stdin="".join(f"{text}\n" for text in texts))
+    assert done.stdout.splitlines() == ["a b c", "c b a", "c"]
+    assert model.translate("reverse: d e f") == "f e d"  # the verb does not matter, the prefix does
+    assert "".join(model.stream("last: d e f")) == "f"
+    scores = atento.evaluate(model, [("copy: f e d", "f e d"), ("last: f e d", "d")])
+    assert scores["exact-match"].value == 100
+
+
+def test_f9_a_prefix_stands_before_each_source(tmp_path: Path) -> None:
+    (tmp_path / "copy.tsv").write_text("a\tb\n", encoding="utf-8")
+    source = {"file": str(tmp_path / "copy.tsv"), "source": 0, "target": 1}
+    prints = []
+    for prefix in ("", "copy: "):
+        loaded = load_recipe({"task": TASK, "data": {"train": {**source, "prefix": prefix}}})
+        data = read_data(loaded.recipe, loaded.folder, print)
+        assert data.train["source"] == [f"{prefix}a"] and data.train["target"] == ["b"]
+        prints.append(data.train.fingerprint)
+    assert prints[0] != prints[1]  # a resumed run tells them apart
+    loaded = load_recipe(
+        {"task": "language-modeling", "data": {"train": {"world": "train", "count": 3, "prefix": "pt: "}}}
+    )
+    assert all(text.startswith("pt: ") for text in read_data(loaded.recipe, loaded.folder, print).train["text"])
+    tags = {"file": "tags.conll", "prefix": "x"}
+    (tmp_path / "tags.conll").write_text("a O\n", encoding="utf-8")
+    (config,) = load_recipe({"task": "tagging", "data": {"train": tags}}).recipe.data.train
+    with pytest.raises(RecipeError, match="`prefix` is for data with `source` or `text`: got tokens and tags"):
+        read_records(config, TASKS["tagging"].fields, tmp_path)
+
+
+def test_a_translator_does_not_generate(trained: Path) -> None:
+    with pytest.raises(CapabilityError, match="cannot continue a text"):
+        atento.load(trained).generate("a")
