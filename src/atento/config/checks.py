@@ -8,6 +8,7 @@ from atento.config import schema
 from atento.config.decoding import UTILITIES
 from atento.config.effects import unused_options
 from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds
+from atento.config.labellings import LABELLINGS, labellings_for
 from atento.config.objective import OBJECTIVES
 from atento.config.recipe import COLUMNS, DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.schema import Reader
@@ -22,7 +23,7 @@ _FORMS = {
     "pairs": "give `source` and `target` paths, or `file` with `source` and `target` columns, or `world` with the name "
     "of a split",
     "texts": "give `file` (one text per line, or with `text`, its column), or `world` with the name of a split",
-    "examples": "give `file` and the column of each field: {}{}",
+    "examples": "give `file` and the column of each field: {}{}{}",
 }
 _TABLES = tuple(ending for form in FORMATS.values() if form.table for ending in form.endings)
 _LANGUAGES = ("pt", "en")  # of the micro-world
@@ -143,12 +144,19 @@ def _forms(task: str) -> str:
     return _FORMS[TASKS[task].records].format(
         ", ".join(f"`{field.name}`" for field in fields if not field.optional),
         f" (or a file that ends in {' or '.join(own)})" if own else "",
+        ", or `world` and `labels`" if labellings_for(fields) else "",
     )
 
 
 def _problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     """Return the key at fault and the message for a source of this task, or None."""
     spec = TASKS[task]
+    if source.labels is not None and (source.world is None or spec.records != "examples"):
+        if source.world is None:
+            return "labels", "has `labels`, which are of the micro-world and need `world`"
+        return "labels", f"has `labels`, and this task reads {spec.records} without labels: {_forms(task)}"
+    if spec.records == "examples" and source.world is not None and source.memory is None and source.dataset is None:
+        return _labelled_problem(task, source)
     for key in COLUMNS:
         if key not in spec.columns and getattr(source, key) is not None and spec.records == "examples":
             return key, f"has a `{key}`, and this task reads {', '.join(spec.columns)}: {_forms(task)}"
@@ -159,12 +167,41 @@ def _problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     return _text_problem(source) if spec.records == "texts" else _columns_problem(task, source)
 
 
+def _labelled_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
+    """As `_source_problem`, for a split of the micro-world with gold labels."""
+    spec = TASKS[task]
+    fitting = labellings_for(spec.fields)
+    choices = f"use `labels: {'`, `'.join(fitting)}`" if fitting else _forms(task)
+    if source.labels is None:
+        return "world", f"is a split of the micro-world without labels, and this task reads {_listed(task)}: {choices}"
+    if source.labels not in fitting:
+        return (
+            "labels",
+            f"has the labels {source.labels}, which are of records with {', '.join(LABELLINGS[source.labels])}, and "
+            f"this task reads {_listed(task)}: {choices}",
+        )
+    for key in ("file", "paragraphs", *(column for column in COLUMNS if column != "text")):
+        if value := getattr(source, key):
+            return key, f"is a split of the micro-world, so `{key}` cannot be combined with `world`: got {value!r}"
+    if source.labels == "question" and source.world == "structures":
+        return "labels", "is the split structures, which has no questions: use another split or other labels"
+    return _language_problem(source)
+
+
+def _listed(task: str) -> str:
+    return ", ".join(TASKS[task].columns)
+
+
+def _language_problem(source: SourceConfig) -> tuple[str, str] | None:
+    if source.text not in (None, *_LANGUAGES):
+        return "text", f"is a split of the micro-world, so `text` must be pt or en: got {source.text!r}"
+    return None
+
+
 def _columns_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     """As `_source_problem`, for a task with one file with a column per field."""
     if source.memory is not None or source.dataset is not None:
         return None
-    if source.world is not None:
-        return "world", f"is a split of the micro-world, which has no labels: {_forms(task)}"
     if not source.file:
         return "", f"names no data: {_forms(task)}"
     if source.paragraphs:
@@ -209,7 +246,7 @@ def _memory_problem(source: SourceConfig) -> tuple[str, str] | None:
     """As `_source_problem`, for a source that names records in memory and something else."""
     if source.memory is None:
         return None
-    for key in ("world", "file", "dataset", "source", "target", "text"):
+    for key in ("world", "labels", "file", "dataset", "source", "target", "text"):
         if getattr(source, key) is not None:
             value = getattr(source, key)
             return key, f"names records in memory, so `{key}` cannot be combined with `memory`: got {value!r}"
@@ -220,7 +257,7 @@ def _dataset_problem(source: SourceConfig) -> tuple[str, str] | None:
     """As `_source_problem`, for a data set of the library `datasets`."""
     if source.dataset is None:
         return None if source.split is None else ("split", "has a `split`, which needs `dataset`")
-    for key in ("world", "file", "format"):
+    for key in ("world", "labels", "file", "format"):
         if (value := getattr(source, key)) is not None:
             return key, f"is a data set, so `{key}` cannot be combined with `dataset`: got {value!r}"
     for key in COLUMNS:
@@ -284,9 +321,7 @@ def _text_problem(source: SourceConfig) -> tuple[str, str] | None:
                 "file",
                 f"is a split of the micro-world, so `file` cannot be combined with `world`: got {source.file!r}",
             )
-        if source.text not in (None, *_LANGUAGES):
-            return "text", f"is a split of the micro-world, so `text` must be pt or en: got {source.text!r}"
-        return None
+        return _language_problem(source)
     if not source.file:
         return "", f"names no data: {_FORMS['texts']}"
     if not table and kind != "text":

@@ -23,7 +23,8 @@ class SourceConfig:
     """One data source: two parallel files, one file with columns, a text file, or the embedded micro-world.
 
     Parallel files: `source` and `target` are paths. One file of pairs: `file` is the path, `source` and `target` are
-    its columns. Texts: `file` is the path; in a table, `text` is the column. Micro-world: `world` names a split.
+    its columns. Texts: `file` is the path; in a table, `text` is the column. Micro-world: `world` names a split
+    and, for tasks with labels, `labels` a labelling.
     """
 
     file: str | None = None
@@ -51,7 +52,7 @@ class SourceConfig:
     both by name.
     """
     text: Column | None = None
-    """Column of `file` that holds the texts, for tasks that read texts. With `world`: the language, pt or en."""
+    """Column of `file` that holds the texts. With `world`: the language, pt or en. [null with `world`: pt]"""
     pair: Column | None = None
     """Column of `file` that holds the second text of each record, for tasks that compare two texts."""
     label: Column | None = None
@@ -85,6 +86,15 @@ class SourceConfig:
     world: Literal["train", "valid", "combinations", "structures"] | None = None
     """Use a split of the embedded micro-world instead of a file. `combinations` has combinations of words, and
     `structures` has sentence structures, that `train` does not contain.
+    """
+    labels: (
+        Literal["tense", "negation", "number", "question", "similarity", "entailment", "pos", "entities", "answers"]
+        | None
+    ) = None
+    """Gold labels of the micro-world, for tasks whose records have labels; `text` is the language, pt or en. tense,
+    negation, number (of the subject) and question (or statement) label texts, entailment and similarity (0 to 5) pairs
+    of texts, pos (parts of speech) and entities (names in IOB2) words; answers are spans of a text that answer a
+    question.
     """
     memory: str | None = None
     """Name of records that are passed in Python instead of a file: `atento.train(recipe, data={name: records})`. To

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds
+from atento.config.labellings import LABELLINGS, labellings_for
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import Field
 from atento.data.conll import without_marks
@@ -28,6 +29,7 @@ from atento.errors import DataError, RecipeError, counted
 SOURCE_AND_TARGET = (Field("source"), Field("target"))
 TEXT = (Field("text"),)
 _WORLD_COUNTS = {"train": 30000}
+_LABELLED_COUNTS = {"train": 10_000}
 _WORLD_COUNT = 500  # every other split
 _ONE_WORD = 0.95  # share of sentences of one word, above which they are words that were taken for sentences
 _NOUNS = {("source", "target"): ("pair", "sentence pair"), ("text",): ("text", "text")}
@@ -158,7 +160,7 @@ def _read(
     present = tuple(field for field in fields if not field.optional or getattr(source, field.name) is not None)
     columns = tuple(field.name for field in present)
     if source.world is not None:
-        return _world(source, columns)
+        return _world(source, columns) if source.labels is None else _labelled(source, fields)
     if source.dataset is not None:
         name, rows = dataset_rows(source, present, folder)
         return collect(rows, present, (name,), source.count, skip_bad)
@@ -301,6 +303,22 @@ def _world(source: SourceConfig, fields: tuple[str, ...]) -> Records:
         return collect(texts, TEXT, (f"world {split}",), None, False)
     rows = ((number, [pair.source, pair.target]) for number, pair in enumerate(pairs, start=1))
     return collect(rows, SOURCE_AND_TARGET, (f"world {split}",), None, False)
+
+
+def _labelled(source: SourceConfig, fields: Sequence[Field]) -> Records:
+    """Write examples of the micro-world with gold labels."""
+    from atento.world import labelled  # late: reading files does not need the grammar
+
+    labels, split = str(source.labels), str(source.world)
+    present = tuple(field for field in fields if field.name in LABELLINGS[labels])
+    if not present or labels not in labellings_for(fields):
+        raise RecipeError(f"`labels: {labels}` has records with {', '.join(LABELLINGS[labels])}")
+    count = source.count or _LABELLED_COUNTS.get(split, _WORLD_COUNT)
+    examples = labelled(labels, split, count, source.seed, str(source.text or "pt"))
+    keys = [field.name for field in present]
+    converter = Converter(present)
+    rows = ((number, converter.objects(example, keys)) for number, example in enumerate(examples, start=1))
+    return collect(rows, present, (f"world {split} {labels}",), None, False)
 
 
 def collect(

@@ -96,7 +96,8 @@ def _held_out(train: Split, count: int, noun: str, report: Report) -> tuple[Spli
 def _name(source: SourceConfig) -> str:
     if source.memory is not None:
         return argument_name(source.memory)
-    return f"the micro-world's {source.world}" if source.world else str(source.file or source.source)
+    labels = f" with labels {source.labels}" if source.labels else ""
+    return f"the micro-world's {source.world}{labels}" if source.world else str(source.file or source.source)
 
 
 def tokenizer_for(recipe: Recipe, folder: Path, texts: Iterable[str], report: Report) -> Tokenizer:

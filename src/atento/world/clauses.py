@@ -49,6 +49,11 @@ def _negation(d: Draft, negative: bool, subject: Phrase) -> tuple[list[Word], li
     return [left], [right]
 
 
+def _words_of(*phrases: Phrase | None) -> list[Word]:
+    """Return the Portuguese words of the phrases of a clause."""
+    return [word for phrase in phrases if phrase is not None for word in phrase.target]
+
+
 def predicate(
     d: Draft,
     subject: Phrase,
@@ -70,6 +75,16 @@ def predicate(
     no, nao = _negation(d, negative, subject)
     auxiliary, form, target = _verb_group(d, subject, verb, tense, main, bool(no) or inverted)
     often = expression(d, frequency) if frequency is not None else Phrase([], [])
+    never = frequency is not None and frequency.source[0][0] == "never"
+    forms, pessoa = verb.portuguese, subject.portuguese_person
+    d.record(
+        target[-1],
+        _words_of(subject, thing, *adverbials),
+        tense,
+        negative=bool(no) or never,
+        plural=pessoa >= 2,
+        ambiguous=tense in ("present", "past") and forms.present[pessoa] == forms.past[pessoa],
+    )
     verb_phrase = [*no, *often.source, Word(form, "VERB", main)]
     target = [*nao, *often.target, *target]
     particle = (d.link(),) if verb.particle and verb.preposition else main
@@ -144,6 +159,8 @@ def copular(
         verb_phrase = no
         was = _PASSIVE_PAST if passive else forms.past
         target = [*nao, Word((was if past else forms.present)[pessoa], "AUX", links)]
+    parts = _words_of(subject, complement, *adverbials)
+    d.record(target[-1], parts, tense, negative=bool(no), plural=pessoa >= 2)
     for phrase in (complement, *adverbials):
         if phrase is not None:
             verb_phrase = verb_phrase + phrase.source

@@ -59,5 +59,5 @@ def notes_sentences() -> list[Pair]:
     for structure, write, punctuation in _SENTENCES:
         draft = Draft(Random(0))
         phrase = write(draft)
-        pairs.append(finish(draft.link(), phrase.source, phrase.target, punctuation, structure))
+        pairs.append(finish(draft.link(), phrase.source, phrase.target, punctuation, structure, draft.clauses))
     return pairs

@@ -1,4 +1,4 @@
-"""Sentence pairs with their gold labels, and how tagged words become text: contraction, spelling, links."""
+"""Sentence pairs with their gold labels, and how tagged words become text: contraction, spelling, links, clauses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,13 +20,35 @@ class Entity:
 
 
 @dataclass(frozen=True)
+class Clause:
+    """What the grammar decided of a main clause.
+
+    `form` is present, past, future, progressive, past-progressive, can, must or should. `negative`: it has *not* or
+    *never*. `plural`: the number that its verb agrees with in Portuguese; None without a subject (*há*). `ambiguous`:
+    the Portuguese verb has the same form in present and past (*nós cantamos*).
+    """
+
+    form: str
+    negative: bool
+    plural: bool | None
+    ambiguous: bool
+
+    @property
+    def tense(self) -> str | None:
+        """The tense: present, past or future; None for *can*, *must* and *should*."""
+        return {"progressive": "present", "past-progressive": "past"}.get(
+            self.form, self.form if self.form in ("present", "past", "future") else None
+        )
+
+
+@dataclass(frozen=True)
 class Pair:
     """An English sentence, its Portuguese translation, and the gold labels of both.
 
     `alignment` contains sorted (source word, target word) indices; every word has at least one link: a word without a
     counterpart (do-support, an article that only one language has) is linked to the counterpart of the word that it
     belongs to. Tags are the universal parts of speech; a contraction (*do*, *na*, *dele*) has the tag of its
-    preposition.
+    preposition. `clauses` are the main clauses: those that no other clause contains.
     """
 
     source: str
@@ -38,6 +60,7 @@ class Pair:
     target_tags: tuple[str, ...]
     entities: tuple[Entity, ...]
     structure: str
+    clauses: tuple[Clause, ...] = ()
 
 
 class Word(NamedTuple):
@@ -47,6 +70,25 @@ class Word(NamedTuple):
     tag: str
     links: tuple[int, ...]
     entity: tuple[str, int] | None = None  # label, index within the sentence
+    role: str = ""  # of a scene (`scenes.Scene`): doer, thing, place, time
+
+
+class Derived(NamedTuple):
+    """A clause as the grammar wrote it: its Portuguese main verb, and the words of its subject and complements."""
+
+    clause: Clause
+    verb: Word
+    parts: list[Word]
+
+
+def main_clauses(derived: Sequence[Derived], target: Sequence[Word]) -> tuple[Clause, ...]:
+    """Return the clauses whose verb is in the sentence, and not in a subject or complement of another clause.
+
+    Words are compared by identity: the same word may occur twice in a sentence.
+    """
+    contained = {id(word) for one in derived for word in one.parts}
+    main = {id(word) for word in target} - contained
+    return tuple(one.clause for one in derived if id(one.verb) in main)
 
 
 def contract(words: Sequence[Word]) -> list[Word]:
@@ -57,7 +99,8 @@ def contract(words: Sequence[Word]) -> list[Word]:
             joined = CONTRACTIONS.get((out[-1].text, word.text))
             if joined is not None:
                 before = out.pop()
-                out.append(Word(joined, "ADP", before.links + word.links))
+                role = word.role if word.role == before.role else ""
+                out.append(Word(joined, "ADP", before.links + word.links, role=role))
                 continue
         out.append(word)
     return out
@@ -77,16 +120,29 @@ def capitalise(words: list[Word]) -> list[Word]:
     return [first._replace(text=first.text[0].upper() + first.text[1:]), *words[1:]]
 
 
-def finish(link: int, source: list[Word], target: list[Word], punctuation: str, structure: str) -> Pair:
-    """Make a pair of two rows of words: contract, capitalise, and append punctuation ("" for none) with a link."""
+def finished(link: int, source: list[Word], target: list[Word], punctuation: str) -> tuple[list[Word], list[Word]]:
+    """Return two rows of words as they are spelled: contracted, capitalised, with punctuation ("" for none)."""
     target = contract(target)
     if punctuation:
         end = Word(punctuation, "PUNCT", (link,))
         source, target = [*source, end], [*target, end]
-    return _pair_up(capitalise(source), capitalise(target), structure)
+    return capitalise(source), capitalise(target)
 
 
-def _pair_up(source: Sequence[Word], target: Sequence[Word], structure: str) -> Pair:
+def finish(
+    link: int,
+    source: list[Word],
+    target: list[Word],
+    punctuation: str,
+    structure: str,
+    derived: Sequence[Derived] = (),
+) -> Pair:
+    """Make a pair of two rows of words (see `finished`), with its main clauses."""
+    clauses = main_clauses(derived, target)
+    return _pair_up(*finished(link, source, target, punctuation), structure, clauses)
+
+
+def _pair_up(source: Sequence[Word], target: Sequence[Word], structure: str, clauses: tuple[Clause, ...]) -> Pair:
     positions: dict[int, list[int]] = {}
     for i, word in enumerate(source):
         for link in word.links:
@@ -104,6 +160,7 @@ def _pair_up(source: Sequence[Word], target: Sequence[Word], structure: str) -> 
         tuple([word.tag for word in target]),
         (*_entities(source, "source"), *_entities(target, "target")),
         structure,
+        clauses,
     )
 
 

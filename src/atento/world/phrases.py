@@ -76,7 +76,7 @@ def adjective_form(adjective: Adjective, gender: str, plural: bool) -> str:
 
 
 @cache
-def _determiners(plural: bool, use: str, countable: bool) -> tuple[Determiner, ...]:
+def determiners(plural: bool, use: str, countable: bool) -> tuple[Determiner, ...]:
     """Return the determiners of a use (any, plain, indefinite, the), repeated by their weight."""
     chosen: list[Determiner] = []
     for entry in DETERMINERS:
@@ -246,7 +246,7 @@ def common(
     if owner and determiner != "indefinite" and not limit and d.chance(owner):
         possessor = a_person(d) if d.chance(0.5) else noun_phrase(d, d.pick_noun(nouns_of("P")), "the")
         return noun_phrase(d, noun, None, plural, chosen, possessor=possessor, very=very)
-    options = _determiners(plural, "plain" if limit and determiner == "any" else determiner, noun.countable)
+    options = determiners(plural, "plain" if limit and determiner == "any" else determiner, noun.countable)
     return noun_phrase(d, noun, d.pick(options), plural, chosen, very=very)
 
 
@@ -260,7 +260,7 @@ def double(d: Draft, kinds: str) -> Phrase:
             continue
         if ranks.index(first.group) < ranks.index(second.group):
             plural = noun.countable and d.chance(0.3)
-            options = _determiners(plural, "any", noun.countable)
+            options = determiners(plural, "any", noun.countable)
             return noun_phrase(d, noun, d.pick(options), plural, (first, second))
 
 
@@ -289,11 +289,12 @@ def place(d: Draft, adjective: float = 0.2) -> Phrase:
 
 
 @cache
-def _times(tense: str) -> tuple[Expression, ...]:
+def times(tense: str) -> tuple[Expression, ...]:
+    """Return the adverbials of time that suit a tense."""
     return tuple(entry for entry in TIMES if tense in entry.use.split())
 
 
 def time(d: Draft, tense: str) -> Phrase | None:
     """Return an adverbial of time that suits the tense; None for tenses without one."""
-    options = _times(tense)
+    options = times(tense)
     return expression(d, d.pick(options)) if options else None

@@ -7,7 +7,7 @@ from random import Random
 from typing import TypeVar
 
 from atento.world.lexicon import ADJECTIVES, Adjective, Expression, Noun
-from atento.world.pairs import Word
+from atento.world.pairs import Clause, Derived, Word
 
 T = TypeVar("T")
 
@@ -42,10 +42,10 @@ class Draft:
     """The state that the grammar's functions share for one sentence.
 
     With `unseen`, about half of the adjectives come from held-out pairs, and `unseen_pairs` counts them; without it
-    held-out pairs never occur.
+    held-out pairs never occur. `clauses` are the clauses that were written, inner ones first.
     """
 
-    __slots__ = ("_links", "_random", "_used", "unseen", "unseen_pairs")
+    __slots__ = ("_links", "_random", "_used", "clauses", "unseen", "unseen_pairs")
 
     def __init__(self, random: Random, unseen: bool = False) -> None:
         self._random = random.random
@@ -53,6 +53,20 @@ class Draft:
         self.unseen_pairs = 0
         self._links = 0
         self._used: list[Noun] = []
+        self.clauses: list[Derived] = []
+
+    def record(
+        self,
+        verb: Word,
+        parts: list[Word],
+        form: str,
+        *,
+        negative: bool,
+        plural: bool | None,
+        ambiguous: bool = False,
+    ) -> None:
+        """Remember a clause by its Portuguese main verb; see `pairs.Derived`."""
+        self.clauses.append(Derived(Clause(form, negative, plural, ambiguous), verb, parts))
 
     def link(self) -> int:
         """Return a new link number."""

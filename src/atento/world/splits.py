@@ -33,24 +33,34 @@ def write(split: str, count: int, seed: int = 1) -> list[Pair]:
     Raises:
         UsageError: an unknown split, a negative count, or a count larger than the language.
     """
+    check(split, count)
+    random = seeded(f"{split} {seed}")
+    first = notes_sentences() if split == "train" and count >= _NOTES_FROM else []
+    return collect(lambda: attempt(split, random), count, f"split {split!r}", first)
+
+
+def check(split: str, count: int) -> None:
+    """Refuse an unknown split and a negative count (UsageError)."""
     if split not in SPLITS:
         raise UsageError(f"`split` must be one of the micro-world's: got {split!r}{nearest(split, list(SPLITS))}")
     if count < 0:
         raise UsageError(f"`count` must be 0 or more: got {count}")
-    random = Random(int.from_bytes(_digest(f"{split} {seed}"), "big"))
-    first = notes_sentences() if split == "train" and count >= _NOTES_FROM else []
-    return collect(lambda: _attempt(split, random), count, f"split {split!r}", first)
 
 
-def collect(attempt: Callable[[], tuple[str, Pair] | None], count: int, language: str, first: list[Pair]) -> list[Pair]:
-    """Return `first` and then different pairs of `attempt` (a key and a pair, or None for a miss), `count` in all.
+def seeded(text: str) -> Random:
+    """Return a source of random numbers by a hash of the text, the same on any machine."""
+    return Random(int.from_bytes(_digest(text), "big"))
+
+
+def collect(draw: Callable[[], tuple[str, Pair] | None], count: int, language: str, first: list[Pair]) -> list[Pair]:
+    """Return `first` and then different pairs of `draw` (a key and a pair, or None for a miss), `count` in all.
 
     Raises:
         UsageError: there seem to be no more sentences.
     """
     pairs, keys, misses = list(first), {_key(pair.source_words) for pair in first}, 0
     while len(pairs) < count:
-        result = attempt()
+        result = draw()
         if result is None or result[0] in keys:
             misses += 1
             if misses > _MAX_MISSES:
@@ -62,24 +72,30 @@ def collect(attempt: Callable[[], tuple[str, Pair] | None], count: int, language
     return pairs
 
 
-def _attempt(split: str, random: Random) -> tuple[str, Pair] | None:
+def attempt(split: str, random: Random) -> tuple[str, Pair] | None:
+    """Draw a sentence of a split: a key that no two sentences share, and the pair; None for a miss."""
     draft = Draft(random, unseen=split == "combinations")
     structure, pattern = draft.pick(_weighted(split == "structures"))
     phrase, punctuation = pattern(draft)
     if split == "combinations" and not draft.unseen_pairs:
         return None
-    key = _sentence_key(phrase)
-    if split in ("train", "valid") and _is_valid(key) != (split == "valid"):
+    key = sentence_key(phrase)
+    if not belongs(key, split):
         return None
     if punctuation == "." and draft.chance(_OPEN_PERCENT / 100):
         punctuation = ""
-    return key, finish(draft.link(), phrase.source, phrase.target, punctuation, structure)
+    return key, finish(draft.link(), phrase.source, phrase.target, punctuation, structure, draft.clauses)
 
 
 @cache
 def _weighted(held_out: bool) -> tuple[tuple[str, Pattern], ...]:
     table = HELD_OUT if held_out else PATTERNS
     return tuple((name, pattern) for name, (pattern, weight) in table.items() for _ in range(weight))
+
+
+def belongs(key: str, split: str) -> bool:
+    """Return whether a sentence may be in a split, as far as train and valid are separated by a hash of its words."""
+    return split not in ("train", "valid") or _is_valid(key) == (split == "valid")
 
 
 def _is_valid(key: str) -> bool:
@@ -97,7 +113,8 @@ def _key(words: tuple[str, ...]) -> str:
     return " ".join(words).rstrip(" .!?").lower()
 
 
-def _sentence_key(phrase: Phrase) -> str:
+def sentence_key(phrase: Phrase) -> str:
+    """Return the English words of a statement or question in lower case."""
     return " ".join([word.text for word in phrase.source]).lower()
 
 

@@ -238,7 +238,9 @@ def existence(d: Draft) -> Sentence:
     be = ("were" if past else "are") if some.plural else ("was" if past else "is")
     where = place(d)
     source = [Word("there", "PRON", links), Word(be, "VERB", links), *some.source, *where.source]
-    return Phrase(source, [Word("havia" if past else "há", "VERB", links), *some.target, *where.target]), "."
+    there_is = Word("havia" if past else "há", "VERB", links)
+    d.record(there_is, some.target + where.target, "past" if past else "present", negative=False, plural=None)
+    return Phrase(source, [there_is, *some.target, *where.target]), "."
 
 
 def _more(d: Draft, adjective: Adjective, subject: Phrase) -> Phrase:
