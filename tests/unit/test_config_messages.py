@@ -167,6 +167,19 @@ FORMATS = [
     ("language-modeling", "{file: a.txt, format: conll}", "is conll, and this task reads texts: give `file` (one text per line"),
 ]  # fmt: skip
 
+FORMATS += [
+    ("classification", "{world: train}", "is a split of the micro-world without labels, and this task reads text, pair, label: use `labels: tense`, `negation`, `number`, `question`, `entailment`"),
+    ("tagging", "{world: train, labels: tense}", "has the labels tense, which are of records with text, label, and this task reads tokens, tags: use `labels: pos`, `entities`"),
+    ("tagging", "{world: train, labels: po}", "labels must be one of tense, negation, number, question, similarity, entailment, pos, entities, answers or null: got 'po'"),
+    ("tagging", "{file: a.conll, labels: pos}", "has `labels`, which are of the micro-world and need `world`"),
+    ("tagging", "{world: train, labels: pos, tags: 0}", "is a split of the micro-world, so `tags` cannot be combined with `world`: got 0"),
+    ("tagging", "{world: train, labels: pos, text: fr}", "is a split of the micro-world, so `text` must be pt or en: got 'fr'"),
+    ("classification", "{world: structures, labels: question}", "is the split structures, which has no questions"),
+    ("multi-label-classification", "{world: train, labels: tense}", "has the labels tense, which are of records with text, label"),
+    ("language-modeling", "{world: train, labels: tense}", "has `labels`, and this task reads texts without labels"),
+    ("translation", "{world: train, labels: tense}", "has `labels`, and this task reads pairs without labels"),
+]  # fmt: skip
+
 
 @pytest.mark.parametrize(("task", "written", "sentence"), FORMATS)
 def test_formats_of_sources(task: str, written: str, sentence: str) -> None:

@@ -216,7 +216,9 @@ def test_answers_are_in_the_sentence_of_the_question(language: str) -> None:
         word = next(word for word in words_of_roles if example["question"].startswith(word))
         role = names[word]
         roles[role] += 1
-        sentence = next(part for part in re.split(r"(?<=\.) ", context) if text in part and _missing(example, part, word) < 2)
+        sentence = next(
+            part for part in re.split(r"(?<=\.) ", context) if text in part and _missing(example, part, word) < 2
+        )
         assert context.index(sentence) <= start < context.index(sentence) + len(sentence)
         assert (role == "doer") == sentence.startswith(text), example
         others = [part for part in re.split(r"(?<=\.) ", context) if part != sentence]
@@ -260,7 +262,9 @@ def test_fields_and_values_of_records() -> None:
         assert set(labelled(labels, "train", 1)[0]) == set(columns)
     records = read_records(SourceConfig(world="valid", labels="answers", count=5), TASKS["question-answering"].fields)
     assert len(records) == 5 and all(isinstance(spans[0], Span) for spans in records["answers"])
-    pairs = read_records(SourceConfig(world="valid", labels="entailment", text="en", count=4), TASKS["classification"].fields)
+    pairs = read_records(
+        SourceConfig(world="valid", labels="entailment", text="en", count=4), TASKS["classification"].fields
+    )
     assert list(pairs.columns) == ["text", "pair", "label"] and pairs.where(3) == "world valid entailment:4"
     texts = read_records(SourceConfig(world="valid", labels="tense", count=4), TASKS["classification"].fields)
     assert list(texts.columns) == ["text", "label"]

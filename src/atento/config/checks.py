@@ -181,7 +181,7 @@ def _labelled_problem(task: str, source: SourceConfig) -> tuple[str, str] | None
             f"this task reads {_listed(task)}: {choices}",
         )
     for key in ("file", "paragraphs", *(column for column in COLUMNS if column != "text")):
-        if value := getattr(source, key):
+        if (value := getattr(source, key)) is not None and value is not False:
             return key, f"is a split of the micro-world, so `{key}` cannot be combined with `world`: got {value!r}"
     if source.labels == "question" and source.world == "structures":
         return "labels", "is the split structures, which has no questions: use another split or other labels"

@@ -19,7 +19,7 @@ LABELLINGS: dict[str, tuple[str, ...]] = {
 
 
 def labellings_for(fields: Sequence[Field]) -> tuple[str, ...]:
-    """Return the labellings whose records have these fields; optional ones may be missing."""
-    known = {field.name for field in fields}
+    """Return the labellings whose records have these fields; optional ones may be missing. A text has one label."""
+    known = {field.name for field in fields if field.kind != "classes"}
     required = {field.name for field in fields if not field.optional}
     return tuple(name for name, columns in LABELLINGS.items() if required <= set(columns) <= known)

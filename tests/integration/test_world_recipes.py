@@ -1,0 +1,44 @@
+"""Recipes of the micro-world with gold labels: a few steps of one, and a start from a masked language model."""
+
+from pathlib import Path
+
+import pytest
+
+import atento
+from atento.config.labellings import LABELLINGS
+from atento.config.loading import load_recipe
+
+SMALL = {
+    "tokenizer.vocab_size": 400,
+    "network.d_model": 16,
+    "network.d_ff": 32,
+    "network.n_heads": 2,
+    "network.n_layers": 1,
+    "training.steps": 2,
+    "training.warmup": 1,
+    "training.validate_every": 2,
+    "training.checkpoint_every": 2,
+    "training.precision": "float32",
+}
+
+
+def counts(train: int) -> dict[str, object]:
+    return {"data.train.0.count": train, "data.valid.0.count": 6, "data.test.0.count": 6}
+
+
+@pytest.mark.parametrize("labels", LABELLINGS)
+def test_each_recipe_has_its_labels_and_is_tested_on_held_out_combinations(labels: str) -> None:
+    data = load_recipe(f"micro-world-{labels}", environment={}).recipe.data
+    assert {source.labels for source in (*data.train, *data.valid, *data.test)} == {labels}
+    assert [source.world for source in (*data.train, *data.valid, *data.test)] == ["train", "valid", "combinations"]
+
+
+def test_a_tense_classifier_starts_from_a_masked_language_model(tmp_path: Path) -> None:
+    pretrained = atento.train("micro-world-mlm", SMALL | counts(60), out=tmp_path / "mlm", threads=1)
+    short = {key: value for key, value in SMALL.items() if key.startswith("training.")} | counts(60)
+    fine_tuned = atento.train(
+        "micro-world-tense", short | {"init": str(pretrained.folder)}, out=tmp_path / "tense", threads=1
+    )
+    assert fine_tuned.test is not None and 0 <= fine_tuned.test["accuracy"] <= 1
+    label = atento.load(fine_tuned.folder).classify("A menina vai abrir a porta.")
+    assert label.name in ("present", "past", "future")
