@@ -8,6 +8,7 @@ from atento.config import schema
 from atento.config.decoding import UTILITIES
 from atento.config.effects import unused_options
 from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds
+from atento.config.heads import HEAD_KINDS
 from atento.config.labellings import LABELLINGS, labellings_for
 from atento.config.objective import OBJECTIVES
 from atento.config.recipe import COLUMNS, DataConfig, Recipe, SourceConfig, TokenizerConfig
@@ -26,6 +27,7 @@ _FORMS = {
     "examples": "give `file` and the column of each field: {}{}{}",
 }
 _TABLES = tuple(ending for form in FORMATS.values() if form.table for ending in form.endings)
+_OF_A_CLASSIFIER = ("training.seed", "training.precision", "training.keep")
 _LANGUAGES = ("pt", "en")  # of the micro-world
 
 
@@ -64,6 +66,10 @@ def check(recipe: Recipe, reader: Reader) -> None:
     architecture = recipe.network.architecture
     if recipe.init is None:
         _check_architecture(recipe, reader)
+    elif recipe.init.classifier is not None and [HEAD_KINDS[head] for head in spec.heads] != ["class"]:
+        raise RecipeError(
+            f"{reader.positions.get('init', 'init')}: init.classifier gives each text one label: got task {recipe.task}"
+        )
     if recipe.data.pack == "isolated" and architecture == "recurrent-lm":
         position = reader.origins.get("data.pack", "data.pack")
         raise RecipeError(
@@ -402,6 +408,10 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         if recipe.init.train != "lora":
             for key in [key for key in written if key.startswith("init.lora.")]:
                 yield from no_effect(key, f"init.train is {recipe.init.train}, and only lora has adapters")
+        if recipe.init.classifier is not None:
+            unused = [key for key, position in written.items() if not position.startswith(("preset ", "task "))]
+            for key in [key for key in unused if key.startswith("training.") and key not in _OF_A_CLASSIFIER]:
+                yield from no_effect(key, "init.classifier is fitted at once, not trained by steps")
         if recipe.init.train == "head":
             yield from no_effect("init.layer_decay", "init.train is head, which has the whole learning rate")
     elif recipe.tokenizer.path is not None:

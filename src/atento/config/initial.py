@@ -99,6 +99,30 @@ class UnfreezeConfig:
 
 
 @dataclass(frozen=True)
+class ClassifierConfig:
+    """A linear classifier on the frozen vectors of texts, fitted by scikit-learn instead of training by steps."""
+
+    kind: Literal["logistic", "svm"] = "logistic"
+    """logistic: logistic regression, whose probabilities can be trusted. svm: a linear support vector machine, one
+    label against the others; the softmax of its scores is no probability.
+    """
+    inverse_regularization: float = 1.0
+    """The C of scikit-learn: higher values fit the training data more closely. [above 0] Raise it with much data."""
+    pooling: Literal["mean", "first", "last"] = "mean"
+    """The vector of a text: the mean over its tokens, or its first or last token's vector. last suits networks that
+    read from left to right.
+    """
+
+    def __post_init__(self) -> None:
+        check_choices(self, "init.classifier.")
+        if not 0 < self.inverse_regularization < float("inf"):
+            raise RecipeError(
+                f"`init.classifier.inverse_regularization` must be finite and above 0: got "
+                f"{self.inverse_regularization}"
+            )
+
+
+@dataclass(frozen=True)
 class InitConfig:
     """A trained model to fine-tune, and which of its weights are trained."""
 
@@ -118,6 +142,14 @@ class InitConfig:
     """
     unfreeze: UnfreezeConfig | None = None
     """Train the head first, and the layers below it later. [null: everything from the first update]"""
+    layers: int | None = None
+    """Use the lowest layers of the model only, that many, so that the head reads an inner layer. Encoders and decoders.
+    [at least 1; null: all] Inner layers are faster, and hold grammar better than meaning.
+    """
+    classifier: ClassifierConfig | None = None
+    """Fit the head by scikit-learn (extra `eval`) on the vectors of the frozen network; needs `train` head.
+    [null: train by steps]
+    """
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -131,6 +163,10 @@ class InitConfig:
             raise RecipeError(f"`init.layer_decay` must lie above 0 and be at most 1: got {self.layer_decay}")
         if self.unfreeze is not None and self.train == "head":
             raise RecipeError("`init.unfreeze` trains layers below the head, and `init.train` is head: leave it out")
+        if self.layers is not None and self.layers < 1:
+            raise RecipeError(f"`init.layers` must be at least 1: got {self.layers}")
+        if self.classifier is not None and self.train != "head":
+            raise RecipeError(f"`init.classifier` reads a frozen network, so `train` must be head: got {self.train!r}")
 
     @property
     def last(self) -> int | None:

@@ -1,5 +1,6 @@
 """The model that training starts from (`init` in a recipe): read, its network configured, its positions extended."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,14 @@ from torch import nn
 
 from atento.attention.positions import Learned
 from atento.config.network import NetworkConfig, changed
+from atento.errors import RecipeError
 from atento.models.configuration import network_config
 from atento.models.read import ModelFiles, check_tokenizer, check_weights, read_model
 from atento.networks.network import Network
 from atento.text.tokenizer import Tokenizer
 
 _HEADS, _POOLER = "heads.", "pooler."
+_LAYER = re.compile(r"(?:blocks|positions\.sparse|positions\.added)\.(\d+)\.")
 
 
 def initial_model(init: str, folder: Path) -> ModelFiles:
@@ -22,14 +25,17 @@ def initial_model(init: str, folder: Path) -> ModelFiles:
     return read_model(folder / init if (folder / init).exists() else init)
 
 
-def fine_tuned(initial: ModelFiles, recipe: NetworkConfig, tokenizer: Tokenizer) -> NetworkConfig:
+def fine_tuned(
+    initial: ModelFiles, recipe: NetworkConfig, tokenizer: Tokenizer, layers: int | None = None
+) -> NetworkConfig:
     """The network configuration for fine-tuning.
 
     It is that of the initial model. The recipe's network sets the dropout rates, and a longer `max_len` where positions
-    are learned.
+    are learned. `layers` leaves out the layers above that many.
 
     Raises:
         TokenizerError: the tokenizer is not the one that the model was trained with.
+        RecipeError: the model does not have so many layers, or is neither an encoder nor a decoder.
     """
     config = network_config(initial.config, initial.path)
     check_tokenizer(tokenizer, config, initial.path)
@@ -40,6 +46,14 @@ def fine_tuned(initial: ModelFiles, recipe: NetworkConfig, tokenizer: Tokenizer)
     }
     if any(scheme.kind == "learned" for scheme in config.schemes):
         changes["max_len"] = max(config.max_len, recipe.max_len)
+    if layers is not None:
+        if config.architecture not in ("encoder", "decoder"):
+            raise RecipeError(
+                f"`init.layers` is for an encoder or a decoder: got a model of architecture {config.architecture}"
+            )
+        if layers > config.n_layers:
+            raise RecipeError(f"`init.layers` must be at most {config.n_layers}, the layers of the model: got {layers}")
+        changes["n_layers"] = layers
     return changed(config, changes)
 
 
@@ -66,7 +80,7 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     """Give a new network the weights of the initial model.
 
     A head that the model does not have, a head for other labels and a pooler that the model does not have keep their
-    own weights. Heads and a pooler that the network does not have are left out.
+    own weights. Heads, a pooler and upper layers that the network does not have are left out.
 
     Raises:
         ModelError: a weight is missing or unexpected, or of another shape.
@@ -78,7 +92,9 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
         f"{_HEADS}{head.name}." for head in network.config.heads if labels.get(head.name) != head.labels
     )
     weights = {
-        name: value for name, value in files.weights.items() if name in fresh or not name.startswith((_HEADS, _POOLER))
+        name: value
+        for name, value in files.weights.items()
+        if name in fresh or not (name.startswith((_HEADS, _POOLER)) or _is_above(name, network.config))
     }
     for name, value in fresh.items():
         output = name.startswith(heads_with_other_labels) and name.rpartition(".")[0].endswith(".out")
@@ -87,3 +103,9 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     files = replace(files, weights=weights)
     check_weights(network, files)
     network.load_state_dict(files.weights)
+
+
+def _is_above(name: str, network: NetworkConfig) -> bool:
+    """Whether a weight belongs to a layer above those of a network of one stack."""
+    match = _LAYER.search(name)
+    return network.architecture in ("encoder", "decoder") and match is not None and int(match[1]) >= network.n_layers

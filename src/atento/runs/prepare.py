@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.config.heads import HEAD_KINDS, HeadConfig
+from atento.config.initial import ClassifierConfig
 from atento.config.loading import LoadedRecipe
 from atento.config.network import NetworkConfig, changed
 from atento.config.objective import OBJECTIVES
@@ -152,6 +153,7 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
         kind for objective in objectives_of(recipe.task, recipe.objective) for kind in OBJECTIVES[objective.kind].heads
     }
     candidates = recipe.network.heads if recipe.init is not None else network.heads
+    classifier = None if recipe.init is None else recipe.init.classifier
     heads = [head for head in candidates if head.kind in trained or head.kind in head_kinds]
     for kind in head_kinds:
         if any(head.kind == kind for head in heads):
@@ -161,15 +163,17 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
             heads.append(before or HeadConfig("answer", dropout=0.0))
             continue
         names = tuple(sorted(training_labels(recipe, train)))
+        if classifier is not None:  # a linear head on a pooled vector, whatever the model had
+            before = None
         if before is not None and set(names) <= set(before.labels):
             heads.append(before)
             continue
         if len(names) < 2 and HEAD_KINDS[kind] != "number":
             raise DataError(f"the training data has only one label, {names[0]!r}, so there is nothing to learn")
-        options = _head_options(network, kind)
+        options = _head_options(network, kind, classifier)
         heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))  # type: ignore[arg-type]
     pooled = any(HEAD_KINDS[head.kind] in ("class", "set", "number") for head in heads)
-    pooler = (network.pooler or network.family == "bert") if pooled else False
+    pooler = (network.pooler or network.family == "bert") if pooled and classifier is None else False
     return replace(network, heads=tuple(heads), pooler=pooler)
 
 
@@ -184,8 +188,13 @@ def training_labels(recipe: Recipe, train: Split) -> set[str]:
     return labels
 
 
-def _head_options(network: NetworkConfig, kind: str) -> dict[str, Any]:
-    """Return the options of a new head of that kind: those of the published models of the network's family."""
+def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfig | None) -> dict[str, Any]:
+    """Return the options of a new head of that kind: those of the published models of the network's family.
+
+    That of a linear classifier reads a pooled vector, without dropout.
+    """
+    if classifier is not None:
+        return {"pooling": classifier.pooling, "dropout": 0.0}
     if HEAD_KINDS[kind] in ("class", "set", "number") and network.family in ("roberta", "xlm-roberta"):
         return {"hidden": True, "pooling": "first", "dropout": network.dropout}
     return {"dropout": network.dropout}
@@ -224,7 +233,8 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(recipe.init.model, loaded.home)
     tokenizer = Tokenizer.load(initial.path)
-    network = with_task_heads(fine_tuned(initial, recipe.network, tokenizer), recipe, train)
+    config = fine_tuned(initial, recipe.network, tokenizer, recipe.init.layers)
+    network = with_task_heads(config, recipe, train)
     return tokenizer, with_objective_heads(network, recipe)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from atento.config.fitting import FITTED, fitted
+from atento.config.initial import ClassifierConfig
 from atento.config.loading import LoadedRecipe, dump_recipe
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import Recipe
@@ -28,6 +29,7 @@ from atento.networks import build_network, parameter_count
 from atento.networks.adapters import without_effect
 from atento.networks.network import Network
 from atento.runs.branch import BranchPoint, begin_at, check_network
+from atento.runs.classifier import fit_classifier
 from atento.runs.folder import end_event, scores_on_test, write_environment
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.prepare import (
@@ -209,11 +211,11 @@ def configure_network(setup: Setup) -> None:
     Raises:
         UsageError: the task needs another architecture, or the machine has too little memory.
     """
-    recipe, spec = setup.recipe, TASKS[setup.recipe.task]
+    recipe, spec, init = setup.recipe, TASKS[setup.recipe.task], setup.recipe.init
     if setup.initial is None:
         setup.config = network_for(recipe, setup.tokenizer, setup.data.train)
     else:
-        config = fine_tuned(setup.initial, recipe.network, setup.tokenizer)
+        config = fine_tuned(setup.initial, recipe.network, setup.tokenizer, None if init is None else init.layers)
         if config.architecture not in spec.architectures:
             raise UsageError(
                 f"{model_of(recipe)} is of architecture {config.architecture!r}, and task {recipe.task} needs "
@@ -274,6 +276,8 @@ def open_run(setup: Setup) -> Run:
     steps = recipe.training.steps
     if recipe.training.epochs is not None:
         steps = max(1, round(recipe.training.epochs * setup.batches.updates_per_epoch))
+    if _classifier(recipe) is not None:
+        steps = 1
     initial = None if setup.initial is None else setup.initial.path
     check_stages(setup.trained, steps)
     return Run(
@@ -292,6 +296,11 @@ def open_run(setup: Setup) -> Run:
         journal=setup.files.enter_context(Journal(setup.folder / "metrics.jsonl")),
         reporter=setup.reporter,
     )
+
+
+def _classifier(recipe: Recipe) -> ClassifierConfig | None:
+    """The linear classifier that the recipe fits instead of training by steps; None: it has none."""
+    return None if recipe.init is None else recipe.init.classifier
 
 
 def start_or_resume(setup: Setup, run: Run) -> bool:
@@ -367,8 +376,9 @@ def finish_run(setup: Setup, run: Run) -> RunResult:
         write_environment(setup.folder, **sizes)
         targets = TASKS[setup.recipe.task].targets
         run.reporter = Reporter(run.steps, run.progress.step, setup.reporter.log, targets=targets)
+        classifier = _classifier(setup.recipe)
         try:
-            fit(run)
+            fit(run) if classifier is None else fit_classifier(run, classifier)
         finally:
             run.reporter.close()
             run.reporter = setup.reporter

@@ -1,0 +1,133 @@
+"""A linear classifier of scikit-learn on the vectors of a frozen network, stored as the head of that network."""
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from atento.config.heads import HEAD_KINDS
+from atento.config.initial import ClassifierConfig
+from atento.data.batches import Batches
+from atento.errors import DataError, MissingPartError, UsageError
+from atento.networks.heads import LinearHead
+from atento.networks.network import Network
+from atento.training.loop import Run, save, validate
+
+_TOKENS = 2048  # of texts that are read at a time
+_NEVER = -1e4  # the score of a label without examples
+
+
+def fit_classifier(run: Run, config: ClassifierConfig) -> None:
+    """Fit the head of the run's network to its training data, in one step, then validate and save.
+
+    Logistic regression and a linear support vector machine are a matrix and a vector, so the network with that head
+    predicts what scikit-learn's classifier predicts, and is used, saved and evaluated as any other model.
+
+    Raises:
+        MissingPartError: scikit-learn is not installed.
+        DataError: the training data has one label.
+    """
+    network, started = run.updater.network, time.monotonic()
+    run.seconds_counted_at = started
+    head = head_of_classes(network)
+    vectors, labels = training_vectors(network, head, run.batches)
+    if len(np.unique(labels)) < 2:
+        raise DataError("the training data has only one label, so there is nothing to learn")
+    read = time.monotonic()
+    classifier = fitted_classifier(vectors, labels, config, run.config.seed, run.reporter.line)
+    store_classifier(classifier, head)
+    nll = _nll(vectors, labels, head)
+    run.reporter.line(
+        f"{config.kind} on {len(vectors):,} vectors of width {vectors.shape[1]}: read in {read - started:.1f} s, "
+        f"fitted in {time.monotonic() - read:.1f} s"
+    )
+    run.progress.step = 1
+    event = {"event": "train", "step": 1, "loss": nll, "nll": nll, "learning_rate": 0.0}
+    run.journal.append(event | {"tokens_per_second": len(vectors) / max(1e-9, time.monotonic() - started)})
+    validate(run)
+    run.progress.finished = True
+    save(run)
+
+
+def head_of_classes(network: Network) -> LinearHead:
+    """Return the head that gives one label a text."""
+    name = next(head.name for head in network.config.heads if HEAD_KINDS[head.kind] == "class")
+    head = network.heads[name]
+    if not isinstance(head, LinearHead) or head.dense is not None:
+        raise UsageError(f"`init.classifier` needs a linear head: {name!r} has a layer before it")
+    return head
+
+
+@torch.inference_mode()
+def training_vectors(
+    network: Network, head: LinearHead, batches: Batches
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return what the head reads of each text (N,D), without dropout, and the numbers of the labels (N,)."""
+    device = next(network.parameters()).device
+    vectors, labels = [], []
+    was_training = network.training
+    network.eval()
+    for batch in batches.in_order(_TOKENS):
+        inputs = batch.to(device).inputs
+        token_mask = inputs.get("token_mask", inputs.get("source_token_mask"))
+        output = network(**inputs, project=False)
+        vectors.append(head.pooled(output, token_mask).float().cpu().numpy())
+        labels.append(batch.labels[head.config.name].reshape(-1).numpy())
+    network.train(was_training)
+    return np.concatenate(vectors), np.concatenate(labels)
+
+
+def fitted_classifier(
+    vectors: NDArray[np.float32], labels: NDArray[np.int64], config: ClassifierConfig, seed: int, report: Any
+) -> Any:
+    """Return scikit-learn's classifier, fitted to vectors (N,D) and labels (N,).
+
+    Raises:
+        MissingPartError: scikit-learn is not installed.
+    """
+    try:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.svm import LinearSVC
+    except ImportError as error:
+        raise MissingPartError("`init.classifier` needs scikit-learn: pip install 'atento[eval]'") from error
+    options: dict[str, Any] = {"C": config.inverse_regularization, "random_state": seed, "max_iter": 2000}
+    classifier = LogisticRegression(**options) if config.kind == "logistic" else LinearSVC(**options, dual="auto")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        classifier.fit(vectors, labels)
+    if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
+        report(
+            f"warning: {config.kind} did not converge in {options['max_iter']} iterations; lower "
+            "`init.classifier.inverse_regularization`"
+        )
+    return classifier
+
+
+@torch.no_grad()
+def store_classifier(classifier: Any, head: LinearHead) -> None:
+    """Write a linear classifier of scikit-learn into a head whose labels have the numbers of its classes.
+
+    With two classes scikit-learn has one row of weights, the score of the second; the score of the first is 0 then. A
+    label of the head without examples gets a score that is never the highest.
+    """
+    coefficients, intercept = torch.from_numpy(classifier.coef_), torch.from_numpy(classifier.intercept_)
+    if len(coefficients) == 1:
+        coefficients = torch.cat([torch.zeros_like(coefficients), coefficients])
+        intercept = torch.cat([torch.zeros_like(intercept), intercept])
+    classes = torch.from_numpy(classifier.classes_)
+    weight, bias = torch.zeros_like(head.out.weight), torch.full_like(head.out.bias, _NEVER)
+    weight[classes], bias[classes] = coefficients.to(weight), intercept.to(bias)
+    head.out.weight.copy_(weight)
+    head.out.bias.copy_(bias)
+
+
+@torch.inference_mode()
+def _nll(vectors: NDArray[np.float32], labels: NDArray[np.int64], head: LinearHead) -> float:
+    """Return the mean negative log-likelihood of the labels in nats."""
+    device = head.out.weight.device
+    logits = head.out(torch.from_numpy(vectors).to(device)).double()
+    return float(torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels).to(device)))

@@ -1,0 +1,97 @@
+"""`init.classifier` beside scikit-learn on the hidden states of transformers: equal labels and probabilities (F6)."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+import atento
+from atento.errors import RecipeError
+from released_folders import write_released
+
+pytestmark = pytest.mark.parity
+
+NOUNS = {"animal": ["the cat", "the dog"], "food": ["the apple", "the bread"], "person": ["the girl", "the boy"]}
+
+
+def examples(labels: list[str], count: int, seed: int) -> list[tuple[str, str]]:
+    draw = random.Random(seed)
+    names = [draw.choice(labels) for _ in range(count)]
+    return [(f"{draw.choice(NOUNS[name])} {draw.choice(['sees', 'finds'])} it", name) for name in names]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_released("bert", tmp_path_factory.mktemp("bert"))
+
+
+def recipe(bert: Path, **init: Any) -> dict[str, Any]:
+    return {"task": "classification", "data": {"train": {}}, "init": {"model": str(bert), "train": "head", **init}}
+
+
+def vectors(folder: Path, texts: list[str], layer: int) -> np.ndarray[Any, Any]:
+    """The mean over tokens of the hidden states of a layer, by transformers."""
+    tokenizer, model = hf.AutoTokenizer.from_pretrained(folder), hf.AutoModel.from_pretrained(folder).eval()
+    rows = []
+    for text in texts:
+        with torch.no_grad():
+            output = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
+        rows.append(output.hidden_states[layer][0].mean(dim=0).numpy())
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(
+    "kind, labels, layers", [("logistic", 3, None), ("logistic", 2, 1), ("svm", 3, 1), ("svm", 2, None)]
+)
+def test_a_classifier_predicts_what_scikit_learn_predicts(
+    bert: Path, tmp_path: Path, kind: str, labels: int, layers: int | None
+) -> None:
+    names = list(NOUNS)[:labels]
+    train, test = examples(names, 40, 1), examples(names, 30, 2)
+    settings = recipe(bert, classifier={"kind": kind, "inverse_regularization": 2.0}, layers=layers)
+    run = atento.train(settings, data={"train": train, "valid": test}, out=tmp_path / "run", threads=1)
+    peer: Any = LogisticRegression(C=2.0, max_iter=2000) if kind == "logistic" else LinearSVC(C=2.0, random_state=1)
+    layer = -1 if layers is None else layers
+    peer.fit(vectors(bert, [text for text, _ in train], layer), [name for _, name in train])
+    held_out = vectors(bert, [text for text, _ in test], layer)
+    model = atento.load(run.folder)
+    assert model.network.config.n_layers == (layers or 2) and not model.network.config.pooler
+    texts = [text for text, _ in test]
+    assert [label.name for label in model.classify(texts)] == peer.predict(held_out).tolist()
+    if kind == "logistic":
+        for label, row in zip(model.classify(texts), peer.predict_proba(held_out)):
+            assert label.probability == pytest.approx(row.max(), abs=2e-3)
+    share = float(np.mean(peer.predict(held_out) == [name for _, name in test]))
+    assert run.best == pytest.approx(share) and run.step == 1
+    before = atento.load(bert).network.state_dict()
+    after = model.network.state_dict()
+    frozen = [name for name in after if not name.startswith("heads.")]
+    changed = [name for name in frozen if not torch.equal(after[name][: len(before[name])], before[name])]
+    assert frozen and not changed  # the table of positions may be longer
+    again = atento.train(settings, data={"train": train, "valid": test}, out=tmp_path / "run", threads=1)
+    assert again.already_finished
+    saved = atento.load(model.save(tmp_path / "saved"))
+    assert saved.classify(texts) == model.classify(texts)
+
+
+def test_what_a_classifier_refuses(bert: Path, tmp_path: Path) -> None:
+    def refused(message: str, task: str = "classification", **init: Any) -> None:
+        settings = recipe(bert, **init) | {"task": task}
+        with pytest.raises(RecipeError, match=message):
+            atento.train(settings, data=examples(list(NOUNS), 12, 1), out=tmp_path / "none", threads=1)
+
+    refused("`init.classifier` reads a frozen network, so `train` must be head: got 'all'", classifier={}, train="all")
+    refused("`init.layers` must be at most 2, the layers of the model: got 3", layers=3)
+    refused("inverse_regularization` must be finite and above 0: got 0", classifier={"inverse_regularization": 0.0})
+    settings = recipe(bert, classifier={}) | {"task": "tagging", "data": {"train": {"file": "x.conll"}}}
+    path = tmp_path / "tags.yaml"
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"init\.classifier gives each text one label: got task tagging"):
+        atento.train(path)
