@@ -40,23 +40,30 @@ def test_each_row_has_a_task_whose_fields_its_columns_fill() -> None:
 
 def test_files_are_located_whatever_their_case_and_packed(tmp_path: Path) -> None:
     path = put(tmp_path / "rte" / "Train.tsv.gz", "")
-    assert located(tmp_path, ("RTE/{split}.tsv",), "train") == path
+    assert located(tmp_path, ("RTE/{split}.tsv",), "train") == path.relative_to(tmp_path)
     assert located(tmp_path, ("RTE/{split}.tsv",), "dev") is None
-    second = put(tmp_path / "assin2" / "train.xml", "")
-    assert files_of(ROWS["ASSIN-2-RTE"], tmp_path).train == second
-    first = put(tmp_path / "assin2" / "assin2-train-only.xml", "")
-    assert files_of(ROWS["ASSIN-2-STS"], tmp_path).train in (first, second)
+    put(tmp_path / "assin2" / "train.xml", "")
+    assert files_of(ROWS["ASSIN-2-RTE"], tmp_path).train == Path("assin2/train.xml")
+    put(tmp_path / "assin2" / "assin2-train-only.xml", "")
+    put(tmp_path / "ASSIN" / "sources" / "assin-ptpt-dev.xml", "")
+    assert files_of(ROWS["ASSIN-PT-RTE"], tmp_path).valid == Path("ASSIN/sources/assin-ptpt-dev.xml")
+    put(tmp_path / "plue" / "datasets" / "MNLI" / "dev_mismatched.tsv", "")
+    put(tmp_path / "plue" / "datasets" / "diagnostic" / "diagnostic.tsv", "")
+    files = files_of(ROWS["PLUE-MNLI"], tmp_path)
+    assert files.scored == {"PLUE-MNLI-mm": Path("plue/datasets/MNLI/dev_mismatched.tsv")}
+    assert files.unlabelled == {"PLUE-AX": Path("plue/datasets/diagnostic/diagnostic.tsv")}
 
 
 def test_what_is_scored_is_test_dev_or_held_out(tmp_path: Path) -> None:
     row = ROWS["FaQuAD"]
-    train = put(tmp_path / "faquad" / "train.json", "")
+    train, dev, test = (Path("faquad") / f"{split}.json" for split in ("train", "dev", "test"))
+    put(tmp_path / train, "")
     files = files_of(row, tmp_path)
     assert (files.train, files.on, files.valid, files.scored) == (train, "held out", None, {"FaQuAD": None})
-    dev = put(tmp_path / "faquad" / "dev.json", "")
+    put(tmp_path / dev, "")
     files = files_of(row, tmp_path)
     assert (files.on, files.valid, files.scored) == ("dev", dev, {"FaQuAD": dev})
-    test = put(tmp_path / "faquad" / "test.json", "")
+    put(tmp_path / test, "")
     files = files_of(row, tmp_path)
     assert (files.on, files.valid, files.scored, files.unlabelled) == ("test", dev, {"FaQuAD": test}, {})
 
@@ -92,16 +99,16 @@ def test_a_file_in_another_layout_is_one_sentence_with_file_and_line(
 
 def test_quotes_mean_nothing_and_blank_texts_of_a_test_file_keep_their_numbers(tmp_path: Path) -> None:
     path = put(tmp_path / "train.tsv", 'sentence\tlabel\nthe "end\t1\n"a\t0\n')
-    assert labelled_records(ROWS["SST-2"], path).columns == {"text": ['the "end', '"a'], "label": ["1", "0"]}
+    assert labelled_records(ROWS["SST-2"], path, tmp_path).columns == {"text": ['the "end', '"a'], "label": ["1", "0"]}
     path = put(tmp_path / "test.tsv", 'id\tquestion1\tquestion2\n0\ta "b\tc\n1\t\td\n2\te\tf\n')
-    assert unlabelled_records(ROWS["QQP"], path) == (["0", "1", "2"], [('a "b', "c"), ("", "d"), ("e", "f")])
+    assert unlabelled_records(ROWS["QQP"], path, tmp_path) == (["0", "1", "2"], [('a "b', "c"), ("", "d"), ("e", "f")])
     path = put(tmp_path / "cola.tsv", "index\tsentence\n0\tfine\n")
-    assert unlabelled_records(ROWS["CoLA"], path) == (["0"], ["fine"])
+    assert unlabelled_records(ROWS["CoLA"], path, tmp_path) == (["0"], ["fine"])
 
 
 def test_words_of_wikiann_lose_their_mark_only_where_all_have_it(tmp_path: Path) -> None:
     path = put(tmp_path / "train", "pt:Rui\tB-PER\npt::\tO\n\npt:Porto\tB-LOC\n\n")
-    assert labelled_records(ROWS["WikiANN-PT"], path)["tokens"] == [("Rui", ":"), ("Porto",)]
+    assert labelled_records(ROWS["WikiANN-PT"], path, tmp_path)["tokens"] == [("Rui", ":"), ("Porto",)]
     mixed = [("pt:a", "pt:b"), ("c",)]
     assert without_marks(mixed) == (mixed, None) and without_marks([]) == ([], None)
     assert without_marks([("pt:a", "pt:")]) == ([("pt:a", "pt:")], None)

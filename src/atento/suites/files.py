@@ -23,6 +23,7 @@ class RowFiles:
 
     Attributes:
         row: the row.
+        folder: the data folder; the paths below are relative to it.
         train: its training file; None: the row is missing.
         valid: the labelled file of validation; None: records of `train` are held out, or nothing is validated.
         scored: part -> the labelled file that is scored; None: the held-out records.
@@ -31,6 +32,7 @@ class RowFiles:
     """
 
     row: Row
+    folder: Path
     train: Path | None
     valid: Path | None
     scored: Mapping[str, Path | None]
@@ -46,20 +48,20 @@ def files_of(row: Row, folder: Path) -> RowFiles:
     test = {part.name: located(folder, part.files or row.files, part.test) for part in row.scored if part.test}
     first = next(filter(None, valid.values()), None)
     if row.labelled_test and all(test.values()):
-        return RowFiles(row, train, first, test, "test", {})
+        return RowFiles(row, folder, train, first, test, "test", {})
     unlabelled = {} if row.labelled_test else {name: path for name, path in test.items() if path is not None}
     if first is None:
-        return RowFiles(row, train, None, {labelled[0].name: None}, "held out", unlabelled)
-    return RowFiles(row, train, first, {name: path for name, path in valid.items() if path}, "dev", unlabelled)
+        return RowFiles(row, folder, train, None, {labelled[0].name: None}, "held out", unlabelled)
+    return RowFiles(row, folder, train, first, {name: path for name, path in valid.items() if path}, "dev", unlabelled)
 
 
 def located(folder: Path, patterns: Sequence[str], split: str) -> Path | None:
-    """The first file of these patterns below a folder, whatever its case, `.gz` too; None: there is none."""
+    """The first file of these patterns below a folder, whatever its case, `.gz` too, relative to it; None: none."""
     for pattern in patterns:
         for ending in ("", ".gz"):
             path = _entry(folder, (pattern.format(split=split) + ending).split("/"))
             if path is not None and path.is_file():
-                return path
+                return path.relative_to(folder)
     return None
 
 
@@ -74,20 +76,20 @@ def _entry(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def source(row: Row, path: Path) -> dict[str, Any]:
-    """A labelled file of a row as a source of a recipe."""
+    """A labelled file of a row as a source of a recipe, relative to the data folder."""
     form = {} if row.format is None else {"format": row.format}
-    return {"file": str(path.absolute()), **form, **row.columns}
+    return {"file": str(path), **form, **row.columns}
 
 
-def labelled_records(row: Row, path: Path) -> Split:
-    """The records of a labelled file.
+def labelled_records(row: Row, path: Path, folder: Path) -> Split:
+    """The records of a labelled file of a data folder.
 
     Raises:
         DataError: names file and line; also for a label that is not one of the row's.
     """
     fields = [field for field in row.spec.fields if not field.optional or field.name in row.columns]
     skip_bad = bool(row.recipe.get("data", {}).get("skip_bad"))
-    records = read_records(SourceConfig(**source(row, path)), fields, skip_bad=skip_bad)
+    records = read_records(SourceConfig(**source(row, path)), fields, folder, skip_bad=skip_bad)
     for number, label in enumerate(records.columns.get("label", ())):
         if row.labels and label not in row.labels:
             expected = ", ".join(map(repr, row.labels))
@@ -103,7 +105,7 @@ def labelled_records(row: Row, path: Path) -> Split:
     return split
 
 
-def unlabelled_records(row: Row, path: Path) -> tuple[list[str], list[Any]]:
+def unlabelled_records(row: Row, path: Path, folder: Path) -> tuple[list[str], list[Any]]:
     """The numbers and the texts, or pairs of texts, of a test file without labels, also of records with a blank text.
 
     Raises:
@@ -113,7 +115,7 @@ def unlabelled_records(row: Row, path: Path) -> tuple[list[str], list[Any]]:
     columns: list[int | str] = [row.index]
     columns += [row.test_columns.get(field.name, row.columns[field.name]) for field in fields]
     name, numbers, texts = str(path), [], []
-    with open_binary(path, name) as stream:
+    with open_binary(folder / path, name) as stream:
         converter = Converter((Field("index"), *fields))
         for item in rows_in("tsv", stream, name, columns, converter):
             if isinstance(item, DataError):

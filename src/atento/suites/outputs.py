@@ -67,7 +67,7 @@ def unlabelled_outputs(predictor: Predictor, plan: Plan) -> dict[str, Outputs]:
     """The outputs for each test file without labels, with the numbers of its records."""
     results = {}
     for part, path in plan.files.unlabelled.items():
-        numbers, texts = unlabelled_records(plan.row, path)
+        numbers, texts = unlabelled_records(plan.row, path, plan.files.folder)
         data = fingerprint(numbers, [text if isinstance(text, str) else "\t".join(text) for text in texts])
         compute = partial(_UNLABELLED[str(plan.row.spec.outputs)], texts)
         results[part] = Outputs(predictor.outputs(f"{part}-test", data, compute), numbers)

@@ -45,7 +45,7 @@ class Plan:
         """The labelled records that a part is scored on."""
         path = self.files.scored[part]
         if path is not None:
-            return labelled_records(self.row, path)
+            return labelled_records(self.row, path, self.files.folder)
         loaded = load_recipe(self.recipe, self.overrides)
         valid = read_data(loaded.recipe, loaded.folder, lambda _: None).valid
         if valid is None:
@@ -66,12 +66,12 @@ def planned(files: RowFiles, model: str | Path, overrides: Overrides) -> Plan:
     """
     row = files.row
     assert files.train is not None
-    train = labelled_records(row, files.train)
+    train = labelled_records(row, files.train, files.folder)
     recipe = _recipe(files, files.train, model)
     for path in {path for path in (files.valid, *files.scored.values()) if path is not None}:
-        labelled_records(row, path)
+        labelled_records(row, path, files.folder)
     for path in files.unlabelled.values():
-        unlabelled_records(row, path)
+        unlabelled_records(row, path, files.folder)
     targets = sum(map(len, train["tokens"])) if "tokens" in train.columns else len(train)
     loaded = load_recipe(recipe, overrides)
     training, steps = loaded.recipe.training, float(loaded.recipe.training.steps)
@@ -86,7 +86,11 @@ def _recipe(files: RowFiles, train: Path, model: str | Path) -> dict[str, Any]:
     """The recipe of a row, without the length of training."""
     row, training = files.row, dict(_TRAINING)
     path = Path(model).expanduser()
-    data: dict[str, Any] = {"train": source(row, train), **row.recipe.get("data", {})}
+    data: dict[str, Any] = {
+        "folder": str(files.folder.absolute()),
+        "train": source(row, train),
+        **row.recipe.get("data", {}),
+    }
     if "text" in row.columns:
         data["max_len"] = MAX_LEN
     recipe = {

@@ -11,8 +11,9 @@ _SIMILARITY = _TEXTS | {"score": "similarity"}
 _THREE = ("Entailment", "None", "Paraphrase")
 
 
-def _assin(name: str, files: tuple[str, ...], labels: tuple[str, ...], set: str) -> tuple[Row, Row]:
+def _assin(name: str, file: str, short: str, labels: tuple[str, ...], set: str) -> tuple[Row, Row]:
     """The two tasks of one variety of ASSIN: entailment and similarity, in the same files."""
+    files = (file, file.replace("/", "/sources/"), short)
     entailment = Row(f"{name}-RTE", "entailment", files, _ENTAILMENT, (ACCURACY, MACRO_F1), labels)
     similarity = Row(f"{name}-STS", "similarity, 1 to 5", files, _SIMILARITY, (PEARSON, SPEARMAN), range=(1.0, 5.0))
     train = ("train", "train-only")  # of ASSIN and of ASSIN 2
@@ -24,22 +25,24 @@ def _assin(name: str, files: tuple[str, ...], labels: tuple[str, ...], set: str)
 def _plue(row: Row) -> Row:
     """A task of GLUE in Portuguese: the same files in a folder of their own."""
     parts = tuple(
-        replace(part, name=f"PLUE-{part.name}", files=tuple(f"PLUE/{file}" for file in part.files))
-        for part in row.scored
+        replace(part, name=f"PLUE-{part.name}", files=_in_plue(part.files) if part.files else ()) for part in row.scored
     )
-    return replace(
-        row, name=f"PLUE-{row.name}", files=tuple(f"PLUE/{file}" for file in row.files), parts=parts, set="PLUE"
-    )
+    return replace(row, name=f"PLUE-{row.name}", files=_in_plue(row.files), parts=parts, set="PLUE")
+
+
+def _in_plue(files: tuple[str, ...]) -> tuple[str, ...]:
+    """These files in the folder of PLUE, or in that of its repository."""
+    return tuple(f"{folder}/{file}" for folder in ("PLUE", "PLUE/datasets") for file in files)
 
 
 ROWS = (
-    *_assin("ASSIN-BR", ("assin/assin-ptbr-{split}.xml", "assin_ptbr/{split}.xml"), _THREE, "ASSIN"),
-    *_assin("ASSIN-PT", ("assin/assin-ptpt-{split}.xml", "assin_ptpt/{split}.xml"), _THREE, "ASSIN"),
-    *_assin("ASSIN-2", ("assin2/assin2-{split}.xml", "assin2/{split}.xml"), ("Entailment", "None"), "ASSIN 2"),
+    *_assin("ASSIN-BR", "assin/assin-ptbr-{split}.xml", "assin_ptbr/{split}.xml", _THREE, "ASSIN"),
+    *_assin("ASSIN-PT", "assin/assin-ptpt-{split}.xml", "assin_ptpt/{split}.xml", _THREE, "ASSIN"),
+    *_assin("ASSIN-2", "assin2/assin2-{split}.xml", "assin2/{split}.xml", ("Entailment", "None"), "ASSIN 2"),
     Row(
         "STS-B-PT",
         "similarity, 0 to 5",
-        ("stsb_multi_mt/stsb-pt-{split}.csv", "stsb_pt/stsb-pt-{split}.csv", "stsb_pt/{split}.csv"),
+        ("stsb_multi_mt/stsb-pt-{split}.csv", "stsb_multi_mt/data/stsb-pt-{split}.csv", "stsb_pt/{split}.csv"),
         {"text": 0, "pair": 1, "score": 2},
         (PEARSON, SPEARMAN),
         range=(0.0, 5.0),
