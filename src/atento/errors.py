@@ -59,11 +59,16 @@ class TrainingStopped(AtentoError):
     exit_status = 75
 
 
+_LISTED = 60  # names in a message, such as those of labels
+
+
 def nearest(name: str, known: list[str]) -> str:
-    """Return the end of an error message: the most similar known name, then all known names."""
+    """Return the end of an error message: the most similar known name, then the known names, at most `_LISTED`."""
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]!r}?" if close else "."
-    return f"{hint} Known: {', '.join(sorted(known))}"
+    names = sorted(known)
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return f"{hint} Known: {', '.join(names[:_LISTED])}{more}"
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -182,6 +182,7 @@ def session(
     files |= {"letter.en": sources[:3], "book.txt": [*targets, *targets]}
     files |= {"pairs.tsv": [f"{one}\t{two}" for one, two in zip(sources[:3], sources[3:6])]}
     files |= {"scored.tsv": [f"{one}\t{two}\t{len(two) / 10}" for one, two in zip(sources[:9], sources[3:12])]}
+    files |= {"reviews.tsv": [f"{text}\t{'positive' if 'a' in text else 'negative'}" for text in sources]}
     for name, lines in files.items():
         (place / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (place / "runs").mkdir()

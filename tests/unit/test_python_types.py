@@ -15,8 +15,8 @@ from atento.cli.average import average as average_command
 from atento.cli.convert import convert as convert_command
 from atento.cli.decoding import _FLAGS
 from atento.cli.embed import embed as embed_command
-from atento.cli.embed import similarity as similarity_command
 from atento.cli.evaluate import evaluate as evaluate_command
+from atento.cli.similarity import similarity as similarity_command
 from atento.cli.train import train as train_command
 from atento.config.decoding import DecodingConfig, DecodingOptions
 from atento.config.embedding import EmbeddingConfig, EmbeddingOptions
