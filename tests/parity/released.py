@@ -88,6 +88,16 @@ _DISTILBERT = {
 _ELECTRA = _BERT | {"embedding_size": 8}
 _MPNET = _SMALL | _QUIET | {"max_position_embeddings": 20}
 _ALBERT = _BERT | {"embedding_size": 8, "classifier_dropout_prob": 0.0}
+_MODERNBERT = _SMALL | {
+    "num_hidden_layers": 4,
+    "local_attention": 4,
+    "max_position_embeddings": 20,
+    "pad_token_id": 0,
+    "bos_token_id": 3,
+    "eos_token_id": 4,
+    "cls_token_id": 3,
+    "sep_token_id": 4,
+}
 _TAGS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
 
 # name -> (their class, their configuration)
@@ -139,6 +149,21 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "albert classification": (hf.AlbertForSequenceClassification, hf.AlbertConfig(**_ALBERT, num_labels=3)),
     "albert tagging": (hf.AlbertForTokenClassification, hf.AlbertConfig(**_ALBERT, **_TAGS)),
     "albert answer": (hf.AlbertForQuestionAnswering, hf.AlbertConfig(**_ALBERT)),
+    "modernbert": (hf.ModernBertModel, hf.ModernBertConfig(**_MODERNBERT)),
+    "modernbert, biases": (
+        hf.ModernBertModel,
+        hf.ModernBertConfig(**_MODERNBERT, norm_bias=True, attention_bias=True, mlp_bias=True),
+    ),
+    "modernbert masked": (hf.ModernBertForMaskedLM, hf.ModernBertConfig(**_MODERNBERT)),
+    "modernbert classification": (
+        hf.ModernBertForSequenceClassification,
+        hf.ModernBertConfig(**_MODERNBERT, num_labels=3, classifier_pooling="mean"),
+    ),
+    "modernbert tagging": (
+        hf.ModernBertForTokenClassification,
+        hf.ModernBertConfig(**_MODERNBERT, **_TAGS, classifier_bias=True),
+    ),
+    "modernbert answer": (hf.ModernBertForQuestionAnswering, hf.ModernBertConfig(**_MODERNBERT)),
     "gpt1": (hf.OpenAIGPTLMHeadModel, hf.OpenAIGPTConfig(**_GPT)),
     "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(**_GPT)),
     "gpt2 base": (hf.GPT2Model, hf.GPT2Config(**_GPT, n_inner=20)),
@@ -158,6 +183,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         hf.Qwen2Config(**_LLAMA, use_sliding_window=True, sliding_window=3, max_window_layers=1),
     ),
     "qwen3": (hf.Qwen3ForCausalLM, hf.Qwen3Config(**_LLAMA, head_dim=6)),
+    "gemma": (hf.GemmaForCausalLM, hf.GemmaConfig(**_LLAMA, head_dim=6)),
     "t5": (hf.T5ForConditionalGeneration, hf.T5Config(**_T5)),
     "t5 gated": (
         hf.T5ForConditionalGeneration,
@@ -165,6 +191,9 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     ),
     "t5 encoder": (hf.T5EncoderModel, hf.T5Config(**_T5)),
     "mt5": (hf.MT5ForConditionalGeneration, hf.MT5Config(**_T5)),
+    "mbart": (hf.MBartForConditionalGeneration, hf.MBartConfig(**_BART)),
+    "m2m_100": (hf.M2M100ForConditionalGeneration, hf.M2M100Config(**_BART)),
+    "pegasus": (hf.PegasusForConditionalGeneration, hf.PegasusConfig(**_BART | {"pad_token_id": 0})),
     "bart": (hf.BartForConditionalGeneration, hf.BartConfig(**_BART)),
     "marian": (hf.MarianMTModel, hf.MarianConfig(**_MARIAN)),
     "marian, two vocabularies": (
@@ -181,6 +210,11 @@ class Inputs:
     ids: Tensor
     real: Tensor
     segments: Tensor
+
+    @property
+    def written(self) -> Tensor:
+        """Five target tokens a row, none of them padding."""
+        return self.ids[:1, :5].flip(1).expand(len(self.ids), -1)  # the first row is full
 
     @classmethod
     def padded(cls, side: str, pad_id: int, seed: int = 0) -> "Inputs":
@@ -210,7 +244,7 @@ def theirs(name: str, seed: int = 0) -> Any:
             if key == "final_logits_bias":
                 buffer.normal_()
         for module in network.modules():  # sinusoids are no weights
-            if type(module).__name__.endswith("SinusoidalPositionalEmbedding"):
+            if type(module).__name__.endswith("SinusoidalPositionalEmbedding") and hasattr(module, "create_weight"):
                 module.weight.copy_(module.create_weight())
     return network
 

@@ -44,6 +44,8 @@ ENCODER_DECODERS = {
     "alibi, gated": NetworkConfig(
         **SIZES, positions=PositionConfig("alibi"), feed_forward=FeedForwardConfig(gated=True, activation="silu")
     ),
+    "mbart": replace(preset("mbart-large-50"), **SIZES),
+    "m2m-100": replace(preset("nllb-200-600m", d_model=32), **SIZES),
     "shared layers": NetworkConfig(**SIZES, shared_layers=True),
     "real positions only": NetworkConfig(**SIZES, positions=PositionConfig(real_only=True)),
 }
@@ -51,6 +53,7 @@ DECODERS = {
     "gpt2": replace(preset("gpt2"), **SIZES),
     "qwen2": changed(preset("qwen2-0-5b"), **SIZES, attention={"n_kv_heads": 2}),
     "llama": changed(preset("llama3-8b"), **SIZES, attention={"n_kv_heads": 2, "d_head": 8}),
+    "gemma": changed(preset("gemma-2b"), **SIZES, attention={"n_kv_heads": 1, "d_head": 8}),
     "gpt2, shared layers": replace(preset("gpt2"), **SIZES, shared_layers=True),
     "alibi": NetworkConfig(**SIZES, architecture="decoder", positions=PositionConfig("alibi")),
     "t5 buckets, relu": NetworkConfig(**SIZES, architecture="decoder", positions=PositionConfig("t5"), norm="pre"),

@@ -117,7 +117,7 @@ def _normed(norm: Any, part: Tensor, x: Tensor, constant: bool) -> Tensor:
         part, deviation = part - part.mean(dim=-1, keepdim=True), x.var(dim=-1, unbiased=False, keepdim=True)
     else:
         deviation = x.square().mean(dim=-1, keepdim=True)
-    out: Tensor = part / torch.sqrt(deviation + norm.eps) * norm.weight
+    out: Tensor = part / torch.sqrt(deviation + norm.eps) * getattr(norm, "gain", norm.weight)
     bias = getattr(norm, "bias", None)
     return out + bias if constant and bias is not None else out
 

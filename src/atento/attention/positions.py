@@ -77,11 +77,12 @@ class Sinusoidal(nn.Module):
         d_model: width D.
         base: the base of the angles.
         interleaved: as in `sinusoids`.
+        shift: the position that the first token has (fairseq's models count from 2).
     """
 
-    def __init__(self, d_model: int, base: float = 10000.0, *, interleaved: bool = True) -> None:
+    def __init__(self, d_model: int, base: float = 10000.0, *, interleaved: bool = True, shift: int = 0) -> None:
         super().__init__()
-        self.d_model, self.base, self.interleaved = d_model, base, interleaved
+        self.d_model, self.base, self.interleaved, self.shift = d_model, base, interleaved, shift
         self.table: Tensor
         self.reset_buffers()
 
@@ -122,7 +123,8 @@ class Sinusoidal(nn.Module):
         table = self.table  # read once: another thread may replace it by a longer table
         exact = dtype if dtype == torch.float64 else table.dtype
         if position_ids is not None:
-            return self._rows(position_ids, exact)
+            return self._rows(position_ids + self.shift, exact)
+        offset += self.shift
         end = offset + length
         if exact != table.dtype:
             return self._rows(torch.arange(offset, end, device=table.device), exact)

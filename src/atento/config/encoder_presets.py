@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from atento.config.attention import AttentionConfig
+from atento.config.attention import AttentionConfig, MaskConfig
 from atento.config.heads import HeadConfig
 from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, SpecialIds, changed
 from atento.config.positions import PositionConfig
@@ -34,6 +34,22 @@ _ROBERTA = changed(
     positions=PositionConfig("learned", shift=2, real_only=True),
     embedding={"segments": 1},
     ids=BYTE_BPE_IDS | {"mask": 50264},
+)
+_MODERNBERT = NetworkConfig(
+    architecture="encoder",
+    family="modernbert",
+    vocab_size=50368,
+    dropout=0.0,
+    attention=AttentionConfig(bias=False),
+    feed_forward=FeedForwardConfig(activation="gelu", gated=True, bias=False),
+    embedding=InputConfig(norm=True, scaled=False),
+    ids=SpecialIds(pad=50283, unk=50280, bos=50281, eos=50282, start=50281, mask=50284),
+    norm="pre",
+    norm_bias=False,
+    first_norm=False,
+    positions=PositionConfig("rotary"),
+    max_len=8192,
+    initializer="normal",
 )
 _ALBERT = changed(
     _BERT,
@@ -132,6 +148,30 @@ def albert_base(**changes: Any) -> NetworkConfig:
 def albert_large(**changes: Any) -> NetworkConfig:
     """ALBERT-large, version 2: 17,683,968 parameters with its pooler."""
     return changed(_ALBERT, LARGE, changes)
+
+
+def modernbert_base(**changes: Any) -> NetworkConfig:
+    """ModernBERT-base (Warner et al. 2024): 149,014,272 parameters; every third layer sees the whole text."""
+    return _modernbert({"d_model": 768, "d_ff": 1152, "n_heads": 12, "n_layers": 22}, changes)
+
+
+def modernbert_large(**changes: Any) -> NetworkConfig:
+    """ModernBERT-large: 394,781,696 parameters."""
+    return _modernbert({"d_model": 1024, "d_ff": 2624, "n_heads": 16, "n_layers": 28}, changes)
+
+
+def _modernbert(sizes: dict[str, Any], changes: dict[str, Any]) -> NetworkConfig:
+    """ModernBERT of those sizes; its layers with a window are those of the changed depth."""
+    depth = changes.get("n_layers", sizes["n_layers"])
+    local = tuple(n for n in range(depth) if n % 3)
+    layers: dict[str, Any] = {
+        "positions": (
+            PositionConfig("rotary", base=160000.0, layers=tuple(range(0, depth, 3))),
+            *([PositionConfig("rotary", base=10000.0, layers=local)] if local else []),
+        ),
+        "mask": MaskConfig("window", left=64, right=64, layers=local) if local else None,
+    }
+    return changed(_MODERNBERT, sizes, layers, changes)
 
 
 def spanbert_base(**changes: Any) -> NetworkConfig:

@@ -50,6 +50,10 @@ class HeadConfig:
     """
     hidden: bool = False
     """Put a dense layer before the head."""
+    hidden_bias: bool = True
+    """Give that layer, or the one of a masked-language-model head, a bias (ModernBERT: no)."""
+    hidden_norm: bool = False
+    """Normalise the vectors behind that layer (ModernBERT)."""
     dropout: float = 0.1
     """Share of the head's inputs set to 0 in training. [0 to below 1]"""
     activation: Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"] | None = None
@@ -68,6 +72,8 @@ class HeadConfig:
             raise RecipeError(
                 f"`activation` belongs to a masked-language-model head or one with `hidden`: got a {self.kind} head"
             )
+        if self.hidden_norm and not self.hidden:
+            raise RecipeError(f"`hidden_norm` needs `hidden`: got a {self.kind} head without it")
         if self.kind in ("classification", "multi-label", "tagging") and len(self.labels) < 2:
             raise RecipeError(f"`labels` must name at least two for a {self.kind} head: got {list(self.labels)}")
         if len(set(self.labels)) < len(self.labels):

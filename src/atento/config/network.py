@@ -125,8 +125,14 @@ class NetworkConfig:
     """Position of the norm: before each sublayer (pre, trains more easily) or after the residual sum (post, as in the
     paper).
     """
-    norm_kind: Literal["layer", "rms"] = "layer"
-    """LayerNorm, or RMSNorm without mean and bias (Zhang & Sennrich 2019)."""
+    norm_kind: Literal["layer", "rms", "rms-plus-one"] = "layer"
+    """LayerNorm; RMSNorm, without mean and bias (Zhang & Sennrich 2019); or RMSNorm that multiplies by 1 + its weight
+    (Gemma).
+    """
+    norm_bias: bool = True
+    """Give LayerNorm a bias (ModernBERT: no)."""
+    first_norm: bool = True
+    """Pre-norm: normalise the input of the first self-attention too (ModernBERT: no, its embeddings are normalised)."""
     norm_eps: float = 1e-5
     """Number added to the variance before the square root. [above 0]"""
     positions: PositionConfig | tuple[PositionConfig, ...] = PositionConfig()

@@ -49,6 +49,12 @@ from atento.config.encoder_presets import (
     electra_small as electra_small,
 )
 from atento.config.encoder_presets import (
+    modernbert_base as modernbert_base,
+)
+from atento.config.encoder_presets import (
+    modernbert_large as modernbert_large,
+)
+from atento.config.encoder_presets import (
     mpnet_base as mpnet_base,
 )
 from atento.config.encoder_presets import (
@@ -268,6 +274,27 @@ def qwen3_0_6b(**changes: Any) -> NetworkConfig:
     return changed(_LLAMA3, _QWEN, sizes, changes)
 
 
+def gemma_2b(**changes: Any) -> NetworkConfig:
+    """Gemma, 2 B (Gemma Team 2024): 2,506,172,416 parameters; one head of keys and values for eight of queries."""
+    sizes: dict[str, Any] = {
+        "family": "gemma",
+        "d_model": 2048,
+        "d_ff": 16384,
+        "n_heads": 8,
+        "attention": {"n_kv_heads": 1, "d_head": 256},
+        "feed_forward": {"activation": "gelu-tanh"},
+        "embedding": {"scaled": True},
+        "output": {"tied": True},
+        "n_layers": 18,
+        "vocab_size": 256000,
+        "norm_kind": "rms-plus-one",
+        "norm_eps": 1e-6,
+        "positions": PositionConfig("rotary"),
+        "ids": {"pad": 0, "bos": 2, "eos": 1, "unk": 3, "start": 2},
+    }
+    return changed(_LLAMA3, sizes, changes)
+
+
 def t5_small(**changes: Any) -> NetworkConfig:
     """T5-small (Raffel et al. 2020): 60,506,624 parameters."""
     return changed(_T5, changes)
@@ -308,6 +335,46 @@ def bart_large(**changes: Any) -> NetworkConfig:
     return changed(_BART, LARGE, {"n_layers": 12}, changes)
 
 
+def mbart_large_50(**changes: Any) -> NetworkConfig:
+    """mBART-50, large (Tang et al. 2020): BART-large with norms before the sublayers, for fifty languages."""
+    sizes: dict[str, Any] = {"family": "mbart", "norm": "pre", "vocab_size": 250054, "n_layers": 12}
+    return changed(_BART, LARGE, sizes, {"embedding": {"scaled": True}, "ids": {"mask": None}}, changes)
+
+
+def pegasus_large(**changes: Any) -> NetworkConfig:
+    """PEGASUS-large (Zhang et al. 2020): sixteen layers a side, sinusoidal positions."""
+    sizes: dict[str, Any] = {
+        "family": "pegasus",
+        "norm": "pre",
+        "vocab_size": 96103,
+        "n_layers": 16,
+        "positions": PositionConfig("sinusoidal", interleaved=False),
+        "feed_forward": {"activation": "relu"},
+        "embedding": {"norm": False, "scaled": True},
+        "ids": {"pad": 0, "bos": 1, "eos": 1, "unk": 105, "start": 0, "mask": None},
+    }
+    return changed(_BART, LARGE, sizes, changes)
+
+
+def nllb_200_600m(**changes: Any) -> NetworkConfig:
+    """NLLB-200, distilled to 600 M (NLLB Team 2022), M2M-100's network: 615,073,792 parameters."""
+    d_model = changes.get("d_model", 1024)
+    half = d_model // 2
+    base = 10000.0 ** (half / max(1, half - 1))
+    sizes: dict[str, Any] = {
+        "family": "m2m_100",
+        "norm": "pre",
+        "vocab_size": 256206,
+        "n_layers": 12,
+        "positions": PositionConfig("sinusoidal", interleaved=False, base=base, shift=2, real_only=True),
+        "feed_forward": {"activation": "relu"},
+        "embedding": {"norm": False, "scaled": True},
+        "output": {"bias": False},
+        "ids": {"mask": None},
+    }
+    return changed(_BART, LARGE, sizes, changes)
+
+
 def marian(**changes: Any) -> NetworkConfig:
     """Transformer-base as in the OPUS-MT models (Tiedemann & Thottingal 2020), with the vocabulary of en-de."""
     return changed(_MARIAN, changes)
@@ -331,6 +398,8 @@ _MADE: tuple[Callable[..., NetworkConfig], ...] = (
     electra_base,
     electra_large,
     mpnet_base,
+    modernbert_base,
+    modernbert_large,
     albert_base,
     albert_large,
     spanbert_base,
@@ -344,6 +413,7 @@ _MADE: tuple[Callable[..., NetworkConfig], ...] = (
     mistral_7b,
     qwen2_0_5b,
     qwen3_0_6b,
+    gemma_2b,
     t5_small,
     t5_base,
     t5_large,
@@ -352,6 +422,9 @@ _MADE: tuple[Callable[..., NetworkConfig], ...] = (
     mt5_small,
     bart_base,
     bart_large,
+    mbart_large_50,
+    pegasus_large,
+    nllb_200_600m,
     marian,
 )
 PRESETS = {made.__name__.replace("_", "-"): made for made in _MADE}

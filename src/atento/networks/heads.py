@@ -75,11 +75,11 @@ class Transform(nn.Module):
     Its vectors have the width of the embeddings, E.
     """
 
-    def __init__(self, config: NetworkConfig, activation: str) -> None:
+    def __init__(self, config: NetworkConfig, head: HeadConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.d_model, config.embedding_width)
-        self.activation = ACTIVATIONS[activation]
-        self.norm = make_norm(config.norm_kind, config.embedding_width, config.norm_eps)
+        self.dense = nn.Linear(config.d_model, config.embedding_width, bias=head.hidden_bias)
+        self.activation = ACTIVATIONS[head.activation or config.feed_forward.activation]
+        self.norm = make_norm(config.norm_kind, config.embedding_width, config.norm_eps, bias=config.norm_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(...,D) -> (...,E)."""
@@ -177,11 +177,17 @@ class SpanBoundaryHead(Head):
 class LinearHead(Head):
     """Dropout, an optional dense layer with an activation, and a linear map: classes, tags, answers, a number."""
 
-    def __init__(self, d_model: int, config: HeadConfig, pooling: Pooling | None) -> None:
-        """`pooling` reduces a text to one vector; None: the head reads the vector of every token."""
+    def __init__(
+        self, d_model: int, config: HeadConfig, pooling: Pooling | None, norm: nn.Module | None = None
+    ) -> None:
+        """`pooling` reduces a text to one vector; None: the head reads the vector of every token.
+
+        `norm` normalises the vectors behind the dense layer.
+        """
         super().__init__()
         self.config, self.kind, self.pooling = config, HEAD_KINDS[config.kind], pooling
-        self.dense = nn.Linear(d_model, d_model) if config.hidden else None
+        self.dense = nn.Linear(d_model, d_model, bias=config.hidden_bias) if config.hidden else None
+        self.norm = norm
         self.activation = ACTIVATIONS[config.activation or "tanh"]
         self.out = nn.Linear(d_model, config.outputs)
 
@@ -204,7 +210,8 @@ class LinearHead(Head):
         """(...,D) -> (...,C)."""
         x = self._dropped(x, random)
         if self.dense is not None:
-            x = self._dropped(self.activation(self.dense(x)), random)
+            x = self.activation(self.dense(x))
+            x = self._dropped(x if self.norm is None else self.norm(x), random)
         out: Tensor = self.out(x)
         return out
 
@@ -276,10 +283,13 @@ def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
 def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:
     """The head of that configuration."""
     if head.kind == "masked-language-model":
-        transform = Transform(config, head.activation or config.feed_forward.activation)
+        transform = Transform(config, head)
         return VocabularyHead(
             config.vocab_size, config.embedding_width, tied=config.output.tied, bias=True, transform=transform
         )
     if head.kind == "span-boundary":
         return SpanBoundaryHead(config)
-    return LinearHead(width, head, config.pooling(head))
+    norm = None
+    if head.hidden_norm:
+        norm = make_norm(config.norm_kind, width, config.norm_eps, bias=config.norm_bias)
+    return LinearHead(width, head, config.pooling(head), norm)

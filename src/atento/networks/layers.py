@@ -27,6 +27,11 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(d_model))
         self.eps = eps
 
+    @property
+    def gain(self) -> Tensor:
+        """What a normalised vector is multiplied by, (D,)."""
+        return self.weight
+
     def forward(self, x: Tensor) -> Tensor:
         """(...,D) -> (...,D); the square is taken in float32 at least."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -34,9 +39,31 @@ class RMSNorm(nn.Module):
         return self.weight * normed.to(x.dtype)
 
 
-def make_norm(kind: str, d_model: int, eps: float) -> nn.Module:
-    """The norm of that kind, "layer" or "rms" (docs/notes.md#c1)."""
-    return nn.LayerNorm(d_model, eps=eps) if kind == "layer" else RMSNorm(d_model, eps=eps)
+class RMSNormPlusOne(nn.Module):
+    """x / √(mean x² + ε) · (1 + w), as Gemma has it; the product is taken in float32 at least."""
+
+    def __init__(self, d_model: int, *, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(d_model))
+        self.eps = eps
+
+    @property
+    def gain(self) -> Tensor:
+        """What a normalised vector is multiplied by, (D,)."""
+        return 1.0 + self.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(...,D) -> (...,D)."""
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        normed = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
+        return (normed * (1.0 + self.weight.to(wide.dtype))).to(x.dtype)
+
+
+def make_norm(kind: str, d_model: int, eps: float, *, bias: bool = True) -> nn.Module:
+    """The norm of that kind, "layer" (with a bias or without), "rms" or "rms-plus-one" (docs/notes.md#c1)."""
+    if kind == "layer":
+        return nn.LayerNorm(d_model, eps=eps, bias=bias)
+    return (RMSNorm if kind == "rms" else RMSNormPlusOne)(d_model, eps=eps)
 
 
 class FeedForward(nn.Module):

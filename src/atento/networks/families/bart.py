@@ -1,9 +1,10 @@
-"""BART and Marian: configuration and weight table. Both norm after the sum; their positions differ.
+"""BART and its relatives (Marian, mBART, M2M-100 and NLLB, Pegasus): one weight table, and their differences.
 
-See docs/notes.md#c8, #c16.
+They differ in the placement of norms, in positions and in the special ids. See docs/notes.md#c8, #c16.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,11 +19,42 @@ from atento.networks.families.tying import Repeat, Tying
 _READER, _WRITER = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 
-def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
-    marian = model_type == "marian"
+@dataclass(frozen=True)
+class Relative:
+    """The differences of a relative of BART.
+
+    `theirs` is the class; `pre`: norms stand before the sublayers and at the end of each stack; `input_norm`: the
+    embeddings are normalised; `positions`: "learned", "sinusoidal", or "fairseq" (sinusoids of real tokens, behind the
+    id of padding); `bias`: the logits have one; `pad`, `unk`, `eos`: ids that a configuration may leave out.
+    """
+
+    model_type: str
+    theirs: str
+    pre: bool = False
+    input_norm: bool = True
+    positions: str = "learned"
+    bias: bool = True
+    pad: int = 1
+    eos: int = 2
+    unk: int = 3
+    activation: str = "gelu"
+
+    def scheme(self, d_model: int, pad: int) -> PositionConfig:
+        """The positions of its networks."""
+        if self.positions == "learned":
+            return PositionConfig("learned", shift=2)
+        if self.positions == "sinusoidal":
+            return PositionConfig("sinusoidal", interleaved=False)
+        half = d_model // 2  # fairseq's last wavelength is that of 10,000 itself, the paper's is just below it
+        base = 10000.0 ** (half / max(1, half - 1))
+        return PositionConfig("sinusoidal", interleaved=False, base=base, shift=pad + 1, real_only=True)
+
+
+def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
+    model_type = relative.model_type
     refuse(
         data,
-        {"normalize_before": (False,), "add_final_layer_norm": (False,)},
+        {"normalize_before": (relative.pre,), "add_final_layer_norm": (relative.pre,)},
         model_type,
     )
     for name in ("ffn_dim", "attention_heads"):
@@ -32,8 +64,8 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         raise ModelError(
             f"{model_type}: `decoder_vocab_size` must be `vocab_size` here: got {data['decoder_vocab_size']}"
         )
-    pad = first_id(data.get("pad_token_id"), 1)
-    end = first_id(data.get("eos_token_id"), 2)
+    pad = first_id(data.get("pad_token_id"), relative.pad)
+    end = first_id(data.get("eos_token_id"), relative.eos)
     depth = data["encoder_layers"]
     return NetworkConfig(
         family=model_type,
@@ -47,32 +79,33 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         attention=AttentionConfig(dropout=data.get("attention_dropout", 0.0)),
         feed_forward=FeedForwardConfig(
             dropout=data.get("activation_dropout", 0.0),
-            activation=activation_of(data.get("activation_function", "gelu"), model_type),
+            activation=activation_of(data.get("activation_function", relative.activation), model_type),
         ),
         embedding=InputConfig(
-            norm=not marian,
+            norm=relative.input_norm,
             scaled=bool(data.get("scale_embedding", False)),
             shared=tying.same(_READER, "shared.weight") and tying.same(_WRITER, "shared.weight"),
         ),
-        output=OutputConfig(tied=tying.same("lm_head.weight", _WRITER), bias=True),
+        output=OutputConfig(tied=tying.same("lm_head.weight", _WRITER), bias=relative.bias),
         ids=SpecialIds(
             pad=pad,
             bos=first_id(data.get("bos_token_id"), end),
             eos=end,
-            unk=1 if marian else 3,
-            start=first_id(data.get("decoder_start_token_id"), pad if marian else end),
-            mask=None if marian else data["vocab_size"] - 1,
+            unk=min(relative.unk, data["vocab_size"] - 1),
+            start=first_id(data.get("decoder_start_token_id"), pad if relative.positions == "sinusoidal" else end),
+            mask=data["vocab_size"] - 1 if model_type == "bart" else None,
         ),
-        positions=PositionConfig("sinusoidal", interleaved=False) if marian else PositionConfig("learned", shift=2),
+        norm="pre" if relative.pre else "post",
+        positions=relative.scheme(data["d_model"], pad),
         max_len=data.get("max_position_embeddings", 1024),
         initializer="normal",
     )
 
 
-def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
+def _write(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
     data: dict[str, Any] = {
-        "architectures": ["MarianMTModel" if model_type == "marian" else "BartForConditionalGeneration"],
-        "model_type": model_type,
+        "architectures": [relative.theirs],
+        "model_type": relative.model_type,
         "vocab_size": config.vocab_size,
         "d_model": config.d_model,
         "max_position_embeddings": config.max_len,
@@ -95,12 +128,12 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
             f"{side}_ffn_dim": config.d_ff,
             f"{side}_attention_heads": config.n_heads,
         }
-    if model_type == "marian":
+    if relative.model_type == "marian":
         data |= {"share_encoder_decoder_embeddings": config.embedding.shared, "decoder_vocab_size": config.vocab_size}
     return data
 
 
-def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
+def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
     if config.embedding.shared:
         # `transformers` takes an output matrix of its own for a sign that nothing else is shared either
         copies = () if config.output.tied else (_READER, _WRITER)
@@ -108,13 +141,15 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
     else:
         rows = [Row("embedding.weight", (_READER,)), Row("target_embedding.weight", (_WRITER,))]
     for side, ours, depth in (("encoder", "source", config.n_layers), ("decoder", "target", config.decoder_layers)):
-        if model_type == "bart":
+        if relative.positions == "learned":
             rows.append(Row(f"{ours}_inputs.positions.schemes.0.weight", (f"{side}.embed_positions.weight",)))
-            rows += norm(f"{ours}_inputs.norm", f"{side}.layernorm_embedding")
+        rows += norm(f"{ours}_inputs.norm", f"{side}.layernorm_embedding") if relative.input_norm else []
+        rows += norm(f"{side}.norm", f"{side}.layer_norm") if relative.pre else []
         for n in range(depth):
             rows += _layer(f"{side}.blocks.{n}", f"{side}.layers.{n}", side == "decoder", config)
     rows += [] if config.output.tied else [Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
-    return [*rows, Row("heads.vocabulary.output.bias", ("final_logits_bias",), flat=True, head=True, optional=True)]
+    bias = Row("heads.vocabulary.output.bias", ("final_logits_bias",), flat=True, head=True, optional=True)
+    return [*rows, bias] if relative.bias else rows
 
 
 def _repeats(data: Mapping[str, Any]) -> tuple[Repeat, ...]:
@@ -139,17 +174,43 @@ def _layer(ours: str, theirs: str, reads_source: bool, config: NetworkConfig) ->
     ]
 
 
-def _family(model_type: str) -> Family:
-    positions = ("encoder.embed_positions.weight", "decoder.embed_positions.weight") if model_type == "marian" else ()
+def _family(relative: Relative) -> Family:
+    tables = [f"{side}.embed_positions.weight{plural}" for side in ("encoder", "decoder") for plural in ("", "s")]
     return Family(
-        model_type,
+        relative.model_type,
         prefix="model.",
-        read=partial(_read, model_type),
-        write=partial(_write, model_type),
-        rows=partial(_rows, model_type),
-        computed=("encoder.version", "decoder.version", *positions),
+        read=partial(_read, relative),
+        write=partial(_write, relative),
+        rows=partial(_rows, relative),
+        computed=("encoder.version", "decoder.version", *([] if relative.positions == "learned" else tables)),
         repeats=_repeats,
     )
 
 
-BART, MARIAN = _family("bart"), _family("marian")
+BART_AND_RELATIVES = tuple(
+    _family(relative)
+    for relative in (
+        Relative("bart", "BartForConditionalGeneration"),
+        Relative("marian", "MarianMTModel", input_norm=False, positions="sinusoidal", unk=1),
+        Relative("mbart", "MBartForConditionalGeneration", pre=True),
+        Relative(
+            "m2m_100",
+            "M2M100ForConditionalGeneration",
+            pre=True,
+            input_norm=False,
+            positions="fairseq",
+            bias=False,
+            activation="relu",
+        ),
+        Relative(
+            "pegasus",
+            "PegasusForConditionalGeneration",
+            pre=True,
+            input_norm=False,
+            positions="sinusoidal",
+            pad=0,
+            eos=1,
+            unk=105,
+        ),
+    )
+)

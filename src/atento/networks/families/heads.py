@@ -106,21 +106,30 @@ def _labelled(
     family: HeadNames, data: Mapping[str, Any], hidden: bool, names: frozenset[str], rates: HeadDropout
 ) -> HeadConfig:
     """The head for classes, tags or a number."""
-    label_names = data.get("id2label") or {}
-    count = len(label_names) or data.get("num_labels", 2)
-    labels = tuple(str(label_names.get(str(n), label_names.get(n, f"LABEL_{n}"))) for n in range(count))
     of_tokens = any("TokenClassification" in str(name) for name in data.get("architectures") or ())
-    if of_tokens or not (hidden or any(name.startswith("pooler.") for name in names)):
+    of_tokens = of_tokens or not (hidden or any(name.startswith("pooler.") for name in names))
+    kind, labels = labels_of(data, of_tokens=of_tokens)
+    if of_tokens:
         return HeadConfig("tagging", labels, dropout=rates.classes if rates.tags is None else rates.tags)
-    several = data.get("problem_type") == "multi_label_classification"
     return HeadConfig(
-        "regression" if count == 1 else "multi-label" if several else "classification",
-        labels if count > 1 else (),
+        kind,
+        labels,
         pooling="first" if hidden else "pooler",
         hidden=hidden,
         activation=family.hidden_activation if hidden else None,
         dropout=rates.classes,
     )
+
+
+def labels_of(data: Mapping[str, Any], *, of_tokens: bool) -> tuple[Any, tuple[str, ...]]:
+    """The kind of a head for tokens or for whole texts, and its labels, by their configuration."""
+    label_names = data.get("id2label") or {}
+    count = len(label_names) or data.get("num_labels", 2)
+    labels = tuple(str(label_names.get(str(n), label_names.get(n, f"LABEL_{n}"))) for n in range(count))
+    if of_tokens:
+        return "tagging", labels
+    several = data.get("problem_type") == "multi_label_classification"
+    return ("regression", ()) if count == 1 else ("multi-label" if several else "classification", labels)
 
 
 def write_heads(family: HeadNames, config: NetworkConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Llama and its relatives (Mistral, Qwen2, Qwen3): one configuration and weight table, and their differences.
+"""Llama and its relatives (Mistral, Qwen2, Qwen3, Gemma): one configuration and weight table, and their differences.
 
 Rotary positions over halves, shared heads, a gated feed-forward. See docs/notes.md#c16.
 """
@@ -22,7 +22,8 @@ class Relative:
     """The differences of a relative of Llama.
 
     `bias`: queries, keys and values have a bias, and the output projection of attention has none. `norm`: queries and
-    keys are normalised. `windowed`: a window needs no `use_sliding_window`, and is for all layers.
+    keys are normalised. `windowed`: a window needs no `use_sliding_window`, and is for all layers. `gemma`: norms
+    multiply by 1 + weight, embeddings are scaled, the activation is gelu by tanh.
     """
 
     model_type: str
@@ -30,10 +31,11 @@ class Relative:
     bias: bool = False
     norm: bool = False
     windowed: bool = False
+    gemma: bool = False
 
 
 def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
-    refuse(data, {"pretraining_tp": (1, None)}, relative.model_type)
+    refuse(data, {"pretraining_tp": (1, None), "use_bidirectional_attention": (None, False)}, relative.model_type)
     rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
     if not isinstance(rope, dict):
         raise ModelError(f"{relative.model_type}: `rope_parameters` must be a mapping: got {rope!r}")
@@ -59,12 +61,12 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
             norm=relative.norm,
         ),
         feed_forward=FeedForwardConfig(
-            activation=activation_of(data.get("hidden_act", "silu"), relative.model_type),
+            activation=_activation(relative, data),
             gated=True,
             bias=bool(data.get("mlp_bias")),
         ),
         mask=_window(relative, data),
-        embedding=InputConfig(scaled=False),
+        embedding=InputConfig(scaled=relative.gemma),
         output=OutputConfig(tied=tying.same("lm_head.weight", "embed_tokens.weight")),
         ids=SpecialIds(
             pad=first_id(data.get("pad_token_id"), end),
@@ -76,12 +78,18 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
         n_layers=data["num_hidden_layers"],
         dropout=0.0,
         norm="pre",
-        norm_kind="rms",
+        norm_kind="rms-plus-one" if relative.gemma else "rms",
         norm_eps=data.get("rms_norm_eps", 1e-6),
         positions=PositionConfig("rotary", base=theta, stretch=_stretch(rope, relative.model_type)),
         max_len=data.get("max_position_embeddings", 2048),
         initializer="normal",
     )
+
+
+def _activation(relative: Relative, data: Mapping[str, Any]) -> Any:
+    """Our name of the activation; Gemma's published configurations say gelu and mean its approximation by tanh."""
+    activation = activation_of(data.get("hidden_act", "gelu" if relative.gemma else "silu"), relative.model_type)
+    return "gelu-tanh" if relative.gemma and activation == "gelu" else activation
 
 
 def _window(relative: Relative, data: Mapping[str, Any]) -> MaskConfig | None:
@@ -214,7 +222,7 @@ def _family(relative: Relative) -> Family:
         rows=_rows,
         computed=(".rotary_emb.inv_freq",),
         repeats=lambda data: (Repeat("lm_head.weight", "embed_tokens.weight"),),
-        tied=False,
+        tied=relative.gemma,
     )
 
 
@@ -225,5 +233,6 @@ LLAMA_AND_RELATIVES = tuple(
         Relative("mistral", "MistralForCausalLM", windowed=True),
         Relative("qwen2", "Qwen2ForCausalLM", bias=True),
         Relative("qwen3", "Qwen3ForCausalLM", norm=True),
+        Relative("gemma", "GemmaForCausalLM", gemma=True),
     )
 )

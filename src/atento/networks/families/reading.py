@@ -10,13 +10,14 @@ from torch import Tensor
 from atento.config.network import NetworkConfig
 from atento.errors import ModelError, RecipeError, counted, nearest
 from atento.networks.families.albert import ALBERT
-from atento.networks.families.bart import BART, MARIAN
+from atento.networks.families.bart import BART_AND_RELATIVES
 from atento.networks.families.bert import BERT_AND_RELATIVES
 from atento.networks.families.distilbert import DISTILBERT
 from atento.networks.families.family import Family, check_numbers, known_ids, warn_of_ids
 from atento.networks.families.gpt import GPT1, GPT2
 from atento.networks.families.llama import LLAMA_AND_RELATIVES
 from atento.networks.families.load_report import LoadReport
+from atento.networks.families.modernbert import MODERNBERT
 from atento.networks.families.mpnet import MPNET
 from atento.networks.families.rows import Row
 from atento.networks.families.t5 import MT5, T5
@@ -33,13 +34,13 @@ FAMILIES: dict[str, Family] = {
         DISTILBERT,
         ALBERT,
         MPNET,
+        MODERNBERT,
         GPT1,
         GPT2,
         *LLAMA_AND_RELATIVES,
         T5,
         MT5,
-        MARIAN,
-        BART,
+        *BART_AND_RELATIVES,
     )
 }
 

@@ -126,8 +126,10 @@ def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bo
             layer=layer,
         )
 
-    def residual() -> Residual:
-        norm = make_norm(config.norm_kind, config.d_model, config.norm_eps)
+    def residual(number: int) -> Residual:
+        norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
+        if layer == number == 0 and config.norm == "pre" and not config.first_norm:
+            norm = nn.Identity()
         return Residual(norm, norm_placement=config.norm, dropout=config.dropout)
 
     return Block(
@@ -141,5 +143,5 @@ def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bo
             bias=config.feed_forward.bias,
             dropout=config.feed_forward.dropout,
         ),
-        residuals=[residual() for _ in range(3 if reads_source else 2)],
+        residuals=[residual(number) for number in range(3 if reads_source else 2)],
     )

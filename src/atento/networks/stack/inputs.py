@@ -24,7 +24,9 @@ class InputLayer(nn.Module):
         width, segments = config.embedding_width, config.embedding.segments
         self.positions = input_positions(config)
         self.segments = nn.Parameter(torch.empty(segments, width)) if segments else None
-        self.norm = make_norm(config.norm_kind, width, config.norm_eps) if config.embedding.norm else None
+        self.norm = None
+        if config.embedding.norm:
+            self.norm = make_norm(config.norm_kind, width, config.norm_eps, bias=config.norm_bias)
         self.projection = None if config.embedding.width is None else nn.Linear(width, config.d_model)
         self.dropout = config.dropout
 

@@ -29,7 +29,7 @@ class AddedPositions(nn.Module):
         self.schemes = nn.ModuleList(
             Learned(config.max_len, width, scheme.shift)
             if scheme.kind == "learned"
-            else Sinusoidal(width, scheme.base, interleaved=scheme.interleaved is not False)
+            else Sinusoidal(width, scheme.base, interleaved=scheme.interleaved is not False, shift=scheme.shift)
             for scheme in schemes
         )
         self.numbers = [_number(scheme, config) for scheme in schemes]

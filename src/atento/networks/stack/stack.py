@@ -61,7 +61,9 @@ class Stack(nn.Module):
             make_block(config, kind=kind, layer=layer, reads_source=reads_source) for layer in numbers
         )
         self.positions = LayerPositions(config, kind=kind, n_layers=n_layers)
-        self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps) if config.norm == "pre" else None
+        self.norm = None
+        if config.norm == "pre":
+            self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
         self.masks = list(default_masks(config, kind=kind, n_layers=n_layers) if masks is None else masks)
 
     @property
