@@ -100,8 +100,9 @@ def _heads(data: Mapping[str, Any], names: frozenset[str]) -> tuple[HeadConfig, 
     cls = " ".join(str(name) for name in data.get("architectures") or ())
     if "QuestionAnswering" in cls:
         return (HeadConfig("answer", **inside),)
-    kind, labels = labels_of(data, of_tokens="TokenClassification" in cls)
-    if kind == "tagging":
+    of_tokens = "TokenClassification" in cls
+    kind, labels = labels_of(data, of_tokens=of_tokens)
+    if of_tokens:
         return (HeadConfig(kind, labels, **inside),)
     pooling = data.get("classifier_pooling", "cls")
     if pooling not in _POOLINGS:
