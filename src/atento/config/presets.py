@@ -6,13 +6,47 @@ Every preset takes changes: `bert_base(n_layers=4, dropout=0.0)`.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from atento.config.attention import AttentionConfig, MaskConfig
+from atento.config.encoder_decoder_presets import (
+    bart_base as bart_base,
+)
+from atento.config.encoder_decoder_presets import (
+    bart_large as bart_large,
+)
+from atento.config.encoder_decoder_presets import (
+    marian as marian,
+)
+from atento.config.encoder_decoder_presets import (
+    mbart_large_50 as mbart_large_50,
+)
+from atento.config.encoder_decoder_presets import (
+    mt5_small as mt5_small,
+)
+from atento.config.encoder_decoder_presets import (
+    nllb_200_600m as nllb_200_600m,
+)
+from atento.config.encoder_decoder_presets import (
+    pegasus_large as pegasus_large,
+)
+from atento.config.encoder_decoder_presets import (
+    t5_11_base as t5_11_base,
+)
+from atento.config.encoder_decoder_presets import (
+    t5_11_small as t5_11_small,
+)
+from atento.config.encoder_decoder_presets import (
+    t5_base as t5_base,
+)
+from atento.config.encoder_decoder_presets import (
+    t5_large as t5_large,
+)
+from atento.config.encoder_decoder_presets import (
+    t5_small as t5_small,
+)
 from atento.config.encoder_presets import (
     BASE,
-    BYTE_BPE_IDS,
     LARGE,
 )
 from atento.config.encoder_presets import (
@@ -80,8 +114,6 @@ from atento.config.positions import PositionConfig
 from atento.errors import RecipeError, nearest
 
 _LEARNED = PositionConfig("learned")
-_SHIFTED = PositionConfig("learned", shift=2)  # fairseq counts positions from 2
-
 _TRANSFORMER = NetworkConfig()
 _GPT2 = NetworkConfig(
     architecture="decoder",
@@ -119,41 +151,6 @@ _QWEN: dict[str, Any] = {
     "ids": {"pad": 151643, "bos": 151643, "eos": 151643, "unk": 151643, "start": 151643},
     "vocab_size": 151936,
 }
-_T5 = NetworkConfig(
-    family="t5",
-    vocab_size=32128,
-    attention=AttentionConfig(d_head=64, bias=False, scale=1.0, dropout=0.1),
-    feed_forward=FeedForwardConfig(bias=False, dropout=0.1),
-    embedding=InputConfig(scaled=False),
-    output=OutputConfig(scaled=True),
-    ids=SpecialIds(pad=0, bos=0, eos=1, unk=2, start=0),
-    norm="pre",
-    norm_kind="rms",
-    norm_eps=1e-6,
-    positions=PositionConfig("t5", max_distance=128),
-)
-_T5_11 = changed(_T5, feed_forward={"activation": "gelu-tanh", "gated": True}, output={"tied": False, "scaled": False})
-_MT5 = replace(_T5_11, family="mt5", vocab_size=250112)
-_BART = NetworkConfig(
-    family="bart",
-    vocab_size=50265,
-    feed_forward=FeedForwardConfig(activation="gelu"),
-    embedding=InputConfig(norm=True, scaled=False),
-    output=OutputConfig(bias=True),
-    ids=SpecialIds(**BYTE_BPE_IDS | {"start": 2, "mask": 50264}),
-    positions=_SHIFTED,
-    max_len=1024,
-    initializer="normal",
-)
-_MARIAN = NetworkConfig(
-    family="marian",
-    vocab_size=58101,
-    feed_forward=FeedForwardConfig(activation="silu"),
-    output=OutputConfig(bias=True),
-    ids=SpecialIds(pad=58100, bos=0, eos=0, unk=1, start=58100),
-    positions=PositionConfig("sinusoidal", interleaved=False),
-    initializer="normal",
-)
 
 
 def transformer_tiny(**changes: Any) -> NetworkConfig:
@@ -293,91 +290,6 @@ def gemma_2b(**changes: Any) -> NetworkConfig:
         "ids": {"pad": 0, "bos": 2, "eos": 1, "unk": 3, "start": 2},
     }
     return changed(_LLAMA3, sizes, changes)
-
-
-def t5_small(**changes: Any) -> NetworkConfig:
-    """T5-small (Raffel et al. 2020): 60,506,624 parameters."""
-    return changed(_T5, changes)
-
-
-def t5_base(**changes: Any) -> NetworkConfig:
-    """T5-base: 222,903,552 parameters."""
-    return changed(_T5, BASE, changes)
-
-
-def t5_large(**changes: Any) -> NetworkConfig:
-    """T5-large: 737,668,096 parameters."""
-    return changed(_T5, LARGE, changes)
-
-
-def t5_11_small(**changes: Any) -> NetworkConfig:
-    """T5 1.1 small: gated, with an output matrix of its own; 76,961,152 parameters."""
-    return changed(_T5_11, {"d_ff": 1024, "n_heads": 6, "n_layers": 8}, changes)
-
-
-def t5_11_base(**changes: Any) -> NetworkConfig:
-    """T5 1.1 base: 247,577,856 parameters."""
-    return changed(_T5_11, BASE, {"d_ff": 2048}, changes)
-
-
-def mt5_small(**changes: Any) -> NetworkConfig:
-    """mT5-small (Xue et al. 2021): T5 1.1 with a vocabulary for a hundred languages; 300,176,768 parameters."""
-    return changed(_MT5, {"d_ff": 1024, "n_heads": 6, "n_layers": 8}, changes)
-
-
-def bart_base(**changes: Any) -> NetworkConfig:
-    """BART-base (Lewis et al. 2020)."""
-    return changed(_BART, BASE, {"n_layers": 6}, changes)
-
-
-def bart_large(**changes: Any) -> NetworkConfig:
-    """BART-large."""
-    return changed(_BART, LARGE, {"n_layers": 12}, changes)
-
-
-def mbart_large_50(**changes: Any) -> NetworkConfig:
-    """mBART-50, large (Tang et al. 2020): BART-large with norms before the sublayers, for fifty languages."""
-    sizes: dict[str, Any] = {"family": "mbart", "norm": "pre", "vocab_size": 250054, "n_layers": 12}
-    return changed(_BART, LARGE, sizes, {"embedding": {"scaled": True}, "ids": {"mask": None}}, changes)
-
-
-def pegasus_large(**changes: Any) -> NetworkConfig:
-    """PEGASUS-large (Zhang et al. 2020): sixteen layers a side, sinusoidal positions."""
-    sizes: dict[str, Any] = {
-        "family": "pegasus",
-        "norm": "pre",
-        "vocab_size": 96103,
-        "n_layers": 16,
-        "positions": PositionConfig("sinusoidal", interleaved=False),
-        "feed_forward": {"activation": "relu"},
-        "embedding": {"norm": False, "scaled": True},
-        "ids": {"pad": 0, "bos": 1, "eos": 1, "unk": 105, "start": 0, "mask": None},
-    }
-    return changed(_BART, LARGE, sizes, changes)
-
-
-def nllb_200_600m(**changes: Any) -> NetworkConfig:
-    """NLLB-200, distilled to 600 M (NLLB Team 2022), M2M-100's network: 615,073,792 parameters."""
-    d_model = changes.get("d_model", 1024)
-    half = d_model // 2
-    base = 10000.0 ** (half / max(1, half - 1))
-    sizes: dict[str, Any] = {
-        "family": "m2m_100",
-        "norm": "pre",
-        "vocab_size": 256206,
-        "n_layers": 12,
-        "positions": PositionConfig("sinusoidal", interleaved=False, base=base, shift=2, real_only=True),
-        "feed_forward": {"activation": "relu"},
-        "embedding": {"norm": False, "scaled": True},
-        "output": {"bias": False},
-        "ids": {"mask": None},
-    }
-    return changed(_BART, LARGE, sizes, changes)
-
-
-def marian(**changes: Any) -> NetworkConfig:
-    """Transformer-base as in the OPUS-MT models (Tiedemann & Thottingal 2020), with the vocabulary of en-de."""
-    return changed(_MARIAN, changes)
 
 
 _MADE: tuple[Callable[..., NetworkConfig], ...] = (
