@@ -146,6 +146,10 @@ class InitConfig:
     """Use the lowest layers of the model only, that many, so that the head reads an inner layer. Encoders and decoders.
     [at least 1; null: all] Inner layers are faster, and hold grammar better than meaning.
     """
+    cache: str | None = None
+    """A folder, relative to the recipe, for the vectors of texts. With `train` head an encoder reads each text once;
+    later epochs and runs read its vectors. Nothing has dropout then. [null: read every text every time]
+    """
     classifier: ClassifierConfig | None = None
     """Fit the head by scikit-learn (extra `eval`) on the vectors of the frozen network; needs `train` head.
     [null: train by steps]
@@ -165,6 +169,11 @@ class InitConfig:
             raise RecipeError("`init.unfreeze` trains layers below the head, and `init.train` is head: leave it out")
         if self.layers is not None and self.layers < 1:
             raise RecipeError(f"`init.layers` must be at least 1: got {self.layers}")
+        if self.cache is not None and (self.train != "head" or not self.cache):
+            raise RecipeError(
+                f"`init.cache` names a folder for the vectors of a frozen network, so `train` must be head: got "
+                f"{self.train!r} and {self.cache!r}"
+            )
         if self.classifier is not None and self.train != "head":
             raise RecipeError(f"`init.classifier` reads a frozen network, so `train` must be head: got {self.train!r}")
 

@@ -27,10 +27,12 @@ from atento.models.read import ModelFiles, read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
 from atento.networks.adapters import without_effect
+from atento.networks.frozen import frozen
 from atento.networks.network import Network
 from atento.runs.branch import BranchPoint, begin_at, check_network
 from atento.runs.classifier import fit_classifier
 from atento.runs.folder import end_event, scores_on_test, write_environment
+from atento.runs.frozen import frozen_vectors, without_dropout
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.prepare import (
     Data,
@@ -221,6 +223,8 @@ def configure_network(setup: Setup) -> None:
                 f"{model_of(recipe)} is of architecture {config.architecture!r}, and task {recipe.task} needs "
                 f"{' or '.join(spec.architectures)}, which {spec.why}"
             )
+        if init is not None and init.cache is not None:
+            config = without_dropout(config)
         setup.config = with_objective_heads(with_task_heads(config, recipe, setup.data.train), recipe)
     with torch.device("meta"):
         network = build_network(setup.config)
@@ -257,6 +261,21 @@ def make_network(setup: Setup) -> None:
     setup.network = network.to(setup.device)
 
 
+def read_frozen(setup: Setup) -> None:
+    """With `init.cache`, read every text with the frozen network once, or its vectors from the folder."""
+    init, recipe = setup.recipe.init, setup.recipe
+    if init is None or init.cache is None:
+        return
+    batches = [setup.batches]
+    batches += [
+        held_out_batches(recipe, setup.config, setup.tokenizer, split)
+        for split in (setup.data.valid, setup.data.test)
+        if split is not None
+    ]
+    vectors = frozen_vectors(setup.network, batches, setup.loaded.home / init.cache, setup.report)
+    setup.files.enter_context(frozen(vectors))
+
+
 STEPS: tuple[Callable[[Setup], None], ...] = (
     read_records,
     choose_sizes,
@@ -267,6 +286,7 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
     configure_network,
     make_batches,
     make_network,
+    read_frozen,
 )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from atento.attention.dropout import Randomness
 from atento.attention.sparse import total_cost
 from atento.config.network import NetworkConfig
+from atento.networks.frozen import current
 from atento.networks.heads import Pooler, make_heads
 from atento.networks.initial import initialise
 from atento.networks.layers import TokenEmbedding
@@ -61,14 +62,23 @@ class Encoder(Network):
         Returns:
             Output with hidden (B,L,D), pooled (B,D) where there is a pooler, logits of the first head.
         """
-        x = self.inputs(
-            self.embedding(ids),
-            position_ids=position_ids,
-            segment_ids=segment_ids,
-            token_mask=token_mask,
-            random=random,
-        )
-        hidden = self.stack(x, mask=mask, token_mask=token_mask, position_ids=position_ids, random=random)
+
+        def compute() -> Tensor:
+            x = self.inputs(
+                self.embedding(ids),
+                position_ids=position_ids,
+                segment_ids=segment_ids,
+                token_mask=token_mask,
+                random=random,
+            )
+            states: Tensor = self.stack(x, mask=mask, token_mask=token_mask, position_ids=position_ids, random=random)
+            return states
+
+        vectors = current() if mask is None and position_ids is None else None
+        if vectors is None:
+            hidden = compute()
+        else:
+            hidden = vectors.hidden(compute, ids, token_mask, segment_ids).to(self.embedding.weight.dtype)
         pooled = None if self.pooler is None else self.pooler(hidden, token_mask)
         output = Output(hidden, pooled=pooled)
         first = next((name for name, head in self.heads.items() if head.kind != "boundary"), None)

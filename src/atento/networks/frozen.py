@@ -1,0 +1,96 @@
+"""Hidden vectors of a frozen encoder, computed once for each text (feature-based transfer).
+
+A context variable holds them, as it does for observation, so that no module needs an argument for it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atento.config.heads import Pooling
+from atento.config.network import NetworkConfig
+from atento.networks.heads import POOLINGS
+
+
+@dataclass
+class FrozenVectors:
+    """The vectors of texts of one network, by a key of their ids.
+
+    Attributes:
+        pooling: how the heads reduce a text to one vector, which alone is stored; None: the vectors of all tokens are.
+        rows: key -> (1,D), or (T,D) for the T tokens of the text; float32.
+        computed: how many texts the network has read.
+    """
+
+    pooling: Pooling | None
+    rows: dict[bytes, NDArray[np.float32]] = field(default_factory=dict)
+    computed: int = 0
+
+    def hidden(
+        self, compute: Callable[[], Tensor], ids: Tensor, token_mask: Tensor | None, segment_ids: Tensor | None
+    ) -> Tensor:
+        """The hidden vectors (B,L,D) of texts, 0 at padding; `compute` gives those that are not stored.
+
+        With a pooling, every token of a text has the pooled vector, which any head reads as it is.
+        """
+        real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
+        keys = [
+            _key(ids[row][real[row]], None if segment_ids is None else segment_ids[row][real[row]])
+            for row in range(len(ids))
+        ]
+        if any(key not in self.rows for key in keys):
+            self._store(keys, compute().detach().float(), real)
+        if self.pooling is not None:
+            pooled = torch.from_numpy(np.concatenate([self.rows[key] for key in keys])).to(ids.device)
+            return pooled.unsqueeze(1).expand(-1, ids.shape[1], -1)
+        values = torch.from_numpy(np.concatenate([self.rows[key] for key in keys])).to(ids.device)
+        hidden = values.new_zeros(*ids.shape, values.shape[-1])
+        hidden[real] = values
+        return hidden
+
+    def _store(self, keys: list[bytes], hidden: Tensor, real: Tensor) -> None:
+        vectors = hidden if self.pooling is None else POOLINGS[self.pooling](hidden, real).unsqueeze(1)
+        for row, key in enumerate(keys):
+            if key not in self.rows:
+                value = vectors[row][real[row]] if self.pooling is None else vectors[row]
+                self.rows[key] = value.cpu().numpy().copy()
+                self.computed += 1
+
+
+_CURRENT: ContextVar[FrozenVectors | None] = ContextVar("frozen_vectors", default=None)
+
+
+def current() -> FrozenVectors | None:
+    """The vectors that encoders read now instead of computing them; None: they compute them."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def frozen(vectors: FrozenVectors) -> Iterator[None]:
+    """Let the encoder that runs here store its hidden vectors, and read the stored ones."""
+    token = _CURRENT.set(vectors)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def common_pooling(config: NetworkConfig) -> Pooling | None:
+    """How all heads of an encoder reduce a text to one vector; None: they differ, or some head reads every token."""
+    poolings = {config.pooling(head) for head in config.heads}
+    poolings = {"first" if pooling == "pooler" else pooling for pooling in poolings}
+    return poolings.pop() if len(poolings) == 1 else None
+
+
+def _key(ids: Tensor, segments: Tensor | None) -> bytes:
+    parts = [ids.cpu().numpy().astype("<i4").tobytes()]
+    if segments is not None and bool(segments.any()):
+        parts.append(segments.cpu().numpy().astype("<i4").tobytes())
+    return sha256(b"|".join(parts)).digest()[:16]

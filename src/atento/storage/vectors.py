@@ -1,0 +1,73 @@
+"""Vectors of texts on disk: one file for each network and way of reading, so that no text is read twice."""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+from torch import Tensor
+
+from atento.errors import CheckpointError
+
+Vectors = dict[bytes, NDArray[np.float32]]  # key of 16 bytes -> vectors (T,D) of a text, one or one a token
+
+
+def key_of(*parts: bytes) -> bytes:
+    """The key of an input: 16 bytes of its SHA-256. Each part is counted with its length."""
+    digest = sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.digest()[:16]
+
+
+def fingerprint_of(weights: Mapping[str, Tensor], settings: str) -> str:
+    """A name for what vectors depend on: the names, types, shapes and bytes of weights, and settings in words."""
+    digest = sha256(settings.encode())
+    for name, value in sorted(weights.items()):
+        value = value.detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)} ".encode())
+        digest.update(value.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
+def read_vectors(path: Path) -> Vectors:
+    """Return the vectors of a file; none if there is no file, or one that is damaged."""
+    try:
+        tensors = load_file(path)
+        keys, lengths, values = tensors["keys"], tensors["lengths"], tensors["values"]
+    except (OSError, SafetensorError, KeyError):
+        return {}
+    if int(lengths.sum()) != len(values) or len(keys) != len(lengths):
+        return {}
+    parts = np.split(values, np.cumsum(lengths)[:-1])
+    return {key.tobytes(): part for key, part in zip(keys, parts)}
+
+
+def write_vectors(path: Path, vectors: Vectors) -> None:
+    """Write vectors to a file, which is replaced at once or not at all.
+
+    Raises:
+        CheckpointError: the file cannot be written.
+    """
+    if not vectors:
+        return
+    partial = path.with_name(f".{path.name}-{os.getpid()}")
+    tensors = {
+        "keys": np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(len(vectors), -1),
+        "lengths": np.array([len(value) for value in vectors.values()], dtype=np.int64),
+        "values": np.concatenate(list(vectors.values())),
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, partial)
+        partial.replace(path)
+    except (OSError, SafetensorError) as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise CheckpointError(f"the vectors of texts cannot be written to {path}: {error}") from error

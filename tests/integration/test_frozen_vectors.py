@@ -1,0 +1,100 @@
+"""`init.cache` (F6): a frozen encoder reads each text once; what is trained on its vectors is what would be trained."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import atento
+from atento.errors import RecipeError
+from atento.networks.frozen import FrozenVectors
+from runs import events
+from test_classification import ENCODER, TRAINING, recipe, records
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small encoder to start from."""
+    folder = tmp_path_factory.mktemp("frozen")
+    settings = recipe({"train": {"memory": "train"}}, steps=4)
+    return atento.train(settings, data=records(), out=folder / "base", threads=1).folder
+
+
+def train(base: Path, out: Path, task: dict[str, Any], data: Any, **init: Any) -> Path:
+    settings = {
+        **task,
+        "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}},
+        "init": {"model": str(base), "train": "head", **init},
+        "network": {"dropout": 0.0},
+    }
+    return atento.train(settings, data={"train": data, "valid": data}, out=out, threads=1).folder
+
+
+CLASSIFY = {"task": "classification", "training": TRAINING | {"steps": 12, "validate_every": 6}}
+TAG = {"task": "tagging", "training": TRAINING | {"steps": 6, "validate_every": 6}, "metrics": ["tag-accuracy"]}
+TAGGED = [(text.split(), ["X" if len(word) > 3 else "Y" for word in text.split()]) for text, _ in records()]
+PAIRS = [(text, text[::-1], label) for text, label in records()]
+
+
+@pytest.mark.parametrize(
+    "task, data", [(CLASSIFY, records()), (CLASSIFY, PAIRS), (TAG, TAGGED)], ids=["texts", "pairs", "tags"]
+)
+def test_training_on_stored_vectors_is_training_without_dropout(
+    base: Path, tmp_path: Path, task: dict[str, Any], data: Any
+) -> None:
+    plain = train(base, tmp_path / "plain", task, data)
+    cached = train(base, tmp_path / "cached", task, data, cache=str(tmp_path / "vectors"))
+    for kind in ("train", "valid"):
+        expected, got = events(plain, kind), events(cached, kind)
+        assert [event["nll"] for event in got] == pytest.approx([event["nll"] for event in expected], abs=1e-4)
+    weights = [atento.load(folder).network.state_dict() for folder in (plain, cached)]
+    assert all(torch.allclose(value, weights[1][name], atol=1e-4) for name, value in weights[0].items())
+
+
+def test_a_second_run_computes_nothing_and_a_changed_text_or_weight_does(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[int] = []
+    store = FrozenVectors._store
+
+    def counting(vectors: FrozenVectors, *arguments: Any) -> None:
+        before = vectors.computed
+        store(vectors, *arguments)
+        computed.append(vectors.computed - before)
+
+    monkeypatch.setattr(FrozenVectors, "_store", counting)
+
+    def texts_read(name: str, model: Path, data: Any, **init: Any) -> int:
+        computed.clear()
+        train(model, tmp_path / name, CLASSIFY, data, cache=str(tmp_path / "vectors"), **init)
+        return sum(computed)
+
+    assert texts_read("first", base, records()) == len(records())
+    assert texts_read("second", base, records()) == 0
+    changed = [("um texto novo", "fruta"), *records()]
+    assert texts_read("text", base, changed) == 1
+    assert texts_read("logistic", base, records(), classifier={"kind": "logistic"}) == len(
+        records()
+    )  # mean, not pooler
+    assert texts_read("svm", base, records(), classifier={"kind": "svm"}) == 0
+    model = atento.load(base)
+    with torch.no_grad():
+        model.network.get_parameter("embedding.weight")[7] += 1
+    other = model.save(tmp_path / "other")
+    assert texts_read("weight", other, records()) == len(records())
+    for path in (tmp_path / "vectors").iterdir():  # a damaged file is computed again
+        path.write_bytes(path.read_bytes()[:-9])
+    assert texts_read("damaged", base, records()) == len(records())
+
+
+def test_what_a_cache_refuses(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="so `train` must be head: got 'all'"):
+        train(base, tmp_path / "a", CLASSIFY, records(), cache="vectors", train="all")
+    network = ENCODER | {"architecture": "decoder", "embedding": {}}
+    settings = recipe({"train": {"memory": "train"}}, network, steps=1)
+    decoder = atento.train(settings, data=records(), out=tmp_path / "decoder", threads=1).folder
+    with pytest.raises(RecipeError, match=r"`init\.cache` is for an encoder: got a model of architecture decoder"):
+        train(decoder, tmp_path / "b", CLASSIFY, records(), cache="vectors")
