@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,7 +59,7 @@ def write_vectors(path: Path, vectors: Vectors) -> None:
     if not vectors:
         return
     partial = path.with_name(f".{path.name}-{os.getpid()}")
-    tensors = {
+    tensors: dict[str, NDArray[Any]] = {
         "keys": np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(len(vectors), -1),
         "lengths": np.array([len(value) for value in vectors.values()], dtype=np.int64),
         "values": np.concatenate(list(vectors.values())),
