@@ -51,13 +51,13 @@ def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
     assert "split_sentences" in inspect.signature(Model.translate).parameters
     embedding = {*EmbeddingOptions.__annotations__}
     decoding = {*DecodingOptions.__annotations__}
-    files = {"out", "file", "as_json"}  # what becomes of results is not Python's
+    files = {"out", "file", "as_json", "report", "confusion"}  # what becomes of results is not Python's
     for command, functions, more in (
         (train_command, [train], set()),
         (evaluate_command, [evaluate], decoding | {"fail_under"}),
         (attend_command, [load, Model.attend, AttentionRecord.save], {"seed", "threads"}),
         (embed_command, [load, Model.embed], embedding | {"seed", "threads"}),
-        (similarity_command, [load, Model.similarity], embedding | {"seed", "threads"}),
+        (similarity_command, [load, Model.similarity], embedding | {"seed", "threads", "skip_bad"}),
         (convert_command, [convert], set()),
         (average_command, [average_run], set()),
     ):
