@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from atento.config.decoding import DecodingOptions
-from atento.config.formats import FORMATS, format_of
+from atento.config.formats import FORMATS, columns_of_source, format_of
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import TASKS, scored
 from atento.data.memory import MemoryRecords
@@ -47,10 +47,20 @@ def source_of(data: Paths, task: str) -> SourceConfig:
     if not FORMATS[form].by_number or set(names) <= set(first):  # keys, or a header line
         names += [field.name for field in TASKS[task].fields if field.optional and field.name in first]
         return SourceConfig(file=paths[0], **{name: name for name in names})  # type: ignore[arg-type]
+    if len(first) > len(names) and len(first) < len(TASKS[task].fields):
+        fields = ", ".join(field.name for field in TASKS[task].fields)
+        raise UsageError(f"{paths[0]} has {len(first)} columns: its first line must name them, of {fields}")
     if len(first) == len(TASKS[task].fields):
         names = [field.name for field in TASKS[task].fields]
     columns: dict[str, Any] = {name: number for number, name in enumerate(names)}
     return SourceConfig(file=paths[0], **columns)
+
+
+def fields_of(data: Paths, task: str) -> set[str]:
+    """Return the fields that `evaluate` reads from files."""
+    source, fields = source_of(data, task), TASKS[task].fields
+    form = format_of(source.file or "", None, fields)
+    return set() if form is None else set(columns_of_source(form, source, fields))
 
 
 def task_of(model: Model, task: str | None) -> str:
@@ -119,7 +129,7 @@ def evaluate(
         else:
             say(f"warning: {warning}")
     spec = TASKS[task]
-    names = list(chosen or usual_metrics(spec, labels_of(model.network.config)))
+    names = list(chosen or usual_metrics(spec, labels_of(model.network.config), records.columns))
     for name in names:
         if METRICS[name].outputs != spec.outputs:
             raise UsageError(f"metric {name} does not score {task}, whose outputs are {spec.outputs}")

@@ -9,7 +9,7 @@ import torch
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.networks import Encoder, presets
-from atento.tasks.embedding import POOLINGS
+from atento.networks.heads import TEXT_POOLINGS
 from atento.text import Tokenizer
 
 WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
@@ -39,10 +39,10 @@ def model() -> Model:
 def test_g8_poolings_by_hand() -> None:
     hidden = torch.tensor([[[1.0, 5.0], [3.0, -1.0], [9.0, 9.0]]])
     real = torch.tensor([[True, True, False]])
-    found = {name: pool(hidden, real)[0].tolist() for name, pool in POOLINGS.items()}
+    found = {name: pool(hidden, real)[0].tolist() for name, pool in TEXT_POOLINGS.items()}
     assert found == {"mean": [2.0, 2.0], "first": [1.0, 5.0], "last": [3.0, -1.0], "max": [3.0, 5.0]}
     left = torch.tensor([[False, True, True]])
-    found = {name: pool(hidden, left)[0].tolist() for name, pool in POOLINGS.items()}
+    found = {name: pool(hidden, left)[0].tolist() for name, pool in TEXT_POOLINGS.items()}
     assert found == {"mean": [6.0, 4.0], "first": [3.0, -1.0], "last": [9.0, 9.0], "max": [9.0, 9.0]}
 
 

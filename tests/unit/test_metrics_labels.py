@@ -140,6 +140,7 @@ def test_paired_test_of_labels_and_numbers() -> None:
 )
 def test_unequal_lengths_and_nothing_are_refused(name: str) -> None:
     item = {"class sets": ["a"], "tags": ["O"], "answers": "a", "numbers": 1.0, "probabilities": ("a", 0.5)}
+    item["vector pairs"] = ("a", 0.5)
     value = item[METRICS[name].outputs]
     with pytest.raises(UsageError, match="needs its reference: got 2 predictions and 3 references"):
         METRICS[name].score([value] * 2, ["a" if name == "calibration-error" else value] * 3)

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.tasks import EMBEDDING
 from atento.model import load
 from atento.models.write import write_model
 from atento.networks import build_network
@@ -38,7 +39,7 @@ def write_encoder(folder: Path, config: NetworkConfig, words: Sequence[str], see
         "vocab.txt": "".join(word + "\n" for word in vocabulary(config.vocab_size, words)).encode(),
         "tokenizer_config.json": json.dumps(settings).encode(),
     }
-    about = {"model_type": "atento", "name": "random", "task": "embedding", "network": network_to_dict(config)}
+    about = {"model_type": "atento", "name": "random", "task": EMBEDDING, "network": network_to_dict(config)}
     write_model(folder, about, network.state_dict(), files, layout="huggingface")
 
 

@@ -69,7 +69,7 @@ def evaluate(
     """Decode labelled data and print each score with its 95 % bootstrap interval."""
     from atento.config.tasks import TASKS
     from atento.evaluation import evaluate as score
-    from atento.evaluation import task_of
+    from atento.evaluation import fields_of, task_of
     from atento.metrics import metric_named
     from atento.metrics.table import lower_is_better
     from atento.model import load
@@ -85,7 +85,7 @@ def evaluate(
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         task = task_of(loaded, task)
-        usual = usual_metrics(TASKS[task], labels_of(loaded.network.config))
+        usual = usual_metrics(TASKS[task], labels_of(loaded.network.config), fields_of(data, task))
         tables = _tables(task, report=report, confusion=confusion is not None)
         names = dict.fromkeys([*(requested or usual), *tables, *(name for name, _ in gates)])
         with show_batches("evaluate"):

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TypedDict
 
+POOLINGS = ("mean", "first", "last", "max")
+
 
 @dataclass(frozen=True)
 class EmbeddingConfig:

@@ -20,6 +20,8 @@ class ObjectiveSpec:
         heads: the kinds of heads that an encoder needs for it.
         sentinels: how many sentinel tokens it needs in the tokenizer.
         weighs_classes: whether it reads `class_weights`.
+        contrasts: whether it reads `symmetric` and `mask_duplicates`.
+        reads_scores: whether it reads `score_range`.
     """
 
     fields: tuple[tuple[str, ...], ...]
@@ -29,6 +31,8 @@ class ObjectiveSpec:
     heads: tuple[str, ...] = ()
     sentinels: int = 0
     weighs_classes: bool = False
+    contrasts: bool = False
+    reads_scores: bool = False
 
 
 _TEXT, _PAIR = (("text",),), (("source", "target"),)
@@ -69,6 +73,14 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
     ),
     "label-sets": ObjectiveSpec((("text", "label"), ("text", "pair", "label")), _READ_A_TEXT, "read a text", {}),
     "numbers": ObjectiveSpec((("text", "score"), ("text", "pair", "score")), _READ_A_TEXT, "read a text", {}),
+    "multiple-negatives": ObjectiveSpec(
+        (("text", "pair"), ("text", "pair", "negative")),
+        ("encoder",),
+        "read both ways",
+        {"scale": 20.0},
+        contrasts=True,
+    ),
+    "cosine": ObjectiveSpec((("text", "pair", "score"),), ("encoder",), "read both ways", {}, reads_scores=True),
 }
 
 
@@ -77,10 +89,10 @@ class ObjectiveConfig:
     """One objective with its options; a list of several is a mixture."""
 
     kind: Annotated[str, OneOf(OBJECTIVES)]
-    """What the network predicts. sequence-to-sequence: a target. causal: the next token. prefix: the text after a
-    prefix. masked: masked tokens. next-sentence: also whether a sentence follows. span-corruption: masked spans.
-    bidirectional: words from either side. window: words from neighbours. labels, label-sets, numbers: what a text is
-    labelled with. tags: the tag of each word. spans: an answer.
+    """What the network predicts. sequence-to-sequence: a target. causal: the next token. prefix: the text after it.
+    masked: masked tokens. next-sentence: also what follows. span-corruption: spans. bidirectional, window: words
+    from neighbours. labels, label-sets, numbers: what a text is labelled with. tags: each word's tag. spans: an answer.
+    multiple-negatives: the pair of a text. cosine: its score.
     """
     share: float = 1.0
     """Share of this objective in a mixture, relative to the shares of the others. [above 0]"""
@@ -94,6 +106,19 @@ class ObjectiveConfig:
     """
     mean_span: float | None = None
     """Mean length of a masked span in tokens. [at least 1; null: as in the paper, 3]"""
+    scale: float | None = None
+    """Factor of the cosines that multiple-negatives compares. [above 0; null: 20] With a larger one, the most similar
+    negatives count more.
+    """
+    symmetric: bool = False
+    """For multiple-negatives: also find the first text of a pair by its second one; the loss is the mean of both."""
+    mask_duplicates: bool = True
+    """For multiple-negatives: leave out negatives that are no negatives, because the same text is right for this pair.
+    """
+    score_range: tuple[float, float] | None = None
+    """For cosine: the lowest and the highest score of the data, which become the cosines 0 and 1. [the first below the
+    second; null: scores are cosines, -1 to 1] Use [0, 5] for STS-B, [1, 5] for ASSIN.
+    """
 
     def __post_init__(self) -> None:
         if self.kind not in OBJECTIVES:
@@ -108,7 +133,20 @@ class ObjectiveConfig:
             raise RecipeError(f"`rate` must lie in (0, 1): got {self.rate}")
         if self.mean_span is not None and not 1 <= self.mean_span < float("inf"):
             raise RecipeError(f"`mean_span` must be at least 1: got {self.mean_span}")
-        for name in ("rate", "mean_span"):
+        if self.scale is not None and not 0 < self.scale < float("inf"):
+            raise RecipeError(f"`scale` must be finite and above 0: got {self.scale}")
+        low, high = self.score_range or (0.0, 1.0)
+        if not low < high:
+            raise RecipeError(f"`score_range` must have its lowest score first: got {[low, high]}")
+        spec = OBJECTIVES[self.kind]
+        for name, usual, read in (
+            ("symmetric", False, spec.contrasts),
+            ("mask_duplicates", True, spec.contrasts),
+            ("score_range", None, spec.reads_scores),
+        ):
+            if getattr(self, name) != usual and not read:
+                raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
+        for name in ("rate", "mean_span", "scale"):
             if getattr(self, name) is not None and name not in OBJECTIVES[self.kind].options:
                 raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from atento.config.decoding import DecodingConfig
+from atento.config.embedding import EmbeddingConfig
 from atento.config.initial import InitConfig
 from atento.config.literals import OneOf, check_choices
 from atento.config.network import NetworkConfig
@@ -13,7 +14,10 @@ from atento.errors import RecipeError
 
 Column = int | str
 # The fields of records that a source may have columns for.
-COLUMNS = ("source", "target", "text", "pair", "label", "score", "tokens", "tags", "question", "context", "answers")
+COLUMNS = (
+    *("source", "target", "text", "pair", "negative", "label", "score"),
+    *("tokens", "tags", "question", "context", "answers"),
+)
 LARGEST_RATE = 10  # maximum learning rate; training usually fails above 0.1
 MAX_VOCABULARY = 1_000_000  # as `atento.text.training` has it, which knows no recipes
 
@@ -55,12 +59,16 @@ class SourceConfig:
     """Column of `file` that holds the texts. With `world`: the language, pt or en. [null with `world`: pt]"""
     pair: Column | None = None
     """Column of `file` that holds the second text of each record, for tasks that compare two texts."""
+    negative: Column | None = None
+    """Column of `file` that holds a text that does not belong to the first text, though it looks so, for embedding."""
     label: Column | None = None
     """Column of `file` that holds the label of each record, for classification. Several labels of one text are a list
     in JSON; in a table they are in one cell with `separator` between them.
     """
     score: Column | None = None
-    """Column of `file` that holds the number of each record, for regression; a finite number with a decimal point."""
+    """Column of `file` that holds the number of each record, for regression and for embedding by scored pairs; a finite
+    number with a decimal point.
+    """
     tokens: Column | None = None
     """Column of `file` that holds the words, for tagging. In JSON the words of a sentence are a list of strings; in a
     table they are one cell with spaces between them. In .conll a row is a word, columns are numbers, and -1 is the last
@@ -331,6 +339,10 @@ class Recipe:
     """The training objective, if not the default of the task: one objective, or a list with shares (a mixture)."""
     init: InitConfig | None = None
     """A trained model to fine-tune, and which of its weights are trained. [null: start from random weights]"""
+    embedding: EmbeddingConfig | None = None
+    """How the vectors of tokens become the vector of a text, for the task embedding. [null: as in the initial model,
+    else their mean]
+    """
     training: TrainingConfig = TrainingConfig()
     """Length of training, batches, optimizer, validation and checkpoints."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)

@@ -42,6 +42,9 @@ class TaskSpec:
         special_tokens: how many of them a text has.
         targets: what its targets are called in messages.
         reads_words: whether it reads whole words, so that the tokenizer must be of that kind.
+        scored_metrics: the usual ones where the records have a score.
+        vectors: whether it trains the vectors of texts. They are pooled as the recipe's `embedding` says, and heads of
+            the initial model that no objective trains are left out.
         unused: a key of a recipe, or a section of it -> why it has no effect.
         defaults: keys of a recipe whose defaults differ from the usual ones.
     """
@@ -55,6 +58,8 @@ class TaskSpec:
     metrics: tuple[str, ...] = ()
     evaluated: tuple[str, ...] = ()
     plain_metrics: tuple[str, ...] = ()
+    scored_metrics: tuple[str, ...] = ()
+    vectors: bool = False
     perplexity: bool = False
     verb: str | None = None
     template: str | None = None
@@ -209,6 +214,31 @@ TASKS: dict[str, TaskSpec] = {
         unused=_OF_TEXTS | _NO_SMOOTHING,
         defaults=_OF_A_TEXT | {"metrics": ["pearson", "spearman"]},
     ),
+    "embedding": TaskSpec(
+        (
+            Field("text"),
+            Field("pair"),
+            Field("negative", optional=True),
+            Field("score", "number", optional=True),
+        ),
+        ("encoder",),
+        "read both ways",
+        "multiple-negatives",
+        outputs="vector pairs",
+        metrics=("mrr", "recall@1"),
+        scored_metrics=("cosine-spearman",),
+        vectors=True,
+        verb="embed",
+        template="bos-eos",
+        special_tokens=2,
+        targets="pairs",
+        unused=_OF_TEXTS | _NO_SMOOTHING,
+        defaults={
+            "training": {"label_smoothing": 0.0, "batch_tokens": 64},  # pairs: each is one target
+            "metrics": ["mrr", "recall@1"],
+            "network": {"architecture": "encoder"},
+        },
+    ),
     "tagging": TaskSpec(
         (Field("tokens", "words"), Field("tags", "tags")),
         ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo"),
@@ -284,7 +314,7 @@ TASKS: dict[str, TaskSpec] = {
 # Tasks that this version does not train yet.
 PLANNED = ("prefix-language-modeling",)
 TEXT_TO_TEXT = "text-to-text"  # also the task of a released encoder-decoder
-EMBEDDING = "embedding"  # the task of a released encoder without heads
+EMBEDDING = "embedding"  # also the task of a released encoder without heads
 
 _OF_HEAD = {
     "masked-language-model": "masked-language-modeling",
@@ -328,6 +358,4 @@ def task_with(verb: str) -> str:
 
 def verb_of(task: object) -> str | None:
     """Return the verb of a task; None for an unknown task."""
-    if task == EMBEDDING:
-        return "embed"
     return TASKS[task].verb if isinstance(task, str) and task in TASKS else None

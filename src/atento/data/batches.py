@@ -15,6 +15,7 @@ from atento.data.store import EpochStores, Store
 
 _SORT_WINDOW = 65536  # examples that are sorted by length together
 _PART_TOKENS = 2048  # target tokens of a part
+SIDES = {"text": "ids", "pair": "pair_ids", "negative": "negative_ids"}  # a field -> the input of its texts
 Rows = NDArray[np.int64]  # indices of examples in a store
 
 
@@ -28,6 +29,7 @@ class Batch:
         mask: attention mask that replaces the network's own; None: the network's own.
         extras: other tensors that the loss of a head reads.
         lengths: (B,) number of real tokens in each row of an input, by the input's name.
+        settings: what else the loss of a head reads, by the head's name; each objective says of which type.
     """
 
     inputs: Mapping[str, Tensor]
@@ -35,6 +37,7 @@ class Batch:
     mask: Mask | None = None
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     lengths: Mapping[str, Tensor] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     def counts(self) -> dict[str, int]:
         """Return the number of real targets of each head, by which its loss is divided."""
@@ -72,7 +75,29 @@ class Batch:
         def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return {name: value.to(device) for name, value in tensors.items()}
 
-        return Batch(moved(self.inputs), moved(self.labels), self.mask, moved(self.extras), moved(self.lengths))
+        return Batch(
+            moved(self.inputs), moved(self.labels), self.mask, moved(self.extras), moved(self.lengths), self.settings
+        )
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The settings of a loss of vectors: `Batch.settings` of its objective.
+
+    Attributes:
+        pooling: how the vectors of tokens become the vector of a text: mean, first, last or max.
+        normalize: whether it is divided by its length.
+        scale: factor of the cosines.
+        symmetric: whether the first texts are also ranked for each second text.
+        pieces: number of groups that the texts of a batch are read in, each computed again in the backward pass to save
+            memory; 1: as many as are fast, and nothing is computed twice.
+    """
+
+    pooling: str = "mean"
+    normalize: bool = False
+    scale: float = 1.0
+    symmetric: bool = False
+    pieces: int = 1
 
 
 @dataclass(frozen=True)

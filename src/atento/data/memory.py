@@ -1,6 +1,8 @@
 """Records passed from Python, in memory: checked by the same rules as records read from a file."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from numbers import Real
 from typing import Any
 
 from atento.config.tasks import Field
@@ -49,8 +51,20 @@ def with_optional(data: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryR
     first = next(iter(records), None)
     if isinstance(first, Mapping):
         return records, tuple(field for field in fields if not field.optional or field.name in first)
-    has_all_fields = isinstance(first, tuple | list) and len(first) == len(fields) and not isinstance(records, tuple)
-    return records, tuple(fields) if has_all_fields else required
+    if not isinstance(first, tuple | list) or isinstance(records, tuple):
+        return records, required
+    return records, _fields_of(first, fields) or required
+
+
+def _fields_of(record: Sequence[Any], fields: Sequence[Field]) -> tuple[Field, ...]:
+    """Return the fields of a tuple: all required ones, and as many optional ones as it has, of the kinds it has."""
+    optional = [field for field in fields if field.optional]
+    for left_out in combinations(optional, max(0, len(fields) - len(record))):
+        chosen = tuple(field for field in fields if field not in left_out)
+        numbers = [isinstance(value, Real) == (field.kind == "number") for field, value in zip(chosen, record)]
+        if len(chosen) == len(record) and (all(numbers) or len(optional) < 2):
+            return chosen
+    return ()
 
 
 def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Iterator[Any]:

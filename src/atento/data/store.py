@@ -56,6 +56,7 @@ class Store(Protocol):
 
     def __len__(self) -> int: ...
     def __getitem__(self, column: str) -> Ragged: ...
+    def __contains__(self, column: str) -> bool: ...
 
 
 class MemoryStore:
@@ -69,6 +70,9 @@ class MemoryStore:
 
     def __getitem__(self, column: str) -> Ragged:
         return self.columns[column]
+
+    def __contains__(self, column: str) -> bool:
+        return column in self.columns
 
 
 class EpochStores:

@@ -6,5 +6,6 @@ from typing import Literal
 #   texts: a string; references may be several sets     classes: a label            class sets: a list of labels
 #   tags: a list of tags, one a word                    numbers: a float
 #   answers: a string; references are the tuple of acceptable strings, empty where the text has no answer
+#   vector pairs: two vectors (2,D); a reference is the tuple of the second text and its score, None without scores
 #   probabilities: a label and its probability; references are labels
-Outputs = Literal["texts", "classes", "class sets", "tags", "answers", "numbers", "probabilities"]
+Outputs = Literal["texts", "classes", "class sets", "tags", "answers", "numbers", "probabilities", "vector pairs"]

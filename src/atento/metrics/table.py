@@ -16,6 +16,7 @@ from atento.metrics.rouge import rouge
 from atento.metrics.score import Score
 from atento.metrics.tags import entity_f1, tag_accuracy
 from atento.metrics.text import bleu, chrf, exact_match, ter
+from atento.metrics.vector_pairs import cosine_spearman, mrr, recall_at_1
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,9 @@ METRICS: dict[str, Metric] = {
     "squad": Metric(squad, "answers"),
     "pearson": Metric(pearson, "numbers"),
     "spearman": Metric(spearman, "numbers"),
+    "mrr": Metric(mrr, "vector pairs"),
+    "recall@1": Metric(recall_at_1, "vector pairs"),
+    "cosine-spearman": Metric(cosine_spearman, "vector pairs"),
 }
 
 

@@ -56,11 +56,25 @@ def last_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
     return hidden[torch.arange(len(hidden), device=hidden.device), last]
 
 
+def max_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
+    """The maximum of each dimension over each row's real tokens: (B,L,D) -> (B,D)."""
+    if token_mask is not None:
+        hidden = hidden.masked_fill(~token_mask.unsqueeze(-1), float("-inf"))
+    return hidden.amax(dim=1)
+
+
 POOLINGS: dict[Pooling, Callable[[Tensor, Tensor | None], Tensor]] = {
     "first": first_token,
     "last": last_token,
     "mean": mean_token,
 }
+TEXT_POOLINGS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
+    "mean": mean_token,
+    "first": first_token,
+    "last": last_token,
+    "max": max_token,
+}
+"""Of the vectors of texts: name -> function of (hidden (B,L,D), token mask (B,L)) that returns (B,D)."""
 
 
 class Head(nn.Module):

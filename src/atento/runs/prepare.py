@@ -147,7 +147,7 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
         DataError: the training data has fewer than two labels.
     """
     head_kinds = TASKS[recipe.task].heads
-    if not head_kinds:
+    if not head_kinds and not TASKS[recipe.task].vectors:
         return network
     trained = {
         kind for objective in objectives_of(recipe.task, recipe.objective) for kind in OBJECTIVES[objective.kind].heads
@@ -172,6 +172,8 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
             raise DataError(f"the training data has only one label, {names[0]!r}, so there is nothing to learn")
         options = _head_options(network, kind, classifier)
         heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))  # type: ignore[arg-type]
+    if not head_kinds:
+        return replace(network, heads=tuple(heads))
     pooled = any(HEAD_KINDS[head.kind] in ("class", "set", "number") for head in heads)
     pooler = (network.pooler or network.family == "bert") if pooled and classifier is None else False
     return replace(network, heads=tuple(heads), pooler=pooler)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from atento.config.embedding import EmbeddingConfig
 from atento.config.fitting import FITTED, fitted
 from atento.config.initial import ClassifierConfig
 from atento.config.loading import LoadedRecipe, dump_recipe
@@ -22,6 +23,7 @@ from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
 from atento.metrics.table import signed
+from atento.models.configuration import embedding_config
 from atento.models.initial import fine_tuned, first_weights, initial_model
 from atento.models.read import ModelFiles, read_model
 from atento.models.write import terms
@@ -149,10 +151,11 @@ def choose_sizes(setup: Setup) -> None:
 
 
 def choose_metrics(setup: Setup) -> None:
-    """Choose the metrics by the tags of the training data, where the recipe names none."""
+    """Choose the metrics by the tags and the scores of the training data, where the recipe names none."""
     spec, origins = TASKS[setup.recipe.task], setup.loaded.origins
-    if spec.plain_metrics and origins["metrics"].startswith("task "):
-        metrics = usual_metrics(spec, training_labels(setup.recipe, setup.data.train))
+    if (spec.plain_metrics or spec.scored_metrics) and origins["metrics"].startswith("task "):
+        train = setup.data.train
+        metrics = usual_metrics(spec, training_labels(setup.recipe, train), train.columns)
         setup.loaded = replace(setup.loaded, recipe=replace(setup.recipe, metrics=metrics))
 
 
@@ -175,6 +178,26 @@ def find_initial_model(setup: Setup) -> None:
         return
     checkpoint = newest(setup.folder / "checkpoints")
     setup.initial = initial_model(init.model, setup.loaded.home) if checkpoint is None else read_model(checkpoint)
+
+
+def choose_embedding(setup: Setup) -> None:
+    """Choose how the vectors of texts are made: as the recipe says, else as the initial model does.
+
+    Raises:
+        UsageError: the initial model pools another layer than the last.
+    """
+    recipe = setup.recipe
+    if not TASKS[recipe.task].vectors:
+        return
+    config = recipe.embedding or EmbeddingConfig()
+    if recipe.embedding is None and setup.initial is not None:
+        config = embedding_config(setup.initial.config, setup.initial.path)
+    if config.layer != -1:
+        raise UsageError(
+            f"{model_of(recipe)} makes its vectors of layer {config.layer}, and training reaches the last alone: write "
+            "`embedding: {layer: -1}`"
+        )
+    setup.loaded = replace(setup.loaded, recipe=replace(recipe, embedding=config))
 
 
 def make_tokenizer(setup: Setup) -> None:
@@ -282,6 +305,7 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
     choose_metrics,
     check_identity,
     find_initial_model,
+    choose_embedding,
     make_tokenizer,
     configure_network,
     make_batches,

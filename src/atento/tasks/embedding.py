@@ -1,36 +1,22 @@
 """Texts as vectors: hidden vectors of any layer, pooled over each text's tokens (docs/notes.md#g8)."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from atento.config.embedding import EmbeddingConfig
 from atento.data.special_tokens import special_tokens_of
 from atento.errors import AtentoWarning, UsageError, counted, nearest
 from atento.networks import Network
-from atento.networks.heads import first_token, last_token, mean_token
+from atento.networks.heads import TEXT_POOLINGS
 from atento.tasks.grouping import by_length
 from atento.tasks.lengths import warn_of_length
 from atento.text.lengths import pad_batch, truncate
 from atento.text.tokenizer import Tokenizer
-
-
-def _max_token(hidden: Tensor, token_mask: Tensor) -> Tensor:
-    """(B,L,D) -> (B,D): the maximum of each dimension over real tokens."""
-    return hidden.masked_fill(~token_mask.unsqueeze(-1), float("-inf")).amax(dim=1)
-
-
-POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "mean": mean_token,
-    "first": first_token,
-    "last": last_token,
-    "max": _max_token,
-}
-"""name -> function of (hidden (B,L,D), token mask (B,L)) that returns (B,D)."""
 
 
 def cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
@@ -67,8 +53,8 @@ def embed_texts(
     Raises:
         UsageError: no such layer or pooling. CapabilityError: not a Transformer.
     """
-    if config.pooling not in POOLINGS:
-        raise UsageError(f"unknown pooling {config.pooling!r}{nearest(config.pooling, list(POOLINGS))}")
+    if config.pooling not in TEXT_POOLINGS:
+        raise UsageError(f"unknown pooling {config.pooling!r}{nearest(config.pooling, list(TEXT_POOLINGS))}")
     limit = _max_tokens(network, config)
     special_tokens = special_tokens_of(network.config, tokenizer, template)
     rows, n_cut = [], 0
@@ -87,7 +73,7 @@ def embed_texts(
         token_mask = torch.from_numpy(real).to(device)
         with torch.inference_mode():
             hidden = network.features(torch.from_numpy(padded).to(device), token_mask=token_mask, layer=config.layer)
-        pooled = POOLINGS[config.pooling](hidden.float(), token_mask)
+        pooled = TEXT_POOLINGS[config.pooling](hidden.float(), token_mask)
         if config.normalize:
             pooled = nn.functional.normalize(pooled, dim=-1)
         vectors[batch] = pooled.cpu().numpy()

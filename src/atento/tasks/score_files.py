@@ -62,6 +62,8 @@ def read_items(path: str, outputs: Outputs, *, reference: bool = False, columns:
     Raises:
         DataError: names file and line.
     """
+    if outputs == "vector pairs":
+        raise UsageError("this metric scores the vectors of a model, not files: use atento evaluate")
     name = display_name(path)
     suffix = Path(path.removesuffix(".gz")).suffix
     if outputs == "answers" and suffix == ".json":

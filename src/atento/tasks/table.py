@@ -8,7 +8,7 @@ from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
 from atento.config.tasks import TaskSpec
 from atento.data.records import Split
-from atento.tasks import answering, classification, regression, tagging, translation
+from atento.tasks import answering, classification, regression, tagging, translation, vector_pairs
 from atento.tasks.tag_sequences import scheme_of_labels
 from atento.text.tokenizer import Tokenizer
 
@@ -45,12 +45,15 @@ VERBS: dict[str, Verb] = {
     "classify": Verb(classification.predict, classification.call, classification.gold),
     "tag": Verb(tagging.predict, tagging.call, tagging.gold),
     "answer": Verb(answering.predict, answering.call, answering.gold),
+    "embed": Verb(vector_pairs.predict, vector_pairs.call, vector_pairs.gold),
     "similarity": Verb(regression.predict, regression.call, regression.gold),
 }
 
 
-def usual_metrics(spec: TaskSpec, labels: Collection[str]) -> tuple[str, ...]:
-    """The metrics of an evaluation that names none; they follow the labels of a model of tags."""
+def usual_metrics(spec: TaskSpec, labels: Collection[str], columns: Collection[str] = ()) -> tuple[str, ...]:
+    """The metrics of an evaluation that names none: by the labels of a model of tags, and the columns of the data."""
+    if spec.scored_metrics and "score" in columns:
+        return spec.scored_metrics
     if spec.plain_metrics and scheme_of_labels(labels) is None:
         return spec.plain_metrics
     return spec.evaluated or spec.metrics

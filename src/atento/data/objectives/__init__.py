@@ -7,9 +7,11 @@ from atento.data.batches import Batches
 from atento.data.mixture import Mixture
 from atento.data.objectives.bidirectional import bidirectional
 from atento.data.objectives.causal import causal
+from atento.data.objectives.cosine import cosine
 from atento.data.objectives.label_sets import label_sets
 from atento.data.objectives.labels import labels
 from atento.data.objectives.masked import masked
+from atento.data.objectives.multiple_negatives import multiple_negatives
 from atento.data.objectives.next_sentence import next_sentence
 from atento.data.objectives.numbers import numbers
 from atento.data.objectives.prefix import prefix
@@ -34,6 +36,8 @@ OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
     "spans": spans,
     "label-sets": label_sets,
     "numbers": numbers,
+    "multiple-negatives": multiple_negatives,
+    "cosine": cosine,
 }
 
 

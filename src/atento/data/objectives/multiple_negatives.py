@@ -1,0 +1,147 @@
+"""Which text belongs to a text: its pair, among the other texts of the batch (multiple negatives ranking).
+
+ids "[CLS] how old are you [SEP]"   pair_ids "[CLS] what is your age [SEP]"   label 0, the pair of row 0
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atento.config.network import NetworkConfig
+from atento.config.objective import ObjectiveConfig
+from atento.data.batches import Batch, Contrast, Part, Rows
+from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.text_sides import contrast, side_inputs, sides_as_store, text_numbers
+from atento.data.shuffle import permutation
+from atento.data.store import Store
+from atento.data.values import shortened
+from atento.errors import DataError, RecipeError
+
+KIND = "multiple-negatives"  # of the loss
+_ORDER = 3  # keeps these shuffles apart from those of other purposes
+
+
+@dataclass(frozen=True)
+class MultipleNegatives:
+    """Batches of pairs, or of triples with a negative. Columns "ids", "pair_ids" and "negative_ids".
+
+    `numbers` (examples, sides) has equal numbers for equal texts; None: equal texts are negatives too.
+    """
+
+    network: NetworkConfig
+    settings: Contrast
+    numbers: NDArray[np.int64] | None
+
+    def batch(self, store: Store, rows: Rows, pieces: int = 1) -> Batch:
+        """Return a batch; the label of a row is the number of its pair among the candidates.
+
+        The candidates of each row are the pairs of all rows, then the negatives of all rows.
+        """
+        inputs, lengths = side_inputs(store, rows, self.network.pad_id)
+        extras: dict[str, Tensor] = {}
+        if self.numbers is not None:
+            extras["candidates"] = torch.from_numpy(candidates(self.numbers[rows]))
+        labels = {KIND: torch.arange(len(rows))}
+        settings = {KIND: replace(self.settings, pieces=pieces)}
+        return Batch(inputs, labels, extras=extras, lengths=lengths, settings=settings)
+
+
+def candidates(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which texts each row is compared with, (B, B) for pairs, (B, 2B) for triples: its pair and the negatives.
+
+    A text is no negative of a row if it equals the row's text or pair, or belongs to an equal text.
+
+    Args:
+        numbers: (B, sides), equal for equal texts.
+    """
+    texts, pairs, *negatives = numbers.T
+    compared = np.concatenate([pairs, *negatives])
+    mask: NDArray[np.bool_] = (compared != pairs[:, None]) & (compared != texts[:, None])
+    mask[:, : len(pairs)] &= texts != texts[:, None]
+    np.fill_diagonal(mask, True)
+    return mask
+
+
+class PairBatches:
+    """Batches of one update each, of pairs in random order.
+
+    All pairs of an update are in one part, because they are the negatives of each other; a part of an update would have
+    fewer. Micro-batches therefore divide the texts that are read at a time, not the negatives.
+    """
+
+    def __init__(
+        self, store: Store, objective: MultipleNegatives, *, budget: int, fewest: int, seed: int, weight: float = 1.0
+    ) -> None:
+        """Count the updates of an epoch.
+
+        Args:
+            store: the examples.
+            objective: makes batches of them.
+            budget: pairs of an update.
+            fewest: the fewest pairs of an update that have a negative.
+            seed: seed of the order.
+            weight: factor of the loss.
+        """
+        self.store, self.objective, self.seed, self.weight = store, objective, seed, weight
+        self.count = len(store)
+        self.updates_per_epoch = max(1, min(self.count // fewest, round(self.count / budget)))
+        self._cached_plan: tuple[int, list[Rows]] | None = None  # of one epoch, with its number
+
+    def __len__(self) -> int:
+        return self.count
+
+    def rows(self, update: int) -> Rows:
+        """Return the rows of an update; updates are counted from 0 over all epochs."""
+        epoch, index = divmod(update, self.updates_per_epoch)
+        if self._cached_plan is None or self._cached_plan[0] != epoch:
+            order = permutation(self.count, self.seed, epoch, _ORDER)
+            self._cached_plan = epoch, np.array_split(order, self.updates_per_epoch)
+        return self._cached_plan[1][index]
+
+    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
+        """Yield the one part of an update; its texts are read in `micro_batches` groups, and the loss is the same."""
+        batch = self.objective.batch(self.store, self.rows(update), micro_batches)
+        yield Part(batch, {} if self.weight == 1.0 else {KIND: self.weight})
+
+    def in_order(self, budget: int) -> Iterator[Batch]:
+        """Yield every pair once, in batches as large as in training, because the loss depends on their size."""
+        for rows in np.array_split(np.arange(self.count), self.updates_per_epoch):
+            yield self.objective.batch(self.store, rows)
+
+
+def multiple_negatives(preparation: Preparation, config: ObjectiveConfig) -> PairBatches:
+    """Return batches of pairs or triples; long texts are cut, with a counted warning.
+
+    Raises:
+        DataError: a negative that equals the pair, or fewer than two pairs. RecipeError: a batch of one pair.
+    """
+    split, training = preparation.split, preparation.recipe.training
+    if "score" in split.columns:
+        raise DataError(
+            f"the records have a score, which objective {config.kind} does not read: write `objective: cosine`, or "
+            "leave the column out"
+        )
+    fewest = 1 if "negative" in split.columns else 2
+    if training.batch_tokens < fewest:
+        raise RecipeError(
+            "`training.batch_tokens` must be at least 2: a batch of one pair has nothing to contrast it with; got "
+            f"{training.batch_tokens}"
+        )
+    if len(split) < fewest:
+        raise DataError("there is one pair alone, and nothing to contrast it with")
+    for row, (text, pair, negative) in enumerate(zip(split["text"], split["pair"], split.columns.get("negative", ()))):
+        if negative in (text, pair):
+            raise DataError(
+                f"{split.where(row)}: the negative must differ from the text and its pair: got {shortened(negative)!r}"
+            )
+    settings = contrast(preparation, config.option("scale"), config.symmetric)
+    store = sides_as_store(preparation)
+    numbers = text_numbers(preparation) if config.mask_duplicates else None
+    objective = MultipleNegatives(preparation.network, settings, numbers)
+    return PairBatches(
+        store, objective, budget=training.batch_tokens, fewest=fewest, seed=training.seed, weight=config.weight
+    )

@@ -1,0 +1,163 @@
+"""The task embedding through recipe, command and Python: pairs, triples and scored pairs, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+import atento
+from atento.data.objectives.multiple_negatives import candidates
+from atento.errors import AtentoError
+from atento.metrics import METRICS
+from atento.runs.train import TrainedRun
+from conftest import ForkServer, refused
+
+pytestmark = pytest.mark.integration
+
+NETWORK = {
+    "architecture": "encoder",
+    "d_model": 32,
+    "d_ff": 64,
+    "n_heads": 2,
+    "n_layers": 1,
+    "dropout": 0.0,
+    "max_len": 32,
+    "positions": {"kind": "learned"},
+}
+TRAINING = {
+    "steps": 60,
+    "batch_tokens": 12,
+    "learning_rate": 5e-3,
+    "warmup": 5,
+    "precision": "float32",
+    "validate_every": 30,
+    "checkpoint_every": 30,
+}
+WORDS = ["um", "dois", "três", "quatro", "cinco", "seis", "sete", "oito"]
+ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
+PAIRS = [
+    (f"{verb} {a}", f"{other} {b}")
+    for a, b in zip(WORDS, ENGLISH)
+    for verb, other in (("vejo", "I see"), ("há", "here is"))
+]
+
+
+def recipe(**changes: Any) -> dict[str, Any]:
+    return {
+        "task": "embedding",
+        "data": {split: {"file": f"{split}.tsv", "text": "text", "pair": "pair"} for split in ("train", "valid")},
+        "tokenizer": {"kind": "word", "vocab_size": 100},
+        "network": NETWORK,
+        "embedding": {"normalize": True},
+        "training": TRAINING,
+    } | changes
+
+
+@pytest.fixture(scope="module")
+def translated(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    """Portuguese and English phrases: after training each is nearest to its translation."""
+    here = tmp_path_factory.mktemp("embedding")
+    for split in ("train", "valid"):
+        lines = ["text\tpair\n", *(f"{text}\t{pair}\n" for text, pair in PAIRS)]
+        (here / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
+    file = here / "recipe.json"
+    file.write_text(json.dumps(recipe()), encoding="utf-8")
+    return atento.train(file, out=here / "run", threads=1)
+
+
+def test_g8_pairs_are_learned_and_ranked(translated: TrainedRun, server: ForkServer) -> None:
+    model = atento.load(translated.folder)
+    assert model.config["embedding"] == {"layer": -1, "pooling": "mean", "normalize": True, "max_len": None}
+    vectors = model.embed([text for pair in PAIRS for text in pair])
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(len(vectors)), abs=1e-5)
+    cosines = vectors[::2] @ vectors[1::2].T
+    ranks = [1 + sum(row > row[number]) for number, row in enumerate(cosines)]
+    scores = atento.evaluate(model, translated.folder.parent / "valid.tsv")
+    assert list(scores) == ["mrr", "recall@1"]
+    assert scores["mrr"].value == pytest.approx(np.mean([1 / rank for rank in ranks])) and scores["mrr"].value > 0.8
+    assert scores["recall@1"].value == pytest.approx(np.mean([rank == 1 for rank in ranks]))
+    assert scores["recall@1"].interval()[0] <= scores["recall@1"].value
+    done = server.run(
+        "evaluate", "run", "valid.tsv", "--fail-under", "recall@1=0.5", "--json", cwd=translated.folder.parent
+    )
+    assert json.loads(done.stdout)["mrr"]["value"] == pytest.approx(scores["mrr"].value) and done.status == 0
+    assert model.similarity("vejo um", "I see one") == pytest.approx(float(cosines[0, 0]), abs=1e-5)
+
+
+def test_g8_scored_pairs_are_learned_as_cosines(tmp_path: Path, server: ForkServer) -> None:
+    """Of ASSIN's kind: scores from 1 to 5. The metric is scipy's correlation."""
+    scored = [(f"vejo {a}", f"vejo {b}", 1.0 + 4.0 * (a == b)) for a in WORDS[:4] for b in WORDS[:4]]
+    objective = {"kind": "cosine", "score_range": [1, 5]}
+    data = {split: {"memory": split} for split in ("train", "valid")}
+    run = atento.train(
+        recipe(data=data, objective=objective), data={"train": scored, "valid": scored}, out=tmp_path / "run", threads=1
+    )
+    model = atento.load(run.folder)
+    cosines = model.similarity([text for text, _, _ in scored], [pair for _, pair, _ in scored])
+    scores = atento.evaluate(model, scored)
+    expected = spearmanr(cosines, [score for *_, score in scored]).statistic
+    assert list(scores) == ["cosine-spearman"]
+    assert scores["cosine-spearman"].value == pytest.approx(expected, abs=1e-6) and expected > 0.5
+    lines = ["text\tpair\tscore\n", *(f"{text}\t{pair}\t{score}\n" for text, pair, score in scored)]
+    (tmp_path / "test.tsv").write_text("".join(lines), encoding="utf-8")
+    done = server.run("evaluate", "run", "test.tsv", cwd=tmp_path)
+    assert done.stdout.startswith(f"Spearman {expected:.4f}")
+    (tmp_path / "bare.tsv").write_text("".join(lines[1:]), encoding="utf-8")
+    refused(server.run("evaluate", "run", "bare.tsv", cwd=tmp_path), "has 3 columns: its first line must name them")
+
+
+def test_g8_a_text_is_no_negative_of_one_that_it_belongs_to() -> None:
+    """Texts 0 to 9 as numbers: every rule by a search over all rows and candidates."""
+    drawn = np.random.default_rng(2).integers(0, 10, size=(12, 3))
+    mask = candidates(drawn)
+    for row, (text, pair, _) in enumerate(drawn):
+        for number in range(24):
+            owner, side = number % 12, 1 + number // 12
+            same = drawn[owner, side] in (text, pair) or (side == 1 and drawn[owner, 0] == text)
+            assert mask[row, number] == (number == row or not same)
+    assert 24 < mask.sum() < mask.size
+
+
+def test_g8_equal_second_texts_are_one_document() -> None:
+    pairs = [np.array([[1.0, 0.0], [1.0, 0.1]]), np.array([[0.9, 0.1], [1.0, 0.1]]), np.array([[0.0, 1.0], [0.5, 1.0]])]
+    assert METRICS["mrr"].score(pairs, [("a", None), ("a", None), ("b", None)]).value == 1.0
+    with pytest.raises(AtentoError, match="these pairs have scores: use cosine-spearman"):
+        METRICS["mrr"].score(pairs, [("a", 1.0), ("a", 0.5), ("b", 0.0)])
+    with pytest.raises(AtentoError, match="each pair needs a score: use mrr"):
+        METRICS["cosine-spearman"].score(pairs, [("a", None), ("a", None), ("b", None)])
+
+
+@pytest.mark.parametrize(
+    ("records", "changes", "message"),
+    [
+        (PAIRS[:1], {}, "one pair alone, and nothing to contrast it with"),
+        (PAIRS, {"training": {"batch_tokens": 1}}, "a batch of one pair has nothing to contrast it with; got 1"),
+        ([("a", "a"), ("b", "b")], {}, "each text equals its pair, so there is nothing to learn"),
+        ([("a", "b"), ("b",)], {}, r"data\['train'\]\[1\]: give"),
+        ([("a", "b", "b"), ("b", "c", "d")], {}, "the negative must differ from the text and its pair: got 'b'"),
+        ([("a", "b", 0.5), ("b", "c", 0.1)], {}, "a score, which objective multiple-negatives does not read"),
+        (PAIRS, {"objective": "cosine"}, "objective cosine needs a `score` for each pair"),
+        ([("a", "b", 3.0)], {"objective": "cosine"}, r"the score must lie in -1 to 1, as a cosine .*: got 3"),
+        (PAIRS, {"objective": {"kind": "cosine", "scale": 2.0}}, "`scale` has no effect on the objective cosine"),
+        (PAIRS, {"embedding": {"pooling": "sum"}}, "unknown embedding.pooling 'sum'"),
+        (PAIRS, {"embedding": {"layer": 0}}, "embedding.layer must be -1, the last layer, in training: got 0"),
+    ],
+)
+def test_what_cannot_be_learned_is_one_sentence(
+    records: list[Any], changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(AtentoError, match=message) as error:
+        atento.train(
+            recipe(data={"train": {"memory": "train"}}, **changes), data={"train": records}, out=tmp_path / "run"
+        )
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_column_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("text\tother\na\tb\n", encoding="utf-8")
+    data = {"train": {"file": str(tmp_path / "train.tsv"), "text": "text", "pair": "pair"}}
+    with pytest.raises(AtentoError, match=r"train.tsv:1: column 'pair' is not in the header"):
+        atento.train(recipe(data=data), out=tmp_path / "run")

@@ -1,0 +1,198 @@
+"""Contrastive losses, a few steps and the saved folder of a sentence encoder, beside sentence-transformers'."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import atento
+from atento.attention.dropout import Randomness
+from atento.config.loading import load_recipe
+from atento.config.network import changed
+from atento.data.batches import Batch, Batches
+from atento.data.objectives.multiple_negatives import PairBatches
+from atento.model import Model
+from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
+from atento.training import losses as our_losses
+from atento.training.losses import Call, losses
+from fine_tuning import their_loop
+from released_folders import write_released
+
+library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
+from sentence_transformers.sentence_transformer import losses as their_losses  # noqa: E402
+
+WORDS = [
+    *("the dog sleeps", "o cão dorme", "the cat eats fish"),
+    *("o gato come peixe", "the house is big", "a casa é grande"),
+    *("Maria reads", "a Maria lê o livro todo de noite", "the child sees the moon"),
+    *("a criança vê a lua", "we sing", "nós cantamos"),
+]
+PAIRS = list(zip(WORDS[::2], WORDS[1::2]))
+TRIPLES = [(text, pair, WORDS[(2 * n + 5) % 12]) for n, (text, pair) in enumerate(PAIRS)]
+SCORED = [(*pair, n / 5) for n, pair in enumerate(PAIRS)]
+NETWORK = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sentence-transformers folder of a BERT of random weights, that takes the mean and normalises."""
+    path = tmp_path_factory.mktemp("contrast")
+    write_released("bert", path / "bert")
+    model = atento.load(path / "bert")
+    model.network.config = changed(model.network.config, NETWORK)
+    model.config["embedding"] = {"pooling": "mean", "normalize": True, "max_len": 40}
+    return model.save(path / "encoder", layout="huggingface")
+
+
+def theirs(folder: Path) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return library.SentenceTransformer(str(folder), device="cpu").train()
+
+
+def batches(folder: Path, records: Sequence[tuple[Any, ...]], **keys: Any) -> Batches:
+    """The training batches of these records, all in one update."""
+    objective = keys.pop("objective", "multiple-negatives")
+    recipe = {
+        "task": "embedding",
+        "data": {"train": {"memory": "train"}},
+        "init": str(folder),
+        "network": NETWORK,
+        "objective": objective,
+        "training": {"batch_tokens": len(records)} | keys,
+    }
+    loaded = load_recipe(recipe)
+    data = read_data(loaded.recipe, loaded.folder, print, {"train": list(records)})
+    tokenizer, network = tokenizer_and_network(loaded, data.train, print)
+    return training_batches(loaded.recipe, network, tokenizer, data.train, print)
+
+
+def only(batches: Batches, pieces: int = 1) -> Batch:
+    (part,) = batches.parts(0, pieces)
+    return part.batch
+
+
+def encoder(folder: Path) -> Model:
+    model = atento.load(folder)
+    model.network.train().requires_grad_(True)
+    return model
+
+
+def ours(model: Model, batch: Batch) -> torch.Tensor:
+    ((loss, _),) = losses(model.network, batch, Call()).values()
+    return loss / batch.targets
+
+
+def features(peer: Any, records: Sequence[tuple[Any, ...]]) -> list[dict[str, torch.Tensor]]:
+    """The texts of each side as sentence-transformers reads them."""
+    sides = [column for column in zip(*records) if isinstance(column[0], str)]
+    return [peer.preprocess(list(side)) for side in sides]
+
+
+CASES: dict[str, tuple[list[Any], Any, Any]] = {
+    "pairs": (PAIRS, "multiple-negatives", lambda peer: their_losses.MultipleNegativesRankingLoss(peer)),
+    "triples": (TRIPLES, "multiple-negatives", lambda peer: their_losses.MultipleNegativesRankingLoss(peer)),
+    "symmetric": (
+        PAIRS,
+        {"kind": "multiple-negatives", "symmetric": True, "scale": 7.0},
+        lambda peer: their_losses.MultipleNegativesSymmetricRankingLoss(peer, scale=7.0),
+    ),
+    "scored": (SCORED, "cosine", lambda peer: their_losses.CosineSimilarityLoss(peer)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_g8_losses_and_gradients_are_those_of_sentence_transformers(name: str, folder: Path) -> None:
+    records, objective, make = CASES[name]
+    if name == "triples":
+        objective = {"kind": "multiple-negatives", "mask_duplicates": False}  # theirs has no mask
+    peer, model = theirs(folder), encoder(folder)
+    scores = torch.tensor([record[-1] for record in records]) if name == "scored" else None
+    expected = make(peer)(features(peer, records), scores)
+    loss = ours(model, only(batches(folder, records, objective=objective)))
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+    loss.backward()
+    expected.backward()
+    norms = [
+        sum(float(value.grad.square().sum()) for value in network.parameters() if value.grad is not None)
+        for network in (model.network, peer)
+    ]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-4) and norms[0] > 0
+
+
+def test_g8_a_few_steps_are_those_of_a_plain_loop(folder: Path, tmp_path: Path) -> None:
+    """Both trained on equal batches; the saved folder then encodes as their trained model does."""
+    records = PAIRS * 2
+    training = {
+        "steps": 6,
+        "batch_tokens": 4,
+        "learning_rate": 1e-3,
+        "warmup": 2,
+        "schedule": "linear",
+        "weight_decay": 0.1,
+        "precision": "float32",
+    }
+    recipe = {
+        "task": "embedding",
+        "data": {"train": {"memory": "train"}},
+        "init": str(folder),
+        "network": NETWORK,
+        "objective": {"kind": "multiple-negatives", "mask_duplicates": False},
+        "training": training,
+    }
+    run = atento.train(recipe, data={"train": records}, out=tmp_path / "run", threads=1)
+    made = batches(folder, records, batch_tokens=4)
+    assert isinstance(made, PairBatches) and made.updates_per_epoch == 3
+    peer = theirs(folder)
+    ranking = their_losses.MultipleNegativesRankingLoss(peer)
+
+    class Loop(torch.nn.Module):
+        """Called as the plain loop calls a network."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = peer
+
+        def forward(self, rows: list[int]) -> Any:
+            loss = ranking(features(peer, [records[row] for row in rows]), None)
+            return type("Output", (), {"loss": loss})
+
+    their_loop(Loop(), [{"rows": made.rows(update).tolist()} for update in range(6)], 1e-3, warmup=2)
+    trained = atento.load(run.folder)
+    assert trained.config["embedding"] == {"layer": -1, "pooling": "mean", "normalize": True, "max_len": 40}
+    vectors = trained.embed(WORDS)
+    assert np.abs(vectors - atento.load(folder).embed(WORDS)).max() > 1e-2
+    np.testing.assert_allclose(vectors, peer.eval().encode(WORDS), atol=2e-4)
+    saved = theirs(trained.save(tmp_path / "saved", layout="huggingface"))
+    np.testing.assert_allclose(vectors, saved.eval().encode(WORDS), atol=1e-5)
+
+
+def test_g8_micro_batches_change_nothing_but_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal losses and gradients in pieces; the pass that is computed again drops the same elements out."""
+    made = batches(folder, PAIRS)
+    gradients = []
+    for pieces in (1, 5):
+        model = encoder(folder)
+        ours(model, only(made, pieces)).backward()
+        gradients.append([value.grad for value in model.network.parameters() if value.grad is not None])
+    for first, second in zip(*gradients):
+        torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-5)
+
+    batch, in_pieces = only(made, 5), []
+    for compute in (our_losses.checkpoint, lambda read, *arguments, **options: read(*arguments)):
+        monkeypatch.setattr(our_losses, "checkpoint", compute)
+        model = encoder(folder)
+        for module in model.network.modules():
+            if isinstance(getattr(module, "dropout", None), float):
+                module.dropout = 0.3
+        ((loss, _),) = losses(model.network, batch, Call(random=Randomness(1))).values()
+        loss.backward()
+        in_pieces.append((float(loss.detach()), [v.grad for v in model.network.parameters() if v.grad is not None]))
+    assert (
+        in_pieces[0][0] == in_pieces[1][0] != pytest.approx(float(ours(encoder(folder), batch).detach()) * 6, rel=1e-6)
+    )
+    assert all(torch.equal(first, second) for first, second in zip(in_pieces[0][1], in_pieces[1][1]))
