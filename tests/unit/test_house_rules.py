@@ -275,8 +275,21 @@ OTHER_MEANINGS = {
     "embedding": (
         "a section of a configuration, and a part of networks",
         {
-            *("bench/decoding_parts.py", "bench/decoding_sides.py", "bench/recurrence.py", "config/checks.py"),
-            *("config/network.py", "models/card.py", "models/configuration.py", "models/exporting.py"),
+            *(
+                "bench/decoding_parts.py",
+                "bench/decoding_sides.py",
+                "bench/recurrence.py",
+                "config/presets.py",
+                "config/checks.py",
+            ),
+            *(
+                "config/encoder_presets.py",
+                "config/encoder_decoder_presets.py",
+                "config/network.py",
+                "models/card.py",
+                "models/configuration.py",
+                "models/exporting.py",
+            ),
             *("models/migration.py", "models/read.py", "networks/describe.py", "networks/initial.py"),
             *("networks/recurrent/cells.py", "networks/recurrent/elmo_hdf5.py", "notes/checks/diagrams.py"),
             *("notes/checks/families.py", "runs/model_config.py", "tasks/model_vectors.py", "tasks/options.py"),

@@ -7,7 +7,7 @@ from dataclasses import fields
 from atento.config import schema
 from atento.config.decoding import UTILITIES
 from atento.config.effects import unused_options
-from atento.config.embedding import POOLINGS
+from atento.config.embedding import untrainable
 from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds
 from atento.config.heads import HEAD_KINDS
 from atento.config.labellings import LABELLINGS, labellings_for
@@ -84,7 +84,8 @@ def check(recipe: Recipe, reader: Reader) -> None:
             f"got {recipe.tokenizer.kind!r}"
         )
     _check_metrics(recipe, reader)
-    _check_embedding(recipe, reader)
+    if recipe.embedding is not None and (wrong := untrainable(recipe.embedding)):
+        raise RecipeError(f"{reader.origins.get(f'embedding.{wrong[0]}', 'embedding')}: {wrong[1]}")
     utility = recipe.decoding.mbr
     if utility is not None and utility not in UTILITIES:
         position = reader.origins.get("decoding.mbr", "decoding.mbr")
@@ -143,24 +144,6 @@ def _check_metrics(recipe: Recipe, reader: Reader) -> None:
             raise RecipeError(f"{position}: unknown metric {name!r}{nearest(name, known)}")
         if name in recipe.metrics[:number]:
             raise RecipeError(f"{position}: metrics names {name!r} twice")
-
-
-def _check_embedding(recipe: Recipe, reader: Reader) -> None:
-    """Refuse a pooling that does not exist, and another layer than the last, which training does not reach."""
-    config = recipe.embedding
-    if config is None:
-        return
-    if config.pooling not in POOLINGS:
-        position = reader.origins.get("embedding.pooling", "embedding.pooling")
-        raise RecipeError(
-            f"{position}: unknown embedding.pooling {config.pooling!r}{nearest(config.pooling, list(POOLINGS))}"
-        )
-    if config.layer != -1:
-        position = reader.origins.get("embedding.layer", "embedding.layer")
-        raise RecipeError(f"{position}: embedding.layer must be -1, the last layer, in training: got {config.layer}")
-    if config.max_len is not None and config.max_len < 1:
-        position = reader.origins.get("embedding.max_len", "embedding.max_len")
-        raise RecipeError(f"{position}: embedding.max_len must be at least 1: got {config.max_len}")
 
 
 def _forms(task: str) -> str:
@@ -413,8 +396,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     if "context" not in spec.columns:
         for key in ("data.stride", "data.max_answer"):
             yield from no_effect(key, "this task has no contexts of questions")
-    no_vectors = {} if spec.vectors else {"embedding": "it is for the task embedding"}
-    for key, why in {**spec.unused, **no_vectors}.items():
+    for key, why in spec.without_effect.items():
         for name in [name for name in written if name == key or name.startswith(f"{key}.")]:
             yield from no_effect(name, why)
     if "decoding" not in spec.unused:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TypedDict
 
+from atento.errors import nearest
+
 POOLINGS = ("mean", "first", "last", "max")
 
 
@@ -27,3 +29,14 @@ class EmbeddingOptions(TypedDict, total=False):
     pooling: str
     normalize: bool
     max_len: int | None
+
+
+def untrainable(config: EmbeddingConfig) -> tuple[str, str] | None:
+    """Return the key at fault and the message if a model cannot be trained to make its vectors so, else None."""
+    if config.pooling not in POOLINGS:
+        return "pooling", f"unknown embedding.pooling {config.pooling!r}{nearest(config.pooling, list(POOLINGS))}"
+    if config.layer != -1:
+        return "layer", f"embedding.layer must be -1, the last layer, in training: got {config.layer}"
+    if config.max_len is not None and config.max_len < 1:
+        return "max_len", f"embedding.max_len must be at least 1: got {config.max_len}"
+    return None

@@ -75,6 +75,11 @@ class TaskSpec:
         return tuple(field.name for field in self.fields)
 
     @property
+    def without_effect(self) -> Mapping[str, str]:
+        """`unused`, and the section of a recipe that only tasks of vectors read."""
+        return {**self.unused, **({} if self.vectors else {"embedding": "it is for the task embedding"})}
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """The names of the fields that hold text or words, from which a tokenizer learns."""
         return tuple(field.name for field in self.fields if field.kind in ("text", "words"))

@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 from atento.attention.positions import Learned
+from atento.config.embedding import EmbeddingConfig, untrainable
 from atento.config.network import NetworkConfig, changed
-from atento.errors import RecipeError
-from atento.models.configuration import network_config
+from atento.config.recipe import Recipe
+from atento.errors import RecipeError, UsageError
+from atento.models.configuration import embedding_config, network_config
 from atento.models.read import ModelFiles, check_tokenizer, check_weights, read_model
 from atento.networks.network import Network
 from atento.text.tokenizer import Tokenizer
@@ -23,6 +25,20 @@ _LAYER = re.compile(r"(?:blocks|positions\.sparse|positions\.added)\.(\d+)\.")
 def initial_model(init: str, folder: Path) -> ModelFiles:
     """The model that `init` names: a path relative to the recipe's folder, or a hub name."""
     return read_model(folder / init if (folder / init).exists() else init)
+
+
+def initial_embedding(recipe: Recipe, initial: ModelFiles | None) -> EmbeddingConfig:
+    """How the vectors of texts are made in training: as the recipe says, else as the initial model does.
+
+    Raises:
+        UsageError: the initial model makes them of another layer than the last.
+    """
+    if recipe.embedding is not None or initial is None:
+        return recipe.embedding or EmbeddingConfig()
+    config = embedding_config(initial.config, initial.path)
+    if wrong := untrainable(config):
+        raise UsageError(f"{initial.path}: {wrong[1]}; the recipe's `embedding` may say otherwise")
+    return config
 
 
 def fine_tuned(

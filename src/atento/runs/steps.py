@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from atento.config.embedding import EmbeddingConfig
 from atento.config.fitting import FITTED, fitted
 from atento.config.initial import ClassifierConfig
 from atento.config.loading import LoadedRecipe, dump_recipe
@@ -23,8 +22,7 @@ from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
 from atento.metrics.table import signed
-from atento.models.configuration import embedding_config
-from atento.models.initial import fine_tuned, first_weights, initial_model
+from atento.models.initial import fine_tuned, first_weights, initial_embedding, initial_model
 from atento.models.read import ModelFiles, read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
@@ -181,23 +179,10 @@ def find_initial_model(setup: Setup) -> None:
 
 
 def choose_embedding(setup: Setup) -> None:
-    """Choose how the vectors of texts are made: as the recipe says, else as the initial model does.
-
-    Raises:
-        UsageError: the initial model pools another layer than the last.
-    """
-    recipe = setup.recipe
-    if not TASKS[recipe.task].vectors:
-        return
-    config = recipe.embedding or EmbeddingConfig()
-    if recipe.embedding is None and setup.initial is not None:
-        config = embedding_config(setup.initial.config, setup.initial.path)
-    if config.layer != -1:
-        raise UsageError(
-            f"{model_of(recipe)} makes its vectors of layer {config.layer}, and training reaches the last alone: write "
-            "`embedding: {layer: -1}`"
-        )
-    setup.loaded = replace(setup.loaded, recipe=replace(recipe, embedding=config))
+    """Choose how the vectors of texts are made: as the recipe says, else as the initial model does."""
+    if TASKS[setup.recipe.task].vectors:
+        embedding = initial_embedding(setup.recipe, setup.initial)
+        setup.loaded = replace(setup.loaded, recipe=replace(setup.recipe, embedding=embedding))
 
 
 def make_tokenizer(setup: Setup) -> None:
