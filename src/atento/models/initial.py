@@ -12,6 +12,7 @@ from atento.attention.positions import Learned
 from atento.config.embedding import EmbeddingConfig, untrainable
 from atento.config.network import NetworkConfig, changed
 from atento.config.recipe import Recipe
+from atento.config.tasks import TASKS
 from atento.errors import RecipeError, UsageError
 from atento.models.configuration import embedding_config, network_config
 from atento.models.read import ModelFiles, check_tokenizer, check_weights, read_model
@@ -27,18 +28,20 @@ def initial_model(init: str, folder: Path) -> ModelFiles:
     return read_model(folder / init if (folder / init).exists() else init)
 
 
-def initial_embedding(recipe: Recipe, initial: ModelFiles | None) -> EmbeddingConfig:
-    """How the vectors of texts are made in training: as the recipe says, else as the initial model does.
+def with_embedding(recipe: Recipe, initial: ModelFiles | None) -> Recipe:
+    """The recipe with `embedding`, if its task trains vectors: its own, else that of the initial model.
 
     Raises:
-        UsageError: the initial model makes them of another layer than the last.
+        UsageError: the initial model makes its vectors of another layer than the last.
     """
+    if not TASKS[recipe.task].vectors:
+        return recipe
     if recipe.embedding is not None or initial is None:
-        return recipe.embedding or EmbeddingConfig()
+        return replace(recipe, embedding=recipe.embedding or EmbeddingConfig())
     config = embedding_config(initial.config, initial.path)
     if wrong := untrainable(config):
         raise UsageError(f"{initial.path}: {wrong[1]}; the recipe's `embedding` may say otherwise")
-    return config
+    return replace(recipe, embedding=config)
 
 
 def fine_tuned(

@@ -22,7 +22,7 @@ from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
 from atento.metrics.table import signed
-from atento.models.initial import fine_tuned, first_weights, initial_embedding, initial_model
+from atento.models.initial import fine_tuned, first_weights, initial_model, with_embedding
 from atento.models.read import ModelFiles, read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
@@ -169,20 +169,12 @@ def check_identity(setup: Setup) -> None:
 
 
 def find_initial_model(setup: Setup) -> None:
-    """Find the model that `init` names; a run that has a checkpoint reads its configuration from there instead."""
-    init = setup.recipe.init
-    if init is None:
-        setup.initial = None
-        return
-    checkpoint = newest(setup.folder / "checkpoints")
-    setup.initial = initial_model(init.model, setup.loaded.home) if checkpoint is None else read_model(checkpoint)
-
-
-def choose_embedding(setup: Setup) -> None:
-    """Choose how the vectors of texts are made: as the recipe says, else as the initial model does."""
-    if TASKS[setup.recipe.task].vectors:
-        embedding = initial_embedding(setup.recipe, setup.initial)
-        setup.loaded = replace(setup.loaded, recipe=replace(setup.recipe, embedding=embedding))
+    """Find the model that `init` names, and how vectors are made; a run with a checkpoint reads both from there."""
+    init, setup.initial = setup.recipe.init, None
+    if init is not None:
+        checkpoint = newest(setup.folder / "checkpoints")
+        setup.initial = initial_model(init.model, setup.loaded.home) if checkpoint is None else read_model(checkpoint)
+    setup.loaded = replace(setup.loaded, recipe=with_embedding(setup.recipe, setup.initial))
 
 
 def make_tokenizer(setup: Setup) -> None:
@@ -290,7 +282,6 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
     choose_metrics,
     check_identity,
     find_initial_model,
-    choose_embedding,
     make_tokenizer,
     configure_network,
     make_batches,
