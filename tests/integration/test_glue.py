@@ -189,7 +189,7 @@ def test_training_data_are_held_out_where_there_is_no_other_labelled_file(folder
 
 
 def test_a_killed_command_goes_on_with_the_run_it_was_in(folder: Path, server: ForkServer) -> None:
-    glue = ("glue", "data", "bert", "training.steps=60", "training.checkpoint_every=5", "--tasks", "rte,wnli")
+    glue = ("glue", "data", "bert", "training.steps=30", "training.checkpoint_every=5", "--tasks", "rte,wnli")
     straight = server.run(*glue, "--threads", "1", "--out", "straight", "--json", cwd=folder)
     assert straight.status == 0, straight.stderr
     running = server.start(*glue, "--threads", "1", "--out", "killed", "--json", cwd=folder)

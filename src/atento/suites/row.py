@@ -108,11 +108,7 @@ class Row:
 
     @property
     def task(self) -> str:
-        """The task of its recipe: the one whose outputs its measures score.
-
-        Raises:
-            LookupError: no task has such outputs.
-        """
+        """The task of its recipe: the one whose outputs its measures score."""
         outputs = METRICS[self.measures[0].metric].outputs
         return next(name for name, spec in TASKS.items() if spec.outputs == outputs)
 
