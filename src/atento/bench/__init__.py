@@ -14,6 +14,7 @@ from atento.bench.mbr import measure_mbr
 from atento.bench.observation import measure_observation
 from atento.bench.recurrence import measure_recurrence
 from atento.bench.training import measure_training
+from atento.bench.transfer import measure_transfer, report_transfer
 from atento.laboratory.laboratory import measure_positions
 from atento.laboratory.report import Report, report_positions
 
@@ -30,7 +31,11 @@ BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
     "attention": measure_attention,
     "observation": measure_observation,
     "positions": measure_positions,
+    "transfer": measure_transfer,
 }
 
 # measurements whose rows are better read as a page, with figures
-REPORTS: dict[str, Callable[[Sequence[dict[str, Any]]], Report]] = {"positions": report_positions}
+REPORTS: dict[str, Callable[[Sequence[dict[str, Any]]], Report]] = {
+    "positions": report_positions,
+    "transfer": report_transfer,
+}

@@ -29,19 +29,29 @@ def bench(
     run_all: Annotated[bool, typer.Option("--all", help="Run all measurements except agreement; takes hours.")] = False,
     seconds: Annotated[
         float,
-        typer.Option(min=1, help="Seconds to measure each library; for positions, 30 gives its usual number of steps."),
+        typer.Option(
+            min=1,
+            help="Seconds to measure each library; for positions and transfer, 30 gives the usual number of steps.",
+        ),
     ] = 30.0,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Also write rows, tables and figures to this folder.")
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="For agreement: a trained translation model.", autocompletion=models),
+        typer.Option(
+            help="For agreement: a trained translation model. For transfer: a run of micro-world-mlm, instead of "
+            "training one.",
+            autocompletion=models,
+        ),
     ] = None,
     sources: Annotated[Path | None, typer.Option(metavar="FILE", help="For agreement: sentences to translate.")] = None,
     references: Annotated[
         Path | None, typer.Option(metavar="FILE", help="For agreement: reference translations.")
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="For transfer: few steps, one seed, to try the command.")
+    ] = False,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -66,6 +76,9 @@ def bench(
                 "agreement compares the precisions of a trained model: give --model, --sources, --references"
             )
         _agreement(model, sources, references, out, threads, as_json)
+        return
+    if name == "transfer":
+        _transfer(seconds, model, quick, out, threads, as_json)
         return
     _run(
         [name] if name else [measurement for measurement in MEASUREMENTS if measurement != "agreement"],
@@ -95,6 +108,16 @@ def _agreement(
         show("agreement", measure_agreement(model, sources, references), out, as_json)
 
 
+def _transfer(
+    seconds: float, model: str | None, quick: bool, out: Path | None, threads: int | None, as_json: bool
+) -> None:
+    from atento.bench.transfer import measure_transfer
+    from atento.precision import threads as thread_scope
+
+    with thread_scope(threads):
+        show("transfer", measure_transfer(seconds, model=model, quick=quick), out, as_json)
+
+
 def _run(names: list[str], seconds: float, out: Path | None, threads: int | None, as_json: bool) -> None:
     from atento.bench import BENCHES
     from atento.precision import threads as thread_scope
@@ -115,8 +138,10 @@ def show(name: str, measured: Iterable[dict[str, Any]], out: Path | None, as_jso
             typer.echo(json.dumps(row, ensure_ascii=False))
         elif name not in REPORTS:
             typer.echo("\t".join(f"{k} {v}" for k, v in row.items()))
-        elif "task" in row:
+        elif "scheme" in row:
             progress(f"{name}: {row['task']}, {row['scheme']}")
+        elif "start" in row:
+            progress(f"{name}: {row['task']}, {row['start']}, seed {row['seed']}: {row['metric']} {row['score']}")
     files = {f"{name}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)}
     if name in REPORTS:
         report = REPORTS[name](rows)

@@ -30,5 +30,8 @@ MEASUREMENTS = {
     ),
     "observation": Measurement("cost of observing attention in a training step", 2),
     "positions": Measurement("position schemes compared on the same network: length, order, cost", 8),
+    "transfer": Measurement(
+        "tasks of the micro-world with 100 examples, from scratch and from a pretrained BERT (--model, --quick)", 20
+    ),
     "agreement": Measurement("agreement of outputs in reduced precision with those in float32 (needs --model)", 5),
 }

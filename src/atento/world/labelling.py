@@ -19,7 +19,7 @@ LANGUAGES = ("pt", "en")
 _MAX_MISSES = 4000  # draws in a row without an example, after which a labelling counts as exhausted
 _MARKS = (".", "?", "!")
 _MOST = 5.0  # the similarity of two sentences that share every role
-_SENTENCES = (2, 3, 3)  # of a context
+_SENTENCES = (1, 2, 2)  # of a context
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ def similarity(first: Scene, second: Scene) -> float:
 
 
 def _answers(random: Random, split: str, language: str) -> tuple[Hashable, None, Example] | None:
-    """Draw a context of two or three sentences with different verbs, and a question about one of them."""
+    """Draw a context of one or two sentences with different verbs, and a question about one of them."""
     scenes: list[tuple[Draft, Scene, str]] = []
     length = _SENTENCES[int(random.random() * len(_SENTENCES))]
     for attempts in numbers():
