@@ -23,7 +23,7 @@ STARTS = ("scratch", "pretrained")
 _SEEDS = (1, 2, 3)
 _STEPS = 200
 _PRETRAINING_STEPS = 1000
-_SIZES = ("d_model", "d_ff", "n_heads", "n_layers", "max_len")
+_SIZES = ("d_model", "d_ff", "n_heads", "n_layers", "max_len", "norm")
 
 
 def measure_transfer(
