@@ -1,0 +1,87 @@
+"""Fine-tuning a regression of pairs beside a plain loop of transformers: the losses and the numbers (G5)."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import atento
+from atento.config.loading import load_recipe
+from atento.data.batches import PlannedBatches
+from atento.runs.prepare import read_data, training_batches
+from atento.runs.train import train
+from atento.training.journal import read_journal
+from fine_tuning import their_loop
+
+WORDS = ["gato", "cão", "casa", "rio", "mar", "sol", "lua", "flor"]
+STEPS = 40
+
+
+def scored(count: int) -> list[tuple[str, str, float]]:
+    """Pairs of texts of one to six words; the number is 5 times the share of words of the first in the second."""
+    chosen = random.Random(1)
+    texts = [" ".join(chosen.choices(WORDS, k=chosen.randint(1, 6))) for _ in range(2 * count)]
+    pairs = zip(texts[:count], texts[count:])
+    return [(a, b, round(5 * sum(word in b.split() for word in a.split()) / len(a.split()), 2)) for a, b in pairs]
+
+
+@pytest.mark.parametrize("cls", ["Bert", "Roberta"])
+def test_g5_every_loss_and_the_numbers_are_those_of_a_plain_loop(
+    cls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    records = scored(160)
+    lines = "".join(f"{a}\t{b}\t{number}\n" for a, b, number in records)
+    Path("train.tsv").write_text(lines, encoding="utf-8")
+    vocabulary = {word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
+    tokenizer = transformers.BertTokenizerFast(vocab=vocabulary, strip_accents=False)
+    special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+    config = getattr(transformers, f"{cls}Config")(
+        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+        max_position_embeddings=48, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, classifier_dropout=0.0,
+        initializer_range=0.15, num_labels=1, type_vocab_size=2 if cls == "Bert" else 1, **special,
+    )  # fmt: skip
+    torch.manual_seed(5)
+    network = getattr(transformers, f"{cls}ForSequenceClassification")(config)
+    network.save_pretrained(tmp_path / "init")
+    tokenizer.save_pretrained(tmp_path / "init")
+    columns = {"file": "train.tsv", "text": 0, "pair": 1, "score": 2}
+    recipe: dict[str, Any] = {
+        "task": "regression",
+        "init": str(tmp_path / "init"),
+        "data": {"train": columns, "valid": columns},
+        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
+        "training": {
+            "steps": STEPS, "batch_tokens": 16, "learning_rate": 3e-3, "warmup": 4, "schedule": "linear",
+            "weight_decay": 0.1, "precision": "float32", "log_every": 1, "validate_every": STEPS,
+            "checkpoint_every": STEPS,
+        },
+    }  # fmt: skip
+    run = train(recipe, out="run", threads=1)
+    model = atento.load(run.folder)
+    assert model.tokenizer is not None
+    loaded = load_recipe(recipe).recipe
+    data = read_data(loaded, tmp_path, print)
+    batches = training_batches(loaded, model.network.config, model.tokenizer, data.train, print)
+    assert isinstance(batches, PlannedBatches)
+
+    def encode(pairs: list[tuple[str, str]]) -> dict[str, Any]:
+        encoded = tokenizer([a for a, _ in pairs], [b for _, b in pairs], padding=True, return_tensors="pt")
+        return {name: value for name, value in encoded.items() if cls == "Bert" or name != "token_type_ids"}
+
+    updates = []
+    for step in range(STEPS):
+        rows = [int(row) for part in batches.rows(step) for row in part]
+        labels = torch.tensor([records[row][2] for row in rows])
+        updates.append({**encode([records[row][:2] for row in rows]), "labels": labels})
+    theirs = their_loop(network, updates, rate=3e-3)
+    ours = [event["loss"] for event in read_journal(run.folder / "metrics.jsonl") if event["event"] == "train"]
+    assert ours == pytest.approx(theirs, rel=2e-3, abs=2e-4) and ours[0] == pytest.approx(theirs[0], rel=1e-5)
+    assert theirs[-1] < theirs[0] / 2  # something was learned
+    pairs = [record[:2] for record in records]
+    with torch.no_grad():
+        expected = network.eval()(**encode(pairs)).logits.squeeze(-1).tolist()
+    assert model.similarity([a for a, _ in pairs], [b for _, b in pairs]) == pytest.approx(expected, abs=2e-2)
