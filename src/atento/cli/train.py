@@ -3,7 +3,7 @@
 import json
 import shlex
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,6 +36,10 @@ def train(
         str | None,
         typer.Option("--from", metavar="RUN@STEP", help="Begin at a checkpoint of another run: a step, best or last."),
     ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=2, help="Cross-validation: train N runs, each tested on a part of the data."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Move an existing run folder aside.")] = False,
     device: Device = "auto",
     precision: TrainingPrecision = None,
@@ -51,6 +55,21 @@ def train(
     from atento.config.tasks import verb_of
     from atento.runs.train import train as run
 
+    if folds is not None:
+        _cross_validate(
+            recipe,
+            overrides or [],
+            from_,
+            as_json,
+            folds=folds,
+            out=out,
+            force=force,
+            device=device,
+            precision=precision,
+            seed=seed,
+            threads=threads,
+        )
+        return
     result = run(
         recipe,
         overrides or [],
@@ -70,6 +89,17 @@ def train(
     typer.echo(f"finished {result.folder} at step {result.step}{best}", err=True)
     lines = [f"  atento {words.format(run=shlex.quote(str(result.folder)))}" for words in NEXT[verb_of(result.task)]]
     typer.echo("\n".join(["next:", *lines, f"  atento runs show {shlex.quote(str(result.folder))}"]), err=True)
+
+
+def _cross_validate(recipe: str, overrides: list[str], from_: str | None, as_json: bool, **options: Any) -> None:
+    """Train a run for each fold, and print the scores of all folds."""
+    from atento.errors import UsageError
+    from atento.runs.folds import cross_validate
+
+    if from_ is not None:
+        raise UsageError("--from begins one run at a checkpoint, and --folds trains several runs: give one of the two")
+    result = cross_validate(recipe, overrides, **options)
+    typer.echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
 
 
 NEXT: dict[str | None, tuple[str, ...]] = {  # by the verb of the task

@@ -140,6 +140,11 @@ class DataConfig:
     held_out: int = 0
     """Number of training records to hold out for validation, at most a tenth of them; instead of `valid`. [at least 0]
     """
+    folds: int = 0
+    """Number of parts of the training data for cross-validation; `atento train --folds` sets it. [0, or at least 2]"""
+    fold: int = 0
+    """Number of the part that a run is tested on and does not train on; `atento train --folds` sets it. [1 to `folds`]
+    """
     folder: str | None = None
     """Folder that relative data paths start at. [null: the folder of the recipe file]"""
     max_len: int = 256
@@ -176,6 +181,12 @@ class DataConfig:
             raise RecipeError(f"`data.max_answer` must be at least 1: got {self.max_answer}")
         if self.held_out < 0:
             raise RecipeError(f"`data.held_out` must be at least 0: got {self.held_out}")
+        if self.folds == 1 or not min(1, self.folds) <= self.fold <= max(0, self.folds):
+            raise RecipeError(
+                f"`data.fold` must lie in 1 to `data.folds`, which is at least 2: got {self.fold} of {self.folds}"
+            )
+        if self.folds and self.test:
+            raise RecipeError("`data.folds` takes test records out of data.train: give no data.test beside it")
         if self.held_out and self.valid:
             raise RecipeError(
                 f"`data.held_out` takes validation records out of data.train: got {self.held_out} beside data.valid; "

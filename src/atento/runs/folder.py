@@ -5,7 +5,7 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from atento.runs.run_identity import write_whole
 from atento.storage.lock import RunLock
 from atento.training.journal import read_journal
 
+OUTPUTS = "test-outputs.jsonl"  # outputs for the test records, and the right ones
 # Files that a command writes before `run.json`; one that was refused or killed early leaves them.
 _EARLY_FILES = (".lock", "train.log", "recipe.yaml", ".recipe.yaml-", ".run.json-")
 
@@ -91,3 +92,9 @@ def write_environment(folder: Path, **sizes: int) -> None:
         **sizes,
     }
     write_whole(folder / "env.json", json.dumps(facts, indent=2) + "\n")
+
+
+def write_outputs(folder: Path, outputs: Sequence[Any], gold: Sequence[Any]) -> None:
+    """Write the outputs for the test records of a run, with the right ones, one JSON object a line."""
+    lines = (json.dumps({"output": output, "right": right}, ensure_ascii=False) for output, right in zip(outputs, gold))
+    write_whole(folder / OUTPUTS, "".join(f"{line}\n" for line in lines))

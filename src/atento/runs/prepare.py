@@ -1,5 +1,6 @@
 """Prepare training: read and check records, make the tokenizer, configure the network, make batches."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -15,6 +16,7 @@ from atento.config.positions import PositionConfig
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.tasks import TASKS, objectives_of
 from atento.data.batches import Batches
+from atento.data.folds import fold_of
 from atento.data.held_out import held_out
 from atento.data.memory import MemoryRecords, argument_name
 from atento.data.objectives import batches_for
@@ -79,6 +81,19 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
         if also:
             subject = f"{len(part)} validation {noun} of {_name(source)}"
             report(f"warning: {also} of {subject} are also in the training data")
+    label = next((field.name for field in TASKS[recipe.task].fields if field.kind == "class"), None)
+    if label is not None:
+        for name, count in sorted(Counter(train[label]).items()):
+            if count == 1:
+                where = train.where(train[label].index(name))
+                report(f"warning: label {name!r} has one training example ({where}), from which little is learned")
+    if config.folds:
+        parts_of_fold = fold_of(train.columns, config.folds, config.fold, recipe.training.seed, label)
+        train, splits["test"] = (Split(part, fingerprint(*part.values())) for part in parts_of_fold)
+        report(
+            f"fold {config.fold} of {config.folds}: {len(train):,} training {noun}, {len(splits['test'])} for the test "
+            f"(seed {recipe.training.seed})"
+        )
     if config.held_out:
         train, splits["valid"] = _held_out(train, config.held_out, noun, report)
     parts = [train.fingerprint, "" if splits["valid"] is None else splits["valid"].fingerprint]

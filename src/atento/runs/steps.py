@@ -31,7 +31,7 @@ from atento.networks.frozen import frozen
 from atento.networks.network import Network
 from atento.runs.branch import BranchPoint, begin_at, check_network
 from atento.runs.classifier import fit_classifier
-from atento.runs.folder import end_event, scores_on_test, write_environment
+from atento.runs.folder import end_event, scores_on_test, write_environment, write_outputs
 from atento.runs.frozen import frozen_vectors, without_dropout
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.prepare import (
@@ -51,7 +51,7 @@ from atento.storage.average import average_run
 from atento.storage.catalogue import clean, newest
 from atento.tasks.evaluation import evaluate, held_out_batches
 from atento.tasks.strategies import constraints_of
-from atento.tasks.table import usual_metrics
+from atento.tasks.table import VERBS, usual_metrics
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import check_memory, keep_freed_memory
 from atento.training.journal import Journal
@@ -435,6 +435,10 @@ def _test(setup: Setup, split: Split) -> dict[str, float]:
     """Return the test scores of the checkpoint that `atento.load` reads: the best, else the last."""
     setup.network.load_state_dict(read_model(setup.folder).weights | without_effect(setup.network))
     test = evaluate(setup.network, setup.tokenizer, split, setup.recipe)
+    if setup.recipe.data.folds:
+        verb = VERBS[str(TASKS[setup.recipe.task].verb)]
+        outputs = verb.predict(setup.network.eval(), setup.tokenizer, split, setup.recipe)
+        write_outputs(setup.folder, outputs, verb.gold(split))
     scores = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
     setup.report(f"test: {scores}")
     return test
