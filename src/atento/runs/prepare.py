@@ -89,9 +89,10 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
                 report(f"warning: label {name!r} has one training example ({where}), from which little is learned")
     if config.folds:
         parts_of_fold = fold_of(train.columns, config.folds, config.fold, recipe.training.seed, label)
-        train, splits["test"] = (Split(part, fingerprint(*part.values())) for part in parts_of_fold)
+        train, test = (Split(part, fingerprint(*part.values())) for part in parts_of_fold)
+        splits["test"] = test
         report(
-            f"fold {config.fold} of {config.folds}: {len(train):,} training {noun}, {len(splits['test'])} for the test "
+            f"fold {config.fold} of {config.folds}: {len(train):,} training {noun}, {len(test):,} for the test "
             f"(seed {recipe.training.seed})"
         )
     if config.held_out:
