@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from atento.config.heads import HEAD_KINDS
 from atento.config.initial import ClassifierConfig
+from atento.config.recipe import Recipe
 from atento.data.batches import Batches
 from atento.errors import DataError, MissingPartError, UsageError
 from atento.networks.heads import LinearHead
@@ -18,6 +19,11 @@ from atento.training.loop import Run, save, validate
 
 _TOKENS = 2048  # of texts that are read at a time
 _NEVER = -1e4  # the score of a label without examples
+
+
+def classifier_of(recipe: Recipe) -> ClassifierConfig | None:
+    """The linear classifier that the recipe fits instead of training by steps; None: it has none."""
+    return None if recipe.init is None else recipe.init.classifier
 
 
 def fit_classifier(run: Run, config: ClassifierConfig) -> None:

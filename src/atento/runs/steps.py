@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from atento.config.fitting import FITTED, fitted
-from atento.config.initial import ClassifierConfig
 from atento.config.loading import LoadedRecipe, dump_recipe
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import Recipe
@@ -30,7 +29,7 @@ from atento.networks.adapters import without_effect
 from atento.networks.frozen import frozen
 from atento.networks.network import Network
 from atento.runs.branch import BranchPoint, begin_at, check_network
-from atento.runs.classifier import fit_classifier
+from atento.runs.classifier import classifier_of, fit_classifier
 from atento.runs.folder import end_event, scores_on_test, write_environment, write_outputs
 from atento.runs.frozen import frozen_vectors, without_dropout
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
@@ -296,8 +295,7 @@ def open_run(setup: Setup) -> Run:
     steps = recipe.training.steps
     if recipe.training.epochs is not None:
         steps = max(1, round(recipe.training.epochs * setup.batches.updates_per_epoch))
-    if _classifier(recipe) is not None:
-        steps = 1
+    steps = steps if classifier_of(recipe) is None else 1
     initial = None if setup.initial is None else setup.initial.path
     check_stages(setup.trained, steps)
     return Run(
@@ -316,11 +314,6 @@ def open_run(setup: Setup) -> Run:
         journal=setup.files.enter_context(Journal(setup.folder / "metrics.jsonl")),
         reporter=setup.reporter,
     )
-
-
-def _classifier(recipe: Recipe) -> ClassifierConfig | None:
-    """The linear classifier that the recipe fits instead of training by steps; None: it has none."""
-    return None if recipe.init is None else recipe.init.classifier
 
 
 def start_or_resume(setup: Setup, run: Run) -> bool:
@@ -396,7 +389,7 @@ def finish_run(setup: Setup, run: Run) -> RunResult:
         write_environment(setup.folder, **sizes)
         targets = TASKS[setup.recipe.task].targets
         run.reporter = Reporter(run.steps, run.progress.step, setup.reporter.log, targets=targets)
-        classifier = _classifier(setup.recipe)
+        classifier = classifier_of(setup.recipe)
         try:
             fit(run) if classifier is None else fit_classifier(run, classifier)
         finally:
