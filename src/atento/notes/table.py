@@ -21,6 +21,7 @@ from atento.notes.checks import (
     examples,
     families,
     figures,
+    fine_tuned,
     heads,
     labels,
     learned,
@@ -156,12 +157,14 @@ ROWS: dict[str, Row] = {
             listings.decoding_listings,
         ),
         Row("K5", "listings: sentence_bleu, corpus_bleu, RougeScorer", listings.metric_listings),
+        Row("K6", "listings: from a data set to predictions", fine_tuned.from_data_to_predictions),
         Row("L1", "three one-hot tokens", examples.three_one_hot_tokens),
         Row("L2", "which words a word sees", examples.what_pulou_sees),
         Row("L3", "words and subwords", examples.words_and_subwords),
         Row("L4", "a beam of two, step by step", search.beam_step_by_step),
         Row("L5", "a mistake under teacher forcing", examples.corrected_by_the_teacher),
         Row("L7", "two sentences translated", examples.translated),
+        Row("L8", "the sentiment of two sentences", fine_tuned.sentiment),
         Row(
             "L9",
             "the notes' own questions",
@@ -195,9 +198,7 @@ UNCHECKED: dict[str, str] = {  # rows of the specification that have no check he
     "J5": "Figure: teacher forcing and free-running decoding",
     "J11": "Figure: heads for fine-tuning, span corruption, three masks",
     "J12": "Figure: F1 of BLEU and ROUGE",
-    "K6": "Listings: from a data set to predictions",
     "L6": "A masked sentence and a next sentence",
-    "L8": "The sentiment of two sentences",
 }
 
 
