@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from atento.evaluation import evaluate
-from atento.metrics import report_table
+from atento.metrics import report, report_table
 from atento.model import Model, load
 from atento.notes.finding import AtLeast, Finding, compare
 from atento.runs.train import train
@@ -29,8 +28,8 @@ def reviews(subjects: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 @cache
-def classified() -> tuple[Model, float, str]:
-    """Write a data set, train a classifier, evaluate it, save it and load it: model, accuracy and report."""
+def classified() -> tuple[Model, float]:
+    """Write a data set, train a classifier, evaluate it, save it and load it: the model and its accuracy."""
     with TemporaryDirectory() as name, redirect_stderr(io.StringIO()):
         folder = Path(name)
         for split, subjects in (("train", _SUBJECTS[:5]), ("test", _SUBJECTS[5:])):
@@ -38,7 +37,9 @@ def classified() -> tuple[Model, float, str]:
             (folder / f"{split}.tsv").write_text("".join(rows), encoding="utf-8", newline="\n")
         recipe = {
             "task": "classification",
-            "data": {"train": {"file": str(folder / "train.tsv"), "text": 0, "label": 1}},
+            "data": {
+                split: {"file": str(folder / f"{split}.tsv"), "text": 0, "label": 1} for split in ("train", "test")
+            },
             "tokenizer": {"kind": "word", "vocab_size": 60},
             "network": {"preset": "bert-tiny", "n_layers": 1, "d_model": 32, "d_ff": 64, "n_heads": 2},
             "training": {"steps": 60, "batch_tokens": 20, "learning_rate": 5e-3, "warmup": 5, "precision": "float32"},
@@ -46,15 +47,16 @@ def classified() -> tuple[Model, float, str]:
         run = train(recipe, out=folder / "run", device="cpu")
         saved = load(run.folder, device="cpu").save(folder / "saved", layout="huggingface")
         model = load(saved, device="cpu")
-        scores = evaluate(model, folder / "test.tsv", metrics=["accuracy", "report"])
-    return model, scores["accuracy"].value, report_table(scores["report"])
+    assert run.test is not None
+    return model, run.test["accuracy"]
 
 
 def from_data_to_predictions() -> Finding:
     """K6: data set, tokenizer, classifier, arguments, training, evaluation, save, load, predictions and report."""
-    model, accuracy, table = classified()
+    model, accuracy = classified()
     labels = [label.name for label in model.classify([text for text, _ in reviews(_SUBJECTS[5:])])]
     expected = [label for _, label in reviews(_SUBJECTS[5:])]
+    table = report_table(report(labels, expected))
     width = model.embed(list(SENTENCES)).shape
     return compare(
         {
