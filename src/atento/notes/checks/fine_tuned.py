@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from atento.config.tasks import task_with
 from atento.metrics import report, report_table
 from atento.model import Model, load
 from atento.notes.finding import AtLeast, Finding, compare
@@ -36,7 +37,7 @@ def classified() -> tuple[Model, float]:
             rows = [f"{text}\t{label}\n" for text, label in reviews(subjects) if text not in SENTENCES]
             (folder / f"{split}.tsv").write_text("".join(rows), encoding="utf-8", newline="\n")
         recipe = {
-            "task": "classification",
+            "task": task_with("classify"),
             "data": {
                 split: {"file": str(folder / f"{split}.tsv"), "text": 0, "label": 1} for split in ("train", "test")
             },
