@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["AtentoError", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "train"]
+__all__ = ["AtentoError", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "search", "train"]
 
 if TYPE_CHECKING:
     from atento.errors import AtentoError
     from atento.evaluation import evaluate
     from atento.model import Model, load
+    from atento.runs.search.search import search
     from atento.runs.train import train
     from atento.suites.run import glue
     from atento.text import Tokenizer
@@ -20,6 +21,7 @@ _HOMES = {
     "evaluate": "atento.evaluation",
     "glue": "atento.suites.run",
     "load": "atento.model",
+    "search": "atento.runs.search.search",
     "train": "atento.runs.train",
 }
 

@@ -13,8 +13,8 @@ import atento
 from atento.config.loading import load_recipe
 from atento.data.batches import PlannedBatches
 from atento.runs.prepare import read_data, training_batches
-from atento.runs.run_identity import write_whole
 from atento.runs.train import train
+from atento.storage.whole_file import write_whole
 from atento.training.journal import read_journal
 from atento.world import write
 from fine_tuning import their_loop

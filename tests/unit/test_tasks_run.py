@@ -17,8 +17,8 @@ from atento.demo import results, show
 from atento.errors import CapabilityError, DataError, RecipeError, TrainingError, UsageError
 from atento.evaluation import evaluate, source_of
 from atento.runs.model_config import model_config
-from atento.runs.run_identity import write_whole
 from atento.runs.train import TrainedRun, train
+from atento.storage.whole_file import write_whole
 from atento.training.journal import read_journal
 from atento.world import write
 

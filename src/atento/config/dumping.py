@@ -79,7 +79,7 @@ def recipe_schema() -> dict[str, Any]:
 
 def recipe_values(recipe: Recipe) -> dict[str, str]:
     """Every dotted key with its value as YAML writes it."""
-    return {key: _scalar(value) for key, value in schema.flatten(recipe).items()}
+    return {key: scalar_text(value) for key, value in schema.flatten(recipe).items()}
 
 
 def recipe_difference(a: Recipe, b: Recipe) -> list[str]:
@@ -87,10 +87,14 @@ def recipe_difference(a: Recipe, b: Recipe) -> list[str]:
     old, new = schema.flatten(a), schema.flatten(b)
     keys = [*old, *(key for key in new if key not in old)]
     return [
-        f"{key}: {_scalar(old[key]) if key in old else '(absent)'} -> {_scalar(new[key]) if key in new else '(absent)'}"
+        f"{key}: {_or_absent(old, key)} -> {_or_absent(new, key)}"
         for key in keys
         if key not in old or key not in new or not _same(old[key], new[key])
     ]
+
+
+def _or_absent(values: Mapping[str, Any], key: str) -> str:
+    return scalar_text(values[key]) if key in values else "(absent)"
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -111,7 +115,7 @@ def _lines(value: Any, indent: str, first: str, path: str) -> Iterator[tuple[str
             for number, item in enumerate(child):
                 yield from _lines(item, f"{indent}    ", f"{indent}  - ", schema.dotted(key, number))
         else:
-            yield f"{lead}{part.name}: {_scalar(child)}", key
+            yield f"{lead}{part.name}: {scalar_text(child)}", key
 
 
 class _Dumper(yaml.SafeDumper):
@@ -138,7 +142,7 @@ _Dumper.add_representer(str, _text)
 _Dumper.add_representer(tuple, yaml.SafeDumper.represent_list)
 
 
-def _scalar(value: Any) -> str:
+def scalar_text(value: Any) -> str:
     """A value on one line, in flow style."""
     text = yaml.dump(
         value, Dumper=_Dumper, default_flow_style=True, allow_unicode=True, width=float("inf"), sort_keys=False

@@ -294,15 +294,19 @@ def apply(tree: Node, changes: Iterable[tuple[str, Node | None]], position: str)
             the `=`) for a type without null.
     """
     for key, value in changes:
-        hint = _type_at(key, position)
+        hint = type_at(key, position)
         if value is not None and value.value is None and type(None) not in schema.arms(hint):
             raise RecipeError(f"{position}: {key} {schema.refused_null(key, hint, f'~{key} goes back to the default')}")
         tree = override(tree, key, value, f"{position}: {key}")
     return tree
 
 
-def _type_at(key: str, position: str) -> Any:
-    """The type at a dotted key; an unknown key is refused."""
+def type_at(key: str, position: str) -> Any:
+    """Return the type of the value at a dotted key of a recipe.
+
+    Raises:
+        RecipeError: an unknown key; begins with `position` and names the nearest known key.
+    """
     hint: Any = Recipe
     path = ""
     for head in key.split("."):

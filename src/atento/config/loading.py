@@ -48,6 +48,7 @@ def load_recipe(
     *,
     environment: Mapping[str, str] | None = None,
     memory: Iterable[str] = (),
+    searched: Iterable[tuple[str, Node]] = (),
 ) -> LoadedRecipe:
     """Read, join, check and resolve a recipe; later wins: default, file (its `extends` first), environment, overrides.
 
@@ -57,6 +58,7 @@ def load_recipe(
         overrides: `key=value` texts with dotted keys and YAML values (`data.valid.0.file=x`; `~key` goes back to
             the default), or a mapping of dotted keys to Python values.
         memory: the splits whose data are records in memory, instead of the recipe's.
+        searched: dotted keys and values with positions of their own, applied last: those of a search.
         environment: variables such as ATENTO_TRAINING__LEARNING_RATE; None means those of this process.
 
     Raises:
@@ -74,6 +76,8 @@ def load_recipe(
     tree = layers.apply(tree, layers.settings(overrides, COMMAND_LINE), COMMAND_LINE)
     memory_sources = {f"data.{split}": {"memory": split} for split in memory}
     tree = layers.apply(tree, layers.settings(memory_sources, IN_MEMORY), IN_MEMORY)
+    for key, node in searched:
+        tree = layers.apply(tree, [(key, node)], node.key_position or node.position)
     if "name" not in tree.value:
         tree = replace(tree, value={**tree.value, "name": Node(file.stem, "file name", key_position="file name")})
 

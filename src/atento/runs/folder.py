@@ -13,8 +13,8 @@ import torch
 
 import atento
 from atento.errors import DataError, UsageError
-from atento.runs.run_identity import write_whole
 from atento.storage.lock import RunLock
+from atento.storage.whole_file import write_whole
 from atento.training.journal import read_journal
 
 OUTPUTS = "test-outputs.jsonl"  # outputs for the test records, and the right ones

@@ -1,7 +1,6 @@
 """The identity of a run: recipe, data and machine, written when it starts and compared when it is resumed."""
 
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
@@ -13,9 +12,10 @@ import torch
 
 from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
 from atento.config.recipe import Recipe
-from atento.errors import TrainingError, UsageError
+from atento.errors import UsageError
 from atento.precision import best_precision
 from atento.runs.prepare import Data
+from atento.storage.whole_file import write_whole
 
 # Keys of a recipe that may change between the start of a run and its resumption.
 MAY_CHANGE = (
@@ -99,20 +99,6 @@ def identity_of(
 def has_begun(folder: Path) -> bool:
     """Whether the folder has a checkpoint, sound or damaged."""
     return any((folder / "checkpoints").glob("step-*"))
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a small file atomically.
-
-    Raises:
-        TrainingError: the file cannot be written.
-    """
-    partial = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8", newline="\n")
-        partial.replace(path)
-    except OSError as error:
-        raise TrainingError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,11 @@ from atento.runs.prepare import (
     with_objective_heads,
     with_task_heads,
 )
-from atento.runs.run_identity import has_begun, identity_of, located, write_whole
+from atento.runs.run_identity import has_begun, identity_of, located
 from atento.runs.tuning import sizes, trained_count, tune
 from atento.storage.average import average_run
 from atento.storage.catalogue import clean, newest
+from atento.storage.whole_file import write_whole
 from atento.tasks.evaluation import evaluate, held_out_batches
 from atento.tasks.strategies import constraints_of
 from atento.tasks.table import VERBS, usual_metrics
@@ -57,6 +59,7 @@ from atento.training.journal import Journal
 from atento.training.loop import Run, finish_save, fit, restore
 from atento.training.optimizer import TrainedWeights
 from atento.training.progress import Reporter
+from atento.training.schedule import pause_step
 from atento.training.step import Updater
 from atento.training.tuning import check_stages
 
@@ -76,6 +79,7 @@ class Setup:
         threads: CPU threads; None: as before, or as torch chooses.
         reporter: writes to the terminal and the log.
         files: closes files at the end of the command.
+        share: share of the updates after which the run pauses; 1: it does not.
         data: records of all splits.
         identity: content of `run.json`.
         initial: the model that `init` names.
@@ -94,6 +98,7 @@ class Setup:
     threads: int | None
     reporter: Reporter
     files: ExitStack
+    share: Fraction = Fraction(1)
     data: Data = field(init=False)
     identity: dict[str, Any] = field(init=False)
     initial: ModelFiles | None = field(init=False)
@@ -313,6 +318,7 @@ def open_run(setup: Setup) -> Run:
         identity={**setup.identity, "tokenizer": tokenizer.fingerprint},
         journal=setup.files.enter_context(Journal(setup.folder / "metrics.jsonl")),
         reporter=setup.reporter,
+        pause_at=None if setup.share == 1 else pause_step(steps, setup.share, recipe.training.validate_every),
     )
 
 
@@ -395,6 +401,8 @@ def finish_run(setup: Setup, run: Run) -> RunResult:
         finally:
             run.reporter.close()
             run.reporter = setup.reporter
+    if not run.progress.finished:
+        return run, None, False  # paused
     if setup.recipe.training.average > 1:
         _average(setup, run)
     event: dict[str, Any] = {"event": "end", "step": run.progress.step}

@@ -4,6 +4,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from fractions import Fraction
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class TrainedRun:
         test: test scores by name; None: there is no test data.
         task: task of the recipe.
         already_finished: whether the run had finished before this call.
+        finished: False if the run paused after `share` of its updates.
     """
 
     folder: Path
@@ -45,6 +47,7 @@ class TrainedRun:
     test: dict[str, float] | None
     task: str
     already_finished: bool = False
+    finished: bool = True
 
     def __repr__(self) -> str:
         best = "" if self.best is None else f", best {self.best:.2f} at step {self.best_step}"
@@ -72,6 +75,7 @@ def train(
     seed: int | None = None,
     threads: int | None = None,
     from_: str | None = None,
+    share: Fraction = Fraction(1),
 ) -> TrainedRun:
     """Train a recipe in a run folder; an unfinished run is resumed bit-exactly.
 
@@ -89,6 +93,8 @@ def train(
         seed: replaces `training.seed`.
         threads: number of CPU threads.
         from_: "RUN@STEP": the new run begins at that checkpoint of another run.
+        share: above 0 to 1; below 1, the run pauses with a checkpoint at the first validation after this share of its
+            updates. The next call resumes it. The learning-rate schedule has its whole length all the same.
 
     Returns:
         The finished run: its folder, steps and scores.
@@ -105,6 +111,8 @@ def train(
             changes[key] = value
         elif value is not None and isinstance(changes, list):
             changes.append(f"{key}={value}")
+    if not 0 < share <= 1:
+        raise UsageError(f"`share` must lie above 0 and at most at 1: got {share}")
     memory = by_split(data)
     loaded = load_recipe(recipe, changes, memory=memory)
     device = resolve_device(device)
@@ -124,7 +132,7 @@ def train(
         for line in [f"moved the old folder to {aside}"] if aside else []:
             reporter.line(line)
         keep_programs()
-        return _result(*train_run(Setup(loaded, memory, branch, folder, device, threads, reporter, files)))
+        return _result(*train_run(Setup(loaded, memory, branch, folder, device, threads, reporter, files, share)))
 
 
 def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
@@ -146,4 +154,4 @@ def _result(run: Run, test: dict[str, float] | None, already: bool) -> TrainedRu
     progress = run.progress
     best = None if progress.best is None else signed(run.score_name, progress.best)
     task = str(run.model_config["task"])
-    return TrainedRun(run.folder, progress.step, best, progress.best_step, test, task, already)
+    return TrainedRun(run.folder, progress.step, best, progress.best_step, test, task, already, progress.finished)

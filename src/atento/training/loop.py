@@ -81,6 +81,7 @@ class Run:
         identity: what must be equal to resume the run, and what its bits depend on.
         journal: writes `metrics.jsonl`.
         reporter: writes to the terminal and the log.
+        pause_at: the step after which `fit` returns with a checkpoint although the run has not finished; None: none.
         progress: the state of the loop.
         seconds_counted_at: time (`time.monotonic`) at which `progress.seconds` was last brought up to date.
     """
@@ -97,6 +98,7 @@ class Run:
     identity: Mapping[str, Any]
     journal: Journal
     reporter: Reporter
+    pause_at: int | None = None
     progress: Progress = field(default_factory=Progress)
     seconds_counted_at: float = field(default_factory=time.monotonic)
 
@@ -107,7 +109,7 @@ class Run:
 
 
 def fit(run: Run) -> Progress:
-    """Train until the last step, early stopping or a signal.
+    """Train until the last step, early stopping, the step of a pause, or a signal.
 
     Raises:
         TrainingStopped: a signal stopped training; a checkpoint was saved.
@@ -117,6 +119,7 @@ def fit(run: Run) -> Progress:
     config, progress = run.config, run.progress
     progress.finished = False
     run.seconds_counted_at = time.monotonic()
+    last_step = run.steps if run.pause_at is None else min(run.steps, run.pause_at)
     started, tokens = time.monotonic(), 0  # of the log interval; validations and checkpoints are taken out
     with StopRequest() as stop:
         # a signal may have stopped the run between an update and its validation: make up for it first
@@ -126,7 +129,7 @@ def fit(run: Run) -> Progress:
                 validate(run)
             progress.finished = progress.finished or progress.step == run.steps
             save(run)
-        while progress.step < run.steps and not progress.finished:
+        while progress.step < last_step and not progress.finished:
             step = progress.step + 1
             rate = learning_rate(config, step, run.steps)
             parts = run.batches.parts(step - 1, config.micro_batches)
@@ -147,7 +150,8 @@ def fit(run: Run) -> Progress:
             pending = _validation_due(run) and progress.score_step != step
             progress.finished = progress.finished or (step == run.steps and not pending)
             is_best = progress.score_step == step == progress.best_step
-            if step % config.checkpoint_every == 0 or is_best or progress.finished or stop_signal is not None:
+            due = step % config.checkpoint_every == 0 or step == last_step
+            if due or is_best or progress.finished or stop_signal is not None:
                 pause = time.monotonic()
                 save(run)
                 started += time.monotonic() - pause

@@ -1,7 +1,8 @@
-"""Learning-rate schedules: the factor of the learning rate at each step, with linear warm-up."""
+"""Learning-rate schedules: the factor of the learning rate at each step, with linear warm-up; where a run pauses."""
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 from atento.config.recipe import TrainingConfig
 
@@ -40,3 +41,12 @@ def learning_rate(config: TrainingConfig, step: int, steps: int) -> float:
         return config.learning_rate * step / config.warmup
     progress = (step - config.warmup) / max(1, steps - config.warmup)
     return config.learning_rate * SCHEDULES[config.schedule](min(1.0, progress), step, config.warmup)
+
+
+def pause_step(steps: int, share: Fraction, validate_every: int) -> int:
+    """Return the first step with a validation after a share of the steps, so that a pause adds no validation.
+
+    >>> pause_step(900, Fraction(1, 9), 40)
+    120
+    """
+    return min(steps, math.ceil(share * steps / validate_every) * validate_every)

@@ -1,0 +1,192 @@
+"""The result of a search: its trials with values and scores, the best one, and what each key explains."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from atento.config.dumping import scalar_text
+from atento.metrics.table import signed
+from atento.runs.search.importance import importance
+from atento.training.progress import duration
+
+State = Literal["waiting", "paused", "dropped", "finished", "failed"]
+
+
+class RungScore(NamedTuple):
+    """The score of a trial at the end of a rung: the share of its steps, its last step, and the score."""
+
+    share: str
+    step: int
+    score: float
+
+
+@dataclass
+class Trial:
+    """A trial of a search.
+
+    Attributes:
+        number: from 1.
+        values: the values of the searched keys.
+        state: waiting: not begun, or under way; paused: it trained a rung; dropped: others were better at its last
+            rung; finished: it trained all its steps, or stopped early; failed: `error` says why.
+        metric: name of the score.
+        score: its best validation score.
+        step, steps: its last step, and the number of its steps.
+        seconds: time in training.
+        rungs: its score at the end of each rung.
+        test: its test scores by name, if it has finished.
+        error: why it failed, as one sentence.
+    """
+
+    number: int
+    values: dict[str, Any]
+    state: State = "waiting"
+    metric: str | None = None
+    score: float | None = None
+    step: int = 0
+    steps: int | None = None
+    seconds: float | None = None
+    rungs: list[RungScore] = field(default_factory=list)
+    test: Mapping[str, float] | None = None
+    error: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its run folder."""
+        return f"trial-{self.number:04d}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the trial as plain data, as `results.jsonl` has it."""
+        return {"trial": self.name, **asdict(self), "rungs": [rung._asdict() for rung in self.rungs]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Trial":
+        """Build a trial from the result of `to_dict`."""
+        known = {name: data[name] for name in cls.__dataclass_fields__}
+        return cls(**known | {"rungs": [RungScore(**rung) for rung in data["rungs"]]})
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The result of `atento.search`.
+
+    Attributes:
+        folder: the folder of the search.
+        strategy: random, grid or halving.
+        metric: name of the score; None: no trial has one.
+        trials: the trials in their order.
+        importance: key -> share of the variance of the scores that its values explain alone (epsilon squared); None:
+            the trials do not tell. After halving these are the scores of the first rung, which all trials trained.
+    """
+
+    folder: Path
+    strategy: str
+    metric: str | None
+    trials: Sequence[Trial]
+    importance: Mapping[str, float | None]
+
+    @property
+    def ranked(self) -> list[Trial]:
+        """The trials, best first: finished ones, then dropped ones by their last rung, then those without a score."""
+        return sorted(
+            self.trials,
+            key=lambda trial: (
+                trial.state != "finished",
+                -trial.step if trial.state == "dropped" else 0,
+                math.inf if trial.score is None else -signed(self.metric or "", trial.score),
+                trial.number,
+            ),
+        )
+
+    @property
+    def best(self) -> Trial | None:
+        """The finished trial with the best score; the first of equal ones; None: none has finished."""
+        first = self.ranked[0] if self.trials else None
+        return first if first is not None and first.state == "finished" else None
+
+    @property
+    def recipe(self) -> Path | None:
+        """The recipe of the best trial, `best.yaml`; None: no trial has finished."""
+        return None if self.best is None else self.folder / "best.yaml"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain data, as printed by `--json`."""
+        best, recipe = self.best, self.recipe
+        return {
+            "folder": str(self.folder),
+            "strategy": self.strategy,
+            "metric": self.metric,
+            "best": None if best is None else best.to_dict(),
+            "recipe": None if recipe is None else str(recipe),
+            "importance": dict(self.importance),
+            "trials": [trial.to_dict() for trial in self.trials],
+        }
+
+    def rows(self) -> list[list[str]]:
+        """Return the table: the heading, then a row for each trial, best first."""
+        keys = list(self.trials[0].values) if self.trials else []
+        names = short_names(keys)
+        heading = ["trial", self.metric or "score", "step", "time", "state", *(names[key] for key in keys)]
+        return [
+            heading,
+            *(
+                [
+                    trial.name,
+                    ""
+                    if trial.score is None
+                    else f"{trial.score:.4g}"
+                    if abs(trial.score) < 10
+                    else f"{trial.score:.2f}",
+                    f"{trial.step:,}",
+                    "" if trial.seconds is None else duration(trial.seconds),
+                    trial.state,
+                    *(scalar_text(trial.values[key]) for key in keys),
+                ]
+                for trial in self.ranked
+            ),
+        ]
+
+    def __str__(self) -> str:
+        """The table as text, then the importance of each key."""
+        rows = self.rows()
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+        lines += ["", "share of the variance of the scores that each key explains alone:"]
+        width = max((len(key) for key in self.importance), default=0)
+        lines += [f"  {key:<{width}}  {share_text(share)}" for key, share in self.importance.items()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The table for notebooks."""
+        return html_table(self.rows())
+
+
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """Return the last part of each key, or the whole key where two keys share it."""
+    last = [key.rpartition(".")[2] for key in keys]
+    return {key: name if last.count(name) == 1 else key for key, name in zip(keys, last)}
+
+
+def share_text(share: float | None) -> str:
+    """Return a share of importance as text."""
+    return "too few trials to tell" if share is None else f"{share:.0%}"
+
+
+def html_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as an HTML table; the first is the heading."""
+    heading = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in rows[0])
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[1:])
+    return f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def importance_of(trials: Sequence[Trial], ranges: Mapping[str, bool]) -> dict[str, float | None]:
+    """Return the importance of each key (`ranges` says which are ranges), by the scores at the first rung."""
+    scored = [trial for trial in trials if trial.rungs]
+    scores = [trial.rungs[0].score for trial in scored]
+    return {
+        key: importance([trial.values[key] for trial in scored], scores, is_range=is_range)
+        for key, is_range in ranges.items()
+    }
