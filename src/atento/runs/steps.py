@@ -318,7 +318,7 @@ def open_run(setup: Setup) -> Run:
         identity={**setup.identity, "tokenizer": tokenizer.fingerprint},
         journal=setup.files.enter_context(Journal(setup.folder / "metrics.jsonl")),
         reporter=setup.reporter,
-        pause_at=None if setup.share == 1 else pause_step(steps, setup.share, recipe.training.validate_every),
+        pause_at=pause_step(steps, setup.share, recipe.training.validate_every),
     )
 
 

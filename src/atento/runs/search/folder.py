@@ -39,7 +39,7 @@ def open_search(folder: Path, identity: Mapping[str, Any]) -> bool:
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
         different = differences(saved, identity)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, KeyError, TypeError):
         raise UsageError(f"{path} is damaged; give another folder with --out") from None
     if different:
         more = f"; and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
@@ -52,30 +52,26 @@ def open_search(folder: Path, identity: Mapping[str, Any]) -> bool:
 
 def differences(saved: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
     """Return what differs between a search and its continuation, as `key: old -> new`."""
-    before, now = _flat(saved), _flat(identity)
-    if before.get("strategy") != "halving" and _at_least(now.get("trials"), before.get("trials")):
-        before["trials"] = now.get("trials")
+    before, now = _texts(saved), _texts(identity)
+    if saved["strategy"] != "halving" and _at_least(identity["trials"], saved["trials"]):
+        before["trials"] = now["trials"]
     return [
-        f"{key}: {_or_absent(before, key)} -> {_or_absent(now, key)}"
+        f"{key}: {before.get(key, '(absent)')} -> {now.get(key, '(absent)')}"
         for key in dict.fromkeys((*before, *now))
-        if _or_absent(before, key) != _or_absent(now, key)
+        if before.get(key) != now.get(key)
     ]
 
 
-def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
-    parts = dict(identity)
-    for section in ("space", "recipe"):
-        parts |= {f"{section} {key}": value for key, value in parts.pop(section).items()}
-    return parts
+def _texts(identity: Mapping[str, Any]) -> dict[str, str]:
+    """Return each value of an identity as text; the keys of the space and of the recipe say which they are of."""
+    texts = {key: scalar_text(value) for key, value in identity.items() if key not in ("space", "recipe")}
+    texts |= {f"space {key}": scalar_text(value) for key, value in identity["space"].items()}
+    return texts | {f"recipe {key}": value for key, value in identity["recipe"].items()}
 
 
 def _at_least(now: int | None, before: int | None) -> bool:
     """Whether a number of trials is not below another; None: all."""
     return now is None or (before is not None and now >= before)
-
-
-def _or_absent(values: Mapping[str, Any], key: str) -> str:
-    return scalar_text(values[key]) if key in values else "(absent)"
 
 
 def read_results(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
