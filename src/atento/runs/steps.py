@@ -301,7 +301,6 @@ def open_run(setup: Setup) -> Run:
     if recipe.training.epochs is not None:
         steps = max(1, round(recipe.training.epochs * setup.batches.updates_per_epoch))
     steps = steps if classifier_of(recipe) is None else 1
-    initial = None if setup.initial is None else setup.initial.path
     check_stages(setup.trained, steps)
     return Run(
         folder=setup.folder,
@@ -314,7 +313,7 @@ def open_run(setup: Setup) -> Run:
         model_config=model_config(recipe, network_to_dict(setup.config), template_for(recipe.task, tokenizer))
         | facts_of_data(recipe, setup.data.train)
         | adapters_of(recipe),
-        model_files=tokenizer.files() | terms(initial),
+        model_files=tokenizer.files() | terms(None if setup.initial is None else setup.initial.path),
         identity={**setup.identity, "tokenizer": tokenizer.fingerprint},
         journal=setup.files.enter_context(Journal(setup.folder / "metrics.jsonl")),
         reporter=setup.reporter,
@@ -393,8 +392,8 @@ def finish_run(setup: Setup, run: Run) -> RunResult:
         write_whole(setup.folder / "recipe.yaml", dump_recipe(located(setup.loaded)))
         sizes = {"parameters": parameter_count(setup.network), "examples": len(run.batches), "steps": run.steps}
         write_environment(setup.folder, **sizes)
-        targets = TASKS[setup.recipe.task].targets
-        run.reporter = Reporter(run.steps, run.progress.step, setup.reporter.log, targets=targets)
+        task, log = TASKS[setup.recipe.task], setup.reporter.log
+        run.reporter = Reporter(run.steps, run.progress.step, log, targets=task.targets)
         classifier = classifier_of(setup.recipe)
         try:
             fit(run) if classifier is None else fit_classifier(run, classifier)
@@ -406,10 +405,8 @@ def finish_run(setup: Setup, run: Run) -> RunResult:
     if setup.recipe.training.average > 1:
         _average(setup, run)
     event: dict[str, Any] = {"event": "end", "step": run.progress.step}
-    test = None
-    if setup.data.test is not None:
-        test = _test(setup, setup.data.test)
-        event |= {f"test_{name}": value for name, value in test.items()}
+    test = None if setup.data.test is None else _test(setup, setup.data.test)
+    event |= {f"test_{name}": value for name, value in (test or {}).items()}
     run.journal.append(event)
     return run, test, False
 
