@@ -10,8 +10,8 @@ from typing import Any
 from atento.data.records import Split, fingerprint
 from atento.model import Model, load
 from atento.precision import threads as thread_scope
-from atento.runs.run_identity import write_whole
 from atento.runs.train import TrainedRun
+from atento.storage.whole_file import write_whole
 from atento.suites.files import unlabelled_records
 from atento.suites.plan import Plan
 from atento.tasks.table import VERBS, Verb

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from atento.errors import DataError, UsageError, counted, path_of
 from atento.runs.record import read_run
-from atento.runs.run_identity import write_whole
 from atento.runs.train import train
+from atento.storage.whole_file import write_whole
 from atento.suites.files import RowFiles, files_of
 from atento.suites.outputs import Outputs, Predictor, labelled_outputs, unlabelled_outputs
 from atento.suites.plan import Overrides, Plan, planned

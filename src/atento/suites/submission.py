@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from atento.runs.run_identity import write_whole
+from atento.storage.whole_file import write_whole
 from atento.suites.row import Row
 
 FOLDER = "submission"
