@@ -14,8 +14,8 @@ from atento.data.memory import MemoryRecords, by_split
 from atento.errors import UsageError, path_of
 from atento.metrics import METRICS, Score
 from atento.runs.folder import OUTPUTS
-from atento.runs.run_identity import write_whole
 from atento.runs.train import TrainedRun, train
+from atento.storage.whole_file import write_whole
 from atento.tasks.evaluation import score_outputs
 
 _LABELLED = ("classes", "class sets", "numbers", "tags")

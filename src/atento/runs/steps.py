@@ -297,10 +297,9 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
 def open_run(setup: Setup) -> Run:
     """Return the run for the training loop, and open its journal."""
     recipe, network, tokenizer, valid = setup.recipe, setup.network, setup.tokenizer, setup.data.valid
-    steps = recipe.training.steps
-    if recipe.training.epochs is not None:
+    steps = recipe.training.steps if classifier_of(recipe) is None else 1
+    if recipe.training.epochs is not None and classifier_of(recipe) is None:
         steps = max(1, round(recipe.training.epochs * setup.batches.updates_per_epoch))
-    steps = steps if classifier_of(recipe) is None else 1
     check_stages(setup.trained, steps)
     return Run(
         folder=setup.folder,
@@ -404,10 +403,9 @@ def finish_run(setup: Setup, run: Run) -> RunResult:
         return run, None, False  # paused
     if setup.recipe.training.average > 1:
         _average(setup, run)
-    event: dict[str, Any] = {"event": "end", "step": run.progress.step}
     test = None if setup.data.test is None else _test(setup, setup.data.test)
-    event |= {f"test_{name}": value for name, value in (test or {}).items()}
-    run.journal.append(event)
+    scores = {f"test_{name}": value for name, value in (test or {}).items()}
+    run.journal.append({"event": "end", "step": run.progress.step, **scores})
     return run, test, False
 
 
