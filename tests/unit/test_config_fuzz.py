@@ -43,8 +43,8 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def wrong(hint: Any) -> list[Any]:
-    """Values that no field of this type may take."""
+def wrong(hint: Any, *, from_end: bool = False) -> list[Any]:
+    """Values that no field of this type may take; -1 is one unless the field counts from the end."""
     kinds = alternatives(hint)
     plain = [kind for kind in kinds if isinstance(kind, type)]
     bad: list[Any] = [{"a": 1}, {}, math.nan, math.inf, -math.inf, [[1]], [{}]]
@@ -60,7 +60,7 @@ def wrong(hint: Any) -> list[Any]:
         bad += [0, 1, -1, 7.5, HUGE]
     if int in plain:
         bad += [1.5, 1e-4, HUGE, -HUGE, 2**63]
-    if int in plain and str not in plain:
+    if int in plain and str not in plain and not from_end:
         bad += [-1]
     if any(get_args(kind)[:1] == (int,) for kind in kinds if get_origin(kind) is tuple):
         bad = [value for value in bad if isinstance(value, bool) or value not in (0, 1)]  # one stands for a list of one
@@ -81,6 +81,11 @@ def named(key: str, error: RecipeError) -> bool:
     return key in str(error) or any(f"`{'.'.join(parts[n:])}`" in str(error) for n in range(len(parts)))
 
 
+def _beside(key: str) -> dict[str, Any]:
+    """What a field of `init` needs beside it."""
+    return {"init.model": "runs/base"} if key.startswith("init.") else {}
+
+
 DEPTH = {"network.n_layers": 2}  # numbers of layers are held against it
 
 
@@ -94,9 +99,9 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("key", LEAVES)
 def test_every_field_refuses_what_it_cannot_be(short: Path, key: str) -> None:
-    for value in wrong(LEAVES[key]):
+    for value in wrong(LEAVES[key], from_end=key == "embedding.layer"):
         with pytest.raises(RecipeError) as caught:
-            load_recipe(short, {**DEPTH, key: value}, environment={})
+            load_recipe(short, {**DEPTH, **_beside(key), key: value}, environment={})
             pytest.fail(f"{key} took {value!r}")
         assert named(key, caught.value), f"{key} = {value!r}: {caught.value}"
         assert str(caught.value).startswith("command line: "), f"{key} = {value!r}: {caught.value}"

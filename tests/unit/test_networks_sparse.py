@@ -126,7 +126,7 @@ def test_a17_the_cost_is_counted_a_target() -> None:
         ({"alpha": 2.5}, r"`alpha` must lie in \[1, 2\]: got 2.5"),
         ({"learn_alpha": True}, "`learn_alpha` needs an `alpha` between 1 and 2 to begin at: got None"),
         ({"span_cost": -1.0}, "`span_cost` must not be negative: got -1.0"),
-        ({"blocks": 2, "top_k": 3}, "`blocks` stands alone"),
+        ({"blocks": 2, "top_k": 3}, "`blocks` excludes `top_k`"),
         ({"layers": (-1,)}, r"`layers` must not be negative: got \(-1,\)"),
     ],
 )

@@ -25,6 +25,7 @@ from atento.errors import RecipeError, UsageError
 from atento.evaluation import evaluate
 from atento.inspection import AttentionRecord
 from atento.model import Model, load
+from atento.runs.folds import cross_validate
 from atento.runs.train import train
 from atento.storage.average import average_run
 from atento.tasks.options import decoding_for
@@ -53,7 +54,7 @@ def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
     decoding = {*DecodingOptions.__annotations__}
     files = {"out", "file", "as_json", "report", "confusion"}  # what becomes of results is not Python's
     for command, functions, more in (
-        (train_command, [train], set()),
+        (train_command, [train, cross_validate], set()),
         (evaluate_command, [evaluate], decoding | {"fail_under"}),
         (attend_command, [load, Model.attend, AttentionRecord.save], {"seed", "threads"}),
         (embed_command, [load, Model.embed], embedding | {"seed", "threads"}),
