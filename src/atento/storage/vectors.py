@@ -19,14 +19,6 @@ from atento.errors import CheckpointError
 Vectors = dict[bytes, NDArray[np.float32]]  # key of 16 bytes -> vectors (T,D) of a text, one or one a token
 
 
-def key_of(*parts: bytes) -> bytes:
-    """The key of an input: 16 bytes of its SHA-256. Each part is counted with its length."""
-    digest = sha256()
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "little") + part)
-    return digest.digest()[:16]
-
-
 def fingerprint_of(weights: Mapping[str, Tensor], settings: str) -> str:
     """A name for what vectors depend on: the names, types, shapes and bytes of weights, and settings in words."""
     digest = sha256(settings.encode())
