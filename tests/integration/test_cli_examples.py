@@ -36,6 +36,7 @@ READ_ONLY = {
     "summarize",
     "generate",
     "perplexity",
+    "search",
     "classify",
     "tag",
     "fill",

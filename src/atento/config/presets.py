@@ -278,7 +278,7 @@ def gemma_2b(**changes: Any) -> NetworkConfig:
         "d_model": 2048,
         "d_ff": 16384,
         "n_heads": 8,
-        "attention": {"n_kv_heads": 1, "d_head": 256},
+        "attention": {"n_kv_heads": 1},
         "feed_forward": {"activation": "gelu-tanh"},
         "embedding": {"scaled": True},
         "output": {"tied": True},
