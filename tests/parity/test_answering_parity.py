@@ -16,6 +16,7 @@ from atento.runs.prepare import read_data, training_batches
 from atento.runs.train import train
 from atento.storage.whole_file import write_whole
 from atento.training.journal import read_journal
+from fine_tuning import their_loop
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
@@ -97,29 +98,6 @@ def their_labels(windows: Any, made: Sequence[dict[str, Any]]) -> list[tuple[int
         last = min(position for position in context if offsets[position][1] >= end)
         labels.append((first, last))
     return labels
-
-
-def their_loop(network: Any, updates: Sequence[dict[str, torch.Tensor]], rate: float, warmup: int = 4) -> list[float]:
-    """A fine-tuning loop as transformers' examples write it; the loss of each update."""
-    plain = [weight for name, weight in network.named_parameters() if name.endswith(("bias", "LayerNorm.weight"))]
-    decayed = [weight for weight in network.parameters() if all(weight is not bias for bias in plain)]
-    groups = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), weight_decay=0.1)
-    steps = len(updates)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda k: min((k + 1) / warmup, (steps - k - 1) / (steps - warmup))
-    )
-    network.train()
-    losses = []
-    for update in updates:
-        loss = network(**update).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
 
 
 @torch.no_grad()

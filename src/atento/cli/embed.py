@@ -1,4 +1,4 @@
-"""`atento embed` and `atento similarity`: vectors of texts and their cosine similarity."""
+"""`atento embed`: vectors of texts."""
 
 import json
 import sys
