@@ -181,7 +181,7 @@ def _fill_spans(model: LoadedModel, network: EncoderDecoder, texts: Sequence[str
     for number, source in enumerate(sources):
         if not set(sentinels) & set(source):
             raise UsageError(f"text {number} has no <extra_id_0> to fill: {texts[number][:60]!r}")
-    decoding = replace(model.decoding, beam=max(top, _NARROWEST), n_best=top)
+    decoding = replace(model.decoding, beam=max(top, _NARROWEST), n_best=top, length_penalty=0.0)  # by probability
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)  # fewer than `top` different spans are no defect
         outputs = write_all(
