@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -106,15 +107,16 @@ def test_g2_a_t5_writes_the_span_of_each_sentinel() -> None:
             parameter.mul_(4)
     model = Model(network, tokenizer, {"task": "span-corruption", "name": "tiny"}, None)
     candidates = model.fill("o <extra_id_0> está no <extra_id_1>", top=3)
-    assert len(candidates) == 3
-    assert candidates == sorted(candidates, key=lambda candidate: -candidate.probability)
     from atento.decoding import Beam, generate
 
     source = torch.tensor([[*tokenizer.encode_with_mask("o <extra_id_0> está no <extra_id_1>"), tokenizer.eos_id]])
-    (best, *_) = generate(
-        network, source, Beam(width=4, n_best=3, length_penalty=0.0), max_new_tokens=2 * source.shape[1] + 16
-    )[0]
-    assert candidates[0].probability == pytest.approx(float(torch.tensor(best.log_prob).exp()), rel=1e-4)
+    by_probability = Beam(width=4, n_best=3, length_penalty=0.0)
+    limit = 2 * (source.shape[1] - 1) + 16  # EOS is not counted
+    hypotheses = generate(network, source, by_probability, max_new_tokens=limit)[0]
+    assert [candidate.probability for candidate in candidates] == pytest.approx(
+        [math.exp(hypothesis.log_prob) for hypothesis in hypotheses], rel=1e-4
+    )
+    best = hypotheses[0]
     spans: dict[int, list[int]] = {}
     current: list[int] = []
     for token in best.ids:
