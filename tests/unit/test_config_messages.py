@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from atento.config.attention import AttentionConfig, SparseConfig
 from atento.config.loading import load_recipe
-from atento.config.network import FeedForwardConfig, NetworkConfig
+from atento.config.network import NetworkConfig
+from atento.config.network_parts import AttentionConfig, FeedForwardConfig, SparseConfig
 from atento.config.positions import PositionConfig
 from atento.config.tasks import PLANNED, TASKS
 from atento.errors import RecipeError

@@ -12,7 +12,8 @@ import torch
 
 from atento.config.heads import HeadConfig
 from atento.config.loading import load_recipe
-from atento.config.network import InputConfig, NetworkConfig
+from atento.config.network import NetworkConfig
+from atento.config.network_parts import InputConfig
 from atento.config.positions import PositionConfig
 from atento.config.recipe import TokenizerConfig
 from atento.data import contexts as windows_module

@@ -14,7 +14,8 @@ from atento.cli.main import application
 from atento.config.decoding import DecodingConfig
 from atento.config.effects import unused_options
 from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig, SpecialIds
+from atento.config.network import NetworkConfig
+from atento.config.network_parts import SpecialIds
 from atento.config.recipe import TokenizerConfig
 from atento.errors import AtentoWarning, RecipeError, UsageError
 from atento.model import Model, load

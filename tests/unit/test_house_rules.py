@@ -285,7 +285,7 @@ OTHER_MEANINGS = {
             *(
                 "config/encoder_presets.py",
                 "config/encoder_decoder_presets.py",
-                "config/network.py",
+                "config/network_parts.py",
                 "models/card.py",
                 "models/configuration.py",
                 "models/exporting.py",

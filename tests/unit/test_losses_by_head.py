@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.config.heads import HeadConfig
-from atento.config.network import InputConfig, NetworkConfig
+from atento.config.network import NetworkConfig
+from atento.config.network_parts import InputConfig
 from atento.config.recipe import TrainingConfig
 from atento.data.batches import Batch, Part
 from atento.errors import CapabilityError

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from atento.attention.observe import observe
-from atento.config.attention import AttentionConfig
-from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, changed
+from atento.config.network import NetworkConfig, changed
+from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig
 from atento.config.positions import PositionConfig
 from atento.config.presets import preset
 from atento.decoding import MBR, Beam, Greedy, Sample, generate

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from atento.attention import observe
-from atento.config.attention import AttentionConfig, SparseConfig
 from atento.config.network import NetworkConfig
+from atento.config.network_parts import AttentionConfig, SparseConfig
 from atento.config.positions import PositionConfig
 from atento.config.recipe import TrainingConfig
 from atento.data.objectives.sequence_to_sequence import parallel

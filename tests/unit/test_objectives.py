@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from atento.config.heads import HeadConfig
 from atento.config.loading import load_recipe
-from atento.config.network import InputConfig, NetworkConfig
+from atento.config.network import NetworkConfig
+from atento.config.network_parts import InputConfig
 from atento.config.objective import OBJECTIVES, ObjectiveConfig
 from atento.config.recipe import TokenizerConfig
 from atento.data import objectives

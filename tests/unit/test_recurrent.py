@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from atento.attention import observe
 from atento.attention.dropout import Randomness
 from atento.attention.masks import causal
-from atento.config.network import NetworkConfig, SpecialIds, changed
+from atento.config.network import NetworkConfig, changed
+from atento.config.network_parts import SpecialIds
 from atento.config.recurrent import CellName, RecurrentConfig
 from atento.decoding import Beam, generate
 from atento.errors import CapabilityError, RecipeError, UsageError

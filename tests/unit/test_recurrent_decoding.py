@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from atento.config.network import NetworkConfig, SpecialIds, changed
+from atento.config.network import NetworkConfig, changed
+from atento.config.network_parts import SpecialIds
 from atento.config.recipe import TrainingConfig
 from atento.config.recurrent import CellName, RecurrentConfig, ScoreName
 from atento.data.batches import Batch, Part

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from atento.attention import observe
-from atento.config.network import NetworkConfig, OutputConfig, network_to_dict
+from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.network_parts import OutputConfig
 from atento.config.recipe import TokenizerConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, Sample, generate

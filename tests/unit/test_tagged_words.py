@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from atento.config.heads import HeadConfig
 from atento.config.loading import load_recipe
-from atento.config.network import InputConfig, NetworkConfig
+from atento.config.network import NetworkConfig
+from atento.config.network_parts import InputConfig
 from atento.config.objective import ObjectiveConfig
 from atento.config.positions import PositionConfig
 from atento.config.recipe import TokenizerConfig

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from atento.config.attention import AttentionConfig
 from atento.config.encoder_presets import BASE, BYTE_BPE_IDS, LARGE
-from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds, changed
+from atento.config.network import NetworkConfig, changed
+from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig, SpecialIds
 from atento.config.positions import PositionConfig
 
 _SHIFTED = PositionConfig("learned", shift=2)  # fairseq counts positions from 2

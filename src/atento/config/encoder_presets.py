@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from atento.config.attention import AttentionConfig, MaskConfig
 from atento.config.heads import HeadConfig
-from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, SpecialIds, changed
+from atento.config.network import NetworkConfig, changed
+from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, MaskConfig, SpecialIds
 from atento.config.positions import PositionConfig
 
 BASE: dict[str, Any] = {"d_model": 768, "d_ff": 3072, "n_heads": 12, "n_layers": 12}

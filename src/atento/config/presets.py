@@ -8,7 +8,6 @@ Every preset takes changes: `bert_base(n_layers=4, dropout=0.0)`.
 from collections.abc import Callable
 from typing import Any
 
-from atento.config.attention import AttentionConfig, MaskConfig
 from atento.config.encoder_decoder_presets import (
     bart_base as bart_base,
 )
@@ -109,7 +108,15 @@ from atento.config.encoder_presets import (
 from atento.config.encoder_presets import (
     xlm_roberta_large as xlm_roberta_large,
 )
-from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds, changed
+from atento.config.network import NetworkConfig, changed
+from atento.config.network_parts import (
+    AttentionConfig,
+    FeedForwardConfig,
+    InputConfig,
+    MaskConfig,
+    OutputConfig,
+    SpecialIds,
+)
 from atento.config.positions import PositionConfig
 from atento.errors import RecipeError, nearest
 

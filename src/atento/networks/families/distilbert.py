@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from atento.config.attention import AttentionConfig
-from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig
+from atento.config.network import NetworkConfig
+from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig
 from atento.config.positions import PositionConfig
 from atento.networks.families.bert import bert_ids
 from atento.networks.families.family import Family, activation_of, their_activation

@@ -6,9 +6,16 @@ Pre-norm without biases, gated, rotary positions; layers with a window alternate
 from collections.abc import Mapping
 from typing import Any
 
-from atento.config.attention import AttentionConfig, MaskConfig
 from atento.config.heads import HeadConfig
-from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds
+from atento.config.network import NetworkConfig
+from atento.config.network_parts import (
+    AttentionConfig,
+    FeedForwardConfig,
+    InputConfig,
+    MaskConfig,
+    OutputConfig,
+    SpecialIds,
+)
 from atento.config.positions import PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from atento.config.attention import AttentionConfig
-from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds
+from atento.config.network import NetworkConfig
+from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig, SpecialIds
 from atento.config.positions import PositionConfig
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.heads import HeadDropout, HeadNames, head_rows, read_heads, write_heads

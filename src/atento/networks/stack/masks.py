@@ -1,8 +1,8 @@
 """The default masks of the layers of a stack: `network.mask` of a recipe, layer by layer."""
 
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, prefix, window
-from atento.config.attention import MaskConfig
 from atento.config.network import NetworkConfig
+from atento.config.network_parts import MaskConfig
 
 _ALL = 2**30  # neighbours: more than any text has
 

@@ -14,8 +14,8 @@ from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch
 from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.attention.sparse import SparseAttention
-from atento.config.attention import SparseConfig
 from atento.config.network import NetworkConfig
+from atento.config.network_parts import SparseConfig
 from atento.config.positions import ADDED, PositionConfig
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, SpecialIds, by_key, changed
+from atento.config.network import NetworkConfig, by_key, changed
+from atento.config.network_parts import SpecialIds
 from atento.config.positions import PositionConfig
 from atento.errors import CapabilityError
 from atento.networks.build import build_network

@@ -1,10 +1,11 @@
-"""Options of attention besides its width and heads: projections, scores, masks, learned sparsity."""
+"""The parts of a network's configuration: attention, masks, feed-forward, embedding, output, special tokens."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from atento.config.literals import check_choices
-from atento.errors import RecipeError
+from atento.errors import RecipeError, nearest
 
 
 @dataclass(frozen=True)
@@ -116,3 +117,95 @@ class MaskConfig:
                 raise RecipeError(f"`mask.{name}` has no meaning for a mask of kind {self.kind}: it is for {kind}")
         if min(self.layers or (0,)) < 0:
             raise RecipeError(f"`layers` must not be negative: got {self.layers}")
+
+
+@dataclass(frozen=True)
+class FeedForwardConfig:
+    """Options of the feed-forward sublayers, except their width `d_ff`."""
+
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
+    """Activation between the two products."""
+    gated: bool = False
+    """Multiply the activation by a second product (GLU variants, Shazeer 2020)."""
+    bias: bool = True
+    """Add a bias to the products."""
+    dropout: float = 0.0
+    """Share of the inner values set to 0 in training. [0 to below 1]"""
+
+    def __post_init__(self) -> None:
+        check_choices(self, "feed_forward.")
+        if not 0.0 <= self.dropout < 1.0:
+            raise RecipeError(f"`feed_forward.dropout` must lie in [0, 1): got {self.dropout}")
+
+
+@dataclass(frozen=True)
+class InputConfig:
+    """Options of the embedding of token ids, except `positions`."""
+
+    scaled: bool = True
+    """Multiply embeddings by √d_model."""
+    shared: bool = True
+    """One embedding table for source and target."""
+    segments: int = 0
+    """Number of kinds of segments, each with an added vector (BERT: 2). [0 or more; encoders]"""
+    norm: bool = False
+    """Normalise the input of the first layer (BERT)."""
+    width: int | None = None
+    """Width of the vectors of tokens, positions and segments, which a linear map takes to `d_model` (ALBERT, ELECTRA).
+    [at least 1; null: `d_model`, without a map; encoders]
+    """
+
+    def __post_init__(self) -> None:
+        if self.segments < 0:
+            raise RecipeError(f"`embedding.segments` must not be negative: got {self.segments}")
+        if self.width is not None and self.width < 1:
+            raise RecipeError(f"`embedding.width` must be at least 1: got {self.width}")
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """The matrix from vectors to logits over the vocabulary."""
+
+    tied: bool = True
+    """Use the embedding table as the output matrix (Press & Wolf 2017)."""
+    bias: bool = False
+    """Add a bias to the logits of a network that writes; those of a masked language model always have one."""
+    scaled: bool = False
+    """Divide the decoder's vectors by √d_model before the output matrix (T5)."""
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """Ids of special tokens. They come from the tokenizer; set them only to match a released model."""
+
+    pad: int = 0
+    """Id of the padding token."""
+    unk: int = 1
+    """Id of an unknown token."""
+    bos: int = 2
+    """Id of the beginning of a text."""
+    eos: int = 3
+    """Id of the end of a text."""
+    start: int = 2
+    """Id that a decoder starts from."""
+    mask: int | None = None
+    """Id of the mask token. [null: none]"""
+
+
+PARTS: dict[str, type] = {
+    "attention": AttentionConfig,
+    "feed_forward": FeedForwardConfig,
+    "embedding": InputConfig,
+    "output": OutputConfig,
+    "ids": SpecialIds,
+}
+"""The parts of `NetworkConfig` that every network has; in Python, a mapping of some of its fields is accepted."""
+
+
+def part_of(name: str, kind: Any, values: Mapping[str, Any]) -> Any:
+    """A part made of some of its fields."""
+    known = [field.name for field in fields(kind)]
+    for key in values:
+        if key not in known:
+            raise RecipeError(f"unknown key {key!r} in `{name}`{nearest(key, known)}")
+    return kind(**values)
