@@ -12,6 +12,7 @@ from atento.bench.generation import measure_generation
 from atento.bench.graphs import measure_graphs
 from atento.bench.mbr import measure_mbr
 from atento.bench.observation import measure_observation
+from atento.bench.pretraining import measure_pretraining
 from atento.bench.recurrence import measure_recurrence
 from atento.bench.training import measure_training
 from atento.bench.transfer import measure_transfer, report_transfer
@@ -20,6 +21,7 @@ from atento.laboratory.report import Report, report_positions
 
 BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
     "training": measure_training,
+    "pretraining": measure_pretraining,
     "families": measure_families,
     "recurrence": measure_recurrence,
     "decoding": measure_decoding,

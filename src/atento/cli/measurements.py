@@ -13,6 +13,9 @@ class Measurement:
 
 MEASUREMENTS = {
     "training": Measurement("training throughput compared with transformers, in target tokens per second", 5),
+    "pretraining": Measurement(
+        "masked and causal modelling and span corruption compared with transformers, tokens per second, padding", 12
+    ),
     "families": Measurement(
         "forward pass and training step of each family compared with transformers, time and memory", 25
     ),
