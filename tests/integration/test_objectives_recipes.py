@@ -88,6 +88,33 @@ def test_a_mixture_on_one_encoder_is_trained_and_resumed_bit_for_bit(tmp_path: P
     assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
 
 
+ENCODER = TINY | {"architecture": "encoder"}  # heads are added
+RECIPES: dict[str, tuple[str, Any, dict[str, Any]]] = {  # task, objective, network
+    "words": ("masked-language-modeling", {"kind": "masked", "unit": "words"}, ENCODER),
+    "sentences of spans": (
+        "masked-language-modeling",
+        {"kind": "next-sentence", "unit": "spans"},
+        ENCODER | {"embedding": {"segments": 2}, "pooler": True},
+    ),
+    "span-boundary": ("masked-language-modeling", "span-boundary", ENCODER),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_an_objective_is_trained_and_resumed_bit_for_bit(name: str, tmp_path: Path) -> None:
+    task, objective, network = RECIPES[name]
+    given = recipe(task, objective=objective, network=network) | {"data": documents(tmp_path)}
+    given["training"] = TRAINING | {"steps": 4, "schedule": "constant", "checkpoint_every": 2, "validate_every": 2}
+    atento.train(given, {"training.steps": 2}, out=tmp_path / "resumed", threads=1)
+    resumed = atento.train(given, out=tmp_path / "resumed", threads=1)
+    straight = atento.train(given, out=tmp_path / "straight", threads=1)
+    losses = [[event["loss"] for event in events(run.folder, "train")] for run in (resumed, straight)]
+    assert losses[0] == losses[1] and len(losses[0]) == 4
+    weights = [atento.load(run.folder).network.state_dict() for run in (resumed, straight)]
+    assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
+    assert events(straight.folder, "valid")[-1]["perplexity"] > 1
+
+
 @pytest.mark.parametrize(
     ("objective", "message"),
     [

@@ -23,8 +23,9 @@ from atento.data.objectives import batches_for
 from atento.data.objectives.next_sentence import NextSentence
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.data.objectives.span_corruption import SpanCorruption, corrupt, random_partition, restored
+from atento.data.objectives.span_corruption import SpanCorruption, corrupt, restored
 from atento.data.records import Split
+from atento.data.shuffle import random_partition
 from atento.data.store import MemoryStore, Ragged
 from atento.errors import DataError, TokenizerError
 from atento.text.specials import sentinels
@@ -87,7 +88,7 @@ def test_e3_every_way_to_part_a_number_is_as_probable() -> None:
     """5 in 3 parts of at least 1 has 6 ways."""
     seen: dict[tuple[int, ...], int] = {}
     for row in range(3000):
-        parts = tuple(random_partition(5, 3, Draw(3, 0), row, 7))
+        parts = tuple(random_partition(5, 3, 3, 0, row, 7))
         seen[parts] = seen.get(parts, 0) + 1
     assert len(seen) == 6 and all(sum(parts) == 5 and min(parts) >= 1 for parts in seen)
     assert all(abs(count - 500) < 4 * (500 * 5 / 6) ** 0.5 for count in seen.values())

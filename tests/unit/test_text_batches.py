@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.data.masking import Masking
 from atento.data.objectives.causal import Causal
-from atento.data.objectives.masked import Masked, Masking
+from atento.data.objectives.masked import Masked
 from atento.data.objectives.preparation import windows
 from atento.data.store import MemoryStore, Ragged
 

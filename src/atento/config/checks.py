@@ -124,7 +124,8 @@ def _check_architecture(recipe: Recipe, reader: Reader) -> None:
         position = reader.origins.get("network.heads") or reader.positions.get("network.heads", "task ")
         head_kinds = {head.kind for head in recipe.network.heads}
         missing = [kind for kind in requirements.heads if kind not in head_kinds] if architecture == "encoder" else []
-        if missing and not position.startswith(("task ", "preset ")):  # missing heads are added if none were written
+        # missing heads are added if none were written
+        if missing and head_kinds and not position.startswith(("task ", "preset ")):
             needs = f"task {recipe.task}" if objective.kind == spec.objective else f"objective {objective.kind}"
             raise RecipeError(f"{position}: {needs} needs a {' and a '.join(missing)} head in network.heads")
 

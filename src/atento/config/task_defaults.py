@@ -1,11 +1,14 @@
-"""Fill in the defaults of a recipe's task."""
+"""Fill in what a recipe leaves to its task: the defaults, and the heads that its objectives need."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from atento.config.heads import HeadConfig
+from atento.config.objective import OBJECTIVES
 from atento.config.presets import PRESETS
-from atento.config.tasks import TASKS
+from atento.config.recipe import Recipe
+from atento.config.tasks import TASKS, objectives_of
 from atento.config.yaml12 import Node
 
 
@@ -30,6 +33,17 @@ def with_defaults(tree: Node) -> Node:
             if name is network:
                 tree = replace(tree, value=tree.value | {"network": replace(network, value={"preset": network})})
     return _fill(tree, defaults, f"task {task}")
+
+
+def with_objective_heads(recipe: Recipe) -> Recipe:
+    """Return the recipe with the heads that its objectives need in its encoder, so that its run folder names them."""
+    network = recipe.network
+    if recipe.init is not None or network.architecture != "encoder":
+        return recipe
+    present = [head.kind for head in network.heads]
+    needed = (kind for one in objectives_of(recipe.task, recipe.objective) for kind in OBJECTIVES[one.kind].heads)
+    missing = [HeadConfig(kind) for kind in dict.fromkeys(needed) if kind not in present]  # type: ignore[arg-type]
+    return replace(recipe, network=replace(network, heads=(*network.heads, *missing))) if missing else recipe
 
 
 def _named(network: Node) -> bool:

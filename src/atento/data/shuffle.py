@@ -1,5 +1,7 @@
 """Shuffling as a function of (seed, epoch, index): there is no generator state, so resuming is exact and cheap."""
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,3 +23,10 @@ def hashes(count: int, *key: int) -> NDArray[np.uint64]:
 def permutation(count: int, *key: int) -> NDArray[np.int64]:
     """Return a shuffle of 0 ... count - 1, the same on every machine for the same key."""
     return np.argsort(hashes(count, *key), kind="stable").astype(np.int64)
+
+
+def random_partition(total: int, count: int, *key: int) -> list[int]:
+    """Return `count` numbers of at least 1 with the sum `total`; all such lists are equally probable."""
+    positions = np.argsort(hashes(total - 1, *key), kind="stable")[: count - 1]
+    cuts = [0, *np.sort(positions + 1).tolist(), total]
+    return [end - start for start, end in pairwise(cuts)]

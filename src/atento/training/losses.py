@@ -14,7 +14,7 @@ from atento.attention.dropout import Randomness
 from atento.data.batches import SIDES, Batch, Contrast
 from atento.errors import CapabilityError
 from atento.networks.cbow import CBOW
-from atento.networks.heads import TEXT_POOLINGS
+from atento.networks.heads import TEXT_POOLINGS, SpanBoundaryHead
 from atento.networks.network import Network
 from atento.networks.output import Output
 from atento.networks.recurrent.elmo import ELMo
@@ -74,6 +74,23 @@ def vocabulary_loss(network: Network, head: str, forward: Forward, batch: Batch,
     vocabulary = network.vocabulary_head
     hidden = vocabulary.read(forward().hidden[labelled])
     return cross_entropy(hidden, network.projection, labels[labelled], call.smoothing, vocabulary.bias)
+
+
+def boundary_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return -Σ log p(token | the vectors beside its span, its position in the span): SpanBERT's boundary objective.
+
+    `extras` say where these vectors are and which position it is, each (B,L) (docs/notes.md#e5). Positions from the
+    last one that the head knows share its vector.
+    """
+    boundary = network.heads[head]
+    assert isinstance(boundary, SpanBoundaryHead)
+    labels, extras = batch.labels[head], batch.extras
+    labelled = labels >= 0
+    hidden, row = forward().hidden, labelled.nonzero()[:, 0]
+    left, right = (hidden[row, extras[name][labelled]] for name in ("span left", "span right"))  # (N,D)
+    positions = extras["span position"][labelled].clamp(max=len(boundary.positions) - 1)
+    vectors = boundary.read(left, right, positions)
+    return cross_entropy(vectors, boundary.matrix(network.table), labels[labelled], call.smoothing, boundary.bias)
 
 
 def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -227,6 +244,7 @@ def _read(network: Network, ids: Tensor, real: Tensor, settings: Contrast, rando
 # "multiple-negatives" and "cosine", the losses of the vectors of texts.
 LOSSES: dict[str, HeadLoss] = {
     "vocabulary": vocabulary_loss,
+    "boundary": boundary_loss,
     "class": class_loss,
     "tag": class_loss,
     "span": span_loss,

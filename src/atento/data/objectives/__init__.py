@@ -17,6 +17,7 @@ from atento.data.objectives.numbers import numbers
 from atento.data.objectives.prefix import prefix
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import sequence_to_sequence
+from atento.data.objectives.span_boundary import span_boundary
 from atento.data.objectives.span_corruption import span_corruption
 from atento.data.objectives.spans import spans
 from atento.data.objectives.tags import tags
@@ -28,6 +29,7 @@ OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
     "prefix": prefix,
     "masked": masked,
     "next-sentence": next_sentence,
+    "span-boundary": span_boundary,
     "span-corruption": span_corruption,
     "bidirectional": bidirectional,
     "window": window,

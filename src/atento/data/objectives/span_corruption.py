@@ -5,7 +5,6 @@ source "Thank you <X> me to your party <Y> week."   labels "<X> for inviting <Y>
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from atento.config.objective import SENTINELS, ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.data.shuffle import hashes
+from atento.data.shuffle import random_partition
 from atento.data.store import MemoryStore, Ragged, Store
 from atento.errors import DataError, TokenizerError
 from atento.text.specials import sentinels
@@ -71,22 +70,14 @@ class SpanCorruption:
         T5's published program always hides the end of a text; here every span is random.
         """
         hidden, count = (int(number) for number in self.counts(np.array(length)))
-        sizes = random_partition(hidden, count, draw, row, _HIDDEN_KEY)
-        gaps = random_partition(
-            length - hidden + 2, count + 1, draw, row, _GAPS_KEY
-        )  # + 2: the first and the last gap may be empty
+        sizes = random_partition(hidden, count, draw.seed, draw.epoch, row, _HIDDEN_KEY)
+        # + 2: the first and the last gap may be empty
+        gaps = random_partition(length - hidden + 2, count + 1, draw.seed, draw.epoch, row, _GAPS_KEY)
         spans, end = [], -1  # -1: a first gap of 1 is an empty one
         for gap, size in zip(gaps, sizes):
             spans.append((end + gap, end + gap + size))
             end += gap + size
         return spans
-
-
-def random_partition(total: int, count: int, draw: Draw, row: int, key: int) -> list[int]:
-    """Draw `count` numbers of at least 1 with the sum `total`; all such lists have equal probability."""
-    positions = np.argsort(hashes(total - 1, draw.seed, draw.epoch, row, key), kind="stable")[: count - 1]
-    cuts = [0, *np.sort(positions + 1).tolist(), total]
-    return [end - start for start, end in pairwise(cuts)]
 
 
 def corrupt(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -14,9 +14,10 @@ from atento.config.elmo import CBOWConfig, ELMoConfig
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.data.batches import Batch, Draw
+from atento.data.masking import Masking
 from atento.data.objectives.bidirectional import word_batch
 from atento.data.objectives.causal import Causal, PackedCausal, packed
-from atento.data.objectives.masked import Masked, Masking
+from atento.data.objectives.masked import Masked
 from atento.data.objectives.window import window_batch
 from atento.data.store import MemoryStore, Ragged
 from atento.data.windows import Windows

@@ -1,0 +1,179 @@
+"""Hide tokens, words or spans of a text: the choices of masked language modelling, as a function of seed and epoch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atento.config.network import NetworkConfig
+from atento.config.objective import ObjectiveConfig
+from atento.data.batches import Draw
+from atento.data.shuffle import hashes, random_partition
+from atento.text.tokenizer import Tokenizer
+
+MAX_SPAN, SPAN_P = 10, 0.2  # words of a span: geometric with p 0.2, at most 10 (SpanBERT); 3.8 on average
+_UNITS_KEY, _TREATMENT_KEY, _GAPS_KEY = 15, 16, 17  # keep these hashes apart from hashes for other purposes
+_SPAN_LENGTHS = np.cumsum((1 - SPAN_P) ** np.arange(MAX_SPAN))  # not yet divided by its last value
+
+
+@dataclass(frozen=True)
+class Masking:
+    """BERT's masking (Devlin et al. 2019), drawn again in every epoch (Liu et al. 2019).
+
+    A share `rate` of the units of a text is chosen, at least one. 80 % of the chosen tokens are replaced by the mask,
+    10 % by a random token, and 10 % stay unchanged.
+
+    Units are tokens; words, of which all tokens are chosen (BERT's whole-word masking); or words in spans, whose number
+    of words is geometric (SpanBERT, Joshi et al. 2020, 3.1). The last span is cut so that the rate holds. Two spans are
+    never neighbours. All tokens of a span are treated alike. A word has as many tokens wherever it stands, so
+    a share `rate` of the words has the same share of the tokens, on average.
+
+    Attributes:
+        mask_id: id of the mask token.
+        first_word: the lowest id of a random token; special tokens have lower ids.
+        vocab_size: random tokens are below it.
+        rate: share of chosen units.
+        unit: what is chosen as a whole.
+    """
+
+    mask_id: int
+    first_word: int
+    vocab_size: int
+    rate: float = 0.15
+    unit: Literal["tokens", "words", "spans"] = "tokens"
+
+    def share(self, units: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return how many units of texts with these numbers of units are chosen, on average."""
+        return np.maximum(1.0, self.rate * units.astype(np.float64))
+
+    def expected(self, tokens: NDArray[np.int64], words: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+        """Return how many tokens of texts of these lengths are chosen, on average.
+
+        Args:
+            tokens: of each text.
+            words: of each text; not read where the unit is the token.
+        """
+        if self.unit == "tokens" or words is None:
+            return self.share(tokens)
+        return self.share(words) * tokens / np.maximum(1, words)
+
+    def hide(
+        self,
+        ids: Tensor,
+        positions: NDArray[np.int64],
+        labels: Tensor,
+        row: int,
+        draw: Draw,
+        words: NDArray[np.int64] | None = None,
+    ) -> list[tuple[int, int]]:
+        """Hide some tokens of one text, as a function of seed, epoch and row.
+
+        Args:
+            ids: (L,), changed in place.
+            positions: (n,) the positions that may be chosen.
+            labels: (L,) of -1; receives the original ids at the chosen positions.
+            row: number of the example.
+            draw: seed and epoch.
+            words: (n,) the number of the word of each position; not read where the unit is the token.
+
+        Returns:
+            The chosen words or spans in order, as ranges of `positions`; none where the unit is the token.
+        """
+        n = len(positions)
+        if self.unit == "tokens":
+            drawn = hashes(3 * n + 1, draw.seed, draw.epoch, row)  # order, treatment, random token, and rounding
+            chosen = positions[np.argsort(drawn[:n], kind="stable")[: self._count(n, drawn[-1])]]
+            of_chosen = slice(0, len(chosen))
+            treatment, random = drawn[n : 2 * n][of_chosen], drawn[2 * n :][of_chosen]
+            self._replace(ids, labels, chosen, treatment, random)
+            return []
+        assert words is not None
+        starts = np.flatnonzero(np.diff(words, prepend=words[:1] - 1))  # where each word begins
+        units = self._words(starts, row, draw) if self.unit == "words" else self._spans(len(starts), row, draw)
+        ends = np.append(starts, n)
+        ranges = [(int(starts[first]), int(ends[last])) for first, last in units]
+        index = np.concatenate([np.arange(start, end) for start, end in ranges])
+        drawn = hashes(2 * n, draw.seed, draw.epoch, row, _TREATMENT_KEY)
+        treatment = drawn[:n][index]
+        if self.unit == "spans":  # that of its first token
+            treatment = np.concatenate([np.repeat(drawn[start], end - start) for start, end in ranges])
+        self._replace(ids, labels, positions[index], treatment, drawn[n:][index])
+        return ranges
+
+    def _count(self, units: int, drawn: np.uint64) -> int:
+        """Return how many units are chosen, rounded at random, so that the mean is exact."""
+        return int(float(self.share(np.array(units))) + float(drawn >> np.uint64(11)) * 2.0**-53)
+
+    def _words(self, starts: NDArray[np.int64], row: int, draw: Draw) -> list[tuple[int, int]]:
+        """Choose words: ranges [first, last) of one word each, in order."""
+        n = len(starts)
+        drawn = hashes(n + 1, draw.seed, draw.epoch, row, _UNITS_KEY)
+        chosen = np.sort(np.argsort(drawn[:n], kind="stable")[: self._count(n, drawn[n])])
+        return [(number, number + 1) for number in chosen.tolist()]
+
+    def _spans(self, n: int, row: int, draw: Draw) -> list[tuple[int, int]]:
+        """Choose spans: ranges [first, last) of words, in order, of which no two are neighbours."""
+        drawn = hashes(n + 2, draw.seed, draw.epoch, row, _UNITS_KEY)
+        hidden = min(n, self._count(n, drawn[n]))
+        uniform = (drawn[:hidden] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        lengths = 1 + np.searchsorted(_SPAN_LENGTHS, uniform * _SPAN_LENGTHS[-1], side="right")
+        count = 1 + int(np.searchsorted(np.cumsum(lengths), hidden))  # spans up to the one that has the last word
+        count = min(count, n - hidden + 1)  # two spans have a word between them
+        lengths = lengths[:count]
+        lengths[-1] = hidden - int(lengths[:-1].sum())
+        # the spans, and so the cut one, are in random order: gaps and lengths are independent
+        lengths = lengths[np.argsort(hashes(count, draw.seed, draw.epoch, row, _UNITS_KEY, 1), kind="stable")]
+        # + 2: the first and the last gap may be empty
+        gaps = random_partition(n - hidden + 2, count + 1, draw.seed, draw.epoch, row, _GAPS_KEY)
+        spans, end = [], -1
+        for gap, length in zip(gaps, lengths.tolist()):
+            spans.append((end + gap, end + gap + length))
+            end += gap + length
+        return spans
+
+    def _replace(
+        self,
+        ids: Tensor,
+        labels: Tensor,
+        chosen: NDArray[np.int64],
+        treatment: NDArray[np.uint64],
+        random: NDArray[np.uint64],
+    ) -> None:
+        """Label the chosen positions (n,) and replace their tokens; `treatment` and `random` are hashes (n,)."""
+        labels[chosen] = ids[chosen]
+        treatment = treatment % np.uint64(10)  # 0 to 7: mask, 8: random token, 9: unchanged
+        random = random % np.uint64(self.vocab_size - self.first_word)
+        ids[chosen[treatment < 8]] = self.mask_id
+        replaced = treatment == 8
+        ids[chosen[replaced]] = torch.from_numpy(random[replaced].astype(np.int64) + self.first_word)
+
+
+def masking_of(
+    network: NetworkConfig,
+    tokenizer: Tokenizer,
+    config: ObjectiveConfig,
+    unit: Literal["tokens", "words", "spans"] | None = None,
+) -> Masking:
+    """Return the masking for a tokenizer; the ids of words follow those of its special tokens."""
+    first_word = 1 + max(tokenizer.specials.ids.values())
+    rate = config.option("rate")
+    return Masking(tokenizer.mask_id, first_word, network.vocab_size, rate, unit or config.unit)
+
+
+def word_numbers(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """Return the number of the word of each token; equal numbers stand together.
+
+    The words are found in the spelling of the tokens, so that any tokenizer has them. A token that is only a space
+    belongs to the word behind it, and at the end of a text to none.
+    """
+    index = tokenizer.words(ids).index
+    number = 1 + max((word for word in index if word is not None), default=0)
+    numbers = []
+    for word in reversed(index):
+        number = number if word is None else word
+        numbers.append(number)
+    return numbers[::-1]

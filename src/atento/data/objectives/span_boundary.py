@@ -1,0 +1,63 @@
+"""SpanBERT: masked spans of words, each token also from the tokens beside its span (Joshi et al. 2020).
+
+ids "<s> o <mask> <mask> alto </s>"   both labels "- - gato pulou - -"   left 1, right 4, span positions 0, 1
+(docs/notes.md#e5)
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from atento.config.objective import ObjectiveConfig
+from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.masking import masking_of
+from atento.data.objectives.masked import HEAD, Masked, masked_store, with_token_mask
+from atento.data.objectives.preparation import Preparation
+from atento.data.store import Store
+
+BOUNDARY = "span-boundary"
+
+
+@dataclass(frozen=True)
+class SpanBoundary:
+    """Batches of texts with masked spans, labelled for two heads: the vocabulary, and the span boundary.
+
+    Extras, each (B,L) and 0 without a label: "span left" and "span right", the positions of the tokens beside the span
+    of a hidden token, which are never hidden; "span position", its position in the span, from 0.
+    """
+
+    masked: Masked
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """Return twice the expected number of hidden tokens, since each has two labels."""
+        return 2 * self.masked.sizes(store)
+
+    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the length of each text with its special tokens, twice."""
+        return self.masked.lengths(store)
+
+    def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
+        """Return a batch; each epoch hides other spans."""
+        ids, labels, spans = self.masked.hidden(store, rows, draw)
+        left, right, position = (torch.zeros_like(ids) for _ in range(3))
+        for row, ranges in enumerate(spans):
+            for start, end in ranges:
+                left[row, start:end], right[row, start:end] = start - 1, end
+                position[row, start:end] = torch.arange(end - start)
+        lengths = store["ids"].lengths[rows]
+        return Batch(
+            with_token_mask({"ids": ids}, lengths),
+            {HEAD: labels, BOUNDARY: labels},
+            extras={"span left": left, "span right": right, "span position": position},
+            lengths={"ids": torch.from_numpy(lengths)},
+        )
+
+
+def span_boundary(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches for SpanBERT; texts longer than `data.max_len` tokens are split."""
+    network, training = preparation.network, preparation.recipe.training
+    masking = masking_of(network, preparation.tokenizer, config, "spans")
+    store, objective = masked_store(preparation, "spans"), SpanBoundary(Masked(network.pad_id, masking))
+    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)

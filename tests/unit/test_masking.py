@@ -1,0 +1,186 @@
+"""Whole-word and span masking on any tokenizer, and the span boundary objective (E2, E5)."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.stats import chisquare
+
+from atento.config.heads import HeadConfig
+from atento.config.loading import load_recipe
+from atento.config.network import NetworkConfig
+from atento.config.objective import ObjectiveConfig
+from atento.config.recipe import TokenizerConfig
+from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.data.masking import MAX_SPAN, Masking, word_numbers
+from atento.data.objectives import batches_for
+from atento.data.objectives.preparation import Preparation
+from atento.data.records import Split
+from atento.errors import RecipeError
+from atento.networks import build_network
+from atento.text.tokenizer import Tokenizer
+from atento.text.training import train_tokenizer
+from atento.training.losses import Call, losses
+
+TEXTS = [
+    f"Naquele dia, o gato-bravo número {n} pulou alto; a Maria não gostou: «fica quieto», disse ela às {n}h."
+    for n in range(24)
+]
+KINDS = ("bpe", "unigram", "wordpiece", "word", "character", "byte")
+HEADS = (HeadConfig("masked-language-model"), HeadConfig("span-boundary"))
+ENCODER = NetworkConfig("encoder", d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0, heads=HEADS)
+
+
+def prepared(kind: str) -> Preparation:
+    tokenizer = train_tokenizer(TokenizerConfig(kind, vocab_size=150), TEXTS)  # type: ignore[arg-type]
+    recipe = load_recipe({"task": "masked-language-modeling", "data": {"train": {"world": "train"}}}).recipe
+    return Preparation(
+        recipe, replace(ENCODER, vocab_size=tokenizer.vocab_size), tokenizer, Split({"text": TEXTS}, ""), "bos-eos"
+    )
+
+
+def planned(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    made = batches_for(preparation, (config,))
+    assert isinstance(made, PlannedBatches)
+    return made
+
+
+def word_of_each_token(tokenizer: Tokenizer, text: str) -> list[int | None]:
+    """By character offsets, which is another way than by the spelling of tokens."""
+    return tokenizer.encode_with_offsets(text).word_ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_e2_words_are_hidden_as_a_whole_on_any_tokenizer(kind: str) -> None:
+    preparation = prepared(kind)
+    made = planned(preparation, ObjectiveConfig("masked", unit="words"))
+    hidden_words = tokens = chosen = 0
+    for epoch in range(3):
+        batch = made.batch(np.arange(len(TEXTS)), epoch)
+        for row, text in enumerate(TEXTS):
+            words = word_of_each_token(preparation.tokenizer, text)
+            labels = batch.labels["vocabulary"][row, 1 : 1 + len(words)]
+            assert int((batch.labels["vocabulary"][row] >= 0).sum()) == int((labels >= 0).sum())  # no special token
+            for word in {number for number in words if number is not None}:
+                states = {int(label) >= 0 for label, number in zip(labels, words) if number == word}
+                assert len(states) == 1, (text, word)
+                hidden_words += states == {True}
+            tokens, chosen = tokens + len(words), chosen + int((labels >= 0).sum())
+    assert hidden_words >= 3 * len(TEXTS)
+    assert chosen / tokens == pytest.approx(0.15, abs=0.03)
+    expected = float(made.objective.sizes(made.stores.first).sum()) * 3
+    assert chosen == pytest.approx(expected, rel=0.15)
+
+
+def test_e2_a_space_belongs_to_the_word_behind_it() -> None:
+    tokenizer = train_tokenizer(TokenizerConfig("byte"), TEXTS)
+    ids = tokenizer.encode("oi, tu")
+    assert word_numbers(tokenizer, [*ids, ids[3]]) == [0, 0, 1, 2, 2, 2, 3]
+
+
+def test_e2_the_rates_of_whole_words_hold_in_tokens() -> None:
+    """15 % of the tokens, whatever the lengths of words; of them 80 / 10 / 10, within 3 standard deviations."""
+    random = np.random.default_rng(1)
+    lengths = random.integers(1, 6, 40_000)
+    words = np.repeat(np.arange(len(lengths)), lengths)
+    first, size = 5, 1005
+    ids = torch.from_numpy(random.integers(first, size, len(words)))
+    hidden, labels = ids.clone(), torch.full_like(ids, -1)
+    masking = Masking(4, first, size, unit="words")
+    masking.hide(hidden, np.arange(len(ids)), labels, 0, Draw(1, 0), words)
+    chosen = labels >= 0
+    assert int((hidden != ids)[~chosen].sum()) == 0 and torch.equal(labels[chosen], ids[chosen])
+    # the number of words is exact; the deviation is that of their lengths
+    count, deviation = int(chosen.sum()), float((0.15 * 0.85 * len(lengths)) ** 0.5 * lengths.std())
+    assert abs(count - 0.15 * len(ids)) < 3 * deviation
+    masked, swapped = int((hidden == 4).sum()), int((chosen & (hidden != 4) & (hidden != ids)).sum())
+    for number, rate in ((masked, 0.8), (swapped, 0.1 * (1 - 1 / (size - first)))):
+        assert abs(number - rate * count) < 3 * (rate * (1 - rate) * count) ** 0.5
+
+
+def test_e5_spans_are_geometric_in_whole_words_and_never_neighbours() -> None:
+    words = np.repeat(np.arange(9000), 2)
+    masking = Masking(4, 5, 105, unit="spans")
+    lengths: list[int] = []
+    treated: list[str] = []
+    for row in range(5):
+        ids, labels = torch.full((len(words),), 50), torch.full((len(words),), -1)
+        ranges = masking.hide(ids, np.arange(len(words)), labels, row, Draw(1, 0), words)
+        assert all(start % 2 == 0 and end % 2 == 0 for start, end in ranges)
+        assert all(before[1] < after[0] for before, after in pairwise(ranges))
+        assert sum(end - start for start, end in ranges) == int((labels >= 0).sum()) == round(0.15 * len(words))
+        lengths += [(end - start) // 2 for start, end in ranges]
+        for start, end in ranges:
+            states = {
+                "mask" if token == 4 else "kept" if token == 50 else "random" for token in ids[start:end].tolist()
+            }
+            assert len(states) == 1 or states == {"random", "kept"}  # a random token may be the token itself
+            treated.append(max(states))
+    # np.random.geometric has the same law, drawn again where it is above the maximum
+    law = 0.8 ** np.arange(MAX_SPAN)
+    counts = np.bincount(lengths, minlength=MAX_SPAN + 1)[1:]
+    assert len(counts) == MAX_SPAN and chisquare(counts, law / law.sum() * counts.sum()).pvalue > 1e-3
+    shares = np.array([treated.count(state) for state in ("mask", "random", "kept")])
+    assert chisquare(shares, np.array([0.8, 0.1, 0.1]) * len(treated)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("n_words", [1, 2, 3, 7, 30])
+@pytest.mark.parametrize("rate", [0.15, 0.5, 0.9])
+def test_e5_short_texts_have_a_hidden_word_and_spans_within_them(n_words: int, rate: float) -> None:
+    masking = Masking(4, 5, 105, rate, "spans")
+    for row in range(40):
+        ids, labels = torch.full((n_words,), 50), torch.full((n_words,), -1)
+        ranges = masking.hide(ids, np.arange(n_words), labels, row, Draw(2, 0), np.arange(n_words))
+        hidden = int((labels >= 0).sum())
+        assert sum(end - start for start, end in ranges) == hidden >= 1
+        assert abs(hidden - max(1, rate * n_words)) < 1
+        assert all(before[1] < after[0] for before, after in pairwise(ranges)) and ranges[-1][1] <= n_words
+
+
+def boundary_batch() -> tuple[Preparation, Batch]:
+    preparation = prepared("bpe")
+    made = planned(preparation, ObjectiveConfig("span-boundary"))
+    return preparation, made.batch(np.arange(6))
+
+
+def test_e5_the_boundary_labels_are_the_hidden_tokens_and_the_boundaries_are_not_hidden() -> None:
+    _, batch = boundary_batch()
+    labels = batch.labels["span-boundary"]
+    assert torch.equal(labels, batch.labels["vocabulary"]) and batch.counts()["span-boundary"] > 0
+    for row, at in (labels >= 0).nonzero().tolist():
+        left, right = (int(batch.extras[name][row, at]) for name in ("span left", "span right"))
+        assert left < at < right and labels[row, left] == labels[row, right] == -1
+        assert bool((labels[row, left + 1 : right] >= 0).all())
+        assert int(batch.extras["span position"][row, at]) == at - left - 1
+
+
+def test_e5_the_boundary_loss_is_that_of_a_plain_loop_and_trains_the_head() -> None:
+    """-log softmax(W f2)[token], f2 from [x_left; x_right; p_i] by two layers with GELU and norm (equations 1 to 3)."""
+    preparation, batch = boundary_batch()
+    torch.manual_seed(1)
+    network = build_network(preparation.network).double()
+    sums = losses(network, batch, Call())
+    head = network.heads["span-boundary"]
+    hidden = network(**batch.inputs, project=False).hidden
+    total = torch.zeros((), dtype=torch.float64)
+    labels = batch.labels["span-boundary"]
+    for row, at in (labels >= 0).nonzero().tolist():
+        left, right, i = (int(batch.extras[f"span {name}"][row, at]) for name in ("left", "right", "position"))
+        x = torch.cat([hidden[row, left], hidden[row, right], head.positions[min(i, 19)]])
+        for linear, norm in ((head.first, head.norms[0]), (head.second, head.norms[1])):
+            x = F.layer_norm(F.gelu(F.linear(x, linear.weight, linear.bias)), x.new_empty(16).shape, eps=norm.eps)
+        logits = network.embedding.weight @ x + head.bias if head.output.weight is None else head.output.weight @ x
+        total = total - logits.log_softmax(dim=0)[labels[row, at]]
+    torch.testing.assert_close(sums["span-boundary"][0], total)
+    gradients = torch.autograd.grad(sums["span-boundary"][0], list(head.parameters()))
+    assert all(bool(gradient.abs().sum() > 0) for gradient in gradients)
+
+
+def test_e5_units_belong_to_masked_objectives() -> None:
+    with pytest.raises(RecipeError, match="`unit` has no effect on the objective causal"):
+        ObjectiveConfig("causal", unit="words")
+    with pytest.raises(RecipeError, match="`unit` has no effect on the objective span-boundary"):
+        ObjectiveConfig("span-boundary", unit="words")
