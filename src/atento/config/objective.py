@@ -103,8 +103,8 @@ class ObjectiveConfig:
     weight: float = 1.0
     """Factor of the loss of this objective. [above 0]"""
     rate: float | None = None
-    """Share of the tokens that are masked. [above 0, below 1; null: as in the paper, 0.15] Large networks learn more from
-    0.3 to 0.4.
+    """Share of the tokens that are masked. [above 0, below 1; null: as in the paper, 0.15] Large networks learn
+    more from 0.3 to 0.4.
     """
     unit: Literal["tokens", "words", "spans"] = "tokens"
     """What is masked as a whole: single tokens, all tokens of a word, or spans of words whose number is geometric, 3.8
