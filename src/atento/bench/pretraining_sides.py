@@ -13,8 +13,9 @@ from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.config.recipe import TrainingConfig
 from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.data.masking import Masking
 from atento.data.objectives.causal import Causal, PackedCausal, packed
-from atento.data.objectives.masked import Masked, Masking
+from atento.data.objectives.masked import Masked
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.data.objectives.span_corruption import SpanCorruption
 from atento.data.store import MemoryStore, Ragged
