@@ -8,6 +8,7 @@ from atento.bench.decoding import measure_decoding
 from atento.bench.decoding_parts import measure_parts
 from atento.bench.encoding import measure_encoding
 from atento.bench.families import measure_families
+from atento.bench.finetuning import measure_finetuning
 from atento.bench.generation import measure_generation
 from atento.bench.graphs import measure_graphs
 from atento.bench.mbr import measure_mbr
@@ -23,6 +24,7 @@ BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
     "training": measure_training,
     "pretraining": measure_pretraining,
     "families": measure_families,
+    "finetuning": measure_finetuning,
     "recurrence": measure_recurrence,
     "decoding": measure_decoding,
     "parts": measure_parts,

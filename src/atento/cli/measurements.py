@@ -19,6 +19,9 @@ MEASUREMENTS = {
     "families": Measurement(
         "forward pass and training step of each family compared with transformers, time and memory", 25
     ),
+    "finetuning": Measurement(
+        "fine-tuning of BERT-base and MiniLM compared with transformers, and of a part of the weights with all", 12
+    ),
     "recurrence": Measurement(
         "recurrent networks compared with a Transformer: gradients, steps, time, memory, quality", 10
     ),

@@ -1,0 +1,135 @@
+"""Fine-tuning speed of BERT-base and MiniLM compared with `transformers`, and of a part of the weights with all.
+
+Each contender runs in a separate process with the same number of threads, alternately, on the same sentences.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from atento.bench.finetuning_sides import (
+    Operations,
+    OurTuning,
+    Texts,
+    TransformersLoop,
+    natural_texts,
+    write_classifier,
+)
+from atento.bench.processes import (
+    Contender,
+    Measurement,
+    Side,
+    about,
+    alternate,
+    best_seconds,
+    median_seconds,
+    peak_mib,
+)
+from atento.precision import best_precision
+
+_PARTLY = ("last-2", "lora")  # values of `init.train`
+
+
+def measure_finetuning(
+    seconds: float,
+    *,
+    sizes: tuple[str, ...] = ("bert-base", "minilm"),
+    updates: int = 4,
+    per_update: int = 32,
+    rounds: int = 3,
+) -> Iterator[dict[str, Any]]:
+    """Yield rows of real tokens per second of forward, backward and update; after those of a size, the ratios.
+
+    Args:
+        seconds: about how long each contender is measured.
+        sizes: names of `SIZES`.
+        updates: updates in a run.
+        per_update: sentences in an update.
+        rounds: the minimum number of runs of each contender.
+    """
+    best = best_precision("cpu")
+    precisions = tuple(dict.fromkeys(("float32", best)))
+    for size in sizes:
+        texts = natural_texts(size, updates, per_update)
+        yield about("finetuning", size, ("transformers",)) | {
+            "sentences_per_update": per_update,
+            "tokens_per_update": texts.tokens // updates,
+        }
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name) / "model"
+            write_classifier(folder, size)
+            both = {"atento": OurTuning, "transformers": TransformersLoop}
+            contenders = {f"{who} {p}": (kind, (folder, p)) for p in precisions for who, kind in both.items()}
+            measurements = _alternate(contenders, texts, seconds, rounds)
+            yield from _rows(size, measurements, texts)
+            yield from ratios(size, measurements, precisions)
+            partly = {f"atento {best} {train}": (OurTuning, (folder, best, train)) for train in ("all", *_PARTLY)}
+            measurements = _alternate(partly, texts, seconds, rounds)
+            yield from _rows(size, measurements, texts)
+            yield from _shares(size, measurements, texts, folder, best)
+
+
+def _alternate(
+    contenders: Mapping[str, tuple[type[Contender], tuple[Any, ...]]], texts: Texts, seconds: float, rounds: int
+) -> dict[str, list[Measurement]]:
+    with ExitStack() as stack:
+        sides = {who: stack.enter_context(Side(kind, *arguments)) for who, (kind, arguments) in contenders.items()}
+        return alternate(sides, texts, seconds, rounds)
+
+
+def _rows(size: str, measurements: Mapping[str, list[Measurement]], texts: Texts) -> Iterator[dict[str, Any]]:
+    for who, runs in measurements.items():
+        yield {
+            "bench": "finetuning",
+            "size": size,
+            "who": who,
+            "real_tokens_per_second": round(texts.tokens / best_seconds(runs)),
+            "middle_round": round(texts.tokens / median_seconds(runs)),
+            "peak_mib": peak_mib(runs),
+            "rounds": len(runs),
+        }
+
+
+def ratios(
+    size: str, measurements: Mapping[str, list[Measurement]], precisions: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    """Yield our best precision beside theirs as it comes, and both sides at each precision."""
+    best = precisions[-1]
+    for ours, theirs in dict.fromkeys(((best, "float32"), *((precision, precision) for precision in precisions))):
+        yield {
+            "bench": "finetuning",
+            "size": size,
+            "who": f"atento {ours}",
+            "ratio_to": f"transformers {theirs}",
+            **_ratio(measurements[f"transformers {theirs}"], measurements[f"atento {ours}"]),
+        }
+
+
+def _shares(
+    size: str, measurements: Mapping[str, list[Measurement]], texts: Texts, folder: Path, precision: str
+) -> Iterator[dict[str, Any]]:
+    """Yield the speed of training a part of the weights relative to all, and the share of operations that is left."""
+    operations: dict[str, int] = {}
+    for train in ("all", *_PARTLY):
+        with Side(Operations, folder, precision, train) as side:
+            operations[train] = side.run(texts).result
+    for train in _PARTLY:
+        share = operations[train] / operations["all"]
+        yield {
+            "bench": "finetuning",
+            "size": size,
+            "who": f"atento {precision} {train}",
+            "ratio_to": "all",
+            **_ratio(measurements[f"atento {precision} all"], measurements[f"atento {precision} {train}"]),
+            "share_of_operations": round(share, 3),
+            "ratio_in_proportion": round(1 / share, 2),
+        }
+
+
+def _ratio(slower: list[Measurement], faster: list[Measurement]) -> dict[str, float]:
+    return {
+        "ratio": round(best_seconds(slower) / best_seconds(faster), 2),
+        "by_middle_rounds": round(median_seconds(slower) / median_seconds(faster), 2),
+    }
