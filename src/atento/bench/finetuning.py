@@ -60,7 +60,7 @@ def measure_finetuning(
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "model"
             write_classifier(folder, size)
-            both = {"atento": OurTuning, "transformers": TransformersLoop}
+            both: dict[str, type[Contender]] = {"atento": OurTuning, "transformers": TransformersLoop}
             contenders = {f"{who} {p}": (kind, (folder, p)) for p in precisions for who, kind in both.items()}
             measurements = _alternate(contenders, texts, seconds, rounds)
             yield from _rows(size, measurements, texts)
