@@ -14,8 +14,9 @@ from atento.config.heads import HeadConfig
 from atento.config.initial import InitConfig
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import TrainingConfig
+from atento.config.tasks import task_of
 from atento.data.batches import PlannedBatches
-from atento.data.objectives.labels import Labels, text_head
+from atento.data.objectives.labels import KIND, Labels, text_head
 from atento.data.store import MemoryStore, Ragged
 from atento.model import load
 from atento.models.write import write_model
@@ -26,12 +27,12 @@ from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater
 from atento.training.tuning import trained_weights
 
-_HEADS = (HeadConfig("classification", labels=("a", "b"), dropout=0.1),)
+_HEADS = (HeadConfig(KIND, labels=("a", "b"), dropout=0.1),)
 SIZES: dict[str, NetworkConfig] = {
     "bert-base": presets.bert_base(heads=_HEADS),
     "minilm": presets.bert_base(heads=_HEADS, d_model=384, d_ff=1536, n_layers=6),
     "tiny": presets.bert_tiny(
-        heads=(HeadConfig("classification", labels=("a", "b"), dropout=0.0),),
+        heads=(HeadConfig(KIND, labels=("a", "b"), dropout=0.0),),
         vocab_size=300,
         d_model=32,
         d_ff=64,
@@ -72,7 +73,7 @@ def write_classifier(folder: Path, size: str, seed: int = 1) -> None:
     torch.manual_seed(seed)
     config = SIZES[size]
     network = build_network(config)
-    about = {"model_type": "atento", "name": "random", "task": "classification", "network": network_to_dict(config)}
+    about = {"model_type": "atento", "name": "random", "task": task_of(config), "network": network_to_dict(config)}
     write_model(folder, about, network.state_dict(), {}, layout="huggingface")
 
 
@@ -95,7 +96,7 @@ class OurTuning:
         batches = self.batches(texts)
         for _ in range(batches.updates_per_epoch):
             sums, _ = self.updater.update(batches.parts(self.step), self.step + 1, _SETTINGS.learning_rate)
-            losses.append(sums["classification"].loss / sums["classification"].targets)
+            losses.append(sums[KIND].loss / sums[KIND].targets)
             self.step += 1
         return losses
 
