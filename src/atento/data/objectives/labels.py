@@ -5,6 +5,7 @@ ids "[CLS] ótimo filme [SEP]"   label 1, "positive" (docs/notes.md#g1)
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from atento.text.lengths import truncate
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
-KIND = "classification"  # of the head's configuration
+KIND: Final = "classification"  # of the head's configuration
 
 
 @dataclass(frozen=True)
