@@ -15,7 +15,8 @@ from runs import batches, differences, events, last, tensors
 
 pytestmark = pytest.mark.integration
 
-# Everything that could go wrong on resuming is on: warm-up, dropout, accumulation, drawn subwords, decoding, averaging.
+# Everything that could go wrong on resuming is on: warm-up, dropout, accumulation, drawn subwords, own tokens among
+# the inputs, decoding, averaging.
 HARD = (
     *(
         "training.log_every=1",
@@ -23,6 +24,7 @@ HARD = (
         "training.subword_dropout=0.1",
         "network.attention.dropout=0.1",
     ),
+    *("training.scheduled_sampling.share=0.5", "training.scheduled_sampling.tokens=sample"),
     *("training.checkpoint_every=3", "training.validate_every=10", "training.average=2", "training.steps=44"),
     *("data.test.0.file=test.tsv", "data.test.0.source=0", "data.test.0.target=1"),
 )

@@ -13,6 +13,7 @@ from atento.config.heads import HEAD_KINDS
 from atento.config.labellings import LABELLINGS, labellings_for
 from atento.config.objective import OBJECTIVES
 from atento.config.recipe import COLUMNS, DataConfig, Recipe, SourceConfig, TokenizerConfig
+from atento.config.sampling_checks import check_sampling
 from atento.config.schema import Reader
 from atento.config.task_defaults import with_defaults
 from atento.config.tasks import PLANNED, TASKS, Field, objectives_of
@@ -83,6 +84,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
             f"{position}: task {recipe.task} learns words, so tokenizer.kind must be word: "
             f"got {recipe.tokenizer.kind!r}"
         )
+    check_sampling(recipe, reader)
     _check_metrics(recipe, reader)
     if recipe.embedding is not None and (wrong := untrainable(recipe.embedding)):
         raise RecipeError(f"{reader.origins.get(f'embedding.{wrong[0]}', 'embedding')}: {wrong[1]}")

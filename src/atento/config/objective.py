@@ -23,6 +23,7 @@ class ObjectiveSpec:
         contrasts: whether it reads `symmetric` and `mask_duplicates`.
         reads_scores: whether it reads `score_range`.
         masks: whether it reads `unit`.
+        teacher_forced: whether a decoder reads the tokens that it learns to predict, as scheduled sampling needs.
     """
 
     fields: tuple[tuple[str, ...], ...]
@@ -35,6 +36,7 @@ class ObjectiveSpec:
     contrasts: bool = False
     reads_scores: bool = False
     masks: bool = False
+    teacher_forced: bool = False
 
 
 _TEXT, _PAIR = (("text",),), (("source", "target"),)
@@ -44,12 +46,22 @@ _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
 _READ_A_TEXT = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm")
 
 OBJECTIVES: dict[str, ObjectiveSpec] = {
-    "sequence-to-sequence": ObjectiveSpec(_PAIR, _SEQ2SEQ, "read a source and write", {}),
+    "sequence-to-sequence": ObjectiveSpec(_PAIR, _SEQ2SEQ, "read a source and write", {}, teacher_forced=True),
     "causal": ObjectiveSpec(
-        _TEXT, ("decoder", "recurrent-lm", "encoder"), "guess each token from those before it", {}, (_FILLS,)
+        _TEXT,
+        ("decoder", "recurrent-lm", "encoder"),
+        "guess each token from those before it",
+        {},
+        (_FILLS,),
+        teacher_forced=True,
     ),
     "prefix": ObjectiveSpec(
-        _TEXT, ("decoder", "encoder"), "continue a text whose prefix they read bidirectionally", {}, (_FILLS,)
+        _TEXT,
+        ("decoder", "encoder"),
+        "continue a text whose prefix they read bidirectionally",
+        {},
+        (_FILLS,),
+        teacher_forced=True,
     ),
     "masked": ObjectiveSpec(_TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS,), masks=True),
     "next-sentence": ObjectiveSpec(
@@ -57,7 +69,12 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
     ),
     "span-boundary": ObjectiveSpec(_TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS, "span-boundary")),
     "span-corruption": ObjectiveSpec(
-        _TEXT, ("encoder-decoder",), "read a source and write", {"rate": 0.15, "mean_span": 3.0}, sentinels=SENTINELS
+        _TEXT,
+        ("encoder-decoder",),
+        "read a source and write",
+        {"rate": 0.15, "mean_span": 3.0},
+        sentinels=SENTINELS,
+        teacher_forced=True,
     ),
     "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {}),
     "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),

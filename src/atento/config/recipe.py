@@ -9,6 +9,7 @@ from atento.config.initial import InitConfig
 from atento.config.literals import OneOf, check_choices
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
+from atento.config.scheduled_sampling import ScheduledSamplingConfig
 from atento.config.tasks import TASKS
 from atento.errors import RecipeError
 
@@ -270,6 +271,10 @@ class TrainingConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Data type of forward and backward passes in training. auto is bfloat16 where the hardware supports it natively,
     else float32. Weights and optimizer state are always float32.
+    """
+    scheduled_sampling: ScheduledSamplingConfig = field(default_factory=ScheduledSamplingConfig)
+    """Inputs of the decoder that are the model's own tokens instead of the target's, more of them as training goes on.
+    [share 0: teacher forcing]
     """
     subword_dropout: float = 0.0
     """Subword regularization: share of merges dropped while encoding training texts, so that a word has several

@@ -102,10 +102,18 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an update: a batch, and the factor of each head's loss in it, 1 where none is given."""
+    """A part of an update.
+
+    Attributes:
+        batch: its examples.
+        weights: the factor of each head's loss, 1 where none is given.
+        rows: (B,) numbers of its examples in the data, for draws that do not depend on how an update is cut into parts;
+            None: 0, 1, 2 ...
+    """
 
     batch: Batch
     weights: Mapping[str, float] = field(default_factory=dict)
+    rows: Rows | None = None
 
 
 @dataclass(frozen=True)
@@ -261,7 +269,7 @@ class PlannedBatches:
             for piece in np.array_split(part, micro_batches):
                 if len(piece):
                     batch = self.batch(piece, epoch)
-                    yield Part(batch, {} if self.weight == 1.0 else dict.fromkeys(batch.labels, self.weight))
+                    yield Part(batch, {} if self.weight == 1.0 else dict.fromkeys(batch.labels, self.weight), piece)
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every example of epoch 0 once, sorted by length, in batches of at most `budget` target tokens."""

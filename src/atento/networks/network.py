@@ -23,6 +23,7 @@ class Network(nn.Module, ABC):
 
     config: NetworkConfig
     heads: Heads
+    stepwise = False  # whether it reads one token after another, as recurrent networks do, and `begin` gives its state
 
     @property
     @abstractmethod

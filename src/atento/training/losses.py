@@ -19,6 +19,7 @@ from atento.networks.network import Network
 from atento.networks.output import Output
 from atento.networks.recurrent.elmo import ELMo
 from atento.training.cross_entropy import cross_entropy
+from atento.training.scheduled_sampling import OwnTokens, sampled_forward
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,14 @@ class Call:
         smoothing: label smoothing ε.
         step: number of the update, from 1.
         progress: share of the run that is done, 0 to 1.
+        own: the inputs that are the model's own tokens (scheduled sampling); None: none (teacher forcing).
     """
 
     random: Randomness | None = None
     smoothing: float = 0.0
     step: int = 0
     progress: float = 0.0
+    own: OwnTokens | None = None
 
 
 @dataclass
@@ -273,6 +276,8 @@ def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
 
     @cache
     def forward() -> Output:  # cached: several heads read one forward pass
+        if call.own is not None:
+            return sampled_forward(network, batch, call.own, call.random)
         mask = {} if batch.mask is None else {"mask": batch.mask}
         output: Output = network(**batch.inputs, **mask, random=call.random, project=False)
         return output

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import copy_context
 from copy import deepcopy
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from atento.networks.network import Network
 from atento.precision import side_by_side
 from atento.training.losses import Call, Sums, losses
 from atento.training.optimizer import TrainedWeights, all_weights, parameter_groups
+from atento.training.scheduled_sampling import own_tokens
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its own activations
@@ -124,7 +126,10 @@ class Updater:
         Parts in threads of their own wait once an update. The result is bit-equal to computing them one by one.
         """
         smoothing, seed = self.config.label_smoothing, self.config.seed
-        calls = [Call(Randomness(seed, step, slot), smoothing, step, progress) for slot in range(len(parts))]
+        own = partial(own_tokens, self.config.scheduled_sampling, seed, step, progress)
+        calls = [
+            Call(Randomness(seed, step, slot), smoothing, step, progress, own(part)) for slot, part in enumerate(parts)
+        ]
         concurrent = min(len(parts), torch.get_num_threads(), _MAX_WORKERS) if self.device.type == "cpu" else 1
         if concurrent <= 1:
             yield from (self._part_gradients(part, call, scales) for part, call in zip(parts, calls))

@@ -35,6 +35,8 @@ class LanguageModelState:
 class RecurrentLM(Network):
     """p(y_t | y_<t) by LSTM, GRU or plain cells, dropout on all but the recurrent links (Zaremba et al. 2014)."""
 
+    stepwise = True
+
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         if config.vocab_size < 1:

@@ -224,6 +224,8 @@ class RecurrentSeq2Seq(Network):
     not.
     """
 
+    stepwise = True
+
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         if config.vocab_size < 1:
