@@ -57,7 +57,7 @@ IN_THE_FILE = [
     ("training: {betas: [0.9, x]}", "my.yaml:3:25: training.betas.1 must be a number: got 'x'"),
     ("training: {betas: 0.9}", "my.yaml:3:19: training.betas must be a list of 2 numbers: got 0.9"),
     ("training: {betas: [0.9]}", "my.yaml:3:19: training.betas must be a list of 2 numbers: got a list of 1"),
-    ("training: {schedule: cosin}", "my.yaml:3:22: training.schedule must be one of inverse-sqrt, cosine, linear, constant: got 'cosin'; did you mean 'cosine'?"),
+    ("training: {schedule: cosin}", "my.yaml:3:22: training.schedule must be one of inverse-sqrt, cosine, linear, constant, wsd: got 'cosin'; did you mean 'cosine'?"),
     ("training: 5", "my.yaml:3:11: training must be a mapping: got 5"),
     ("training: [{steps: 1}]", "my.yaml:3:11: training must be a mapping: got a list of 1"),
     ("training: {seed: -1}", "my.yaml:3:18: training.seed must not be negative: got -1"),

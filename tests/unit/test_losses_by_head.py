@@ -10,7 +10,7 @@ from torch import Tensor
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.config.network_parts import InputConfig
-from atento.config.recipe import TrainingConfig
+from atento.config.training import TrainingConfig
 from atento.data.batches import Batch, Part
 from atento.errors import CapabilityError
 from atento.networks import Encoder, build_network

@@ -10,7 +10,7 @@ from atento.attention import observe
 from atento.config.network import NetworkConfig
 from atento.config.network_parts import AttentionConfig, SparseConfig
 from atento.config.positions import PositionConfig
-from atento.config.recipe import TrainingConfig
+from atento.config.training import TrainingConfig
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.data.store import Ragged
 from atento.errors import RecipeError

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from atento.config.network import NetworkConfig, changed
 from atento.config.network_parts import SpecialIds
-from atento.config.recipe import TrainingConfig
 from atento.config.recurrent import CellName, RecurrentConfig, ScoreName
+from atento.config.training import TrainingConfig
 from atento.data.batches import Batch, Part
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.networks.build import build_network

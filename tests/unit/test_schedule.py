@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from atento.config.recipe import TrainingConfig
+from atento.config.training import TrainingConfig
 from atento.training.schedule import SCHEDULES, learning_rate
 
 CONFIG = TrainingConfig(learning_rate=0.8, warmup=100)
@@ -48,3 +48,12 @@ def test_a_run_shorter_than_its_warm_up_or_extended_stays_between_zero_and_the_p
         for step in range(1, steps + 1):
             assert 0 <= rate(schedule, step, warmup=warmup, steps=steps) <= 0.8
     assert 0 <= rate(schedule, 600) <= 0.8  # a step past the end
+
+
+def test_f4_warm_up_stable_decay_equals_its_formula() -> None:
+    """500 steps, 100 of them warm-up: a decay of 0.25 is the last 100 steps, a straight line to 0 at step 500."""
+    config = replace(CONFIG, schedule="wsd", decay=0.25)
+    for step in range(1, 501):
+        expected = 0.8 * step / 100 if step <= 100 else 0.8 if step <= 400 else 0.8 * (500 - step) / 100
+        assert learning_rate(config, step, 500) == pytest.approx(expected, abs=1e-12), step
+    assert learning_rate(replace(config, decay=1.0), 300, 500) == rate("linear", 300)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from atento.attention import observe
 from atento.attention.dropout import Randomness
 from atento.config.network import NetworkConfig, changed
-from atento.config.recipe import TrainingConfig
+from atento.config.training import TrainingConfig
 from atento.data.batches import Batch, Part, PlannedBatches
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.data.store import Ragged

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig
-from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig, TrainingConfig
+from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
+from atento.config.training import TrainingConfig
 from atento.data.batches import PlannedBatches
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.data.records import Split

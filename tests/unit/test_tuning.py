@@ -19,8 +19,8 @@ from atento.networks import Network, build_network
 from atento.networks.adapters import adapt, is_adapter, join_adapters, without_effect
 from atento.networks.levels import levels_of
 from atento.training.losses import Call, losses
-from atento.training.optimizer import TrainedWeights
 from atento.training.step import Updater
+from atento.training.trained import TrainedWeights
 from atento.training.tuning import check_stages, trained_weights
 from test_step import CONFIG, NETWORK, data, first_batch, make, plain_gradients, same, weights
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from atento.config import presets
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig, changed
-from atento.config.recipe import TrainingConfig
+from atento.config.training import TrainingConfig
 from atento.data import batches
 from atento.networks import build_network
 from atento.networks.families import FAMILIES

@@ -9,7 +9,7 @@ import torch
 
 from atento.attention import multihead, observe
 from atento.bench.training import SIZES, natural_lengths
-from atento.config.recipe import TrainingConfig
+from atento.config.training import TrainingConfig
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
 from atento.precision import best_precision

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig, changed
-from atento.config.recipe import TokenizerConfig, TrainingConfig
+from atento.config.recipe import TokenizerConfig
 from atento.config.recurrent import RecurrentConfig
+from atento.config.training import TrainingConfig
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.data.store import Ragged
 from atento.metrics import METRICS

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from atento.config.network import NetworkConfig
-from atento.config.recipe import TrainingConfig
+from atento.config.training import TrainingConfig
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.data.store import Ragged
 from atento.networks import build_network

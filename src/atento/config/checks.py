@@ -369,10 +369,15 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         if not is_default and not written.get(key, "task ").startswith("task "):
             yield f"{written[key]}: {key} has no effect: {why}"
 
-    for name, usual, limit in (("learning_rate", "1e-5 to 1e-2", 0.1), ("weight_decay", "0 to 0.3", 1.0)):
+    largest = 1.0 if training.optimizer == "adafactor" else 0.1
+    for name, usual, limit in (("learning_rate", "1e-5 to 1e-2", largest), ("weight_decay", "0 to 0.3", 1.0)):
         if (value := getattr(training, name)) > limit:
             key = f"training.{name}"
             yield f"{written.get(key, key)}: {key} {value:g} is far above the usual range ({usual})"
+    if training.schedule != "wsd":
+        yield from no_effect("training.decay", f"training.schedule is {training.schedule}")
+    if training.optimizer == "adafactor":
+        yield from no_effect("training.betas", "adafactor has no such means")
     if training.epochs is not None:
         yield from no_effect("training.steps", "training.epochs is given")
     kinds = {split: {source.world is not None for source in getattr(recipe.data, split)} for split in SPLITS}

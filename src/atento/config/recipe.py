@@ -9,8 +9,8 @@ from atento.config.initial import InitConfig
 from atento.config.literals import OneOf, check_choices
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
-from atento.config.scheduled_sampling import ScheduledSamplingConfig
 from atento.config.tasks import TASKS
+from atento.config.training import TrainingConfig
 from atento.errors import RecipeError
 
 Column = int | str
@@ -19,7 +19,6 @@ COLUMNS = (
     *("source", "target", "text", "pair", "negative", "label", "score"),
     *("tokens", "tags", "question", "context", "answers"),
 )
-LARGEST_RATE = 10  # maximum learning rate; training usually fails above 0.1
 MAX_VOCABULARY = 1_000_000  # as `atento.text.training` has it, which knows no recipes
 
 
@@ -222,119 +221,6 @@ class TokenizerConfig:
             raise RecipeError("`tokenizer.shared` false (one vocabulary a language) is not built yet; use true")
         if not 1 <= self.vocab_size <= MAX_VOCABULARY:
             raise RecipeError(f"`tokenizer.vocab_size` must lie in 1 to {MAX_VOCABULARY:,}: got {self.vocab_size}")
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """Length of training, batches, optimizer, validation and checkpoints."""
-
-    steps: int = 2000
-    """Number of updates of the weights. [at least 1] Raise it while the validation score still improves. If the recipe
-    sets neither it nor `epochs`, it is chosen by the amount of data.
-    """
-    epochs: float | None = None
-    """Number of passes over the training data, instead of `steps`. [above 0; null: use `steps`]"""
-    batch_tokens: int = 4096
-    """Target tokens of one update, padding not counted. [at least 1] Larger batches give less noisy gradients and take
-    proportionally longer; lower it when memory runs out.
-    """
-    micro_batches: int = 1
-    """Number of pieces that each part of an update (about 2,048 tokens) is split into. The update is the same, and
-    needs less memory. [at least 1] Raise it when memory runs out.
-    """
-    learning_rate: float = 1e-3
-    """Peak learning rate, reached at the end of the warm-up. [0 to 10] Use 1e-3 to 2e-3 for small networks, 3e-4 or
-    less for large ones, 2e-5 to 5e-5 for fine-tuning. Lower it when the loss rises or becomes NaN.
-    """
-    warmup: int = 200
-    """Updates in which the learning rate rises linearly from 0 to `learning_rate`. [0 or more] Raise it when
-    the loss jumps at the start.
-    """
-    schedule: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "inverse-sqrt"
-    """How the learning rate decreases after the warm-up: with 1/√step, along half a cosine to 0, linearly to 0, or not
-    at all. cosine and linear depend on `steps`: choose inverse-sqrt or constant for a run that may be extended.
-    """
-    weight_decay: float = 0.01
-    """Weight decay of matrices; biases and norms are not decayed (AdamW, Loshchilov & Hutter 2019). An update
-    multiplies matrices by 1 - `learning_rate` · `weight_decay`. [0 or more] Raise it to 0.1 against overfitting.
-    """
-    betas: tuple[float, float] = (0.9, 0.98)
-    """Decay rates of Adam's running means of the gradient and of its square (Kingma & Ba 2015). [each 0 to below 1]"""
-    clip: float = 1.0
-    """Maximum Euclidean norm of the gradient; a larger gradient is scaled down. [0 or more; 0: never] Lower it
-    when single batches make the loss jump.
-    """
-    label_smoothing: float = 0.1
-    """Probability that the smoothed target distribution spreads evenly over the vocabulary (Szegedy et al. 2016). [0 to
-    below 1] 0.1 helps translation; perplexity is best with 0.
-    """
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Data type of forward and backward passes in training. auto is bfloat16 where the hardware supports it natively,
-    else float32. Weights and optimizer state are always float32.
-    """
-    scheduled_sampling: ScheduledSamplingConfig = field(default_factory=ScheduledSamplingConfig)
-    """Inputs of the decoder that are the model's own tokens instead of the target's, more of them as training goes on.
-    [share 0: teacher forcing]
-    """
-    subword_dropout: float = 0.0
-    """Subword regularization: share of merges dropped while encoding training texts, so that a word has several
-    segmentations (BPE dropout, Provilkov et al. 2020; Unigram sampling, Kudo 2018). [0 to below 1] 0.1 helps with
-    little data.
-    """
-    validate_every: int = 500
-    """Number of updates between validations. [at least 1]"""
-    checkpoint_every: int = 500
-    """Number of updates between checkpoints; a power cut loses at most this many. [at least 1]"""
-    keep: int = 3
-    """Number of latest checkpoints to keep, in addition to the best one. [at least 1] Each takes three times the size
-    of the weights on disk.
-    """
-    average: int = 0
-    """Number of last checkpoints to average at the end; that many checkpoints are retained. The average is used if it
-    scores better than the best checkpoint. [0 or more; 0: none] 4 or 5 often gain some tenths of BLEU.
-    """
-    early_stop: int = 0
-    """Number of validations without a better score after which training stops. [0 or more; 0: never]"""
-    log_every: int = 50
-    """Number of updates between lines of the log. [at least 1]"""
-    seed: int = 1
-    """Seed of the initial weights, the order of the data and dropout. The same seed gives the same model on the same
-    kind of machine.
-    """
-
-    def __post_init__(self) -> None:
-        check_choices(self, "training.")
-        for name in (
-            "steps",
-            "batch_tokens",
-            "micro_batches",
-            "validate_every",
-            "checkpoint_every",
-            "keep",
-            "log_every",
-        ):
-            if getattr(self, name) < 1:
-                raise RecipeError(f"`training.{name}` must be at least 1: got {getattr(self, name)}")
-        for name in ("warmup", "average", "early_stop", "weight_decay", "clip", "learning_rate"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise RecipeError(f"`training.{name}` must be finite and not negative: got {getattr(self, name)}")
-        if self.learning_rate > LARGEST_RATE:
-            raise RecipeError(
-                f"`training.learning_rate` must be at most {LARGEST_RATE}: got {self.learning_rate} "
-                "(Adam moves every weight by about that much an update; 1e-5 to 1e-2 is usual)"
-            )
-        if self.weight_decay * self.learning_rate >= 1:
-            raise RecipeError(
-                "`training.weight_decay` times `training.learning_rate` must be below 1, for every update multiplies "
-                f"the weights by 1 minus it: got {self.weight_decay} and {self.learning_rate} (0 to 0.3 is usual)"
-            )
-        for name in ("label_smoothing", "subword_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise RecipeError(f"`training.{name}` must lie in [0, 1): got {getattr(self, name)}")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise RecipeError(f"`training.betas` must lie in [0, 1): got {list(self.betas)}")
-        if self.epochs is not None and not 0 < self.epochs < float("inf"):
-            raise RecipeError(f"`training.epochs` must be above 0: got {self.epochs}")
 
 
 @dataclass(frozen=True)

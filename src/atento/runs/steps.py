@@ -57,10 +57,10 @@ from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import check_memory, keep_freed_memory
 from atento.training.journal import Journal
 from atento.training.loop import Run, finish_save, fit, restore
-from atento.training.optimizer import TrainedWeights
 from atento.training.progress import Reporter
 from atento.training.schedule import pause_step
 from atento.training.step import Updater
+from atento.training.trained import TrainedWeights
 from atento.training.tuning import check_stages
 
 RunResult = tuple[Run, dict[str, float] | None, bool]  # run, test scores, whether it had already finished

@@ -5,7 +5,7 @@ from atento.config.tasks import TASKS
 from atento.networks import parameter_count
 from atento.networks.adapters import adapt
 from atento.networks.network import Network
-from atento.training.optimizer import TrainedWeights
+from atento.training.trained import TrainedWeights
 from atento.training.tuning import trained_weights
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from atento.config.recipe import TrainingConfig
 from atento.config.renamed import VERSION
+from atento.config.training import TrainingConfig
 from atento.data.batches import Batches
 from atento.errors import TokenizerError, TrainingStopped, UsageError
 from atento.metrics.table import signed

@@ -1,44 +1,76 @@
-"""Which weights are trained, from which update on, at what share of the learning rate; the groups of AdamW."""
+"""The optimizers of a recipe: PyTorch's AdamW, Adafactor and Muon, their parameter groups, their state as tensors."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
+import torch
 from torch import Tensor
 
+from atento.config.training import TrainingConfig
+from atento.errors import RecipeError
+from atento.networks.levels import levels_of
 from atento.networks.network import Network
+from atento.training.trained import TrainedWeights
+
+Group = dict[str, Any]  # a parameter group: `params`, `scale` (the factor of its learning rate) and options
 
 
-@dataclass(frozen=True)
-class TrainedWeights:
-    """The weights that a run trains.
+class Optimizer:
+    """Updates the trained weights of a network by their gradients.
 
-    Attributes:
-        begins: name of each trained weight -> the first update (from 1) that trains it.
-        scales: name of each trained weight -> the factor of its learning rate.
-        stages: the first update of each stage, with the lowest level trained in it, for messages.
+    Args:
+        network: the network, on the device to train on.
+        config: the section `training` of the recipe.
+        trained: the weights to train, and the factors of their learning rates.
+
+    Raises:
+        RecipeError: the optimizer cannot train a network of this architecture.
     """
 
-    begins: Mapping[str, int]
-    scales: Mapping[str, float]
-    stages: tuple[tuple[int, int], ...] = ()
+    def __init__(self, network: Network, config: TrainingConfig, trained: TrainedWeights) -> None:
+        self.parameters = dict(network.named_parameters())
+        self.optimizers = OPTIMIZERS[config.optimizer](network, config, trained)
 
-    def names(self, step: int) -> frozenset[str]:
-        """The weights that the update of that number trains."""
-        return frozenset(name for name, begin in self.begins.items() if begin <= step)
+    def step(self, rate: float) -> None:
+        """Take one step at a learning rate."""
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group["scale"]
+            optimizer.step()
 
-    def stage(self, step: int) -> int:
-        """The number of the stage that an update belongs to; it changes when weights are unfrozen."""
-        return sum(begin <= step for begin in set(self.begins.values()))
+    def zero_grad(self) -> None:
+        """Free the gradients."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state as tensors named `parameter.key`, for a checkpoint."""
+        names = {id(parameter): name for name, parameter in self.parameters.items()}
+        return {
+            f"{names[id(parameter)]}.{key}": value
+            for optimizer in self.optimizers
+            for parameter, state in optimizer.state.items()
+            for key, value in state.items()
+        }
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Load what `tensors` returned; parameters that never had a gradient have no state."""
+        states: dict[str, dict[str, Tensor]] = {}
+        for full_name, value in tensors.items():
+            name, _, key = full_name.rpartition(".")
+            states.setdefault(name, {})[key] = value
+        for optimizer in self.optimizers:
+            optimizer.state.clear()
+            owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            for name, parameter in self.parameters.items():
+                if name in states and id(parameter) in owned:
+                    optimizer.state[parameter] = {
+                        key: value.to(parameter.device, copy=True) for key, value in states[name].items()
+                    }
 
 
-def all_weights(network: Network) -> TrainedWeights:
-    """Every weight that needs a gradient, from the first update, at the whole learning rate."""
-    names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
-    return TrainedWeights(dict.fromkeys(names, 1), dict.fromkeys(names, 1.0))
-
-
-def parameter_groups(parameters: Mapping[str, Tensor], trained: TrainedWeights) -> list[dict[str, object]]:
-    """The groups of AdamW: matrices with weight decay, biases and norms without; one pair for each factor of the rate.
+def parameter_groups(parameters: Mapping[str, Tensor], trained: TrainedWeights) -> list[Group]:
+    """Return parameter groups: matrices with weight decay, vectors without; a pair for each factor of the rate.
 
     Each group has `scale`, the factor of its learning rate.
     """
@@ -49,7 +81,7 @@ def parameter_groups(parameters: Mapping[str, Tensor], trained: TrainedWeights) 
     ]
 
 
-def _pair(parameters: Mapping[str, Tensor], trained: TrainedWeights, scale: float) -> Iterator[dict[str, object]]:
+def _pair(parameters: Mapping[str, Tensor], trained: TrainedWeights, scale: float) -> Iterator[Group]:
     ours = [parameter for name, parameter in parameters.items() if trained.scales.get(name) == scale]
     matrices = [parameter for parameter in ours if parameter.dim() > 1]
     vectors = [parameter for parameter in ours if parameter.dim() <= 1]
@@ -57,3 +89,69 @@ def _pair(parameters: Mapping[str, Tensor], trained: TrainedWeights, scale: floa
         yield {"params": matrices, "scale": scale}
     if vectors:
         yield {"params": vectors, "scale": scale, "weight_decay": 0.0}
+
+
+def adamw(network: Network, config: TrainingConfig, trained: TrainedWeights) -> list[torch.optim.Optimizer]:
+    """AdamW for all weights (Loshchilov & Hutter 2019)."""
+    return [_adamw(parameter_groups(dict(network.named_parameters()), trained), config)]
+
+
+def _adamw(groups: Iterable[Group], config: TrainingConfig) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(
+        groups, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay, fused=True
+    )
+
+
+def adafactor(network: Network, config: TrainingConfig, trained: TrainedWeights) -> list[torch.optim.Optimizer]:
+    """Adafactor for all weights: the second moment of a matrix as the product of a column and a row, no first moment.
+
+    A step changes a tensor by about `learning_rate` times its root mean square (Shazeer & Stern 2018).
+    """
+    groups = parameter_groups(dict(network.named_parameters()), trained)
+    return [torch.optim.Adafactor(groups, lr=config.learning_rate, weight_decay=config.weight_decay)]
+
+
+def muon(network: Network, config: TrainingConfig, trained: TrainedWeights) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the layers, AdamW for the other weights: embeddings, heads, positions, biases, norms.
+
+    Muon orthogonalizes the momentum of a matrix (Jordan et al. 2024). Its step is scaled to the root mean square of a
+    step of AdamW, so that both have one learning rate and one weight decay (Liu et al. 2025, Muon is Scalable, 2.2).
+
+    Raises:
+        RecipeError: the layers of the network have no matrices that are trained.
+    """
+    parameters = dict(network.named_parameters())
+    hidden = {name: parameters[name] for name in hidden_matrices(network) if name in trained.scales}
+    if not hidden:
+        raise RecipeError(
+            f"`training.optimizer` muon: a network of architecture {network.config.architecture!r} has no matrices in "
+            "layers to train; use adamw"
+        )
+    others = {name: parameter for name, parameter in parameters.items() if name not in hidden}
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.Muon(
+            parameter_groups(hidden, trained),
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            adjust_lr_fn="match_rms_adamw",
+        )
+    ]
+    groups = parameter_groups(others, trained)
+    return [*optimizers, _adamw(groups, config)] if groups else optimizers
+
+
+def hidden_matrices(network: Network) -> list[str]:
+    """Return the names of the matrices of a network's layers, without tables of positions."""
+    levels = levels_of(network)
+    return [
+        name
+        for name, parameter in network.named_parameters()
+        if 1 <= levels.of[name] <= levels.layers and parameter.dim() == 2 and "positions." not in name
+    ]
+
+
+OPTIMIZERS: dict[str, Callable[[Network, TrainingConfig, TrainedWeights], list[torch.optim.Optimizer]]] = {
+    "adamw": adamw,
+    "adafactor": adafactor,
+    "muon": muon,
+}

@@ -10,21 +10,22 @@ from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.attention.observe import observing
-from atento.config.recipe import TrainingConfig
+from atento.config.training import TrainingConfig
 from atento.data.batches import Part
 from atento.errors import TrainingError
 from atento.networks.network import Network
 from atento.precision import side_by_side
 from atento.training.losses import Call, Sums, losses
-from atento.training.optimizer import TrainedWeights, all_weights, parameter_groups
+from atento.training.optimizer import Optimizer
 from atento.training.scheduled_sampling import own_tokens
+from atento.training.trained import TrainedWeights, all_weights
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its own activations
 
 
 class Updater:
-    """Updates a network's weights with AdamW, in float32 or in mixed precision.
+    """Updates a network's weights with the optimizer of the recipe, in float32 or in mixed precision.
 
     In bfloat16, forward and backward passes run on a bfloat16 copy of the network. The weights, the accumulated
     gradients and the optimizer's state stay float32 (mixed precision, Micikevicius et al. 2018). No loss scaling is
@@ -49,13 +50,7 @@ class Updater:
         self.compute_network.train()
         self.trained = all_weights(network) if trained is None else trained
         self._stage = -1  # of the last update; the next one sets what needs gradients
-        self.optimizer = torch.optim.AdamW(
-            parameter_groups(self.parameters, self.trained),
-            lr=config.learning_rate,
-            betas=config.betas,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
+        self.optimizer = Optimizer(network, config, self.trained)
 
     def _unfreeze(self, step: int) -> None:
         """Ask for gradients of the weights that this update trains; a function of the step, so resuming is exact."""
@@ -110,10 +105,8 @@ class Updater:
                     parameter.grad.add_(gradient)
         divisor = max(1, next(iter(counts.values()), 1)) if scales is None else 1
         norm = self._divide_and_clip(divisor, sums, step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group["scale"]
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.step(rate)
+        self.optimizer.zero_grad()
         self.copy_weights()
         return sums, norm
 
@@ -175,7 +168,7 @@ class Updater:
         norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))))
         finite = all(abs(head_sums.loss) < float("inf") for head_sums in sums.values())
         if not (norm < float("inf") and finite):  # NaN fails both
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad()
             loss = sum(head_sums.loss / max(1, head_sums.targets) for head_sums in sums.values())
             raise TrainingError(
                 f"step {step}: the {'gradient' if finite else 'loss'} is not finite "
@@ -194,19 +187,8 @@ class Updater:
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """Return the state of the optimizer as tensors named `parameter.key`, for a checkpoint."""
-        names = {id(parameter): name for name, parameter in self.parameters.items()}
-        return {
-            f"{names[id(parameter)]}.{key}": value
-            for parameter, state in self.optimizer.state.items()
-            for key, value in state.items()
-        }
+        return self.optimizer.tensors()
 
     def load_optimizer_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Load what `optimizer_tensors` returned; parameters that never had a gradient have no state."""
-        for name, parameter in self.parameters.items():
-            if f"{name}.step" not in tensors:
-                continue
-            keys = ("step", "exp_avg", "exp_avg_sq")
-            self.optimizer.state[parameter] = {
-                key: tensors[f"{name}.{key}"].to(parameter.device, copy=True) for key in keys
-            }
+        self.optimizer.load(tensors)

@@ -5,7 +5,7 @@ import torch
 from atento.attention import observe
 from atento.attention.masks import bidirectional, causal
 from atento.config.network import NetworkConfig
-from atento.config.recipe import TrainingConfig
+from atento.config.training import TrainingConfig
 from atento.data.batches import Part
 from atento.decoding import Greedy, generate
 from atento.inspection import mask_text

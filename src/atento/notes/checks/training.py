@@ -8,8 +8,9 @@ from tempfile import TemporaryDirectory
 import torch
 
 from atento.config.decoding import DecodingConfig
-from atento.config.recipe import DataConfig, TrainingConfig
+from atento.config.recipe import DataConfig
 from atento.config.tasks import task_with
+from atento.config.training import TrainingConfig
 from atento.decoding import Greedy, generate
 from atento.metrics import bleu, chrf
 from atento.model import Model, load
