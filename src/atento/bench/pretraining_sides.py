@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from atento.config import presets
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
-from atento.config.recipe import TrainingConfig
+from atento.config.training import TrainingConfig
 from atento.data.batches import Batch, Draw, PlannedBatches
 from atento.data.masking import Masking
 from atento.data.objectives.causal import Causal, PackedCausal, packed
