@@ -14,9 +14,9 @@ from atento.attention.dropout import Randomness
 from atento.attention.masks import causal, documents
 from atento.config.loading import load_recipe
 from atento.config.network import NetworkConfig, changed
-from atento.config.recipe import TrainingConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.config.scheduled_sampling import ScheduledSamplingConfig
+from atento.config.training import TrainingConfig
 from atento.data.batches import Batch, Part
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.data.store import Ragged

@@ -13,8 +13,8 @@ from atento.config import presets
 from atento.config.heads import HeadConfig
 from atento.config.initial import InitConfig
 from atento.config.network import NetworkConfig, network_to_dict
-from atento.config.recipe import TrainingConfig
 from atento.config.tasks import task_of
+from atento.config.training import TrainingConfig
 from atento.data.batches import PlannedBatches
 from atento.data.objectives.labels import KIND, Labels, text_head
 from atento.data.store import MemoryStore, Ragged

@@ -17,6 +17,7 @@ from atento.config.sampling_checks import check_sampling
 from atento.config.schema import Reader
 from atento.config.task_defaults import with_defaults
 from atento.config.tasks import PLANNED, TASKS, Field, objectives_of
+from atento.config.training import without_effect
 from atento.config.yaml12 import Node
 from atento.errors import RecipeError, nearest
 from atento.metrics.table import METRICS
@@ -374,12 +375,8 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         if (value := getattr(training, name)) > limit:
             key = f"training.{name}"
             yield f"{written.get(key, key)}: {key} {value:g} is far above the usual range ({usual})"
-    if training.schedule != "wsd":
-        yield from no_effect("training.decay", f"training.schedule is {training.schedule}")
-    if training.optimizer == "adafactor":
-        yield from no_effect("training.betas", "adafactor has no such means")
-    if training.epochs is not None:
-        yield from no_effect("training.steps", "training.epochs is given")
+    for name, why in without_effect(training):
+        yield from no_effect(f"training.{name}", why)
     kinds = {split: {source.world is not None for source in getattr(recipe.data, split)} for split in SPLITS}
     for split in SPLITS[1:]:
         if kinds[split] and kinds["train"].isdisjoint(kinds[split]):

@@ -1,5 +1,6 @@
 """The section `training` of a recipe: length, batches, optimizer, validation and checkpoints."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -131,3 +132,13 @@ class TrainingConfig:
             raise RecipeError(f"`training.decay` must be above 0 and at most 1: got {self.decay}")
         if self.epochs is not None and not 0 < self.epochs < float("inf"):
             raise RecipeError(f"`training.epochs` must be above 0: got {self.epochs}")
+
+
+def without_effect(config: TrainingConfig) -> Iterator[tuple[str, str]]:
+    """Yield (key, reason) for each key that has no effect because of another key."""
+    if config.epochs is not None:
+        yield "steps", "training.epochs is given"
+    if config.schedule != "wsd":
+        yield "decay", f"training.schedule is {config.schedule}"
+    if config.optimizer == "adafactor":
+        yield "betas", "adafactor has no such means"
