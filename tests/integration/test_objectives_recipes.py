@@ -97,6 +97,8 @@ RECIPES: dict[str, tuple[str, Any, dict[str, Any]]] = {  # task, objective, netw
         ENCODER | {"embedding": {"segments": 2}, "pooler": True},
     ),
     "span-boundary": ("masked-language-modeling", "span-boundary", ENCODER),
+    "denoising": ("span-corruption", "denoising", TINY),
+    "other noise": ("span-corruption", {"kind": "denoising", "infilling": 0.0, "deletion": 0.2, "rotation": 0.5}, TINY),
 }
 
 

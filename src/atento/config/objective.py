@@ -41,6 +41,7 @@ class ObjectiveSpec:
 
 _TEXT, _PAIR = (("text",),), (("source", "target"),)
 SENTINELS = 100  # of T5: one for each hidden span
+_NOISE = ("infilling", "deletion", "permutation", "rotation")  # options of denoising: shares
 _FILLS = "masked-language-model"
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
 _READ_A_TEXT = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm")
@@ -75,6 +76,12 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         {"rate": 0.15, "mean_span": 3.0},
         sentinels=SENTINELS,
         teacher_forced=True,
+    ),
+    "denoising": ObjectiveSpec(
+        _TEXT,
+        ("encoder-decoder",),
+        "read a source and write",
+        {"infilling": 0.3, "mean_span": 3.0, "deletion": 0.0, "permutation": 1.0, "rotation": 0.0},
     ),
     "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {}),
     "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),
@@ -112,7 +119,8 @@ class ObjectiveConfig:
 
     kind: Annotated[str, OneOf(OBJECTIVES)]
     """What the network predicts. causal: the next token. prefix: a text after its beginning. masked: masked tokens;
-    next-sentence and span-boundary: more beside them. span-corruption: hidden spans. bidirectional, window: words from
+    next-sentence and span-boundary: more beside them. span-corruption: hidden spans. denoising: a text from a noisy
+    copy. bidirectional, window: words from
     neighbours. sequence-to-sequence: a target. The others: labels, tags, answers, pairs or scores of texts.
     """
     share: float = 1.0
@@ -133,6 +141,14 @@ class ObjectiveConfig:
     """
     mean_span: float | None = None
     """Mean length of a masked span in tokens. [at least 1; null: as in the paper, 3]"""
+    infilling: float | None = None
+    """For denoising: share of the tokens in spans that are replaced by one mask each. [0 to below 1; null: 0.3]"""
+    deletion: float | None = None
+    """For denoising: share of the tokens that are deleted. [0 to below 1; null: 0]"""
+    permutation: float | None = None
+    """For denoising: share of the texts whose sentences are permuted. [0 to 1; null: 1]"""
+    rotation: float | None = None
+    """For denoising: share of the texts that are rotated to begin at a random token. [0 to 1; null: 0]"""
     scale: float | None = None
     """Factor of the cosines that multiple-negatives compares. [above 0; null: 20] With a larger one, the most similar
     negatives count more.
@@ -162,6 +178,10 @@ class ObjectiveConfig:
             raise RecipeError(f"`mean_span` must be at least 1: got {self.mean_span}")
         if self.scale is not None and not 0 < self.scale < float("inf"):
             raise RecipeError(f"`scale` must be finite and above 0: got {self.scale}")
+        for name in _NOISE:
+            share, below = getattr(self, name), name in ("infilling", "deletion")
+            if share is not None and not (0 <= share < 1 or (share == 1 and not below)):
+                raise RecipeError(f"`{name}` must lie in [0, 1{')' if below else ']'}: got {share}")
         low, high = self.score_range or (0.0, 1.0)
         if not low < high:
             raise RecipeError(f"`score_range` must have its lowest score first: got {[low, high]}")
@@ -174,9 +194,11 @@ class ObjectiveConfig:
         ):
             if getattr(self, name) != usual and not read:
                 raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
-        for name in ("rate", "mean_span", "scale"):
-            if getattr(self, name) is not None and name not in OBJECTIVES[self.kind].options:
+        for name in ("rate", "mean_span", "scale", *_NOISE):
+            if getattr(self, name) is not None and name not in spec.options:
                 raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
+        if _NOISE[0] in spec.options and not any(self.option(name) for name in _NOISE):
+            raise RecipeError(f"the objective {self.kind} needs noise: {', '.join(_NOISE)} are all 0")
 
     def option(self, name: str) -> float:
         """Return the value of an option, or its default if it is null."""

@@ -8,6 +8,7 @@ from atento.data.mixture import Mixture
 from atento.data.objectives.bidirectional import bidirectional
 from atento.data.objectives.causal import causal
 from atento.data.objectives.cosine import cosine
+from atento.data.objectives.denoising import denoising
 from atento.data.objectives.label_sets import label_sets
 from atento.data.objectives.labels import labels
 from atento.data.objectives.masked import masked
@@ -31,6 +32,7 @@ OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
     "next-sentence": next_sentence,
     "span-boundary": span_boundary,
     "span-corruption": span_corruption,
+    "denoising": denoising,
     "bidirectional": bidirectional,
     "window": window,
     "labels": labels,
