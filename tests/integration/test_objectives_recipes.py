@@ -12,7 +12,8 @@ from atento.config.loading import load_recipe
 from atento.data.objectives.span_corruption import restored, sentinel_ids
 from atento.data.source_lines import read_lines
 from atento.decoding import Greedy, generate
-from atento.errors import RecipeError
+from atento.errors import RecipeError, UsageError
+from atento.tasks.filling import between
 
 TINY = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
 TRAINING = {
@@ -58,6 +59,27 @@ def test_e3_span_corruption_trains_a_t5_that_restores_its_training_text(tmp_path
     source = torch.tensor([[*words[:2], marks[0], *words[3:], tokenizer.eos_id]])
     written = generate(model.network, source, Greedy(), max_new_tokens=8)[0][0].ids
     assert restored(source[0, :-1].tolist(), written, marks) == words
+
+
+def test_a_denoiser_fills_masks_with_spans_of_any_length(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("o gato pulou alto e caiu\n" * 4, encoding="utf-8")
+    given = recipe("span-corruption", objective="denoising", network=TINY | {"d_model": 64, "d_ff": 128})
+    given |= {"data": {"train": {"file": str(tmp_path / "text.txt")}, "max_len": 48}}
+    given["training"] = TRAINING | {"steps": 30, "learning_rate": 1e-2, "checkpoint_every": 30}
+    given["tokenizer"] = {"kind": "word", "vocab_size": 300}
+    model = atento.load(atento.train(given, out=tmp_path / "run", threads=1).folder)
+    best = model.fill("o <mask> alto e <mask>", top=2)[0]
+    assert (best.token, best.text) == ("gato pulou caiu", "o gato pulou alto e caiu") and best.probability > 0.5
+    with pytest.raises(UsageError, match="text 0 has no <mask> to fill"):
+        model.fill("o gato")
+
+
+def test_what_stands_for_masks_is_found_between_the_unmasked_parts() -> None:
+    assert between([9, 1, 9, 2], [5, 6, 1, 7, 2], 9) == [5, 6, 7]
+    assert between([1, 9, 1, 9], [1, 1, 3], 9) == [3]
+    assert between([1, 9, 2], [1, 2], 9) == []
+    for written in ([1, 2], [3, 5, 2], [1, 4, 3]):  # the text around the masks differs
+        assert between([1, 9, 3, 9, 2], written, 9) == written
 
 
 def test_e4_next_sentences_are_learned_jointly_with_masked_tokens(tmp_path: Path) -> None:

@@ -138,7 +138,9 @@ def test_g2_what_cannot_be_filled_is_refused(bert: Path) -> None:
         model.fill("[MASK]", top=0)
     assert "[CLS]" not in [candidate.token for candidate in model.fill("[MASK] [CLS]", top=9)]
     decoder = Decoder(presets.gpt2(vocab_size=300, d_model=8, d_ff=8, n_heads=2, n_layers=1))
-    with pytest.raises(CapabilityError, match="filling masks takes a masked model or a T5; this one can generate"):
+    with pytest.raises(
+        CapabilityError, match="filling masks takes a masked model, a T5 or a BART; this one can generate"
+    ):
         Model(decoder, Tokenizer.from_vocabulary("byte", []), {"task": "language-modeling"}, None).fill("<mask>")
 
 

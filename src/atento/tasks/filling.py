@@ -17,7 +17,7 @@ from atento.networks import EncoderDecoder, Network
 from atento.tasks.grouping import by_length
 from atento.tasks.model_outputs import LoadedModel, tokenizer_of
 from atento.tasks.verbs import listed
-from atento.tasks.writing import write_all
+from atento.tasks.writing import WrittenText, write_all
 from atento.text.lengths import pad_batch
 from atento.text.tokenizer import Tokenizer
 
@@ -52,10 +52,12 @@ def fill(model: LoadedModel, text: str | Sequence[str], *, top: int = 5, iterati
     """The most probable ways to fill the masks of a text, best first (docs/notes.md#g2).
 
     A masked model fills several masks from left to right: each is predicted given those before it, and the `top` best
-    combinations are kept. A T5 writes the span of each sentinel by beam search. Special tokens are never candidates.
+    combinations are kept. A T5 writes the span of each sentinel by beam search, a BART the text without masks; the
+    token of such a candidate is what stands between the parts of the text without masks, or all of it if the model
+    changed these. Special tokens are never candidates.
 
     Args:
-        model: a masked model, or an encoder-decoder trained on span corruption.
+        model: a masked model, or an encoder-decoder trained on span corruption or denoising.
         text: a text or texts with the model's mask token (`model.tokenizer.specials.roles["mask"]`), or with sentinels:
             `<extra_id_0>`, `<extra_id_1>` ...
         top: number of candidates for each text.
@@ -74,12 +76,16 @@ def fill(model: LoadedModel, text: str | Sequence[str], *, top: int = 5, iterati
         if iterations is not None:
             raise UsageError("`iterations` is for masked models; an encoder-decoder fills its sentinels by beam search")
         candidates = _fill_spans(model, network, texts, top)
+    elif isinstance(network, EncoderDecoder) and _denoises(model):
+        if iterations is not None:
+            raise UsageError("`iterations` is for masked models; an encoder-decoder writes the text by beam search")
+        candidates = _fill_by_writing(model, network, texts, top)
     elif network.config.architecture == "encoder" and "vocabulary" in network.heads:
         candidates = _fill_masks(model, texts, top, iterations)
     else:
         verb = TASKS[str(model.config.get("task"))].verb if model.config.get("task") in TASKS else None
         use = f"; this one can {verb}" if verb is not None and verb != "fill" else ""
-        raise CapabilityError(f"filling masks takes a masked model or a T5{use}")
+        raise CapabilityError(f"filling masks takes a masked model, a T5 or a BART{use}")
     return candidates[0] if isinstance(text, str) else candidates
 
 
@@ -181,19 +187,7 @@ def _fill_spans(model: LoadedModel, network: EncoderDecoder, texts: Sequence[str
     for number, source in enumerate(sources):
         if not set(sentinels) & set(source):
             raise UsageError(f"text {number} has no <extra_id_0> to fill: {texts[number][:60]!r}")
-    decoding = replace(model.decoding, beam=max(top, _NARROWEST), n_best=top, length_penalty=0.0)  # by probability
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AtentoWarning)  # fewer than `top` different spans are no defect
-        outputs = write_all(
-            model.step_function(),
-            network.config,
-            [template.apply(source)[0] for source in sources],
-            decoding,
-            lambda ids: " ".join(map(str, ids)),  # sentinels too: outputs that differ in them differ
-            device=next(network.parameters()).device,
-            n_special=template.added(False),
-            trained=model.trained_length,
-        )
+    outputs = _written(model, network, [template.apply(source)[0] for source in sources], top, template.added(False))
     candidates = []
     for source, written in zip(sources, outputs):
         masks = [token for token in source if token in set(sentinels)]
@@ -209,6 +203,79 @@ def _fill_spans(model: LoadedModel, network: EncoderDecoder, texts: Sequence[str
             ]
         )
     return candidates
+
+
+def _denoises(model: LoadedModel) -> bool:
+    """Whether an encoder-decoder was trained to write a text without its masks."""
+    task = model.config.get("task")
+    return model.network.config.family == "bart" or (task in TASKS and TASKS[str(task)].verb == "fill")
+
+
+def _fill_by_writing(
+    model: LoadedModel, network: EncoderDecoder, texts: Sequence[str], top: int
+) -> list[list[Candidate]]:
+    """Candidates by an encoder-decoder that writes the text without masks."""
+    tokenizer = tokenizer_of(model)
+    template = special_tokens_of(network.config, tokenizer)
+    sources = [tokenizer.encode_with_mask(text) for text in texts]
+    for number, source in enumerate(sources):
+        if tokenizer.mask_id not in source:
+            mask = tokenizer.specials.roles["mask"]
+            raise UsageError(f"text {number} has no {mask} to fill: {texts[number][:60]!r}")
+    outputs = _written(model, network, [template.apply(source)[0] for source in sources], top, template.added(False))
+    candidates = []
+    for source, written in zip(sources, outputs):
+        hypotheses = [output.hypothesis for output in written]
+        special = set(tokenizer.specials.ids.values())
+        rows = [[token for token in hypothesis.ids if token not in special] for hypothesis in hypotheses]
+        candidates.append(
+            [
+                _candidate(tokenizer, row, between(source, row, tokenizer.mask_id), hypothesis.log_prob)
+                for row, hypothesis in zip(rows, hypotheses)
+            ]
+        )
+    return candidates
+
+
+def between(source: Sequence[int], written: Sequence[int], mask_id: int) -> list[int]:
+    """Return what stands in a written text for the masks of its source; all of it, if the text around them differs."""
+    parts: list[list[int]] = [[]]
+    for token in source:
+        if token == mask_id:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    text, last = list(written), parts.pop()
+    end = len(text) - len(last)
+    if text[: len(parts[0])] != parts[0] or end < len(parts[0]) or text[end:] != last:
+        return text
+    at, filled = len(parts[0]), []
+    for part in parts[1:]:
+        start = next((i for i in range(at, end - len(part) + 1) if text[i : i + len(part)] == part), None)
+        if start is None:
+            return text
+        filled += text[at:start]
+        at = start + len(part)
+    return filled + text[at:end]
+
+
+def _written(
+    model: LoadedModel, network: EncoderDecoder, sources: list[list[int]], top: int, n_special: int
+) -> list[list[WrittenText]]:
+    """The `top` most probable outputs for each source, with `n_special` special tokens around it."""
+    decoding = replace(model.decoding, beam=max(top, _NARROWEST), n_best=top, length_penalty=0.0)  # by probability
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AtentoWarning)  # fewer than `top` different outputs are no defect
+        return write_all(
+            model.step_function(),
+            network.config,
+            sources,
+            decoding,
+            lambda ids: " ".join(map(str, ids)),  # sentinels too: outputs that differ in them differ
+            device=next(network.parameters()).device,
+            n_special=n_special,
+            trained=model.trained_length,
+        )
 
 
 def _candidate(tokenizer: Tokenizer, ids: Sequence[int], tokens: Sequence[int], log_prob: float) -> Candidate:
