@@ -32,6 +32,7 @@ from atento.precision import resolve_device
 from atento.tasks.answering import answer, answers
 from atento.tasks.attend import attention_record
 from atento.tasks.classification import classifications, classify
+from atento.tasks.features import features
 from atento.tasks.filling import fill
 from atento.tasks.lengths import trained_length
 from atento.tasks.model_outputs import (
@@ -216,6 +217,7 @@ class Model:
     answer = answer
     answers = answers
     embed = embed
+    features = features
     similarity = similarity
     fill = fill
     perplexity = perplexity

@@ -1,4 +1,4 @@
-"""`init.cache` (F6): a frozen encoder reads each text once; what is trained on its vectors is what would be trained."""
+"""`init.cache` (F6): a frozen network reads each text once; what is trained on its vectors is what would be trained."""
 
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return atento.train(settings, data=records(), out=folder / "base", threads=1).folder
 
 
+def decoder(folder: Path) -> Path:
+    """A small decoder to start from, whose output matrix is its own."""
+    network = ENCODER | {"architecture": "decoder", "embedding": {}, "output": {"tied": False}}
+    settings = recipe({"train": {"memory": "train"}}, network, steps=4)
+    return atento.train(settings, data=records(), out=folder / "decoder", threads=1).folder
+
+
 def train(base: Path, out: Path, task: dict[str, Any], data: Any, **init: Any) -> Path:
     settings = {
         **task,
@@ -40,13 +47,24 @@ PAIRS = [(text, text[::-1], label) for text, label in records()]
 
 
 @pytest.mark.parametrize(
-    "task, data", [(CLASSIFY, records()), (CLASSIFY, PAIRS), (TAG, TAGGED)], ids=["texts", "pairs", "tags"]
+    "task, data, start, init",
+    [
+        (CLASSIFY, records(), "encoder", {}),
+        (CLASSIFY, PAIRS, "encoder", {}),
+        (TAG, TAGGED, "encoder", {}),
+        (CLASSIFY, records(), "decoder", {}),
+        (TAG, TAGGED, "decoder", {}),
+        (CLASSIFY, records(), "decoder", {"layer_mix": True}),
+        (TAG, TAGGED, "encoder", {"layer_mix": True}),
+    ],
+    ids=["texts", "pairs", "tags", "decoder", "decoder-tags", "decoder-mix", "tags-mix"],
 )
 def test_training_on_stored_vectors_is_training_without_dropout(
-    base: Path, tmp_path: Path, task: dict[str, Any], data: Any
+    base: Path, tmp_path: Path, task: dict[str, Any], data: Any, start: str, init: dict[str, Any]
 ) -> None:
-    plain = train(base, tmp_path / "plain", task, data)
-    cached = train(base, tmp_path / "cached", task, data, cache=str(tmp_path / "vectors"))
+    model = base if start == "encoder" else decoder(tmp_path)
+    plain = train(model, tmp_path / "plain", task, data, **init)
+    cached = train(model, tmp_path / "cached", task, data, cache=str(tmp_path / "vectors"), **init)
     for kind in ("train", "valid"):
         expected, got = events(plain, kind), events(cached, kind)
         assert [event["nll"] for event in got] == pytest.approx([event["nll"] for event in expected], abs=1e-4)
@@ -93,8 +111,15 @@ def test_a_second_run_computes_nothing_and_a_changed_text_or_weight_does(
 def test_what_a_cache_refuses(base: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="so `train` must be head: got 'all'"):
         train(base, tmp_path / "a", CLASSIFY, records(), cache="vectors", train="all")
-    network = ENCODER | {"architecture": "decoder", "embedding": {}}
+    network = ENCODER | {"architecture": "encoder-decoder", "embedding": {}}
     settings = recipe({"train": {"memory": "train"}}, network, steps=1)
-    decoder = atento.train(settings, data=records(), out=tmp_path / "decoder", threads=1).folder
-    with pytest.raises(RecipeError, match=r"`init\.cache` is for an encoder: got a model of architecture decoder"):
-        train(decoder, tmp_path / "b", CLASSIFY, records(), cache="vectors")
+    both = atento.train(settings, data=records(), out=tmp_path / "both", threads=1).folder
+    with pytest.raises(
+        RecipeError, match=r"`init\.cache` is for an encoder or a decoder: got a model of architecture en"
+    ):
+        train(both, tmp_path / "b", CLASSIFY, records(), cache="vectors")
+    writer = {"task": "language-modeling", "training": TRAINING | {"steps": 1}}
+    with pytest.raises(
+        RecipeError, match=r"`init\.cache` of a decoder is for tasks with a head: got task language-mod"
+    ):
+        train(decoder(tmp_path), tmp_path / "c", writer, [text for text, _ in records()], cache="vectors")

@@ -22,10 +22,10 @@ from atento.data import windows
 from atento.decoding.beam import search as beam
 from atento.inspection import heads
 from atento.networks import ELMo, EncoderDecoder, cbow, describe, layers
-from atento.networks.layers import FeedForward, Residual
+from atento.networks.layers import FeedForward, LayerMix, Residual
 from atento.networks.recurrent import cells as recurrent
 from atento.networks.recurrent import seq2seq as recurrent_seq2seq
-from atento.networks.recurrent.elmo import LayerMix, ProjectedLSTM
+from atento.networks.recurrent.elmo import ProjectedLSTM
 from atento.networks.stack import masks as stack_masks
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.surgery import position_ablation

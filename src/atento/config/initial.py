@@ -146,9 +146,13 @@ class InitConfig:
     """Use the lowest layers of the model only, that many, so that the head reads an inner layer. Encoders and decoders.
     [at least 1; null: all] Inner layers are faster, and hold grammar better than meaning.
     """
+    layer_mix: bool = False
+    """Heads read a learned mix of the embeddings and all layers, γ Σ softmax(w)_j h_j, instead of the last layer alone
+    (Peters et al. 2018). Encoders and decoders. With `train` head, features of a frozen network are often better so.
+    """
     cache: str | None = None
-    """A folder, relative to the recipe, for the vectors of texts. With `train` head an encoder reads each text once;
-    later epochs and runs read its vectors. Nothing has dropout then. [null: read every text every time]
+    """A folder, relative to the recipe, for the vectors of texts. With `train` head, an encoder or decoder reads each
+    text once; later epochs and runs read its vectors. Nothing has dropout then. [null: read every text every time]
     """
     classifier: ClassifierConfig | None = None
     """Fit the head by scikit-learn (extra `eval`) on the vectors of the frozen network; needs `train` head.
@@ -176,6 +180,8 @@ class InitConfig:
             )
         if self.classifier is not None and self.train != "head":
             raise RecipeError(f"`init.classifier` reads a frozen network, so `train` must be head: got {self.train!r}")
+        if self.classifier is not None and self.layer_mix:
+            raise RecipeError("`init.layer_mix` is learned by steps, and `init.classifier` is fitted at once: give one")
 
     @property
     def last(self) -> int | None:

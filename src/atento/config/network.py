@@ -89,6 +89,10 @@ class NetworkConfig:
     """Options of the logits over the vocabulary."""
     pooler: bool = False
     """Add a dense layer with tanh on the first token, as input of heads (BERT; encoders)."""
+    layer_mix: bool = False
+    """Heads read γ Σ softmax(w)_j h_j, a learned mix of the embeddings and all layers, instead of the last layer alone
+    (Peters et al. 2018). [encoders and decoders; ELMo always has one]
+    """
     heads: tuple[HeadConfig, ...] = ()
     """Heads of the network besides its output; their names must differ."""
     recurrent: RecurrentConfig | None = None
@@ -182,6 +186,8 @@ class NetworkConfig:
             ):
                 if value:
                     raise RecipeError(f"`{name}` belongs to an encoder: got architecture {self.architecture!r}")
+        if self.layer_mix and self.architecture not in ("encoder", "decoder"):
+            raise RecipeError(f"`layer_mix` is for an encoder or a decoder: got architecture {self.architecture!r}")
         if self.architecture not in ("encoder-decoder", "recurrent-seq2seq") and self.n_decoder_layers is not None:
             raise RecipeError("`n_decoder_layers` belongs to an encoder-decoder; use `n_layers`")
         for name, homes in (

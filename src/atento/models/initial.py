@@ -10,6 +10,7 @@ from torch import nn
 
 from atento.attention.positions import Learned
 from atento.config.embedding import EmbeddingConfig, untrainable
+from atento.config.initial import InitConfig
 from atento.config.network import NetworkConfig, changed
 from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS
@@ -19,7 +20,7 @@ from atento.models.read import ModelFiles, check_tokenizer, check_weights, read_
 from atento.networks.network import Network
 from atento.text.tokenizer import Tokenizer
 
-_HEADS, _POOLER = "heads.", "pooler."
+_HEADS, _POOLER, _MIX = "heads.", "pooler.", "mix."
 _LAYER = re.compile(r"(?:blocks|positions\.sparse|positions\.added)\.(\d+)\.")
 
 
@@ -45,16 +46,17 @@ def with_embedding(recipe: Recipe, initial: ModelFiles | None) -> Recipe:
 
 
 def fine_tuned(
-    initial: ModelFiles, recipe: NetworkConfig, tokenizer: Tokenizer, layers: int | None = None
+    initial: ModelFiles, recipe: NetworkConfig, tokenizer: Tokenizer, init: InitConfig | None = None
 ) -> NetworkConfig:
     """The network configuration for fine-tuning.
 
     It is that of the initial model. The recipe's network sets the dropout rates, and a longer `max_len` where positions
-    are learned. `layers` leaves out the layers above that many.
+    are learned. `init` may leave out upper layers, and add a mix of layers.
 
     Raises:
         TokenizerError: the tokenizer is not the one that the model was trained with.
-        RecipeError: the model does not have so many layers, or is neither an encoder nor a decoder.
+        RecipeError: the model does not have so many layers; upper layers are left out, or layers mixed, of a model that
+            is neither an encoder nor a decoder.
     """
     config = network_config(initial.config, initial.path)
     check_tokenizer(tokenizer, config, initial.path)
@@ -65,11 +67,15 @@ def fine_tuned(
     }
     if any(scheme.kind == "learned" for scheme in config.schemes):
         changes["max_len"] = max(config.max_len, recipe.max_len)
-    if layers is not None:
-        if config.architecture not in ("encoder", "decoder"):
+    layers, mixed = (None, False) if init is None else (init.layers, init.layer_mix)
+    for key, value in (("layers", layers), ("layer_mix", mixed)):
+        if value and config.architecture not in ("encoder", "decoder"):
             raise RecipeError(
-                f"`init.layers` is for an encoder or a decoder: got a model of architecture {config.architecture}"
+                f"`init.{key}` is for an encoder or a decoder: got a model of architecture {config.architecture}"
             )
+    if mixed:
+        changes["layer_mix"] = True
+    if layers is not None:
         if layers > config.n_layers:
             raise RecipeError(f"`init.layers` must be at most {config.n_layers}, the layers of the model: got {layers}")
         changes["n_layers"] = layers
@@ -98,8 +104,9 @@ def lengthened(initial: ModelFiles, network: nn.Module, recipe: NetworkConfig) -
 def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) -> None:
     """Give a new network the weights of the initial model.
 
-    A head that the model does not have, a head for other labels and a pooler that the model does not have keep their
-    own weights. Heads, a pooler and upper layers that the network does not have are left out.
+    A head for other labels, and a head, a pooler or a mix of layers that the model does not have, or has for another
+    number of layers, keep their own weights. Heads, a pooler and upper layers that the network does not have are left
+    out.
 
     Raises:
         ModelError: a weight is missing or unexpected, or of another shape.
@@ -117,7 +124,8 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     }
     for name, value in fresh.items():
         output = name.startswith(heads_with_other_labels) and name.rpartition(".")[0].endswith(".out")
-        if output or (name not in weights and name.startswith((_HEADS, _POOLER))):
+        resized = name.startswith(_MIX) and name in weights and weights[name].shape != value.shape
+        if output or resized or (name not in weights and name.startswith((_HEADS, _POOLER, _MIX))):
             weights[name] = value
     files = replace(files, weights=weights)
     check_weights(network, files)

@@ -211,6 +211,8 @@ def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | N
         raise UsageError(f"{path} has no adapters: it was not trained with `init.train` lora")
     if network.family not in FAMILIES:
         raise CapabilityError(f"PEFT has adapters of released families ({', '.join(FAMILIES)}): {path} is of none")
+    if network.layer_mix:
+        raise CapabilityError(f"PEFT has no place for a mix of layers, which {path} has")
     family = FAMILIES[network.family]
     try:
         architecture = str(family.write(network)["architectures"][0])

@@ -70,6 +70,8 @@ def describe(network: Network) -> list[Part]:
     if not isinstance(network, Encoder | Decoder):
         raise CapabilityError(f"there is no diagram of a network of type {type(network).__name__}")
     parts = [_table(network.embedding, "tokens"), *_inputs(network.inputs), *_stack(network.stack)]
+    if network.mix is not None:
+        parts.append(Part("mix of all layers", "γ Σ softmax(w) h", _count(network.mix)))
     if isinstance(network, Decoder):
         return [Part("decoder", parts=(*parts, *_heads(network)))]
     if network.pooler is not None:

@@ -1,4 +1,4 @@
-"""Hidden vectors of a frozen encoder, computed once for each text (feature-based transfer).
+"""Hidden vectors of a frozen network, computed once for each text (feature-based transfer; docs/notes.md#f6).
 
 A context variable holds them, as it does for observation, so that no module needs an argument for it.
 """
@@ -14,9 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.config.heads import Pooling
 from atento.config.network import NetworkConfig
-from atento.networks.heads import POOLINGS
+from atento.networks.heads import TEXT_POOLINGS
 
 
 @dataclass
@@ -24,12 +23,12 @@ class FrozenVectors:
     """The vectors of texts of one network, by a key of their ids.
 
     Attributes:
-        pooling: how the heads reduce a text to one vector, which alone is stored; None: the vectors of all tokens are.
-        rows: key -> (1,D), or (T,D) for the T tokens of the text; float32.
+        pooling: how a text is reduced to one vector, which alone is stored; None: the vectors of all tokens are.
+        rows: key -> (1,D), or (T,D) for the T tokens of the text; float32. D is N times as wide for N layers to mix.
         computed: how many texts the network has read.
     """
 
-    pooling: Pooling | None
+    pooling: str | None
     rows: dict[bytes, NDArray[np.float32]] = field(default_factory=dict)
     computed: int = 0
 
@@ -56,7 +55,7 @@ class FrozenVectors:
         return hidden
 
     def _store(self, keys: list[bytes], hidden: Tensor, real: Tensor) -> None:
-        vectors = hidden if self.pooling is None else POOLINGS[self.pooling](hidden, real).unsqueeze(1)
+        vectors = hidden if self.pooling is None else TEXT_POOLINGS[self.pooling](hidden, real).unsqueeze(1)
         for row, key in enumerate(keys):
             if key not in self.rows:
                 value = vectors[row][real[row]] if self.pooling is None else vectors[row]
@@ -68,13 +67,13 @@ _CURRENT: ContextVar[FrozenVectors | None] = ContextVar("frozen_vectors", defaul
 
 
 def current() -> FrozenVectors | None:
-    """The vectors that encoders read now instead of computing them; None: they compute them."""
+    """The vectors that networks read now instead of computing them; None: they compute them."""
     return _CURRENT.get()
 
 
 @contextmanager
 def frozen(vectors: FrozenVectors) -> Iterator[None]:
-    """Let the encoder that runs here store its hidden vectors, and read the stored ones."""
+    """Let the network that runs here store its hidden vectors, and read the stored ones."""
     token = _CURRENT.set(vectors)
     try:
         yield
@@ -82,10 +81,9 @@ def frozen(vectors: FrozenVectors) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-def common_pooling(config: NetworkConfig) -> Pooling | None:
-    """How all heads of an encoder reduce a text to one vector; None: they differ, or some head reads every token."""
-    poolings = {config.pooling(head) for head in config.heads}
-    poolings = {"first" if pooling == "pooler" else pooling for pooling in poolings}
+def common_pooling(config: NetworkConfig) -> str | None:
+    """How all heads of a network reduce a text to one vector; None: they differ, or some head reads every token."""
+    poolings = {"first" if (pooling := config.pooling(head)) == "pooler" else pooling for head in config.heads}
     return poolings.pop() if len(poolings) == 1 else None
 
 

@@ -1,6 +1,6 @@
-"""The small parts of networks: norms, residual wiring, feed-forward network, token embedding, output matrix."""
+"""The small parts of networks: norms, residuals, feed-forward, token embedding, output matrix, mix of layers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -169,3 +169,43 @@ class OutputMatrix(nn.Module):
     def forward(self, x: Tensor, table: TokenEmbedding | None) -> Tensor:
         """x (...,D) -> logits (...,V)."""
         return F.linear(x, self.matrix(table), self.bias)
+
+
+class LayerMix(nn.Module):
+    """γ Σ_j softmax(w)_j h_j: the input of a task, w and γ learned with the task (Peters et al. 2018, equation 1).
+
+    With `norm` each layer is first normalised, token by token and without scale or shift. (The published programs
+    take mean and variance over the batch, which makes a sentence's vectors depend on its neighbours.)
+    """
+
+    def __init__(self, n_layers: int, *, norm: bool = False) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(n_layers))
+        self.gamma = nn.Parameter(torch.ones(()))
+        self.norm = norm
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Equal weights of all layers, γ = 1."""
+        nn.init.zeros_(self.weights)
+        nn.init.ones_(self.gamma)
+
+    def forward(self, layers: Tensor) -> Tensor:
+        """layers (N,B,L,W) -> (B,L,W)."""
+        return self._mixed(F.layer_norm(layers, layers.shape[-1:]) if self.norm else layers)
+
+    def joined(self, layers: Sequence[Tensor]) -> Tensor:
+        """N layers (B,L,W), normalised if the mix does so -> (B,L,N·W), each token's layers one behind the other.
+
+        These vectors do not depend on w and γ, and means over tokens can be mixed as well as tokens.
+        """
+        normed = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers] if self.norm else layers
+        return torch.cat(tuple(normed), dim=-1)
+
+    def of_joined(self, layers: Tensor) -> Tensor:
+        """layers (B,L,N·W) as `joined` returns them -> (B,L,W)."""
+        return self._mixed(layers.unflatten(-1, (len(self.weights), -1)).movedim(-2, 0))
+
+    def _mixed(self, layers: Tensor) -> Tensor:
+        mixed: Tensor = torch.tensordot(torch.softmax(self.weights, dim=0), layers, dims=1)
+        return self.gamma * mixed

@@ -1,33 +1,37 @@
-"""The vectors of a frozen encoder for the texts of a run, read once and stored in a folder (`init.cache`)."""
+"""The vectors of a frozen network for the texts of a run, read once and stored in a folder (`init.cache`)."""
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
 
-from atento.config.network import NetworkConfig, changed, network_to_dict
+from atento.config.network import NetworkConfig
+from atento.config.recipe import Recipe
+from atento.config.tasks import TASKS
 from atento.data.batches import Batches
 from atento.errors import RecipeError, counted
 from atento.networks.frozen import FrozenVectors, common_pooling, frozen
-from atento.networks.levels import levels_of
 from atento.networks.network import Network
-from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
+from atento.storage.vectors import read_vectors, write_vectors
+from atento.tasks.features import vectors_path, without_dropout
 
 _TOKENS = 2048  # read at a time
-_AFTER = ("heads", "pooler", "dropout", "tokenizer_fingerprint")  # keys of a network that its vectors do not depend on
 
 
-def without_dropout(config: NetworkConfig) -> NetworkConfig:
-    """Return the configuration without dropout, as stored vectors have none.
+def cached_config(config: NetworkConfig, recipe: Recipe) -> NetworkConfig:
+    """Return the configuration for `init.cache`: without dropout, as stored vectors have none.
 
     Raises:
-        RecipeError: the network is no encoder.
+        RecipeError: the network is neither an encoder nor a decoder, or a decoder that has to write.
     """
-    if config.architecture != "encoder":
-        raise RecipeError(f"`init.cache` is for an encoder: got a model of architecture {config.architecture}")
-    return changed(config, dropout=0.0, attention={"dropout": 0.0}, feed_forward={"dropout": 0.0})
+    if config.architecture not in ("encoder", "decoder"):
+        raise RecipeError(
+            f"`init.cache` is for an encoder or a decoder: got a model of architecture {config.architecture}"
+        )
+    if config.architecture == "decoder" and not TASKS[recipe.task].heads:
+        raise RecipeError(f"`init.cache` of a decoder is for tasks with a head: got task {recipe.task}")
+    return without_dropout(config)
 
 
 def frozen_vectors(
@@ -42,11 +46,8 @@ def frozen_vectors(
     Raises:
         CheckpointError: the folder cannot be written.
     """
-    levels, pooling = levels_of(network), common_pooling(network.config)
-    weights = {name: value for name, value in network.named_parameters() if levels.of[name] <= levels.layers}
-    settings = {key: value for key, value in network_to_dict(network.config).items() if key not in _AFTER}
-    name = fingerprint_of(weights, json.dumps([settings, pooling], sort_keys=True))
-    path, started = folder / f"{name}.safetensors", time.monotonic()
+    pooling = common_pooling(network.config)
+    path, started = vectors_path(folder, network, pooling), time.monotonic()
     vectors = FrozenVectors(pooling, read_vectors(path))
     device, was_training = next(network.parameters()).device, network.training
     network.eval()

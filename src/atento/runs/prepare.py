@@ -251,7 +251,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(recipe.init.model, loaded.home)
     tokenizer = Tokenizer.load(initial.path)
-    config = fine_tuned(initial, recipe.network, tokenizer, recipe.init.layers)
+    config = fine_tuned(initial, recipe.network, tokenizer, recipe.init)
     network = with_task_heads(config, recipe, train)
     return tokenizer, with_objective_heads(network, recipe)
 

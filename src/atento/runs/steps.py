@@ -32,7 +32,7 @@ from atento.networks.network import Network
 from atento.runs.branch import BranchPoint, begin_at, check_network
 from atento.runs.classifier import classifier_of, fit_classifier
 from atento.runs.folder import end_event, scores_on_test, write_environment, write_outputs
-from atento.runs.frozen import frozen_vectors, without_dropout
+from atento.runs.frozen import cached_config, frozen_vectors
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.prepare import (
     Data,
@@ -221,14 +221,14 @@ def configure_network(setup: Setup) -> None:
     if setup.initial is None:
         setup.config = network_for(recipe, setup.tokenizer, setup.data.train)
     else:
-        config = fine_tuned(setup.initial, recipe.network, setup.tokenizer, None if init is None else init.layers)
+        config = fine_tuned(setup.initial, recipe.network, setup.tokenizer, init)
         if config.architecture not in spec.architectures:
             raise UsageError(
                 f"{model_of(recipe)} is of architecture {config.architecture!r}, and task {recipe.task} needs "
                 f"{' or '.join(spec.architectures)}, which {spec.why}"
             )
         if init is not None and init.cache is not None:
-            config = without_dropout(config)
+            config = cached_config(config, recipe)
         setup.config = with_objective_heads(with_task_heads(config, recipe, setup.data.train), recipe)
     with torch.device("meta"):
         network = build_network(setup.config)

@@ -55,17 +55,7 @@ def embed_texts(
     """
     if config.pooling not in TEXT_POOLINGS:
         raise UsageError(f"unknown pooling {config.pooling!r}{nearest(config.pooling, list(TEXT_POOLINGS))}")
-    limit = _max_tokens(network, config)
-    special_tokens = special_tokens_of(network.config, tokenizer, template)
-    rows, n_cut = [], 0
-    for ids in tokenizer.encode_batch(list(texts)):
-        room = len(ids) if limit is None else max(0, limit - special_tokens.added(False))
-        ids, _, removed = truncate(ids, None, room)
-        rows.append(special_tokens.apply(ids)[0])
-        n_cut += removed > 0
-    warn_of_length([len(row) for row in rows], trained, "vectors")
-    if n_cut:
-        warnings.warn(f"{n_cut} of {counted(len(rows), 'text')} cut to {limit} tokens", AtentoWarning, stacklevel=3)
+    rows = token_rows(network, tokenizer, texts, template=template, trained=trained, max_len=config.max_len)
     device = next(network.parameters()).device
     vectors = np.zeros((len(rows), network.config.d_model), dtype=np.float32)
     for batch in by_length([len(row) for row in rows], batch_tokens):
@@ -80,8 +70,28 @@ def embed_texts(
     return vectors
 
 
-def _max_tokens(network: Network, config: EmbeddingConfig) -> int | None:
-    """The most tokens of a text, special ones included; None: any number."""
-    learned = any(scheme.kind == "learned" for scheme in network.config.schemes)
-    limits = [network.config.max_len] if learned else []
-    return min([*limits, *([] if config.max_len is None else [config.max_len])], default=None)
+def token_rows(
+    network: Network,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    template: str | None = None,
+    trained: int | None = None,
+    max_len: int | None = None,
+) -> list[list[int]]:
+    """The ids of each text with its special tokens, as the network reads them; arguments as for `embed_texts`.
+
+    A text longer than `max_len` (or the network's learned positions) is cut, with one warning that counts them.
+    """
+    limit = min([limit for limit in (network.config.position_limit, max_len) if limit is not None], default=None)
+    special_tokens = special_tokens_of(network.config, tokenizer, template)
+    rows, n_cut = [], 0
+    for ids in tokenizer.encode_batch(list(texts)):
+        room = len(ids) if limit is None else max(0, limit - special_tokens.added(False))
+        ids, _, removed = truncate(ids, None, room)
+        rows.append(list(special_tokens.apply(ids)[0]))
+        n_cut += removed > 0
+    warn_of_length([len(row) for row in rows], trained, "vectors")
+    if n_cut:
+        warnings.warn(f"{n_cut} of {counted(len(rows), 'text')} cut to {limit} tokens", AtentoWarning, stacklevel=4)
+    return rows

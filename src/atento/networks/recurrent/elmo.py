@@ -18,7 +18,7 @@ from atento.config.elmo import ELMoConfig
 from atento.config.network import NetworkConfig
 from atento.errors import RecipeError
 from atento.networks.heads import make_heads
-from atento.networks.layers import TokenEmbedding
+from atento.networks.layers import LayerMix, TokenEmbedding
 from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.recurrent.character_cnn import CharacterCNN
@@ -80,33 +80,6 @@ class ProjectedLSTM(nn.Module):
         if self.projection_clip is not None:
             hidden = hidden.clamp(-self.projection_clip, self.projection_clip)
         return hidden, cell
-
-
-class LayerMix(nn.Module):
-    """γ Σ_j softmax(w)_j h_j: the input of a task, w and γ learned with the task (Peters et al. 2018, equation 1).
-
-    With `norm` each layer is first normalised, token by token and without scale or shift. (The published programs
-    take mean and variance over the batch, which makes a sentence's vectors depend on its neighbours.)
-    """
-
-    def __init__(self, n_layers: int, *, norm: bool = False) -> None:
-        super().__init__()
-        self.weights = nn.Parameter(torch.zeros(n_layers))
-        self.gamma = nn.Parameter(torch.ones(()))
-        self.norm = norm
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Equal weights of all layers, γ = 1."""
-        nn.init.zeros_(self.weights)
-        nn.init.ones_(self.gamma)
-
-    def forward(self, layers: Tensor) -> Tensor:
-        """layers (N,B,L,W) -> (B,L,W)."""
-        if self.norm:
-            layers = F.layer_norm(layers, layers.shape[-1:])
-        mixed: Tensor = torch.tensordot(torch.softmax(self.weights, dim=0), layers, dims=1)
-        return self.gamma * mixed
 
 
 @dataclass(frozen=True)

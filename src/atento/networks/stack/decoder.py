@@ -10,9 +10,10 @@ from torch import Tensor
 from atento.attention.dropout import Randomness
 from atento.attention.sparse import total_cost
 from atento.config.network import NetworkConfig
+from atento.networks.frozen import current
 from atento.networks.heads import make_heads
 from atento.networks.initial import initialise
-from atento.networks.layers import TokenEmbedding
+from atento.networks.layers import LayerMix, TokenEmbedding
 from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.stack.inputs import InputLayer
@@ -31,6 +32,7 @@ class Decoder(Network):
         self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=config.embedding.scaled)
         self.inputs = InputLayer(config)
         self.stack = Stack(config, kind="decoder", n_layers=config.n_layers)
+        self.mix = LayerMix(config.n_layers + 1, norm=config.norm == "pre") if config.layer_mix else None
         self.heads = make_heads(config)
         self.reset_parameters()
 
@@ -61,19 +63,39 @@ class Decoder(Network):
             project: False leaves `logits` None, for losses that do their own projection.
 
         Returns:
-            Output with hidden (B,T,D), logits (B,T,V) and state.
+            Output with hidden (B,T,D), of the last layer or the mix of layers, logits (B,T,V) and state.
 
         Raises:
             CapabilityError: a mask that looks ahead, with a state: cached keys and values are not recomputed.
         """
-        x = self.inputs(
-            self.embedding(ids),
-            0 if state is None else state.length,
-            position_ids=position_ids,
-            token_mask=None if token_mask is None else token_mask[:, -ids.shape[1] :],
-            random=random,
-        )
-        hidden = self.stack(x, mask=mask, token_mask=token_mask, position_ids=position_ids, state=state, random=random)
+
+        def compute() -> Tensor:
+            x = self.inputs(
+                self.embedding(ids),
+                0 if state is None else state.length,
+                position_ids=position_ids,
+                token_mask=None if token_mask is None else token_mask[:, -ids.shape[1] :],
+                random=random,
+            )
+            layers: list[Tensor] = []
+            states: Tensor = self.stack(
+                x,
+                mask=mask,
+                token_mask=token_mask,
+                position_ids=position_ids,
+                state=state,
+                random=random,
+                layers=None if self.mix is None else layers,
+            )
+            return states if self.mix is None else self.mix.joined(layers)
+
+        vectors = current() if mask is None and position_ids is None and state is None else None
+        if vectors is None:
+            hidden = compute()
+        else:
+            hidden = vectors.hidden(compute, ids, token_mask, None).to(self.embedding.weight.dtype)
+        if self.mix is not None:
+            hidden = self.mix.of_joined(hidden)
         return Output(hidden, self.project(hidden) if project else None, state=state)
 
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:

@@ -13,7 +13,7 @@ from atento.config.network import NetworkConfig
 from atento.networks.frozen import current
 from atento.networks.heads import Pooler, make_heads
 from atento.networks.initial import initialise
-from atento.networks.layers import TokenEmbedding
+from atento.networks.layers import LayerMix, TokenEmbedding
 from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.stack.inputs import InputLayer
@@ -31,6 +31,7 @@ class Encoder(Network):
         self.embedding = TokenEmbedding(config.vocab_size, config.embedding_width, scale=config.embedding.scaled)
         self.inputs = InputLayer(config)
         self.stack = Stack(config, kind="encoder", n_layers=config.n_layers)
+        self.mix = LayerMix(config.n_layers + 1, norm=config.norm == "pre") if config.layer_mix else None
         self.pooler = Pooler(config.d_model) if config.pooler else None
         self.heads = make_heads(config)
         self.reset_parameters()
@@ -60,7 +61,8 @@ class Encoder(Network):
             project: False leaves `logits` None.
 
         Returns:
-            Output with hidden (B,L,D), pooled (B,D) where there is a pooler, logits of the first head.
+            Output with hidden (B,L,D), of the last layer or the mix of layers; pooled (B,D) where there is a pooler;
+            logits of the first head.
         """
 
         def compute() -> Tensor:
@@ -71,14 +73,24 @@ class Encoder(Network):
                 token_mask=token_mask,
                 random=random,
             )
-            states: Tensor = self.stack(x, mask=mask, token_mask=token_mask, position_ids=position_ids, random=random)
-            return states
+            layers: list[Tensor] = []
+            states: Tensor = self.stack(
+                x,
+                mask=mask,
+                token_mask=token_mask,
+                position_ids=position_ids,
+                random=random,
+                layers=None if self.mix is None else layers,
+            )
+            return states if self.mix is None else self.mix.joined(layers)
 
         vectors = current() if mask is None and position_ids is None else None
         if vectors is None:
             hidden = compute()
         else:
             hidden = vectors.hidden(compute, ids, token_mask, segment_ids).to(self.embedding.weight.dtype)
+        if self.mix is not None:
+            hidden = self.mix.of_joined(hidden)
         pooled = None if self.pooler is None else self.pooler(hidden, token_mask)
         output = Output(hidden, pooled=pooled)
         first = next((name for name, head in self.heads.items() if head.kind != "boundary"), None)

@@ -84,6 +84,7 @@ class Stack(nn.Module):
         state: StackState | None = None,
         random: Randomness | None = None,
         depth: int | None = None,
+        layers: list[Tensor] | None = None,
     ) -> Tensor:
         """Run the blocks, one after the other.
 
@@ -97,6 +98,7 @@ class Stack(nn.Module):
             state: the cache; updated in place.
             random: the randomness of dropout.
             depth: how many blocks to run; with fewer than all, the output of the last of them, without the final norm.
+            layers: a list that gets x and the output of each block, (B,T,D); of the last one behind the final norm.
 
         Returns:
             (B,T,D).
@@ -110,6 +112,8 @@ class Stack(nn.Module):
         offset = 0 if state is None else state.length
         terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)
         for index, block in enumerate(self.layers):
+            if layers is not None:
+                layers.append(x)
             if index == depth:
                 return x
             x = block(
@@ -124,7 +128,10 @@ class Stack(nn.Module):
             )
         if state is not None:
             state.length, state.memory_mask = state.length + x.shape[1], memory_mask
-        return x if self.norm is None else self.norm(x)
+        x = x if self.norm is None else self.norm(x)
+        if layers is not None:
+            layers.append(x)
+        return x
 
     def _positions(self, x: Tensor, position_ids: Tensor | None, state: StackState | None) -> QueryKeyPositions:
         """Positions of queries and keys; `position_ids` are stored in the state."""

@@ -43,6 +43,8 @@ def why_not_fast(network: object) -> str | None:
         return "sparse attention" if stack.positions.sparse else "positions added in single layers"
     if any(mask.name != "causal" for mask in stack.masks):
         return "a mask other than the causal one"
+    if network.config.layer_mix:
+        return "a mix of layers"
     if network.config.attention.norm:
         return "norms of queries and keys"
     for scheme in stack.positions.schemes:

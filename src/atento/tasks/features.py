@@ -1,0 +1,163 @@
+"""Features of texts for other programs: the vectors of any layer or of the mix of layers, pooled or per token, cached.
+
+See docs/notes.md#f6.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from atento.config.network import NetworkConfig, changed, network_to_dict
+from atento.errors import CapabilityError, UsageError, nearest, path_of
+from atento.networks.frozen import FrozenVectors, frozen
+from atento.networks.heads import TEXT_POOLINGS
+from atento.networks.levels import levels_of
+from atento.networks.network import Network, layer_count
+from atento.networks.stack.decoder import Decoder
+from atento.networks.stack.encoder import Encoder
+from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
+from atento.tasks.embedding import token_rows
+from atento.tasks.grouping import by_length
+from atento.tasks.model_outputs import tokenizer_of
+from atento.tasks.model_vectors import EmbeddingModel
+from atento.tasks.verbs import listed
+from atento.text.lengths import pad_batch
+
+_AFTER = ("heads", "pooler", "dropout", "tokenizer_fingerprint")  # keys of a network that its vectors do not depend on
+Layer = int | Literal["mix"]
+Vectors = NDArray[np.float32]
+
+
+def without_dropout(config: NetworkConfig) -> NetworkConfig:
+    """Return the configuration without dropout."""
+    return changed(config, dropout=0.0, attention={"dropout": 0.0}, feed_forward={"dropout": 0.0})
+
+
+def vectors_path(folder: Path, network: Network, pooling: str | None, layer: int | None = None) -> Path:
+    """Return the file of a network's vectors, named by a hash of the weights below the heads, network and pooling.
+
+    Args:
+        folder: the folder of the cache.
+        network: the network.
+        pooling: how a text is reduced to one vector; None: it has one vector a token.
+        layer: the layer, counted from 0; None: what the heads read, which is the last layer or all layers to mix.
+    """
+    levels = levels_of(network)
+    weights = {name: value for name, value in network.named_parameters() if levels.of[name] <= levels.layers}
+    config = network_to_dict(without_dropout(network.config))
+    settings = {key: value for key, value in config.items() if key not in _AFTER}
+    parts = [settings, pooling] if layer is None else [settings, pooling, layer]
+    return folder / f"{fingerprint_of(weights, json.dumps(parts, sort_keys=True))}.safetensors"
+
+
+@overload
+def features(  # type: ignore[overload-overlap]
+    model: EmbeddingModel,
+    text: str,
+    *,
+    layer: Layer = -1,
+    pooling: str | None = None,
+    cache: str | Path | None = None,
+    batch_tokens: int = 4096,
+) -> Vectors: ...
+@overload
+def features(
+    model: EmbeddingModel,
+    text: Sequence[str],
+    *,
+    layer: Layer = -1,
+    pooling: None = None,
+    cache: str | Path | None = None,
+    batch_tokens: int = 4096,
+) -> list[Vectors]: ...
+@overload
+def features(
+    model: EmbeddingModel,
+    text: Sequence[str],
+    *,
+    layer: Layer = -1,
+    pooling: str,
+    cache: str | Path | None = None,
+    batch_tokens: int = 4096,
+) -> Vectors: ...
+
+
+def features(
+    model: EmbeddingModel,
+    text: str | Sequence[str],
+    *,
+    layer: Layer = -1,
+    pooling: str | None = None,
+    cache: str | Path | None = None,
+    batch_tokens: int = 4096,
+) -> Any:
+    """The features of texts: the hidden vectors of a layer, of every token or pooled (docs/notes.md#f6).
+
+    Args:
+        model: the model.
+        text: a text or texts.
+        layer: 0 is the first layer and -1 the last one. "mix" is the learned mix of all layers, in a model that was
+            trained with `init.layer_mix`.
+        pooling: mean, first, last or max over the tokens of a text; None: the vector of every token, special tokens
+            included.
+        cache: a folder for the vectors: a text whose vectors it has is not read again. The vectors of another model,
+            layer or pooling are in another file. It may be the folder of `init.cache`.
+        batch_tokens: tokens computed at a time, padding included.
+
+    Returns:
+        float32: (N,D) with a pooling, else a list of N arrays (T,D); for one text (D,) or (T,D).
+
+    Raises:
+        UsageError: no such layer or pooling. CapabilityError: a model of words, or no mix. CheckpointError: the cache
+            cannot be written.
+    """
+    texts, network = listed(text), model.network
+    if pooling is not None and pooling not in TEXT_POOLINGS:
+        raise UsageError(f"unknown pooling {pooling!r}{nearest(pooling, list(TEXT_POOLINGS))}")
+    if model.words is not None:
+        raise CapabilityError("features are of tokens, and this model reads words: `embed` gives their vectors")
+    mix = network.mix if isinstance(network, Encoder | Decoder) else None
+    if layer == "mix":
+        if mix is None:
+            raise CapabilityError("this model has no mix of layers: train one by a recipe with `init.layer_mix: true`")
+        depth = None
+    else:
+        count = layer_count(layer, network.config.n_layers) - 1
+        depth = None if mix is None and count == network.config.n_layers - 1 else count
+    path = None if cache is None else vectors_path(path_of(cache, "cache", "a folder"), network, pooling, depth)
+    vectors = FrozenVectors(pooling, {} if path is None else read_vectors(path))
+    rows = token_rows(
+        network, tokenizer_of(model), texts, template=model.config.get("template"), trained=model.trained_length
+    )
+    results: list[Vectors] = [np.zeros(0, dtype=np.float32)] * len(rows)
+    for batch in by_length([len(row) for row in rows], batch_tokens):
+        for number, vector in zip(batch, _batch_vectors(network, vectors, [rows[row] for row in batch], layer)):
+            results[number] = vector
+    if path is not None and vectors.computed:
+        write_vectors(path, vectors.rows)
+    if isinstance(text, str):
+        return results[0]
+    return results if pooling is None else np.array(results).reshape(len(rows), -1)
+
+
+@torch.inference_mode()
+def _batch_vectors(network: Network, vectors: FrozenVectors, rows: list[list[int]], layer: Layer) -> list[Vectors]:
+    """The vectors of texts of similar length: (T,D) each, or (D,) with a pooling."""
+    device = next(network.parameters()).device
+    padded, real = pad_batch(rows, network.config.pad_id)
+    ids, token_mask = torch.from_numpy(padded).to(device), torch.from_numpy(real).to(device)
+    if layer == "mix":
+        with frozen(vectors):
+            hidden = network(ids, token_mask=token_mask, project=False).hidden.float()
+    else:
+        hidden = vectors.hidden(
+            lambda: network.features(ids, token_mask=token_mask, layer=layer), ids, token_mask, None
+        )
+    if vectors.pooling is not None:
+        return list(hidden[:, 0].cpu().numpy())
+    return [hidden[number, : len(row)].cpu().numpy() for number, row in enumerate(rows)]
