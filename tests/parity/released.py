@@ -98,6 +98,17 @@ _MODERNBERT = _SMALL | {
     "cls_token_id": 3,
     "sep_token_id": 4,
 }
+_DEBERTA = _BERT | {
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "max_relative_positions": -1,
+    "position_buckets": 4,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "pooler_hidden_size": 16,
+}
 _TAGS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
 
 # name -> (their class, their configuration)
@@ -164,6 +175,34 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         hf.ModernBertConfig(**_MODERNBERT, **_TAGS, classifier_bias=True),
     ),
     "modernbert answer": (hf.ModernBertForQuestionAnswering, hf.ModernBertConfig(**_MODERNBERT)),
+    "deberta-v2": (hf.DebertaV2Model, hf.DebertaV2Config(**_DEBERTA)),
+    "deberta-v2, distances, learned positions, segments": (
+        hf.DebertaV2Model,
+        hf.DebertaV2Config(
+            **_DEBERTA
+            | {
+                "position_buckets": -1,
+                "max_relative_positions": 5,
+                "position_biased_input": True,
+                "norm_rel_ebd": "none",
+                "type_vocab_size": 2,
+                "pos_att_type": "p2c|c2p",
+            }
+        ),
+    ),
+    "deberta-v2, absolute positions": (
+        hf.DebertaV2Model,
+        hf.DebertaV2Config(**_DEBERTA | {"relative_attention": False, "position_biased_input": True}),
+    ),
+    "deberta-v2 masked": (hf.DebertaV2ForMaskedLM, hf.DebertaV2Config(**_DEBERTA)),
+    "deberta-v2 masked, not legacy": (hf.DebertaV2ForMaskedLM, hf.DebertaV2Config(**_DEBERTA, legacy=False)),
+    "deberta-v2 classification": (
+        hf.DebertaV2ForSequenceClassification,
+        hf.DebertaV2Config(**_DEBERTA, num_labels=3, pooler_hidden_act="tanh"),
+    ),
+    "deberta-v2 regression": (hf.DebertaV2ForSequenceClassification, hf.DebertaV2Config(**_DEBERTA, num_labels=1)),
+    "deberta-v2 tagging": (hf.DebertaV2ForTokenClassification, hf.DebertaV2Config(**_DEBERTA, **_TAGS)),
+    "deberta-v2 answer": (hf.DebertaV2ForQuestionAnswering, hf.DebertaV2Config(**_DEBERTA)),
     "gpt1": (hf.OpenAIGPTLMHeadModel, hf.OpenAIGPTConfig(**_GPT)),
     "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(**_GPT)),
     "gpt2 base": (hf.GPT2Model, hf.GPT2Config(**_GPT, n_inner=20)),

@@ -99,7 +99,7 @@ def test_t5_attention(both: bool, seen: int) -> None:
     length = 60
     places = QueryKeyPositions.arange(length - seen, length)
     expected = theirs.compute_bias(length - seen, length, past_seen_tokens=seen)
-    assert torch.equal(bias.scores(random(1), places, 1.0), expected)
+    assert torch.equal(bias.scores(random(1), random(1), places, 1.0), expected)
     if seen:
         return
     x = random(B, length, H * K, seed=100)

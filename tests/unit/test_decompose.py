@@ -58,7 +58,7 @@ def true_scores(network: EncoderDecoder, kind: str, layer: int) -> Tensor:
         shared = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
         scores = q @ shared.transpose(-2, -1) * scale
         relative = named.get("relative")
-        found.append(scores if relative is None else scores + relative.scores(q * scale, scale))  # type: ignore[attr-defined]
+        found.append(scores if relative is None else scores + relative.scores(q * scale, shared, scale))  # type: ignore[attr-defined]
         return original(q, k, v, **named)  # type: ignore[arg-type]
 
     before = []

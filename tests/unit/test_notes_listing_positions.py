@@ -82,7 +82,7 @@ def test_spec_error_57_the_einsum_of_the_notes_cannot_run():
     with pytest.raises(RuntimeError, match="number of subscripts"):
         torch.einsum("bhid,jd->bhij", q, vectors)
     zeros = torch.zeros(1, 1, 4, 4)
-    found = module.relative.scores(q, QueryKeyPositions.arange(4, 4), 1.0)
+    found = module.relative.scores(q, q, QueryKeyPositions.arange(4, 4), 1.0)
     torch.testing.assert_close(zeros + found, torch.einsum("bhid,ijd->bhij", q, vectors))
 
 

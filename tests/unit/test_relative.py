@@ -331,7 +331,8 @@ def test_b5_the_same_distance_is_the_same_row_at_any_length(limit: int) -> None:
     shaw = Shaw(1, limit)
     with torch.no_grad():
         shaw.keys.copy_(torch.arange(2 * limit + 1)[:, None])  # q of 1 reads the number of the row
-    rows = {n: shaw.scores(torch.ones(1, 1, n, 1), QueryKeyPositions.arange(n, n), 1.0)[0, 0] for n in (1, 4, 6, 20)}
+    ones = {n: torch.ones(1, 1, n, 1) for n in (1, 4, 6, 20)}
+    rows = {n: shaw.scores(q, q, QueryKeyPositions.arange(n, n), 1.0)[0, 0] for n, q in ones.items()}
     for n, found in rows.items():
         assert bool((found.diagonal() == limit).all())
         assert torch.equal(found, rows[20][:n, :n]) and torch.equal(found, rows[20][-n:, -n:])

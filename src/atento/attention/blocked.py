@@ -169,14 +169,16 @@ def _parts(call: _Call, strip: _Strip, rows: int, n_heads: int) -> Iterator[_Par
 class _StripTerms:
     """The terms added to the scores of a strip, computed once for all its parts, and the gradient of those terms."""
 
-    def __init__(self, call: _Call, strip: _Strip, queries: Tensor, bias: Tensor | None, learns: bool) -> None:
+    def __init__(
+        self, call: _Call, strip: _Strip, queries: Tensor, keys: Tensor, bias: Tensor | None, learns: bool
+    ) -> None:
         relative = None if call.relative is None else call.relative.without_distance_bias
         self.relative = None if relative is None else relative.strip(strip.queries, strip.keys, strip.row)
-        self.queries = queries.detach().requires_grad_(learns)
+        self.queries, self.keys = (x.detach().requires_grad_(learns) for x in (queries, keys))
         self.scores = None
         if self.relative is not None:
             with torch.set_grad_enabled(learns):
-                self.scores = self.relative.scores(self.queries, call.scale)
+                self.scores = self.relative.scores(self.queries, self.keys, call.scale)
         self.bias = None if bias is None else take(strip.bias(bias), strip.keys, dim=-1)
         self.mask_bias = list(_mask_bias(call, strip))
         # with a range of unmasked keys no row is empty, and the mask has other entries than one for all keys
@@ -264,7 +266,7 @@ class _Blocked(torch.autograd.Function):
         for strip in _strips(call, batch, n_heads):
             queries = strip.rows(q)[..., strip.queries, :]
             keys, values = (take(strip.rows(x), strip.keys, dim=-2) for x in (k, v))
-            terms = _StripTerms(call, strip, queries, bias, False)
+            terms = _StripTerms(call, strip, queries, keys, bias, False)
             for part in _parts(call, strip, len(queries), n_heads):
                 scores = terms.add_to(_scores(part.of(queries), part.of(keys)), part)
                 distance_bias.add_to(scores, strip.queries, strip.keys, part.heads)
@@ -290,7 +292,7 @@ class _Blocked(torch.autograd.Function):
         for strip in _strips(call, batch, n_heads):
             queries, upstream = (strip.rows(x)[..., strip.queries, :] for x in (q, grad))
             keys, values = (take(strip.rows(x), strip.keys, dim=-2) for x in (k, v))
-            terms = _StripTerms(call, strip, queries, bias, call.relative is not None)
+            terms = _StripTerms(call, strip, queries, keys, bias, call.relative is not None)
             for part in _parts(call, strip, len(queries), n_heads):
                 # the forward pass of the part, again
                 part_q, part_k, dout = part.of(queries), part.of(keys), part.of(upstream)
@@ -369,14 +371,17 @@ class _Gradients:
             _add_at(total, strip.keys, dscores.sum_to_size(size), -1)
 
     def through_scores(self, strip: _Strip, terms: _StripTerms) -> None:
-        """Finish the strip: the gradient of the relative schemes and of the queries that they read, then the scale."""
+        """Finish the strip: the gradients of the relative schemes and of the queries and keys that they read, then the
+        scale."""
         dq = strip.rows(self.q)[..., strip.queries, :]
         if terms.gradient is not None and terms.scores is not None and terms.scores.requires_grad:
-            inputs = [terms.queries, *self.parameters]
-            first, *learned = torch.autograd.grad(terms.scores, inputs, terms.gradient, allow_unused=True)
+            inputs = [terms.queries, terms.keys, *self.parameters]
+            queries, keys, *learned = torch.autograd.grad(terms.scores, inputs, terms.gradient, allow_unused=True)
             self._add_learned(learned)
-            if first is not None:
-                dq += first
+            if queries is not None:
+                dq += queries
+            if keys is not None:
+                _add_at(strip.rows(self.k), strip.keys, keys, -2)
         dq *= self.scale
 
     def through_distance_bias(self, distance_bias: DistanceBias) -> None:

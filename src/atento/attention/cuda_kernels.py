@@ -35,7 +35,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     if args.value_bias is not None or args.dropout or not args.only_biases:
         raise ValueError("FlexAttention neither adds to values nor drops weights; use kernel='plain' or 'blocked'")
     query_len, key_len = q.shape[-2], k.shape[-2]
-    mask, bias = args.mask, args.score_bias(q)
+    mask, bias = args.mask, args.score_bias(q, k)
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         assert bias is not None

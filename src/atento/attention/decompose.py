@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention.multihead import MultiHeadAttention, PositionTerms
+from atento.attention.relative_disentangled import ProjectedDisentangled
 
 
 @torch.no_grad()
@@ -32,7 +33,8 @@ def decompose(
     Returns:
         Terms of shape (B,H,L,L): "content", or with `added` "content-content", "content-position",
         "position-content" and "position-position" (query first); "rotary" if queries and keys are rotated; and one
-        for each relative scheme, under the name of its class.
+        for each relative scheme, under the name of its class, or two for `Disentangled`: "content-to-position" and
+        "position-to-content".
     """
     scale = attention.d_head**-0.5 if attention.scale is None else attention.scale
     shared = attention.n_heads // attention.n_kv_heads
@@ -52,18 +54,21 @@ def decompose(
     if position_terms is None:
         return parts
     q, k = (torch.stack(both).sum(dim=0) for both in zip(*projected.values()))
+    rotated_q, rotated_k = q, k
     if position_terms.rotations:
-        rotated_q, rotated_k = q, k
         for rotation in position_terms.rotations:
             rotated_q, rotated_k = rotation(rotated_q), rotation(rotated_k)
         parts["rotary"] = rotated_q @ rotated_k.transpose(-2, -1) - q @ k.transpose(-2, -1)
-        q = rotated_q
     if position_terms.relative is not None:
         shape = (*q.shape[:-1], k.shape[-2])
-        for scheme in position_terms.relative.schemes:
-            name = type(scheme).__name__
-            term = scheme.scores(q, position_terms.relative.positions, scale).expand(shape)
-            parts[name] = parts[name] + term if name in parts else term
+        relative = position_terms.relative.projected(attention.project_positions)
+        for scheme in relative.schemes:
+            if isinstance(scheme, ProjectedDisentangled):
+                terms = scheme.parts(rotated_q, rotated_k, relative.positions, scale)
+            else:
+                terms = {type(scheme).__name__: scheme.scores(rotated_q, rotated_k, relative.positions, scale)}
+            for name, term in terms.items():
+                parts[name] = parts[name] + term.expand(shape) if name in parts else term.expand(shape)
     return parts
 
 

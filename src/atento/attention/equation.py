@@ -29,9 +29,12 @@ class AttentionArgs:
         relative = self.relative
         return relative is None or (not relative.adds_values and relative.sparsifier is None)
 
-    def score_bias(self, q: Tensor) -> Tensor | None:
-        """The sum of all terms added to the scores of queries (B,H,T,K): (B|1,H|1,T|1,S); None if there is none."""
-        scores = None if self.relative is None else self.relative.scores(q * self.scale, self.scale)
+    def score_bias(self, q: Tensor, k: Tensor) -> Tensor | None:
+        """The sum of all terms added to the scores of queries (B,H,T,K) and keys (B,H,S,K): (B|1,H|1,T|1,S).
+
+        None if there is none.
+        """
+        scores = None if self.relative is None else self.relative.scores(q * self.scale, k, self.scale)
         if self.bias is None or scores is None:
             return self.bias if scores is None else scores
         return self.bias + scores
@@ -72,7 +75,7 @@ def weigh(
     scores = q @ k.transpose(-2, -1)  # (B,H,T,S)
     if scores.dtype == torch.bfloat16:
         scores = scores.float()  # the softmax is exact in float32, and on a CPU faster there
-    added = None if relative is None else relative.scores(q, scale)
+    added = None if relative is None else relative.scores(q, k, scale)
     if added is not None:
         scores = scores + added
     if bias is not None:

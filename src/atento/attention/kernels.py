@@ -104,7 +104,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     """PyTorch's fused attention: the same result, without the (T,S) weights in memory."""
     if args.value_bias is not None or args.dropout or not args.only_biases:
         raise ValueError("the fused kernel neither adds to values nor drops weights; use kernel='plain' or 'blocked'")
-    mask, bias = args.mask, args.score_bias(q)
+    mask, bias = args.mask, args.score_bias(q, k)
     is_causal = mask.is_causal and bias is None
     if not is_causal and mask.bias is not None:
         bias = mask.bias if bias is None else bias + mask.bias.to(bias.dtype)

@@ -144,7 +144,8 @@ class MultiHeadAttention(nn.Module):
             q = self._normed(self._by_head(queries), self.query_norm)
             keys_values = memory if isinstance(memory, KeyValues) else self.key_values(memory, random)
         k, v, router = keys_values.keys, keys_values.values, terms.block_router
-        record(self, self.kind, self.layer if layer is None else layer, q, k, mask, terms.relative, self.scale, router)
+        relative = None if terms.relative is None else terms.relative.projected(self.project_positions, random)
+        record(self, self.kind, self.layer if layer is None else layer, q, k, mask, relative, self.scale, router)
         if router is not None:
             out = router.attend(q, by_head(k, self.n_heads), by_head(v, self.n_heads), mask=mask, scale=self.scale)
         else:
@@ -156,7 +157,7 @@ class MultiHeadAttention(nn.Module):
                 scale=self.scale,
                 dropout=self.dropout if self.training else 0.0,
                 random=random,
-                relative=terms.relative,
+                relative=relative,
             )  # (B,H,T,K)
         return self.output(out.transpose(1, 2).flatten(2), random), keys_values
 
@@ -166,6 +167,13 @@ class MultiHeadAttention(nn.Module):
         both = self.input.rows(memory, start, stop, random)
         k, v = both.split(self.n_kv_heads * self.d_head, dim=-1)
         return KeyValues(self._normed(self._by_head(k), self.key_norm), self._by_head(v))
+
+    def project_positions(self, vectors: Tensor, random: Randomness | None = None) -> tuple[Tensor, Tensor]:
+        """Vectors of positions (N,D) as queries and keys, (H,N,K) each; keys that heads share are repeated."""
+        widths = [self.n_heads * self.d_head, self.n_kv_heads * self.d_head]
+        both = self.input.rows(vectors.unsqueeze(0), 0, sum(widths), random)
+        queries, keys = (self._by_head(part) for part in both.split(widths, dim=-1))
+        return queries[0], by_head(keys, self.n_heads)[0]
 
     def head_weights(self) -> dict[str, Tensor]:
         """The weight matrices by head, without biases.

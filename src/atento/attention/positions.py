@@ -13,10 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.relative import ALiBi, RelativeMatrix, Shaw, T5Bias
+from atento.attention.relative_disentangled import Disentangled
 from atento.errors import UsageError
 
 __all__ = [
     "ALiBi",
+    "Disentangled",
     "Learned",
     "RelativeMatrix",
     "Rotary",

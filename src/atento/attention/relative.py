@@ -148,7 +148,7 @@ class Shaw(nn.Module):
         if self.value_table is not None:
             nn.init.normal_(self.value_table, std=d_head**-0.5)
 
-    def scores(self, q: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
+    def scores(self, q: Tensor, k: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
         """q_i · a_ij, (B,H,T,S): one product with the table, then a gather by distance."""
         products = positions.unrotated(q) @ self.keys.to(q.dtype).t()  # (B,H,T,2c+1)
         return products.gather(-1, self._index(positions, q.shape))
@@ -187,9 +187,9 @@ class Gated(nn.Module):
         factor = enabled if self.gate is None else enabled * self.gate.to(like.dtype)
         return factor.view(-1, 1, 1)
 
-    def scores(self, q: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
+    def scores(self, q: Tensor, k: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
         """The gated term of the scores, (B or 1, H, T, S)."""
-        term: Tensor = self.scheme.scores(q, positions, scale)  # type: ignore[operator]
+        term: Tensor = self.scheme.scores(q, k, positions, scale)  # type: ignore[operator]
         return term * self._factor(term)
 
     def values(self, weights: Tensor, positions: QueryKeyPositions) -> Tensor:

@@ -5,7 +5,7 @@ query and a key. A kernel asks for the strip of queries that it computes, so no 
 needs one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from atento.attention.dropout import Randomness
 from atento.attention.key_ranges import KeyRange
 
 
@@ -64,6 +65,12 @@ class QueryKeyPositions:
             q = inverse(q, self.queries)
         return q
 
+    def unrotated_keys(self, k: Tensor) -> Tensor:
+        """Keys (B,H,S,K) as they were before rotary positions rotated them. Same shape."""
+        for inverse in reversed(self.inverse_rotations):
+            k = inverse(k, self.keys)
+        return k
+
     def spread(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """A function of the distance, (...) -> (H,...), evaluated for every pair: (B or 1, H, T, S).
 
@@ -95,16 +102,23 @@ def toeplitz(by_distance: Tensor, t: int) -> Tensor:
 
 
 class RelativeScheme(Protocol):
-    """A relative position scheme. The queries q (B,H,T,K) that it gets are already multiplied by `scale`."""
+    """A relative position scheme."""
 
     adds_values: bool
 
-    def scores(self, q: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
-        """The term added to the scores; broadcasts to (B,H,T,S)."""
+    def scores(self, q: Tensor, k: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
+        """The term added to the scores of queries q (B,H,T,K) and keys k (B,H,S,K); broadcasts to (B,H,T,S).
+
+        The queries are already multiplied by `scale`, the keys are not.
+        """
         ...
 
     def values(self, weights: Tensor, positions: QueryKeyPositions) -> Tensor:
         """The term added to the output: weights (B,H,T,S) -> (B,H,T,Kv). Called only if `adds_values`."""
+        ...
+
+    def parameters(self) -> Iterable[Tensor]:
+        """The tensors through which gradients reach what the scheme has learned."""
         ...
 
 
@@ -118,7 +132,7 @@ class DistanceScheme(nn.Module):
         """Values of the distances: (...) -> (H,...)."""
         raise NotImplementedError
 
-    def scores(self, q: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
+    def scores(self, q: Tensor, k: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
         """The values of all pairs, (B or 1, H, T, S)."""
         by_pair = positions.spread(self.at)
         by_pair = by_pair.to(q.dtype) if by_pair.dtype == torch.float64 else by_pair  # no wider than the scores
@@ -126,6 +140,22 @@ class DistanceScheme(nn.Module):
 
     def values(self, weights: Tensor, positions: QueryKeyPositions) -> Tensor:
         """Never called: these schemes add nothing to the values."""
+        raise NotImplementedError
+
+
+class Projections(Protocol):
+    """The projections of an attention layer to queries and to keys, applied to vectors of positions."""
+
+    def __call__(self, vectors: Tensor, random: Randomness | None) -> tuple[Tensor, Tensor]:
+        """(N,D) -> queries and keys, (H,N,K) each."""
+        ...
+
+
+class ProjectedScheme(nn.Module):
+    """Base of the schemes whose vectors pass the projections of the layer in which they act."""
+
+    def projected(self, project: Projections, random: Randomness | None = None) -> RelativeScheme:
+        """The scheme with its vectors projected, for one call of a layer."""
         raise NotImplementedError
 
 
@@ -157,14 +187,27 @@ class RelativeTerms:
         """The terms of some queries (indices from 0) and keys, in batch row `row` or in all rows."""
         return RelativeTerms(self.schemes, self.positions.strip(queries, keys, row), self.sparsifier)
 
-    def scores(self, q: Tensor, scale: float) -> Tensor | None:
+    def projected(self, project: Projections, random: Randomness | None = None) -> "RelativeTerms":
+        """The terms for one call of a layer with these projections; `random` is the randomness of dropout."""
+        if not any(isinstance(scheme, ProjectedScheme) for scheme in self.schemes):
+            return self
+        schemes = tuple(
+            scheme.projected(project, random) if isinstance(scheme, ProjectedScheme) else scheme
+            for scheme in self.schemes
+        )
+        return RelativeTerms(schemes, self.positions, self.sparsifier)
+
+    def scores(self, q: Tensor, k: Tensor, scale: float) -> Tensor | None:
         """The sum of what the schemes add to the scores; broadcasts to (B,H,T,S). None if there are no schemes.
 
-        q (B,H,T,K) is already multiplied by `scale`.
+        Args:
+            q: queries (B,H,T,K), already multiplied by `scale`.
+            k: keys (B,H,S,K).
+            scale: the factor of the scores.
         """
         total: Tensor | None = None
         for scheme in self.schemes:
-            term = scheme.scores(q, self.positions, scale)
+            term = scheme.scores(q, k, self.positions, scale)
             total = term if total is None else total + term
         return total
 
@@ -216,12 +259,11 @@ class RelativeTerms:
         return total
 
     def parameters(self) -> list[Tensor]:
-        """The trainable parameters of the schemes and the sparsifier, each once."""
+        """The tensors of the schemes and the sparsifier that need gradients, each once."""
         parameters: dict[int, Tensor] = {}
-        parts: tuple[object, ...] = (*self.schemes, self.sparsifier)
-        for part in parts:
-            if isinstance(part, nn.Module):
-                parameters |= {id(parameter): parameter for parameter in part.parameters() if parameter.requires_grad}
+        learners = [*self.schemes, *([self.sparsifier] if isinstance(self.sparsifier, nn.Module) else [])]
+        for learner in learners:
+            parameters |= {id(parameter): parameter for parameter in learner.parameters() if parameter.requires_grad}
         return list(parameters.values())
 
 

@@ -203,7 +203,7 @@ def torch_layer(case: Case, inputs: Inputs) -> Layer:
 
     def run(x: Tensor, training: bool) -> Tensor:
         layer.train(training)
-        added = None if relative is None else relative.scores(x, 1.0)
+        added = None if relative is None else relative.scores(x, x, 1.0)
         attention_mask = pairs
         if added is not None:
             attention_mask = added.to(x.dtype).expand(len(x), -1, -1, -1).flatten(0, 1)  # (B*H,T,T)

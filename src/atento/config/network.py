@@ -266,6 +266,16 @@ class NetworkConfig:
         return self.d_model // self.n_heads if self.attention.d_head is None else self.attention.d_head
 
     @property
+    def score_scale(self) -> float | None:
+        """Factor of the scores of self-attention; None: 1/√K.
+
+        With disentangled positions a score is the sum of three products, so that it is 1/√(3K) if not configured.
+        """
+        if self.attention.scale is None and any(scheme.kind == "disentangled" for scheme in self.schemes):
+            return float((3 * self.head_width) ** -0.5)
+        return self.attention.scale
+
+    @property
     def kv_heads(self) -> int:
         """Heads of keys and values."""
         return self.n_heads if self.attention.n_kv_heads is None else self.attention.n_kv_heads

@@ -40,10 +40,12 @@ class StretchConfig:
 class PositionConfig:
     """One way in which order enters the network; several of them add up (docs/notes.md#b1, #b2, #b4, #b5, #b7)."""
 
-    kind: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "none"] = "sinusoidal"
-    """sinusoidal and learned add a vector to each token; rotary rotates queries and keys; shaw, t5, alibi and matrix
-    add to the score of a pair; none uses no positions. rotary, t5 and alibi generalise to longer texts better than
-    learned.
+    kind: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "disentangled", "none"] = (
+        "sinusoidal"
+    )
+    """sinusoidal and learned add a vector to each token; rotary rotates queries and keys; shaw, t5, alibi, matrix
+    and disentangled (DeBERTa) add to the score of a pair; none uses no positions. rotary, t5 and alibi generalise to
+    longer texts better than learned.
     """
     layers: tuple[int, ...] | None = None
     """Layers with the scheme, counted from 0. [null: all]"""
@@ -52,7 +54,7 @@ class PositionConfig:
     gate: bool = False
     """Multiply the scheme by a learned weight, not for rotary."""
     shared: bool | None = None
-    """One table for all layers. [null: as in the scheme's paper: t5 yes, others no]"""
+    """One table for all layers. [null: as in the scheme's paper: t5 and disentangled yes, others no]"""
     base: float = 10000.0
     """Base of the wavelengths of sinusoids and rotations. [above 0] Larger for longer texts: Llama 3 has 500,000."""
     fraction: float = 1.0
@@ -62,11 +64,17 @@ class PositionConfig:
     no]
     """
     max_distance: int | None = None
-    """Maximum distance; larger ones are treated as equal to it. [at least 1; null: 16 for shaw, 128 for others]"""
+    """Maximum distance; larger ones are treated as equal to it. [at least 1; null: 16 for shaw, 512 for
+    disentangled, 128 for others]
+    """
     n_buckets: int = 32
-    """Number of buckets of distances of t5. [at least 4]"""
+    """Number of buckets of distances of t5, or of distances on each side of disentangled (DeBERTa v2: 256). [at least
+    4; disentangled: 0 for a vector for each distance]
+    """
     values: bool = True
     """Add a second table to the values, as in the paper; shaw."""
+    norm: bool = False
+    """Normalise the vectors of disentangled positions (DeBERTa v2 and v3)."""
     scaled: bool = True
     """Divide the matrix by √d_head like the scores."""
     shift: int = 0
@@ -100,9 +108,21 @@ class PositionConfig:
             raise RecipeError(f"`base` must be above 0: got {self.base}")
         if not 0.0 < self.fraction <= 1.0:
             raise RecipeError(f"`fraction` must lie in (0, 1]: got {self.fraction}")
-        if self.n_buckets < 4:
+        if self.n_buckets < 4 and not (self.n_buckets == 0 and self.kind == "disentangled"):
             raise RecipeError(f"`n_buckets` must be at least 4: got {self.n_buckets}")
+        if self.kind == "disentangled":
+            self._check_disentangled()
         if self.kind == "t5" and (self.max_distance or 128) <= self.n_buckets // 2:
             raise RecipeError(f"`max_distance` of t5 must be above half of `n_buckets`: got {self.max_distance or 128}")
         if self.shift < 0:
             raise RecipeError(f"`shift` must not be negative: got {self.shift}")
+
+    def _check_disentangled(self) -> None:
+        """Check the keys that disentangled positions do not have, and their number of buckets."""
+        if self.gate or self.heads is not None:
+            raise RecipeError(f"`{'gate' if self.gate else 'heads'}` is not supported for disentangled positions")
+        if self.n_buckets > (self.max_distance or 512):
+            raise RecipeError(
+                f"`n_buckets` of disentangled positions may be `max_distance`, {self.max_distance or 512}, at most: "
+                f"got {self.n_buckets}"
+            )

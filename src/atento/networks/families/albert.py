@@ -6,7 +6,7 @@ from typing import Any
 from atento.config.network import NetworkConfig
 from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig, SpecialIds
 from atento.config.positions import PositionConfig
-from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
+from atento.networks.families.family import Family, activation_of, first_id, refuse, segments_of, their_activation
 from atento.networks.families.heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
 from atento.networks.families.rows import Row, attention, linear, norm
 from atento.networks.families.tying import Tying
@@ -50,7 +50,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
         attention=AttentionConfig(dropout=data.get("attention_probs_dropout_prob", 0.0)),
         feed_forward=FeedForwardConfig(activation=activation),
         embedding=InputConfig(
-            norm=True, segments=data.get("type_vocab_size", 2), scaled=False, width=data.get("embedding_size", 128)
+            norm=True, segments=segments_of(data), scaled=False, width=data.get("embedding_size", 128)
         ),
         output=OutputConfig(tied=not masked or tying.same(_HEADS.matrix, _TABLE)),
         ids=SpecialIds(

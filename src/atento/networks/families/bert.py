@@ -9,7 +9,7 @@ from atento.config.network import NetworkConfig
 from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig, SpecialIds
 from atento.config.positions import PositionConfig
 from atento.errors import ModelError
-from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
+from atento.networks.families.family import Family, activation_of, first_id, refuse, segments_of, their_activation
 from atento.networks.families.heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
 from atento.networks.families.rows import Row, attention, linear, norm
 from atento.networks.families.tying import Tying
@@ -122,7 +122,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
         attention=AttentionConfig(dropout=data.get("attention_probs_dropout_prob", 0.1)),
         feed_forward=FeedForwardConfig(activation=activation),
         embedding=InputConfig(
-            norm=True, segments=data.get("type_vocab_size", 2), scaled=False, width=None if width == d_model else width
+            norm=True, segments=segments_of(data), scaled=False, width=None if width == d_model else width
         ),
         output=OutputConfig(tied=not masked or tying.same(relative.heads.matrix, _TABLE)),
         ids=ids,

@@ -18,14 +18,15 @@ _ACTIVATIONS = {
     "gelu_fast": "gelu-tanh",
     "silu": "silu",
     "swish": "silu",
+    "tanh": "tanh",
 }
-_THEIRS = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu_new", "silu": "silu"}
+_THEIRS = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu_new", "silu": "silu", "tanh": "tanh"}
 
 
 _log = logging.getLogger(__name__)
 _SIZES = (
     *("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"),
-    *("max_position_embeddings", "type_vocab_size", "n_embd", "n_layer", "n_head", "n_positions"),
+    *("max_position_embeddings", "n_embd", "n_layer", "n_head", "n_positions"),
     *("d_model", "d_ff", "d_kv", "num_layers", "num_heads", "encoder_layers", "decoder_layers"),
     *("encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads", "decoder_attention_heads"),
     *("relative_attention_num_buckets", "relative_attention_max_distance"),
@@ -50,7 +51,8 @@ class Family:
     `prefix` is the prefix of the base model's names in models with a head. `read` and `write` translate the
     configuration; `read` also gets the names of the tensors, which decide the heads, and which of them repeat one
     another. `computed` are names, or ends of names, of tensors that are not learned. `repeats` are those that
-    usually repeat another one, by the configuration. `tied` says whether a tensor that a file leaves out repeats
+    usually repeat another one, by the configuration. `ignored` are ends of names of tensors that some files hold
+    although their network does not use them. `tied` says whether a tensor that a file leaves out repeats
     another one, if the configuration has no `tie_word_embeddings`; None: it always does.
     """
 
@@ -62,6 +64,7 @@ class Family:
     computed: tuple[str, ...]
     repeats: Callable[[Mapping[str, Any]], tuple[Repeat, ...]]
     tied: bool | None = True
+    ignored: tuple[str, ...] = ()
 
     def tying(
         self,
@@ -86,6 +89,14 @@ def check_numbers(data: Mapping[str, Any]) -> None:
             raise ModelError(f"`{key}` must be a number above 0: got {value!r}")
         elif key.endswith(_RATES) and value is not None and not (number and 0 <= value <= 1):
             raise ModelError(f"`{key}` must be a number from 0 to 1: got {value!r}")
+
+
+def segments_of(data: Mapping[str, Any]) -> int:
+    """The number of segments of BERT's relatives. Raises ModelError: it is not 1 or more."""
+    count = data.get("type_vocab_size", 2)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ModelError(f"`type_vocab_size` must be a whole number, 1 or more: got {count!r}")
+    return count
 
 
 def known_ids(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
@@ -122,9 +133,9 @@ def activation_of(name: object, model_type: str) -> Any:
     return _ACTIVATIONS[name]
 
 
-def their_activation(config: NetworkConfig) -> str:
-    """Their name for our activation."""
-    return _THEIRS[config.feed_forward.activation]
+def their_activation(config: NetworkConfig, activation: str | None = None) -> str:
+    """Their name for our activation; None: that of the network."""
+    return _THEIRS[activation or config.feed_forward.activation]
 
 
 def first_id(value: object, otherwise: int) -> int:

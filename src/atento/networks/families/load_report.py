@@ -11,7 +11,8 @@ class LoadReport:
     loaded.
 
     `tied` repeat another tensor of theirs, `computed` are not learned: neither is needed. `untied` usually repeat
-    another tensor, differ from it here, and are loaded; `replaced` are tensors that another one replaces.
+    another tensor, differ from it here, and are loaded; `replaced` are tensors that another one replaces; `ignored`
+    are tensors that released files hold although their network does not use them.
     """
 
     loaded: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -21,6 +22,7 @@ class LoadReport:
     untied: list[str] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
     computed: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         counts = (f"{len(getattr(self, field_.name))} {field_.name}" for field_ in fields(self))
@@ -28,7 +30,7 @@ class LoadReport:
 
     def __str__(self) -> str:
         parts = [f"{counted(len(self.loaded), 'tensor')} loaded"]
-        for name in ("new", "unused", "tied", "untied", "replaced", "computed"):
+        for name in ("new", "unused", "tied", "untied", "replaced", "computed", "ignored"):
             names = getattr(self, name)
             if names:
                 parts.append(f"{len(names)} {name} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})")

@@ -12,6 +12,7 @@ from atento.errors import ModelError, RecipeError, counted, nearest
 from atento.networks.families.albert import ALBERT
 from atento.networks.families.bart import BART_AND_RELATIVES
 from atento.networks.families.bert import BERT_AND_RELATIVES
+from atento.networks.families.deberta import DEBERTA
 from atento.networks.families.distilbert import DISTILBERT
 from atento.networks.families.family import Family, check_numbers, known_ids, warn_of_ids
 from atento.networks.families.gpt import GPT1, GPT2
@@ -34,6 +35,7 @@ FAMILIES: dict[str, Family] = {
         DISTILBERT,
         ALBERT,
         MPNET,
+        DEBERTA,
         MODERNBERT,
         GPT1,
         GPT2,
@@ -119,6 +121,8 @@ def _kind(family: Family, tying: Tying, name: str) -> str:
     """The list of the load report for a tensor that no row uses."""
     if name.endswith(family.computed):
         return "computed"
+    if name.endswith(family.ignored):
+        return "ignored"
     if name in tying.repeated:
         return "tied"
     return "replaced" if name in tying.sources else "unused"

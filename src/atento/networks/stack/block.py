@@ -110,7 +110,7 @@ def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bo
     def head_norm() -> RMSNorm | None:
         return RMSNorm(config.head_width, eps=config.norm_eps) if parts.norm else None
 
-    def attention(kind: str) -> MultiHeadAttention:
+    def attention(kind: str, scale: float | None) -> MultiHeadAttention:
         return MultiHeadAttention(
             config.d_model,
             config.n_heads,
@@ -121,7 +121,7 @@ def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bo
             query_norm=head_norm(),
             key_norm=head_norm(),
             dropout=parts.dropout,
-            scale=parts.scale,
+            scale=scale,
             kind=kind,
             layer=layer,
         )
@@ -133,8 +133,8 @@ def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bo
         return Residual(norm, norm_placement=config.norm, dropout=config.dropout)
 
     return Block(
-        self_attention=attention(kind),
-        cross_attention=attention("cross") if reads_source else None,
+        self_attention=attention(kind, config.score_scale),
+        cross_attention=attention("cross", parts.scale) if reads_source else None,
         feed_forward=FeedForward(
             config.d_model,
             config.d_ff,

@@ -12,6 +12,7 @@ from atento.attention.entmax import AdaptiveSpan, Entmax
 from atento.attention.multihead import PositionTerms
 from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch
 from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias
+from atento.attention.relative_disentangled import Disentangled
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.attention.sparse import SparseAttention
 from atento.config.network import NetworkConfig
@@ -101,7 +102,9 @@ class LayerPositions(nn.Module):
             layers = [n for n in range(n_layers) if scheme.layers is None or n in scheme.layers]
             if scheme.kind in ADDED:
                 continue
-            shared = scheme.kind in ("t5", "rotary", "alibi") if scheme.shared is None else scheme.shared
+            shared = (
+                scheme.kind in ("t5", "rotary", "alibi", "disentangled") if scheme.shared is None else scheme.shared
+            )
             for count, layer in enumerate(layers):
                 if count == 0 or not shared:
                     self.schemes.append(_make(scheme, config, kind))
@@ -189,7 +192,9 @@ def _unrotated(rotary: Rotary, heads: Tensor | None, q: Tensor, positions: Tenso
 
 def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module:
     """The module of a scheme that acts inside self-attention of the "encoder" or the "decoder"."""
-    max_distance = {"shaw": 16}.get(scheme.kind, 128) if scheme.max_distance is None else scheme.max_distance
+    max_distance = (
+        {"shaw": 16, "disentangled": 512}.get(scheme.kind, 128) if scheme.max_distance is None else scheme.max_distance
+    )
     module: nn.Module
     if scheme.kind == "rotary":
         return Rotary(
@@ -203,6 +208,9 @@ def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module
         module = Shaw(config.head_width, max_distance, values=scheme.values)
     elif scheme.kind == "t5":
         module = T5Bias(config.n_heads, scheme.n_buckets, max_distance, bidirectional=kind == "encoder")
+    elif scheme.kind == "disentangled":
+        norm_eps = config.norm_eps if scheme.norm else None
+        module = Disentangled(config.d_model, max_distance, scheme.n_buckets, norm_eps=norm_eps, dropout=config.dropout)
     elif scheme.kind == "alibi":
         module = ALiBi(config.n_heads)
     else:

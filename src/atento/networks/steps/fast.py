@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from atento.attention.positions import Rotation
 from atento.attention.relative import Shaw
-from atento.attention.relative_terms import QueryKeyPositions
+from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
 from atento.errors import CapabilityError
 from atento.networks.stack.block import Block
 from atento.networks.stack.decoder import Decoder
@@ -51,6 +51,8 @@ def why_not_fast(network: object) -> str | None:
         inner = getattr(scheme, "scheme", scheme)
         if isinstance(inner, Shaw):
             return "Shaw positions"
+        if isinstance(inner, ProjectedScheme):
+            return "disentangled positions"
     return None
 
 
@@ -307,7 +309,7 @@ class FastStepFunction:
                 continue
             schemes = tuple(id(scheme) for scheme in relative.schemes)
             if schemes not in bias_of_schemes:
-                bias = relative.scores(like, self.scale)  # these schemes read only the dtype of the queries
+                bias = relative.scores(like, like, self.scale)  # these schemes read only the dtype of the queries
                 bias_of_schemes[schemes] = None if bias is None else bias.to(like.dtype)
             biases.append(bias_of_schemes[schemes])
         return StepPositions(rotations, biases)

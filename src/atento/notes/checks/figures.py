@@ -192,7 +192,8 @@ def positions_drawn() -> Finding:
     content = q @ k.T / math.sqrt(4)
     scheme = network.encoder.positions.schemes[0]
     assert isinstance(scheme, RelativeMatrix)
-    relative = scheme.scores(torch.zeros(1, 3, 4, 4).double(), positions, 0.5)[0, 0]  # R/√K of head 1
+    zeros = torch.zeros(1, 3, 4, 4).double()
+    relative = scheme.scores(zeros, zeros, positions, 0.5)[0, 0]  # R/√K of head 1
     one_row = torch.tensor([[float(scheme.weight[table_row(i, j, 8), 0]) / 2 for j in range(4)] for i in range(4)])
     vector, table = sinusoids(torch.tensor(1), 8), sinusoids(torch.arange(32), 32)
     figure = sheet(

@@ -138,9 +138,8 @@ def shaw() -> Finding:
     vectors_by_length = {}
     for length in (4, 6, 12):
         queries = unit.view(1, width, 1, width).expand(1, width, length, width)
-        vectors_by_length[length] = scheme.scores(queries, QueryKeyPositions.arange(length, length), 1.0)[0].permute(
-            1, 2, 0
-        )  # a_ij (L,L,K)
+        scores = scheme.scores(queries, queries, QueryKeyPositions.arange(length, length), 1.0)
+        vectors_by_length[length] = scores[0].permute(1, 2, 0)  # a_ij (L,L,K)
     difference = max(
         apart(vectors[i, j], scheme.keys[table_row(i, j, limit)])
         for length, vectors in vectors_by_length.items()
