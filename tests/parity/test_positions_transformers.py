@@ -10,6 +10,7 @@ from atento.attention import attend, attention_weights
 from atento.attention.masks import causal, padding
 from atento.attention.positions import Learned, Rotary
 from atento.attention.relative import ALiBi, Shaw, T5Bias, alibi_slopes, t5_buckets
+from atento.attention.relative_disentangled import log_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 
 transformers = pytest.importorskip("transformers")
@@ -173,3 +174,12 @@ def test_b5_shaw_keys_as_wav2vec2_bert_has_them(limit: int) -> None:
     out = attend(q, k, v, relative=relative).transpose(1, 2).flatten(2)
     torch.testing.assert_close(theirs.linear_out(out), expected, rtol=0, atol=2e-6)
     torch.testing.assert_close(attention_weights(q, k, relative=relative), weights, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(("n_buckets", "max_distance"), [(256, 512), (8, 20), (4, 5), (6, 128)])
+def test_the_buckets_are_those_of_transformers(n_buckets: int, max_distance: int) -> None:
+    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+    distances = torch.arange(-3 * max_distance, 3 * max_distance + 1)
+    expected = make_log_bucket_position(distances, n_buckets, max_distance).long()
+    assert torch.equal(log_buckets(distances, n_buckets, max_distance), expected)

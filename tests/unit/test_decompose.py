@@ -21,6 +21,11 @@ SCHEMES = {
     "t5": PositionConfig("t5"),
     "alibi": PositionConfig("alibi"),
     "matrix": PositionConfig("matrix"),
+    "disentangled": PositionConfig("disentangled", n_buckets=4, max_distance=6, norm=True),
+    "disentangled and rotary": (
+        PositionConfig("disentangled", n_buckets=0, max_distance=2, shared=False),
+        PositionConfig("rotary"),
+    ),
     "none": PositionConfig("none"),
     "sum": (
         PositionConfig("sinusoidal"),
@@ -54,7 +59,7 @@ def true_scores(network: EncoderDecoder, kind: str, layer: int) -> Tensor:
     original = multihead.attend
 
     def spy(q: Tensor, k: Tensor, v: Tensor, **named: object) -> Tensor:
-        scale = q.shape[-1] ** -0.5
+        scale = named.get("scale") or q.shape[-1] ** -0.5
         shared = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
         scores = q @ shared.transpose(-2, -1) * scale
         relative = named.get("relative")

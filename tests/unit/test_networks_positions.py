@@ -40,6 +40,9 @@ RELATIVE: dict[str, tuple[PositionConfig, ...]] = {
     "t5, a table a layer": (P("t5", n_buckets=8, max_distance=12, shared=False),),
     "alibi": (P("alibi"),),
     "matrix": (P("matrix", max_distance=3),),
+    "disentangled": (P("disentangled", n_buckets=4, max_distance=12, norm=True),),
+    "disentangled, by distance, a table a layer": (P("disentangled", n_buckets=0, max_distance=3, shared=False),),
+    "disentangled and rotary": (P("disentangled", n_buckets=0, max_distance=4), P("rotary")),
     "matrix, unscaled, gated": (P("matrix", max_distance=3, scaled=False, gate=True),),
     "sum": (P("rotary"), P("shaw", gate=True, heads=(1,)), P("alibi"), P("t5", layers=(1,))),
 }
@@ -158,7 +161,9 @@ def seen_weights(positions: tuple[PositionConfig, ...]) -> dict[tuple[str, int],
     return {(kind, layer): seen[kind, layer] for kind in ("encoder", "decoder") for layer in range(2)}
 
 
-@pytest.mark.parametrize("scheme", [P(kind, layers=(1,)) for kind in KINDS], ids=lambda scheme: scheme.kind)
+@pytest.mark.parametrize(
+    "scheme", [P(kind, layers=(1,)) for kind in [*KINDS, "disentangled"]], ids=lambda scheme: scheme.kind
+)
 def test_b7_a_scheme_of_the_second_layer_leaves_the_first(scheme: PositionConfig) -> None:
     none, one = seen_weights(()), seen_weights((scheme,))
     for stack in ("encoder", "decoder"):
@@ -358,6 +363,10 @@ def test_b8_w11_rotated_scores_in_float64_depend_on_the_distance_alone(interleav
         ({"kind": "rotary", "fraction": 0.0}, r"`fraction` must lie in \(0, 1\]: got 0.0"),
         ({"kind": "rotary", "fraction": 1.5}, r"`fraction` must lie in \(0, 1\]: got 1.5"),
         ({"kind": "t5", "n_buckets": 3}, "`n_buckets` must be at least 4: got 3"),
+        ({"kind": "t5", "n_buckets": 0}, "`n_buckets` must be at least 4: got 0"),
+        ({"kind": "disentangled", "gate": True}, "`gate` is not supported for disentangled positions"),
+        ({"kind": "disentangled", "heads": [0]}, "`heads` is not supported for disentangled positions"),
+        ({"kind": "disentangled", "n_buckets": 8, "max_distance": 7}, "may be `max_distance`, 7, at most: got 8"),
     ],
 )
 def test_a_scheme_that_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:

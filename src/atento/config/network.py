@@ -265,13 +265,13 @@ class NetworkConfig:
         """Width of one head, K."""
         return self.d_model // self.n_heads if self.attention.d_head is None else self.attention.d_head
 
-    @property
-    def score_scale(self) -> float | None:
-        """Factor of the scores of self-attention; None: 1/√K.
+    def score_scale(self, layer: int) -> float | None:
+        """Factor of the scores of self-attention in a layer; None: 1/√K.
 
         With disentangled positions a score is the sum of three products, so that it is 1/√(3K) if not configured.
         """
-        if self.attention.scale is None and any(scheme.kind == "disentangled" for scheme in self.schemes):
+        schemes = [scheme for scheme in self.schemes if scheme.layers is None or layer in scheme.layers]
+        if self.attention.scale is None and any(scheme.kind == "disentangled" for scheme in schemes):
             return float((3 * self.head_width) ** -0.5)
         return self.attention.scale
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from atento.config.attention import AttentionConfig
-from atento.config.network import FeedForwardConfig, InputConfig, NetworkConfig, OutputConfig, SpecialIds
+from atento.config.network import NetworkConfig
+from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig, SpecialIds
 from atento.config.positions import PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
@@ -114,7 +114,7 @@ def _positions(data: Mapping[str, Any], head_width: int) -> tuple[tuple[Position
 def _write(config: NetworkConfig) -> dict[str, Any]:
     schemes = {scheme.kind: scheme for scheme in config.schemes}
     rate = head_dropout(config, ("classification", "multi-label", "regression"))
-    scale = config.score_scale
+    scale = config.score_scale(0)
     n_terms = 0 if scale is None else round(1 / (scale**2 * config.head_width)) - 1  # they also decide the scale
     relative: dict[str, Any] = {"pos_att_type": ["p2c", "c2p"][:n_terms]}
     if "disentangled" in schemes:

@@ -133,7 +133,7 @@ def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bo
         return Residual(norm, norm_placement=config.norm, dropout=config.dropout)
 
     return Block(
-        self_attention=attention(kind, config.score_scale),
+        self_attention=attention(kind, config.score_scale(layer)),
         cross_attention=attention("cross", parts.scale) if reads_source else None,
         feed_forward=FeedForward(
             config.d_model,

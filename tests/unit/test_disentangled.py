@@ -1,0 +1,165 @@
+"""Disentangled positions: the formula written out, kernels, gradients, observation, parts, dropout by layer."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from atento.attention import attend, blocked, observe
+from atento.attention.decompose import decompose
+from atento.attention.dropout import Randomness
+from atento.attention.masks import Mask, causal, padding, window
+from atento.attention.multihead import MultiHeadAttention, PositionTerms
+from atento.attention.relative_disentangled import Disentangled, log_buckets
+from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
+from atento.config.network import NetworkConfig
+from atento.config.positions import PositionConfig
+from atento.networks import Encoder
+from atento.networks.steps.fast import why_not_fast
+
+B, H, L, D, K = 2, 2, 37, 12, 6
+
+
+def scheme_and_layer(**options: Any) -> tuple[Disentangled, MultiHeadAttention]:
+    """A scheme and an attention layer of one seed, in float64."""
+    torch.manual_seed(0)
+    scheme = Disentangled(D, **{"max_distance": 20, "n_buckets": 8} | options).double()
+    layer = MultiHeadAttention(D, H, scale=(3 * K) ** -0.5).double()
+    with torch.no_grad():
+        for parameter in (*scheme.parameters(), *layer.parameters()):
+            parameter.normal_(std=0.5)
+    return scheme, layer
+
+
+def terms(scheme: Disentangled, length: int = L) -> PositionTerms:
+    return PositionTerms((), RelativeTerms((scheme,), QueryKeyPositions.arange(length, length)))
+
+
+def vectors(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("n_buckets", [0, 8])
+@torch.no_grad()
+def test_every_score_is_the_sum_of_three_products(n_buckets: int) -> None:
+    scheme, layer = scheme_and_layer(n_buckets=n_buckets, norm_eps=1e-7)
+    x, half = vectors(1, 9, D), n_buckets or 20
+    parts = decompose(layer, x, position_terms=terms(scheme, 9))
+    assert list(parts) == ["content", "content-to-position", "position-to-content"]
+    total = torch.stack(list(parts.values())).sum(dim=0)
+    assert scheme.norm is not None
+    positions = scheme.norm(scheme.weight)
+    heads = layer.head_weights()
+    biases = layer.input.bias.view(3, H, K)
+    for h in range(H):
+        q, k = (y @ heads[name][h] + biases[n, h] for n, (name, y) in enumerate((("query", x[0]), ("key", x[0]))))
+        of_queries, of_keys = positions @ heads["query"][h] + biases[0, h], positions @ heads["key"][h] + biases[1, h]
+        for i in range(9):
+            for j in range(9):
+                bucket = int(log_buckets(torch.tensor(i - j), 8, 20)) if n_buckets else i - j
+                row = min(max(bucket + half, 0), 2 * half - 1)
+                expected = (q[i] @ k[j] + q[i] @ of_keys[row] + k[j] @ of_queries[row]) / math.sqrt(3 * K)
+                torch.testing.assert_close(total[0, h, i, j], expected)
+
+
+MASKS: dict[str, Mask | None] = {
+    "none": None,
+    "causal": causal(),
+    "window": window(4, 2),
+    "padding": padding(torch.tensor([20, L])),
+}
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_blocked_kernel_and_its_gradients_are_those_of_the_plain_one(
+    mask: str, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked, "_PART_SCORES", 1)  # strips of 16 queries
+    results = {}
+    for kernel in ("plain", "blocked"):
+        scheme, layer = scheme_and_layer(norm_eps=1e-7)
+        relative = RelativeTerms((scheme,), QueryKeyPositions.arange(L, L)).projected(layer.project_positions)
+        q, k, v = (vectors(B, H, L, K, seed=n).requires_grad_() for n in range(3))
+        out = attend(q, k, v, mask=MASKS[mask], relative=relative, dropout=dropout, random=Randomness(3), kernel=kernel)
+        (out * vectors(*out.shape, seed=9)).sum().backward()
+        assert layer.input.weight.grad is not None
+        projections = layer.input.weight.grad[: 2 * H * K]
+        results[kernel] = [out, q.grad, k.grad, v.grad, scheme.weight.grad, scheme.norm.weight.grad, projections]  # type: ignore[union-attr]
+    for plain, strips in zip(results["plain"], results["blocked"]):
+        assert plain is not None and strips is not None and bool(plain.any())
+        torch.testing.assert_close(strips, plain, rtol=0, atol=1e-10)
+
+
+def test_the_fused_kernel_agrees_without_gradients() -> None:
+    scheme, layer = scheme_and_layer()
+    q, k, v = (vectors(B, H, L, K, seed=n) for n in range(3))
+    with torch.no_grad():
+        relative = RelativeTerms((scheme,), QueryKeyPositions.arange(L, L)).projected(layer.project_positions)
+        outs = [attend(q, k, v, relative=relative, kernel=kernel) for kernel in ("plain", "fused")]
+    torch.testing.assert_close(outs[0], outs[1], rtol=0, atol=1e-12)
+
+
+def test_observed_weights_are_those_of_the_layer() -> None:
+    network = encoder(dropout=0.0).eval()
+    ids = torch.tensor([[3, 4, 5, 6, 7, 8]])
+    with observe(network, rows=[4, 1]) as rows, torch.no_grad():
+        network(ids)
+    with observe(network) as seen, torch.no_grad():
+        network(ids)
+    block = network.stack.blocks[0]
+    x = network.inputs(network.embedding(ids))
+    position_terms = network.stack.positions.terms(QueryKeyPositions.arange(6, 6), x.dtype)[0]
+    scores = torch.stack(list(decompose(block.self_attention, x, position_terms=position_terms).values())).sum(dim=0)
+    torch.testing.assert_close(seen["encoder", 0], torch.softmax(scores, dim=-1))
+    torch.testing.assert_close(rows["encoder", 0], seen["encoder", 0][:, :, [4, 1]])
+
+
+def encoder(**changes: Any) -> Encoder:
+    torch.manual_seed(0)
+    positions = PositionConfig("disentangled", n_buckets=4, max_distance=6, norm=True)
+    config = NetworkConfig(
+        architecture="encoder", vocab_size=11, d_model=12, d_ff=16, n_heads=2, n_layers=2, positions=positions
+    )
+    return Encoder(NetworkConfig(**{**vars(config), **changes}))
+
+
+def test_dropout_falls_on_the_vectors_anew_in_each_layer() -> None:
+    scheme, layer = scheme_and_layer(dropout=0.5)
+    relative = RelativeTerms((scheme.train(),), QueryKeyPositions.arange(4, 4))
+    random = Randomness(5)
+    first, second = (relative.projected(layer.project_positions, random).parameters()[0] for _ in range(2))
+    again = relative.projected(layer.project_positions, Randomness(5)).parameters()[0]
+    assert torch.equal(first, again) and not torch.equal(first, second)
+    scheme.eval()
+    calm = [relative.projected(layer.project_positions, random).parameters()[0] for _ in range(2)]
+    assert torch.equal(calm[0], calm[1])
+
+
+def test_layers_share_one_table_and_the_scale_counts_three_products() -> None:
+    network = encoder()
+    assert len(network.stack.positions.schemes) == 1
+    assert [block.self_attention.scale for block in network.stack.blocks] == [(3 * 6) ** -0.5] * 2
+    assert network.config.attention.scale is None
+
+
+def test_the_fast_step_function_is_not_chosen() -> None:
+    from atento.networks import Decoder
+
+    config = NetworkConfig(
+        architecture="decoder",
+        vocab_size=11,
+        d_model=12,
+        d_ff=16,
+        n_heads=2,
+        n_layers=1,
+        positions=PositionConfig("disentangled"),
+    )
+    assert why_not_fast(Decoder(config)) == "disentangled positions"
+
+
+def test_buckets_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"`n_buckets` must be 0, or from 4 to `max_distance`, 8: got 9"):
+        Disentangled(4, 8, 9)
