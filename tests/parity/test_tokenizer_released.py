@@ -246,6 +246,11 @@ def spm_file(place: Path, name: str, **settings: Any) -> bytes:
     return (place / f"{name}.model").read_bytes()
 
 
+DEBERTA_IDS = {
+    f"{role}_{part}": value
+    for role, number, piece in (("pad", 0, "[PAD]"), ("bos", 1, "[CLS]"), ("eos", 2, "[SEP]"), ("unk", 3, "[UNK]"))
+    for part, value in (("id", number), ("piece", piece))
+}
 T5_IDS = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 
 
@@ -281,6 +286,8 @@ LAYOUTS = [
     "t5",
     "mt5",
     "xlm-roberta",
+    "deberta-v2",
+    "deberta-v2, lower case, punctuation apart",
     "llama",
     "marian",
 ]
@@ -317,6 +324,11 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             config = {"tokenizer_class": "XLMRobertaTokenizer", "mask_token": FAIRSEQ_MASK}
             model = spm_file(place, "xlmr")
             return put(folder, {"sentencepiece.bpe.model": model, "tokenizer_config.json": config})
+        if name.startswith("deberta"):
+            settings = {"tokenizer_class": "DebertaV2Tokenizer", "vocab_type": "spm"}
+            settings |= {"do_lower_case": True, "split_by_punct": True} if "case" in name else {}
+            model = spm_file(place, "deberta", **DEBERTA_IDS)
+            return put(folder, {"spm.model": model, "tokenizer_config.json": settings})
         if name == "llama":
             identity = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
             model = spm_file(place, "llama", model_type="bpe", byte_fallback=True, **identity)
@@ -340,12 +352,13 @@ def theirs(name: str, folder: Path) -> Any:
         "t5": "T5Tokenizer",
         "mt5": "T5Tokenizer",
         "xlm-roberta": "XLMRobertaTokenizer",
+        "deberta-v2": "DebertaV2Tokenizer",
         "llama": "LlamaTokenizer",
         "marian": "MarianTokenizer",
     }
-    found = getattr(transformers, classes.get(name, "BertTokenizer"))
+    found = getattr(transformers, classes.get(name.split(",")[0], "BertTokenizer"))
     files = {"t5": "spiece.model", "mt5": "spiece.model", "xlm-roberta": "sentencepiece.bpe.model"}
-    file = {**files, "llama": "tokenizer.model"}.get(name)
+    file = {**files, "llama": "tokenizer.model", "deberta-v2": "spm.model"}.get(name.split(",")[0])
     if file is None or protobuf():
         return found.from_pretrained(folder)
     data = (folder / file).read_bytes()
@@ -355,6 +368,10 @@ def theirs(name: str, folder: Path) -> Any:
         vocabulary = {piece: i for i, (piece, _) in enumerate(pieces)}
         merges = transformers.tokenization_utils_base.generate_merges(vocabulary)
         return found(vocab=vocabulary, merges=merges, add_bos_token=True)
+    if name.startswith("deberta"):
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        flags = {key: settings.get(key, False) for key in ("do_lower_case", "split_by_punct")}
+        return found(vocab=pieces, unk_id=DEBERTA_IDS["unk_id"], **flags)
     charsmap = read_model(data, folder / file).charsmap
     if name == "xlm-roberta":
         front = [(text, 0.0) for text in ROBERTA_FRONT[:4]]

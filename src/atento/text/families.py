@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
@@ -47,6 +47,7 @@ class Built:
     Attributes:
         specials: special strings that the files declare.
         same_as_transformers: whether the classes of `transformers` give the same ids from the same files.
+        mask_takes_space: whether the mask token includes the space before it, unless the settings say.
     """
 
     backend: tokenizers.Tokenizer
@@ -54,6 +55,7 @@ class Built:
     lowercase: bool = False
     specials: tuple[str, ...] = ()
     same_as_transformers: bool = True
+    mask_takes_space: bool = True
 
 
 def digest(content: bytes) -> str:
@@ -167,7 +169,7 @@ def bert(sources: Sources) -> Built:
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
-    return Built(backend, "wordpiece", lowercase)
+    return Built(backend, "wordpiece", lowercase, mask_takes_space=False)
 
 
 def _vocabulary_and_merges(sources: Sources) -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -305,6 +307,33 @@ def xlm_roberta(sources: Sources) -> Built:
     pieces = [(piece.text, piece.score) for piece in model.pieces[3:]]
     prefix = bool(sources.flag("add_prefix_space", model.dummy_prefix))
     return _unigram(model, [*front, *pieces, ("<mask>", 0.0)], 3, prefix)
+
+
+def deberta(sources: Sources) -> Built:
+    """DeBERTa v2 and v3 (He et al. 2021, 2023), from `spm.model`; the mask follows its pieces.
+
+    As in the classes of `transformers`, the model's table of replacements is not used. Settings and their defaults:
+    `do_lower_case` (false), `split_by_punct` (false), `add_prefix_space` (true).
+    """
+    model = _read(sources, "spm.model", "deberta-v2", "unigram")
+    backend = tokenizers.Tokenizer(
+        models.Unigram([(piece.text, piece.score) for piece in model.pieces], model.unk_id, False)
+    )
+    lowercase = bool(sources.flag("do_lower_case", False))
+    steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
+    steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(), normalizers.Strip(left=False)]
+    backend.normalizer = normalizers.Sequence(steps)
+    scheme: Literal["always", "first"] = "always" if sources.flag("add_prefix_space", True) else "first"
+    splits: list[pre_tokenizers.PreTokenizer] = []
+    if sources.flag("split_by_punct", False):
+        splits.append(pre_tokenizers.Punctuation(behavior="isolated"))
+    splits.append(pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme)
+    mask = token_text(sources.config.get("mask_token")) or "[MASK]"
+    backend.add_special_tokens([AddedToken(mask, normalized=False, special=True)])
+    specials = tuple(piece.text for piece in model.pieces if piece.type == CONTROL)
+    return Built(backend, "unigram", lowercase, specials, mask_takes_space=False)
 
 
 def llama(sources: Sources) -> Built:

@@ -72,6 +72,20 @@ FAMILIES: Mapping[str, Family] = {
         families.t5,
     ),
     "xlm-roberta": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "roberta", families.xlm_roberta),
+    "deberta-v2": Family(
+        ("spm.model",),
+        {
+            "bos_token": "[CLS]",
+            "eos_token": "[SEP]",
+            "unk_token": "[UNK]",
+            "cls_token": "[CLS]",
+            "sep_token": "[SEP]",
+            "pad_token": "[PAD]",
+            "mask_token": "[MASK]",
+        },
+        "bert",
+        families.deberta,
+    ),
     "llama": Family(("tokenizer.model",), _ANGLES, "flags", families.llama, {"add_bos_token": True}),
     "marian": Family(
         ("source.spm", "target.spm", "vocab.json"),
@@ -89,6 +103,7 @@ _CLASSES = {
     "GPT2": "gpt2",
     "OpenAIGPT": "openai-gpt",
     "XLMRoberta": "xlm-roberta",
+    "DebertaV2": "deberta-v2",
     "Llama": "llama",
     "Marian": "marian",
 }
@@ -96,7 +111,7 @@ MODEL_TYPES = {
     **dict.fromkeys(("bert", "distilbert", "electra", "mobilebert"), "bert"),
     **dict.fromkeys(("roberta", "bart", "longformer"), "roberta"),
     **dict.fromkeys(("t5", "mt5", "umt5"), "t5"),
-    **{name: name for name in ("gpt2", "openai-gpt", "xlm-roberta", "llama", "marian")},
+    **{name: name for name in ("gpt2", "openai-gpt", "xlm-roberta", "deberta-v2", "llama", "marian")},
 }
 _GENERIC = ("", "PreTrained", "TokenizersBackend", "SentencePieceBackend")
 
@@ -143,7 +158,7 @@ def family_of(directory: Path, config: Mapping[str, Any]) -> str:
 
 def _by_files(directory: Path) -> str:
     """The family with these files; GPT-1, GPT-2 and RoBERTa are distinguished by their vocabularies."""
-    for name in ("marian", "t5", "xlm-roberta", "llama", "bert"):
+    for name in ("marian", "t5", "xlm-roberta", "deberta-v2", "llama", "bert"):
         if (directory / FAMILIES[name].files[0]).is_file():
             return name
     path = directory / "vocab.json"
@@ -252,7 +267,7 @@ def _add_tokens(
         text = token_text(named) if key.endswith("_token") else None
         if text is not None and text not in known and backend.token_to_id(text) is not None:
             # A mask includes the space before it, as these models saw it in training.
-            flags = named if isinstance(named, dict) else {"lstrip": key == "mask_token" and built.kind != "wordpiece"}
+            flags = named if isinstance(named, dict) else {"lstrip": key == "mask_token" and built.mask_takes_space}
             backend.add_special_tokens([_token(text, flags, special=True)])
             known.add(text)
     for extra_token in [*_listed(settings, "additional_special_tokens"), *_listed(settings, "extra_special_tokens")]:
