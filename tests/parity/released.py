@@ -194,6 +194,10 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         hf.DebertaV2Model,
         hf.DebertaV2Config(**_DEBERTA | {"relative_attention": False, "position_biased_input": True}),
     ),
+    "deberta-v2, convolution": (
+        hf.DebertaV2Model,
+        hf.DebertaV2Config(**_DEBERTA, conv_kernel_size=3, conv_act="gelu", conv_groups=2),
+    ),
     "deberta-v2 masked": (hf.DebertaV2ForMaskedLM, hf.DebertaV2Config(**_DEBERTA)),
     "deberta-v2 masked, not legacy": (hf.DebertaV2ForMaskedLM, hf.DebertaV2Config(**_DEBERTA, legacy=False)),
     "deberta-v2 classification": (

@@ -151,6 +151,9 @@ COUNTS = {
     "mpnet_base": 109_486_464,
     "albert_base": 11_683_584,
     "albert_large": 17_683_968,
+    "deberta_v3_base": 183_831_552,
+    "deberta_v3_large": 434_012_160,
+    "deberta_v2_xlarge": 884_593_152,
     "modernbert_base": 149_014_272,
     "modernbert_large": 394_781_696,
     "gemma_2b": 2_506_172_416,
@@ -183,6 +186,7 @@ def test_c16_presets_have_the_published_parameter_counts(name: str) -> None:
     "name",
     [
         *("bert_base", "roberta_base", "distilbert_base", "electra_small", "mpnet_base", "albert_large"),
+        *("deberta_v3_base", "deberta_v2_xlarge"),
         *("modernbert_base", "gemma_2b", "mbart_large_50", "pegasus_large", "nllb_200_600m"),
         *("gpt1", "gpt2", "t5_small", "bart_base", "marian", "llama3_8b"),
     ],

@@ -15,7 +15,9 @@ from atento.attention.multihead import MultiHeadAttention, PositionTerms
 from atento.attention.relative_disentangled import Disentangled, log_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.config.network import NetworkConfig
+from atento.config.network_parts import ConvolutionConfig
 from atento.config.positions import PositionConfig
+from atento.errors import RecipeError
 from atento.networks import Encoder
 from atento.networks.steps.fast import why_not_fast
 
@@ -163,3 +165,29 @@ def test_the_fast_step_function_is_not_chosen() -> None:
 def test_buckets_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"`n_buckets` must be 0, or from 4 to `max_distance`, 8: got 9"):
         Disentangled(4, 8, 9)
+
+
+@torch.no_grad()
+def test_the_convolution_reads_neighbours_and_no_padding() -> None:
+    network = encoder(dropout=0.0, convolution=ConvolutionConfig(3, "gelu")).eval()
+    ids, real = torch.tensor([[3, 4, 5, 6, 0, 0]]), torch.tensor([[True] * 4 + [False] * 2])
+    padded = network(ids, token_mask=real).hidden[:, :4]
+    torch.testing.assert_close(padded, network(ids[:, :4]).hidden)
+    x = network.inputs(network.embedding(ids[:, :4]))
+    part = network.stack.convolution
+    assert part is not None
+    silent = torch.zeros_like(x)
+    weight, bias = part.conv.weight, part.conv.bias
+    assert bias is not None
+    sums = [sum(weight[:, :, 1 + d] @ x[0, i + d] for d in (-1, 0, 1) if 0 <= i + d < 4) + bias for i in range(4)]
+    expected = part.norm(torch.nn.functional.gelu(torch.stack(sums)))
+    torch.testing.assert_close(part(x, silent, None)[0], expected)
+
+
+def test_a_convolution_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"`convolution.width` must be odd and at least 1: got 4"):
+        ConvolutionConfig(4)
+    with pytest.raises(RecipeError, match=r"`convolution.groups` must divide `d_model`: got 5 and 12"):
+        encoder(convolution=ConvolutionConfig(groups=5))
+    with pytest.raises(RecipeError, match="`convolution` belongs to an encoder: got architecture 'decoder'"):
+        NetworkConfig(architecture="decoder", convolution=ConvolutionConfig())

@@ -24,6 +24,7 @@ FAMILIES: dict[str, NetworkConfig] = {
     "transformer": presets.transformer_tiny(),
     "bert": presets.bert_base(heads=HEADS),
     "roberta": presets.roberta_base(heads=HEADS[:1], pooler=False),
+    "deberta": presets.deberta_v2_xlarge(heads=HEADS[:1]),
     "gpt1": presets.gpt1(),
     "gpt2": presets.gpt2(),
     "llama": presets.llama3_8b(attention={"n_kv_heads": 1}),

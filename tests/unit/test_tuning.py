@@ -275,6 +275,11 @@ def test_lora_works_on_families_with_gates_and_groups_of_heads() -> None:
     ("network", "init", "message"),
     [
         ({}, {"train": "last-3"}, "`init.train` last-3: the network has 2 layers; train all, or fewer"),
+        (
+            {"shared_layers": True},
+            {"train": "last-3"},
+            "the layers of this network share their weights, which are one level; train last-1 or all",
+        ),
         ({}, {"train": "head"}, "has no head with weights of its own; its output matrix is the embeddings"),
         ({}, {"unfreeze": UnfreezeConfig("head-first")}, "head-first needs a head with weights of its own"),
         (

@@ -4,7 +4,14 @@ from typing import Any
 
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig, changed
-from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, MaskConfig, SpecialIds
+from atento.config.network_parts import (
+    AttentionConfig,
+    ConvolutionConfig,
+    FeedForwardConfig,
+    InputConfig,
+    MaskConfig,
+    SpecialIds,
+)
 from atento.config.positions import PositionConfig
 
 BASE: dict[str, Any] = {"d_model": 768, "d_ff": 3072, "n_heads": 12, "n_layers": 12}
@@ -34,6 +41,16 @@ _ROBERTA = changed(
     positions=PositionConfig("learned", shift=2, real_only=True),
     embedding={"segments": 1},
     ids=BYTE_BPE_IDS | {"mask": 50264},
+)
+_DEBERTA = changed(
+    _BERT,
+    family="deberta-v2",
+    vocab_size=128100,
+    embedding={"segments": 0},
+    ids={"pad": 0, "bos": 1, "eos": 2, "unk": 3, "start": 1, "mask": 128000},
+    norm_eps=1e-7,
+    positions=PositionConfig("disentangled", max_distance=512, n_buckets=256, norm=True),
+    pooler=False,
 )
 _MODERNBERT = NetworkConfig(
     architecture="encoder",
@@ -138,6 +155,22 @@ def mpnet_base(**changes: Any) -> NetworkConfig:
     positions = (*_ROBERTA.schemes, PositionConfig("t5", max_distance=128))
     rest: dict[str, Any] = {"vocab_size": 30527, "embedding": {"segments": 0}, "ids": {"mask": 30526}}
     return changed(_ROBERTA, BASE, {"family": "mpnet", "positions": positions}, rest, changes)
+
+
+def deberta_v3_base(**changes: Any) -> NetworkConfig:
+    """DeBERTa v3 base (He et al. 2023): 183,831,552 parameters, of which the vocabulary has 98 million."""
+    return changed(_DEBERTA, BASE, changes)
+
+
+def deberta_v3_large(**changes: Any) -> NetworkConfig:
+    """DeBERTa v3 large: 434,012,160 parameters."""
+    return changed(_DEBERTA, LARGE, changes)
+
+
+def deberta_v2_xlarge(**changes: Any) -> NetworkConfig:
+    """DeBERTa v2 xlarge (He et al. 2021), which Albertina 900M has: 884,593,152 parameters, with a convolution."""
+    sizes: dict[str, Any] = {"d_model": 1536, "d_ff": 6144, "n_heads": 24, "n_layers": 24}
+    return changed(_DEBERTA, sizes, {"convolution": ConvolutionConfig(3, "gelu")}, changes)
 
 
 def albert_base(**changes: Any) -> NetworkConfig:

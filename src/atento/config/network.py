@@ -10,6 +10,7 @@ from atento.config.literals import check_choices
 from atento.config.network_parts import (
     PARTS,
     AttentionConfig,
+    ConvolutionConfig,
     FeedForwardConfig,
     InputConfig,
     MaskConfig,
@@ -79,6 +80,8 @@ class NetworkConfig:
     """Tokens that self-attention may attend to; in an encoder-decoder, that of the encoder. [null: all in an encoder,
     those before in a decoder]
     """
+    convolution: ConvolutionConfig | None = None
+    """Convolution over the input of an encoder, added behind its first layer (DeBERTa v2 from 900M on). [null: none]"""
     attention: AttentionConfig = AttentionConfig()
     """Further options of attention."""
     feed_forward: FeedForwardConfig = FeedForwardConfig()
@@ -167,6 +170,12 @@ class NetworkConfig:
                 )
         if sparse is not None and max(sparse.layers or (0,)) >= self.n_layers:
             raise RecipeError(f"`attention.sparse.layers` count from 0 to {self.n_layers - 1}: got {sparse.layers}")
+        if self.convolution is not None and self.architecture != "encoder":
+            raise RecipeError(f"`convolution` belongs to an encoder: got architecture {self.architecture!r}")
+        if self.convolution is not None and self.d_model % self.convolution.groups:
+            raise RecipeError(
+                f"`convolution.groups` must divide `d_model`: got {self.convolution.groups} and {self.d_model}"
+            )
         if self.mask is None:
             return
         if self.architecture not in ("encoder", "decoder", "encoder-decoder"):

@@ -85,6 +85,25 @@ class AttentionConfig:
 
 
 @dataclass(frozen=True)
+class ConvolutionConfig:
+    """A convolution over the input of an encoder, whose output is added to that of the first layer (He et al. 2021)."""
+
+    width: int = 3
+    """Number of tokens that it reads. [odd, at least 1]"""
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"] = "tanh"
+    """Activation of its output."""
+    groups: int = 1
+    """Number of groups of dimensions that are convolved apart. [divides `d_model`]"""
+
+    def __post_init__(self) -> None:
+        check_choices(self, "convolution.")
+        if self.width < 1 or self.width % 2 == 0:
+            raise RecipeError(f"`convolution.width` must be odd and at least 1: got {self.width}")
+        if self.groups < 1:
+            raise RecipeError(f"`convolution.groups` must be at least 1: got {self.groups}")
+
+
+@dataclass(frozen=True)
 class MaskConfig:
     """Which tokens self-attention may attend to, where that is not all of them (encoders) or those before (decoders).
 

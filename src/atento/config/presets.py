@@ -70,6 +70,15 @@ from atento.config.encoder_presets import (
     bert_tiny as bert_tiny,
 )
 from atento.config.encoder_presets import (
+    deberta_v2_xlarge as deberta_v2_xlarge,
+)
+from atento.config.encoder_presets import (
+    deberta_v3_base as deberta_v3_base,
+)
+from atento.config.encoder_presets import (
+    deberta_v3_large as deberta_v3_large,
+)
+from atento.config.encoder_presets import (
     distilbert_base as distilbert_base,
 )
 from atento.config.encoder_presets import (
@@ -317,6 +326,9 @@ _MADE: tuple[Callable[..., NetworkConfig], ...] = (
     electra_base,
     electra_large,
     mpnet_base,
+    deberta_v3_base,
+    deberta_v3_large,
+    deberta_v2_xlarge,
     modernbert_base,
     modernbert_large,
     albert_base,

@@ -59,6 +59,8 @@ def _level(name: str, layers: int, below: int) -> int:
         return _above(name, below) + _layer(name) + 1
     if name.startswith(("stack.norm.", "encoder.norm.", "decoder.norm.")):  # belongs to the last layer of its stack
         return below if name.startswith("encoder.") else layers
+    if name.startswith("stack.convolution."):  # read by the second layer
+        return 1
     if name.startswith("decoder.bridge."):  # the state that the decoder begins with
         return below + 1
     return layers if name.startswith("decoder.") and "positions." not in name else 0

@@ -65,6 +65,11 @@ def _selected(network: Network, init: InitConfig, levels: Levels) -> list[str]:
             )
         return head
     if init.last is not None:
+        if init.last > levels.layers and network.config.shared_layers:
+            raise RecipeError(
+                f"`init.train` {init.train}: the layers of this network share their weights, which are one level; "
+                "train last-1 or all"
+            )
         if init.last > levels.layers:
             raise RecipeError(f"`init.train` {init.train}: the network has {levels.layers} layers; train all, or fewer")
         return [name for name, level in of.items() if level > levels.layers - init.last]

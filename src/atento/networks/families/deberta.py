@@ -5,7 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from atento.config.network import NetworkConfig
-from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig, SpecialIds
+from atento.config.network_parts import (
+    AttentionConfig,
+    ConvolutionConfig,
+    FeedForwardConfig,
+    InputConfig,
+    OutputConfig,
+    SpecialIds,
+)
 from atento.config.positions import PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
@@ -39,7 +46,6 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     refuse(
         data,
         {
-            "conv_kernel_size": (0, None),
             "embedding_size": (width,),
             "pooler_hidden_size": (width,),
             "attention_head_size": (width // n_heads,),
@@ -79,10 +85,20 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
         ),
         norm_eps=data.get("layer_norm_eps", 1e-7),
         positions=positions,
+        convolution=_convolution(data),
         max_len=data["max_position_embeddings"],
         heads=heads,
         initializer="normal",
     )
+
+
+def _convolution(data: Mapping[str, Any]) -> ConvolutionConfig | None:
+    """The convolution of the larger models; None: there is none."""
+    width = data.get("conv_kernel_size") or 0
+    if width < 1:
+        return None
+    activation = activation_of(data.get("conv_act", "tanh"), "deberta-v2")
+    return ConvolutionConfig(width, activation, data.get("conv_groups", 1))
 
 
 def _positions(data: Mapping[str, Any], head_width: int) -> tuple[tuple[PositionConfig, ...], float | None]:
@@ -113,7 +129,7 @@ def _positions(data: Mapping[str, Any], head_width: int) -> tuple[tuple[Position
 
 def _write(config: NetworkConfig) -> dict[str, Any]:
     schemes = {scheme.kind: scheme for scheme in config.schemes}
-    rate = head_dropout(config, ("classification", "multi-label", "regression"))
+    rate = head_dropout(config)
     scale = config.score_scale(0)
     n_terms = 0 if scale is None else round(1 / (scale**2 * config.head_width)) - 1  # they also decide the scale
     relative: dict[str, Any] = {"pos_att_type": ["p2c", "c2p"][:n_terms]}
@@ -124,6 +140,13 @@ def _write(config: NetworkConfig) -> dict[str, Any]:
             "position_buckets": scheme.n_buckets or -1,
             "norm_rel_ebd": "layer_norm" if scheme.norm else "none",
             "share_att_key": True,
+        }
+    convolution: dict[str, Any] = {}
+    if config.convolution is not None:
+        convolution = {
+            "conv_kernel_size": config.convolution.width,
+            "conv_act": their_activation(config, config.convolution.activation),
+            "conv_groups": config.convolution.groups,
         }
     head = next((head for head in config.heads if head.hidden), None)
     pooler = {} if head is None else {"pooler_hidden_act": their_activation(config, head.activation or "tanh")}
@@ -144,6 +167,7 @@ def _write(config: NetworkConfig) -> dict[str, Any]:
         "position_biased_input": "learned" in schemes,
         "relative_attention": "disentangled" in schemes,
         **relative,
+        **convolution,
         **pooler,
         "pooler_hidden_size": config.d_model,
         "pooler_dropout": 0.0,
@@ -168,6 +192,9 @@ def _rows(config: NetworkConfig) -> list[Row]:
         ours = "stack.positions.schemes.0"
         rows.append(Row(f"{ours}.weight", ("encoder.rel_embeddings.weight",)))
         rows += norm(f"{ours}.norm", "encoder.LayerNorm") if kinds["disentangled"].norm else []
+    if config.convolution is not None:
+        rows += linear("stack.convolution.conv", "encoder.conv.conv")
+        rows += norm("stack.convolution.norm", "encoder.conv.LayerNorm")
     for n in range(config.n_layers):
         ours, theirs = f"stack.blocks.{n}", f"encoder.layer.{n}"
         inside = [f"{theirs}.attention.self.{part}_proj" for part in ("query", "key", "value")]

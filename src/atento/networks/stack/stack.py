@@ -15,6 +15,7 @@ from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError
 from atento.networks.layers import make_norm
 from atento.networks.stack.block import Block, BlockState, make_block
+from atento.networks.stack.convolution import input_convolution
 from atento.networks.stack.masks import default_masks
 from atento.networks.stack.positions import LayerPositions
 
@@ -64,6 +65,7 @@ class Stack(nn.Module):
         self.norm = None
         if config.norm == "pre":
             self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
+        self.convolution = input_convolution(config) if kind == "encoder" else None
         self.masks = list(default_masks(config, kind=kind, n_layers=n_layers) if masks is None else masks)
 
     @property
@@ -111,6 +113,7 @@ class Stack(nn.Module):
             memory_mask = lower(real, 1, memory.shape[1], x.device)  # the same for every query: one row is enough
         offset = 0 if state is None else state.length
         terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)
+        inputs = x
         for index, block in enumerate(self.layers):
             if layers is not None:
                 layers.append(x)
@@ -126,6 +129,8 @@ class Stack(nn.Module):
                 random=random,
                 layer=index,
             )
+            if self.convolution is not None and index == 0:
+                x = self.convolution(inputs, x, token_mask, random)
         if state is not None:
             state.length, state.memory_mask = state.length + x.shape[1], memory_mask
         x = x if self.norm is None else self.norm(x)
