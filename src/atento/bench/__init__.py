@@ -17,6 +17,8 @@ from atento.bench.pretraining import measure_pretraining
 from atento.bench.recurrence import measure_recurrence
 from atento.bench.training import measure_training
 from atento.bench.transfer import measure_transfer, report_transfer
+from atento.laboratory.exposure import measure_exposure
+from atento.laboratory.exposure_report import report_exposure
 from atento.laboratory.laboratory import measure_positions
 from atento.laboratory.report import Report, report_positions
 
@@ -35,11 +37,13 @@ BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
     "attention": measure_attention,
     "observation": measure_observation,
     "positions": measure_positions,
+    "exposure": measure_exposure,
     "transfer": measure_transfer,
 }
 
 # measurements whose rows are better read as a page, with figures
 REPORTS: dict[str, Callable[[Sequence[dict[str, Any]]], Report]] = {
     "positions": report_positions,
+    "exposure": report_exposure,
     "transfer": report_transfer,
 }

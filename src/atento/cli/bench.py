@@ -31,7 +31,7 @@ def bench(
         float,
         typer.Option(
             min=1,
-            help="Seconds to measure each library; for positions and transfer, 30 gives the usual number of steps.",
+            help="Seconds to measure each library; 30 gives the usual steps of positions, exposure, transfer.",
         ),
     ] = 30.0,
     out: Annotated[
@@ -140,6 +140,8 @@ def show(name: str, measured: Iterable[dict[str, Any]], out: Path | None, as_jso
             typer.echo("\t".join(f"{k} {v}" for k, v in row.items()))
         elif "scheme" in row:
             progress(f"{name}: {row['task']}, {row['scheme']}")
+        elif "training" in row:
+            progress(f"{name}: {row['network']}, {row['training']}: gap {row['gap']['mean']} nats a token")
         elif "start" in row:
             progress(f"{name}: {row['task']}, {row['start']}, seed {row['seed']}: {row['metric']} {row['score']}")
     files = {f"{name}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)}

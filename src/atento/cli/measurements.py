@@ -36,6 +36,9 @@ MEASUREMENTS = {
     ),
     "observation": Measurement("cost of observing attention in a training step", 2),
     "positions": Measurement("position schemes compared on the same network: length, order, cost", 8),
+    "exposure": Measurement(
+        "loss after the right and the decoder's own prefix, before and after scheduled sampling", 5
+    ),
     "transfer": Measurement(
         "tasks of the micro-world with 100 examples, from scratch and from a pretrained BERT (--model, --quick)", 20
     ),

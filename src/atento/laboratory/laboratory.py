@@ -5,10 +5,8 @@ the updates of a learned table, and answers the notes' questions from the number
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -32,6 +30,7 @@ from atento.laboratory.networks import (
 )
 from atento.laboratory.seeds import interval
 from atento.laboratory.tasks import TASKS, longest_sentence, reorder, sentences
+from atento.laboratory.workers import results as each_result
 from atento.networks.surgery.decompose import score_parts
 from atento.precision import resolve_device
 
@@ -87,22 +86,11 @@ def measure(
         for seed in range(1, size.seeds + 1)
     ]
     results_by_task: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for job, result in zip(jobs, _results(jobs, workers)):
+    for job, result in zip(jobs, each_result(run, jobs, workers)):
         results_by_task[job.task, job.scheme].append(result)
         if len(results_by_task[job.task, job.scheme]) == size.seeds:
             yield _row(job, results_by_task[job.task, job.scheme])
     yield from measure_cost(size, device, schemes)
-
-
-def _results(jobs: Sequence[Job], workers: int) -> Iterable[dict[str, Any]]:
-    """Yield the results of all jobs in order; with several workers, each is a process with one thread."""
-    if workers == 1:
-        yield from map(run, jobs)
-        return
-    with ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
-        yield from pool.map(run, jobs)
 
 
 def _row(job: Job, results: list[dict[str, Any]]) -> dict[str, Any]:
