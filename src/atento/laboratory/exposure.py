@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from atento.config.network import NetworkConfig, changed
-from atento.config.recipe import TrainingConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.config.scheduled_sampling import ScheduledSamplingConfig
+from atento.config.training import TrainingConfig
 from atento.data.batches import Batch, PlannedBatches
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.data.store import Ragged
