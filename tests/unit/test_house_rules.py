@@ -295,7 +295,7 @@ OTHER_MEANINGS = {
             *("notes/checks/families.py", "runs/model_config.py", "tasks/model_vectors.py", "tasks/options.py"),
         },
     ),
-    "span-corruption": ("an objective", {"config/objective.py", "data/objectives/__init__.py"}),
+    "span-corruption": ("an objective", {"bench/race_probes.py", "config/objective.py", "data/objectives/__init__.py"}),
 }
 
 

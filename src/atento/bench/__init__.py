@@ -14,6 +14,8 @@ from atento.bench.graphs import measure_graphs
 from atento.bench.mbr import measure_mbr
 from atento.bench.observation import measure_observation
 from atento.bench.pretraining import measure_pretraining
+from atento.bench.race import measure_race
+from atento.bench.race_report import report_race
 from atento.bench.recurrence import measure_recurrence
 from atento.bench.training import measure_training
 from atento.bench.transfer import measure_transfer, report_transfer
@@ -22,7 +24,7 @@ from atento.laboratory.exposure_report import report_exposure
 from atento.laboratory.laboratory import measure_positions
 from atento.laboratory.report import Report, report_positions
 
-BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
+BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "training": measure_training,
     "pretraining": measure_pretraining,
     "families": measure_families,
@@ -39,6 +41,7 @@ BENCHES: dict[str, Callable[[float], Iterator[dict[str, Any]]]] = {
     "positions": measure_positions,
     "exposure": measure_exposure,
     "transfer": measure_transfer,
+    "race": measure_race,
 }
 
 # measurements whose rows are better read as a page, with figures
@@ -46,4 +49,5 @@ REPORTS: dict[str, Callable[[Sequence[dict[str, Any]]], Report]] = {
     "positions": report_positions,
     "exposure": report_exposure,
     "transfer": report_transfer,
+    "race": report_race,
 }

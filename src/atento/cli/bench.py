@@ -31,7 +31,8 @@ def bench(
         float,
         typer.Option(
             min=1,
-            help="Seconds to measure each library; 30 gives the usual steps of positions, exposure, transfer.",
+            help="Seconds to measure each library or train each entrant; 30 gives the usual steps of positions, "
+            "exposure, transfer.",
         ),
     ] = 30.0,
     out: Annotated[
@@ -52,6 +53,12 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="For transfer: few steps, one seed, to try the command.")
     ] = False,
+    race: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="For race: the entrants and what they are asked, instead of the shipped ones."
+        ),
+    ] = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -77,16 +84,9 @@ def bench(
             )
         _agreement(model, sources, references, out, threads, as_json)
         return
-    if name == "transfer":
-        _transfer(seconds, model, quick, out, threads, as_json)
-        return
-    _run(
-        [name] if name else [measurement for measurement in MEASUREMENTS if measurement != "agreement"],
-        seconds,
-        out,
-        threads,
-        as_json,
-    )
+    options: dict[str, dict[str, Any]] = {"transfer": {"model": model, "quick": quick}, "race": {"race": race}}
+    names = [name] if name else [measurement for measurement in MEASUREMENTS if measurement != "agreement"]
+    _run(names, seconds, options, out, threads, as_json)
 
 
 def _list(as_json: bool) -> None:
@@ -108,23 +108,20 @@ def _agreement(
         show("agreement", measure_agreement(model, sources, references), out, as_json)
 
 
-def _transfer(
-    seconds: float, model: str | None, quick: bool, out: Path | None, threads: int | None, as_json: bool
+def _run(
+    names: list[str],
+    seconds: float,
+    options: dict[str, dict[str, Any]],
+    out: Path | None,
+    threads: int | None,
+    as_json: bool,
 ) -> None:
-    from atento.bench.transfer import measure_transfer
-    from atento.precision import threads as thread_scope
-
-    with thread_scope(threads):
-        show("transfer", measure_transfer(seconds, model=model, quick=quick), out, as_json)
-
-
-def _run(names: list[str], seconds: float, out: Path | None, threads: int | None, as_json: bool) -> None:
     from atento.bench import BENCHES
     from atento.precision import threads as thread_scope
 
     for name in names:
         with thread_scope(threads):
-            show(name, BENCHES[name](seconds), out, as_json)
+            show(name, BENCHES[name](seconds, **options.get(name, {})), out, as_json)
 
 
 def show(name: str, measured: Iterable[dict[str, Any]], out: Path | None, as_json: bool) -> None:
@@ -142,6 +139,8 @@ def show(name: str, measured: Iterable[dict[str, Any]], out: Path | None, as_jso
             progress(f"{name}: {row['task']}, {row['scheme']}")
         elif "training" in row:
             progress(f"{name}: {row['network']}, {row['training']}: gap {row['gap']['mean']} nats a token")
+        elif "entrant" in row:
+            progress(f"{name}: {row['entrant']}, {row['seconds']:.0f} s: {row['scores']}")
         elif "start" in row:
             progress(f"{name}: {row['task']}, {row['start']}, seed {row['seed']}: {row['metric']} {row['score']}")
     files = {f"{name}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)}

@@ -42,5 +42,8 @@ MEASUREMENTS = {
     "transfer": Measurement(
         "tasks of the micro-world with 100 examples, from scratch and from a pretrained BERT (--model, --quick)", 20
     ),
+    "race": Measurement(
+        "families of equal size trained on the same text for the same time: who learns what, how fast (--race)", 10
+    ),
     "agreement": Measurement("agreement of outputs in reduced precision with those in float32 (needs --model)", 5),
 }

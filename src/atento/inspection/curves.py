@@ -20,11 +20,11 @@ _MARKED = 40  # lines of at most this many points have markers
 
 @dataclass(frozen=True)
 class Line:
-    """A curve: (step, value) points in the order of steps; `number`, that of the run, decides the colour."""
+    """A curve: points (step or seconds, value) in their order; `number`, that of the run, decides the colour."""
 
     label: str
     number: int
-    points: Sequence[tuple[int, float]]
+    points: Sequence[tuple[float, float]]
     dashed: bool = False
 
 
@@ -36,8 +36,8 @@ class Panel:
     lines: Sequence[Line]
 
 
-def curves_picture(panels: Sequence[Panel], layout: str) -> bytes:
-    """Draw panels below one another over the same steps, as `svg` or `png`, with matplotlib.
+def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> bytes:
+    """Draw panels below one another over the same steps, or another `axis`, as `svg` or `png`, with matplotlib.
 
     Raises:
         MissingPartError: matplotlib is not installed.
@@ -64,7 +64,7 @@ def curves_picture(panels: Sequence[Panel], layout: str) -> bytes:
             axes.set_axisbelow(True)
             axes.spines[["top", "right"]].set_visible(False)
             if number == len(panels) - 1:
-                axes.set_xlabel("step")
+                axes.set_xlabel(axis)
         if labels:
             legend = figure.legend(
                 list(labels.values()),
@@ -80,9 +80,13 @@ def curves_picture(panels: Sequence[Panel], layout: str) -> bytes:
     return written.getvalue()
 
 
-def curves_page(panels: Sequence[Panel], title: str) -> bytes:
-    """The same as a standalone HTML page, without scripts and external resources. Raises MissingPartError."""
-    svg = curves_picture(panels, "svg").decode("utf-8")
+def curves_page(panels: Sequence[Panel], title: str, axis: str = "step", table: str = "") -> bytes:
+    """The same as a standalone HTML page, without scripts and external resources; `table` is HTML above the picture.
+
+    Raises:
+        MissingPartError: matplotlib is not installed.
+    """
+    svg = curves_picture(panels, "svg", axis).decode("utf-8")
     drawing = svg[svg.index("<svg") :]
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     page = (
@@ -91,8 +95,9 @@ def curves_page(panels: Sequence[Panel], title: str) -> bytes:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         "<style>body { max-width: 60rem; margin: 1rem auto; padding: 0 1rem; font-family: sans-serif } "
         "h1 { font-size: 1.3rem; overflow-wrap: anywhere } div { overflow-x: auto } "
-        "svg { width: 100%; min-width: 40rem; height: auto }"
-        f"</style>\n<h1>{escape(visible(title))}</h1>\n<div>{drawing}</div></html>\n"
+        "svg { width: 100%; min-width: 40rem; height: auto } td, th { padding: 0.2rem 0.6rem; text-align: right } "
+        "th:first-child { text-align: left }"
+        f"</style>\n<h1>{escape(visible(title))}</h1>\n{table}<div>{drawing}</div></html>\n"
     )
     return page.encode("utf-8")
 

@@ -1,0 +1,209 @@
+"""The family race: its file, its questions, the scores of answers by family, and its table."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from atento.bench.race import measure_race, read_race
+from atento.bench.race_probes import (
+    ANSWERS,
+    Question,
+    accuracy,
+    bidirectional_scores,
+    causal_scores,
+    masked_scores,
+    questions,
+    span_scores,
+    window_scores,
+)
+from atento.bench.race_report import report_race
+from atento.config import presets
+from atento.config.elmo import CBOWConfig, CharacterConfig, ELMoConfig
+from atento.config.network import NetworkConfig
+from atento.errors import RecipeError, UsageError
+from atento.model import Model
+from atento.networks import build_network
+from atento.text import Tokenizer
+from atento.text.specials import sentinels
+
+WORDS = ["o", "a", "gato", "menina", "dorme", "corre", "na", "casa", "rua", "e", "canta", "fala", "hoje"]
+QUESTION = Question(("o", "gato", "dorme", "na", "casa", "hoje"), 3, ("na", "e", "rua"))
+
+
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_vocabulary("word", WORDS, extra_specials=sentinels(3))
+
+
+def model(task: str, config: NetworkConfig) -> Model:
+    torch.manual_seed(3)
+    network = build_network(config).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape))  # output vectors of CBOW begin at 0
+    return Model(network, tokenizer(), {"task": task, "name": "tiny"}, None)
+
+
+def sizes() -> dict[str, object]:
+    words = tokenizer()
+    ids = {role: getattr(words, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
+    return {
+        "vocab_size": words.vocab_size, "d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1,
+        "ids": ids | {"start": words.pad_id},
+    }  # fmt: skip
+
+
+def test_a_question_has_ten_different_answers_of_which_the_first_is_right() -> None:
+    texts = ["o gato dorme na casa", "a menina corre na rua hoje", "o gato canta e fala", "a menina dorme", "xyz"]
+    asked = questions(tokenizer(), texts)
+    assert len(asked) == 3  # the last two have no word after the first three
+    for question in asked:
+        assert question.position >= 3 and question.answers[0] == question.words[question.position]
+        assert len(set(question.answers)) == ANSWERS == len(question.answers)
+    assert questions(tokenizer(), texts) == asked
+
+
+@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize("architecture", ["decoder", "recurrent-lm"])
+def test_a_causal_model_scores_an_answer_by_the_words_after_it_too(architecture: str, both: bool) -> None:
+    lm = model("language-modeling", NetworkConfig(architecture=architecture, **sizes()))
+    words = tokenizer()
+    scores = causal_scores(lm, QUESTION, both)
+    for answer, score in zip(QUESTION.answers, scores.tolist()):
+        text = [*QUESTION.words[:3], answer, *(QUESTION.words[4:] if both else ())]
+        ids = [words.bos_id, *(words.token_id(word) for word in text), *([words.eos_id] if both else [])]
+        expected = 0.0
+        for end in range(4, len(ids)):
+            logits = lm.network(torch.tensor([ids[:end]])).logits[0, -1]
+            expected += float(torch.log_softmax(logits.detach(), dim=-1)[ids[end]])
+        assert score == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_masked_model_scores_answers_at_the_mask_and_by_the_right_side_only_if_it_may() -> None:
+    from atento.config.heads import HeadConfig
+
+    bert = model(
+        "masked-language-modeling",
+        presets.bert_tiny(pooler=False, heads=(HeadConfig("masked-language-model"),), **sizes()),
+    )
+    probabilities = {
+        candidate.token: candidate.probability for candidate in bert.fill("o gato dorme <mask> casa hoje", top=13)
+    }
+    scores = masked_scores(bert, QUESTION, True).exp()
+    ratio = probabilities["na"] / probabilities["e"]
+    assert float(scores[0] / scores[1]) == pytest.approx(ratio, rel=1e-4)
+    other_right = Question((*QUESTION.words[:4], "rua", "e"), 3, QUESTION.answers)
+    assert torch.equal(masked_scores(bert, QUESTION, False), masked_scores(bert, other_right, False))
+    assert not torch.equal(masked_scores(bert, QUESTION, True), masked_scores(bert, other_right, True))
+
+
+def test_an_encoder_decoder_scores_answers_after_the_sentinel() -> None:
+    t5 = model("span-corruption", presets.t5_small(n_decoder_layers=1, attention={"d_head": 8}, **sizes()))
+    words = tokenizer()
+    source = words.encode_with_mask("o gato dorme <extra_id_0> casa hoje")
+    first = words.token_id("<extra_id_0>")
+    assert first is not None and first in source
+    ids = torch.tensor([[*source, words.eos_id]])
+    logits = t5.network(ids, torch.tensor([[words.pad_id, first]])).logits[0, -1]
+    expected = torch.log_softmax(logits, dim=-1)[[words.token_id(word) for word in QUESTION.answers]]
+    assert torch.allclose(span_scores(t5, QUESTION, True), expected, atol=1e-5)
+
+
+def test_word_models_read_the_neighbours_of_the_word() -> None:
+    options: dict[str, object] = {"vocab_size": tokenizer().vocab_size, "d_model": 16, "n_layers": 1}
+    cbow = model("cbow", NetworkConfig(architecture="cbow", cbow=CBOWConfig(window=2, negatives=2), **options))
+    weights = dict(cbow.network.named_parameters())
+    ids = [tokenizer().token_id(word) for word in ("gato", "dorme", "casa", "hoje")]
+    mean = weights["input_weight"][ids].mean(dim=0)
+    answers = [tokenizer().token_id(word) for word in QUESTION.answers]
+    assert torch.allclose(window_scores(cbow, QUESTION, True), weights["output_weight"][answers] @ mean, atol=1e-5)
+    elmo = model(
+        "bidirectional-language-modeling",
+        NetworkConfig(
+            architecture="elmo",
+            elmo=ELMoConfig(d_cell=8, characters=CharacterConfig(d_char=4, filters=((1, 8),), max_characters=12)),
+            **options,
+        ),
+    )
+    changed = Question((*QUESTION.words[:4], "rua", "e"), 3, QUESTION.answers)
+    left = bidirectional_scores(elmo, QUESTION, False)
+    assert torch.allclose(left, bidirectional_scores(elmo, changed, False))
+    behind = bidirectional_scores(elmo, QUESTION, True) - left
+    assert not torch.allclose(behind, bidirectional_scores(elmo, changed, True) - left)
+    same_word = Question((*QUESTION.words[:3], "rua", *QUESTION.words[4:]), 3, QUESTION.answers)
+    assert torch.allclose(bidirectional_scores(elmo, same_word, True), left + behind)  # the word itself is not read
+
+
+def test_a_family_without_a_scorer_has_no_accuracy() -> None:
+    marian = model("translation", NetworkConfig(**sizes()))
+    assert accuracy(marian, [QUESTION], both=True) is None
+
+
+def test_the_shipped_race_is_read_and_its_entrants_are_of_about_equal_size() -> None:
+    race = read_race()
+    assert {"rnn", "lstm", "cbow", "elmo", "gpt", "bert", "t5", "marian"} <= set(race.entrants)
+    assert race.pairs is not None and race.classes == ["tense", "number", "question"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("entrants: {}", "base, entrants and probes"),
+        ("base: {tokenizer: {kind: bpe}}\nentrants: {x: {task: language-modeling, data: {train: {world: train}}}}",
+         "needs `tokenizer.kind` word"),
+        ("base: {tokenizer: {kind: word}}\nentrants: {x: {task: language-modeling, data: {train: {world: train}}}}",
+         "`probes` needs `texts`"),
+    ],
+)  # fmt: skip
+def test_what_is_no_race_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "race.yaml"
+    file.write_text(text)
+    with pytest.raises(RecipeError, match=words):
+        read_race(file)
+
+
+def test_an_unknown_entrant_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="this race has no entrant 'x': it has rnn, lstm"):
+        next(measure_race(1, only=["x"]))
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_race(tmp_path / "none.yaml")
+
+
+RACE = """
+base:
+  data: {train: {file: text.txt}, max_len: 16}
+  tokenizer: {kind: word, vocab_size: 60}
+  training: {learning_rate: 1e-2, batch_tokens: 512, precision: float32}
+entrants:
+  gpt:
+    task: language-modeling
+    network: {d_model: 16, d_ff: 32, n_heads: 2, n_layers: 1, dropout: 0.0}
+  cbow:
+    task: cbow
+    network: {d_model: 16, cbow: {window: 2, negatives: 3}}
+probes:
+  texts: {file: text.txt, count: 40}
+  classes: {animals: animals.txt, people: people.txt}
+"""
+
+
+def test_a_race_on_own_text_has_rows_of_every_checkpoint_and_a_page(tmp_path: Path) -> None:
+    from itertools import product
+
+    animals = [f"o {noun} {verb} na {place} hoje" for noun, verb, place in product(
+        ["gato", "pato", "rato", "boi"], ["dorme", "corre", "come"], ["casa", "rua", "mata"])]  # fmt: skip
+    people = [text.replace("o ", "a ", 1).replace("gato", "menina").replace("pato", "moça") for text in animals]
+    (tmp_path / "animals.txt").write_text("\n".join(animals))
+    (tmp_path / "people.txt").write_text("\n".join(people))
+    (tmp_path / "text.txt").write_text("\n".join(animals + people))
+    (tmp_path / "race.yaml").write_text(RACE)
+    rows = list(measure_race(0.3, race=tmp_path / "race.yaml"))
+    by_entrant = {name: [row for row in rows if row["entrant"] == name] for name in ("gpt", "cbow")}
+    for name, own in by_entrant.items():
+        steps = [row["step"] for row in own]
+        assert len(own) >= 4 and steps == sorted(steps), name
+        assert set(own[0]["scores"]) == {"fill", "continue", "classes", "translate"}
+    assert by_entrant["gpt"][-1]["scores"]["classes"] > 0.6  # "o" and "a" tell the classes apart
+    report = report_race(rows)
+    assert "| gpt | " in report.text and "<svg" in report.files["race.html"]
+    assert report.text.count("\n| ") == 3
