@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from atento.errors import ModelError
-from atento.models.sentence_transformers import sentence_folder
+from atento.models.sentence_transformers import SentenceModules, sentence_folder
 
 
 def modules(folder: Path, *kinds: str, **pooling: object) -> Path:
@@ -26,7 +26,8 @@ def modules(folder: Path, *kinds: str, **pooling: object) -> Path:
 def test_g8_a_sentence_transformers_folder_says_how_it_pools(tmp_path: Path) -> None:
     folder = modules(tmp_path, "Transformer", "Pooling", "Normalize", pooling_mode_cls_token=True)
     folder.joinpath("sentence_bert_config.json").write_text('{"max_seq_length": 128}')
-    assert sentence_folder(folder) == (folder, {"pooling": "first", "normalize": True, "max_len": 128})
+    expected = SentenceModules(folder, {"pooling": "first", "normalize": True, "max_len": 128})
+    assert sentence_folder(folder) == expected
     assert sentence_folder(tmp_path / "1_Pooling") is None
 
 
@@ -37,8 +38,8 @@ def test_g8_a_pooling_that_is_not_built_is_refused(tmp_path: Path) -> None:
 
 
 def test_g8_a_module_that_is_not_built_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"models\.Dense' is not built here"):
-        sentence_folder(modules(tmp_path, "Transformer", "Dense"))
+    with pytest.raises(ModelError, match=r"models\.CNN' is not built here"):
+        sentence_folder(modules(tmp_path, "Transformer", "CNN"))
     tmp_path.joinpath("modules.json").write_text("{")
     with pytest.raises(ModelError, match=r"modules\.json is damaged"):
         sentence_folder(tmp_path)

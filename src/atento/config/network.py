@@ -15,6 +15,7 @@ from atento.config.network_parts import (
     InputConfig,
     MaskConfig,
     OutputConfig,
+    ProjectionConfig,
     SpecialIds,
     part_of,
 )
@@ -98,6 +99,8 @@ class NetworkConfig:
     """
     heads: tuple[HeadConfig, ...] = ()
     """Heads of the network besides its output; their names must differ."""
+    projections: tuple[ProjectionConfig, ...] = ()
+    """Linear maps of the vector of a text, for models of vectors; in encoders. [empty: none]"""
     recurrent: RecurrentConfig | None = None
     """Further options of a recurrent network."""
     elmo: ELMoConfig | None = None
@@ -192,6 +195,7 @@ class NetworkConfig:
                 ("pooler", self.pooler),
                 ("embedding.segments", self.embedding.segments),
                 ("embedding.width", self.embedding.width),
+                ("projections", list(self.projections)),
             ):
                 if value:
                     raise RecipeError(f"`{name}` belongs to an encoder: got architecture {self.architecture!r}")
@@ -268,6 +272,11 @@ class NetworkConfig:
     def embedding_width(self) -> int:
         """Width of the vectors of tokens, E."""
         return self.d_model if self.embedding.width is None else self.embedding.width
+
+    @property
+    def text_width(self) -> int:
+        """Width of the vector of a text."""
+        return self.projections[-1].width if self.projections else self.d_model
 
     @property
     def head_width(self) -> int:

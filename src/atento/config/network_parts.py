@@ -104,6 +104,23 @@ class ConvolutionConfig:
 
 
 @dataclass(frozen=True)
+class ProjectionConfig:
+    """A linear map of the vector of a text, behind the pooling (Dense of sentence-transformers)."""
+
+    width: int
+    """Number of dimensions of the result. [at least 1]"""
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"] | None = "tanh"
+    """Activation of the result. [null: none]"""
+    bias: bool = True
+    """Add a bias."""
+
+    def __post_init__(self) -> None:
+        check_choices(self, "projections.")
+        if self.width < 1:
+            raise RecipeError(f"`projections.width` must be at least 1: got {self.width}")
+
+
+@dataclass(frozen=True)
 class MaskConfig:
     """Which tokens self-attention may attend to, where that is not all of them (encoders) or those before (decoders).
 

@@ -54,7 +54,7 @@ def exported_layout(
     files = {} if tokenizer is None else _tokenizer_files(network, config, tokenizer)
     decoding = decoding_config(config, folder) if "decoding" in config else None
     files |= _generation_files(network, decoding, _their_config(source))
-    if "embedding" in config:
+    if "embedding" in config or network.projections:
         files |= sentence_files(network, embedding_config(config, folder), _max_positions(network))
     return files
 

@@ -20,7 +20,7 @@ from atento.models.read import ModelFiles, check_tokenizer, check_weights, read_
 from atento.networks.network import Network
 from atento.text.tokenizer import Tokenizer
 
-_HEADS, _POOLER, _MIX = "heads.", "pooler.", "mix."
+_HEADS, _POOLER, _MIX, _PROJECTIONS = "heads.", "pooler.", "mix.", "projections."
 _LAYER = re.compile(r"(?:blocks|positions\.sparse|positions\.added)\.(\d+)\.")
 
 
@@ -120,7 +120,7 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     weights = {
         name: value
         for name, value in files.weights.items()
-        if name in fresh or not (name.startswith((_HEADS, _POOLER)) or _is_above(name, network.config))
+        if name in fresh or not (name.startswith((_HEADS, _POOLER, _PROJECTIONS)) or _is_above(name, network.config))
     }
     for name, value in fresh.items():
         output = name.startswith(heads_with_other_labels) and name.rpartition(".")[0].endswith(".out")

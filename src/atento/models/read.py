@@ -17,7 +17,7 @@ from atento.models.configuration import CONFIG, LORA, lora_config, network_confi
 from atento.models.find import find_model
 from atento.models.migration import migrated
 from atento.models.peft import is_peft, read_peft
-from atento.models.sentence_transformers import sentence_folder
+from atento.models.sentence_transformers import sentence_folder, with_projections
 from atento.models.weight_files import read_weights
 from atento.networks import Network, build_network
 from atento.networks.adapters import join_adapters
@@ -61,7 +61,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     path = find_model(model)
     modules = sentence_folder(path)
     if modules is not None:
-        path = modules[0]
+        path = modules.network
     if (path / "state.json").exists():
         checkpoint = load_checkpoint(path)
         return ModelFiles(path, *without_adapters(*migrated(checkpoint.config, checkpoint.weights, str(path)), path))
@@ -79,8 +79,10 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     if config.get("model_type", "atento") == "atento":
         return ModelFiles(path, *migrated(config, read_weights(path), str(path)))
     network, weights, load_report = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
-    pooling = None if modules is None else modules[1]
-    return ModelFiles(path, _translated(config, network, path, pooling), weights, load_report)
+    if modules is None:
+        return ModelFiles(path, _translated(config, network, path, None), weights, load_report)
+    network, weights = with_projections(network, weights, modules.dense)
+    return ModelFiles(path, _translated(config, network, path, modules.embedding), weights, load_report)
 
 
 def without_adapters(

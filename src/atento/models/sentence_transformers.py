@@ -1,25 +1,52 @@
 """Reads and writes the modules of sentence-transformers folders, so that `encode` pools as `Model.embed` does."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from atento.config.embedding import EmbeddingConfig
-from atento.config.network import NetworkConfig
-from atento.errors import CapabilityError, ModelError
+from atento.config.network import NetworkConfig, changed
+from atento.config.network_parts import ProjectionConfig
+from atento.errors import CapabilityError, ModelError, nearest
+from atento.networks.families.tensors import SINGLE, TensorFiles, check_finite
+from atento.storage.tensorfile import safetensors_chunks, to_bytes
 
 MODULES = "modules.json"
 _LIMITS = "sentence_bert_config.json"
 _POOLINGS = {"first": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "last": "lasttoken"}
+_ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
+_THEIR_ACTIVATIONS: dict[Any, str] = {
+    None: "torch.nn.modules.linear.Identity",
+    "tanh": "torch.nn.modules.activation.Tanh",
+    "relu": "torch.nn.modules.activation.ReLU",
+    "gelu": "torch.nn.modules.activation.GELU",
+    "silu": "torch.nn.modules.activation.SiLU",
+}
+_ACTIVATIONS = {theirs.rpartition(".")[2]: ours for ours, theirs in _THEIR_ACTIVATIONS.items()}
 _MODES = {f"pooling_mode_{theirs}": ours for ours, theirs in _POOLINGS.items()}
 
 
-def sentence_folder(path: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The folder of the network inside a sentence-transformers folder, and its embedding configuration as data.
+@dataclass(frozen=True)
+class SentenceModules:
+    """What the modules of a sentence-transformers folder are.
 
-    Returns:
-        None for any other folder.
+    Attributes:
+        network: the folder of the network.
+        embedding: the embedding configuration as data.
+        dense: the folders of the linear maps behind the pooling.
+    """
+
+    network: Path
+    embedding: dict[str, Any]
+    dense: tuple[Path, ...] = ()
+
+
+def sentence_folder(path: Path) -> SentenceModules | None:
+    """The modules of a sentence-transformers folder; None for any other folder.
 
     Raises:
         ModelError: the folder is damaged, or has a module or a pooling that is not supported; names the file.
@@ -30,22 +57,90 @@ def sentence_folder(path: Path) -> tuple[Path, dict[str, Any]] | None:
     rows = _read_json(modules)
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise ModelError(f"{modules} is damaged: it must hold a list of modules")
-    network, config = path, {"pooling": "mean", "normalize": False}
-    for row in rows:
-        kind, folder = str(row.get("type", "")).rpartition(".")[2], path / str(row.get("path", ""))
+    network, config, dense = path, {"pooling": "mean", "normalize": False}, []
+    kinds = [str(row.get("type", "")).rpartition(".")[2] for row in rows]
+    for row, kind in zip(rows, kinds):
+        folder = path / str(row.get("path", ""))
         if kind == "Transformer":
             network = folder
         elif kind == "Pooling":
             config["pooling"] = _pooling(folder / "config.json")
         elif kind == "Normalize":
             config["normalize"] = True
+        elif kind == "Dense":
+            dense.append(folder)
         else:
             raise ModelError(f"{modules}: a module of type {row.get('type')!r} is not built here")
+    if kinds != sorted(kinds, key=_ORDER.index):
+        raise ModelError(f"{modules}: modules must be in the order {', '.join(_ORDER)}: got {', '.join(kinds)}")
     if (network / _LIMITS).exists():
         limits = _read_json(network / _LIMITS)
         if isinstance(limits, Mapping) and isinstance(limits.get("max_seq_length"), int):
             config["max_len"] = limits["max_seq_length"]
-    return network, config
+    return SentenceModules(network, config, tuple(dense))
+
+
+def with_projections(
+    network: NetworkConfig, weights: Mapping[str, Tensor], folders: Sequence[Path]
+) -> tuple[NetworkConfig, dict[str, Tensor]]:
+    """A network and its weights with the linear maps of these folders behind the pooling.
+
+    Raises:
+        ModelError: a map has an option or a shape that is not supported, or the network is no encoder; names the file.
+        CheckpointError: a damaged file.
+    """
+    widened, projections, width = dict(weights), [], network.d_model
+    for number, folder in enumerate(folders):
+        file = folder / "config.json"
+        data = _read_json(file)
+        if not isinstance(data, Mapping):
+            raise ModelError(f"{file} must hold one JSON object: got {type(data).__name__}")
+        name, bias = str(data.get("activation_function", "Tanh")).rpartition(".")[2], bool(data.get("bias", True))
+        if name not in _ACTIVATIONS:
+            raise ModelError(f"{file}: activation {name!r} is not known here{nearest(name, list(_ACTIVATIONS))}")
+        if data.get("use_residual") or data.get("module_input_name", "sentence_embedding") != "sentence_embedding":
+            raise ModelError(f"{file}: a Dense module is built here only on the vector of the text, without a residual")
+        with TensorFiles(folder) as files:
+            expected = {"linear.weight"} | ({"linear.bias"} if bias else set())
+            if files.entries.keys() != expected:
+                raise ModelError(f"{folder}: a Dense module must have {sorted(expected)}: got {sorted(files.entries)}")
+            tensors = {key.removeprefix("linear."): files.read(key) for key in expected}
+        for part, tensor in tensors.items():
+            check_finite(folder, f"linear.{part}", tensor)
+            widened[f"projections.{number}.{part}"] = tensor
+        if tensors["weight"].dim() != 2 or tensors["weight"].shape[1] != width:
+            raise ModelError(f"{folder}: a map of vectors of width {width} has shape {tuple(tensors['weight'].shape)}")
+        width = tensors["weight"].shape[0]
+        projections.append(ProjectionConfig(width, _ACTIVATIONS[name], bias))
+    if projections and network.architecture != "encoder":
+        raise ModelError(f"{folders[0]}: a Dense module needs an encoder: got architecture {network.architecture!r}")
+    return changed(network, projections=tuple(projections)), widened
+
+
+def without_projections(
+    network: NetworkConfig, weights: Mapping[str, Tensor]
+) -> tuple[NetworkConfig, dict[str, Tensor], dict[str, bytes]]:
+    """The inverse of `with_projections`: the files, by name, of the Dense modules instead of the maps."""
+    files, width = {}, network.d_model
+    for number, projection in enumerate(network.projections):
+        parts = [part for part in ("weight", "bias") if f"projections.{number}.{part}" in weights]
+        tensors = {f"linear.{part}": weights[f"projections.{number}.{part}"] for part in parts}
+        config = {
+            "in_features": width,
+            "out_features": projection.width,
+            "bias": projection.bias,
+            "activation_function": _THEIR_ACTIVATIONS[projection.activation],
+        }
+        folder, width = _dense_folder(number), projection.width
+        files[f"{folder}/config.json"] = _json_bytes(config)
+        files[f"{folder}/{SINGLE}"] = b"".join(to_bytes(safetensors_chunks(folder, tensors)))
+    plain = {name: tensor for name, tensor in weights.items() if not name.startswith("projections.")}
+    return changed(network, projections=()), plain, files
+
+
+def _dense_folder(number: int) -> str:
+    """The folder of a Dense module, behind the network and its pooling."""
+    return f"{number + 2}_Dense"
 
 
 def _pooling(file: Path) -> str:
@@ -72,14 +167,18 @@ def sentence_files(network: NetworkConfig, embedding: EmbeddingConfig, max_len: 
         max_len: positions that the network has in the Hugging Face layout; None: any number.
 
     Raises:
-        CapabilityError: the vectors are those of another layer than the last.
+        CapabilityError: the vectors are those of another layer than the last, or pass an activation that has no name.
     """
+    for projection in network.projections:
+        if projection.activation not in _THEIR_ACTIVATIONS:
+            raise CapabilityError(f"sentence-transformers has no Dense module with {projection.activation}")
     if embedding.layer not in (-1, network.n_layers - 1):
         raise CapabilityError(f"sentence-transformers pools the last layer only: got layer {embedding.layer}")
     pooling = {mode: embedding.pooling == ours for mode, ours in _MODES.items()}
     limits = [limit for limit in (embedding.max_len, max_len) if limit is not None]
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    modules += [("Normalize", "2_Normalize")] if embedding.normalize else []
+    modules += [("Dense", _dense_folder(number)) for number in range(len(network.projections))]
+    modules += [("Normalize", f"{len(modules)}_Normalize")] if embedding.normalize else []
     rows = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for i, (kind, path) in enumerate(modules)

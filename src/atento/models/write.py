@@ -14,6 +14,7 @@ from atento.errors import AtentoError, CheckpointError, UsageError
 from atento.models.card import CARD, model_card
 from atento.models.configuration import CONFIG, network_config
 from atento.models.exporting import GENERATION, exported_layout, our_keys
+from atento.models.sentence_transformers import without_projections
 from atento.models.weight_files import MAX_SHARD_SIZE, type_name, weight_files, widest
 from atento.networks.families import release
 from atento.storage.manifest import directory as open_directory
@@ -117,6 +118,8 @@ def write_model(
     network = network_config(config, directory)
     card = model_card(config, network, layout=layout, existing=files.get(CARD, b"").decode("utf-8", "replace"))
     if layout == "huggingface":
+        network, weights, dense = without_projections(network, weights)
+        files = {**files, **dense}
         released, weights = release(network, weights)
         config = released | {"atento": our_keys(config), "torch_dtype": type_name(widest(weights.values()))}
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):

@@ -7,7 +7,7 @@ from atento.networks.network import Network
 
 _LAYER = re.compile(r"(?P<stack>.*?)\b(?:blocks|layers|forward_layers|backward_layers)\.(?P<layer>\d+)\.")
 _SCHEME = re.compile(r"(?P<stack>\w+)\.positions\.(?:sparse|added)\.(?P<layer>\d+)\.")
-_HEAD = ("heads.", "pooler.", "mix.")  # what reads the layers
+_HEAD = ("heads.", "pooler.", "mix.", "projections.")  # what reads the layers
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,10 @@ class Network(nn.Module, ABC):
             UsageError: no such layer. CapabilityError: the network cannot give the vectors of that layer.
         """
 
+    def text_vectors(self, pooled: Tensor) -> Tensor:
+        """The vectors of texts (N,E) from their pooled hidden vectors (N,D): the same if there are no projections."""
+        return pooled
+
     def cost(self) -> Tensor | None:
         """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""
         return None

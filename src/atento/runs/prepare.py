@@ -163,6 +163,8 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
         DataError: the training data has fewer than two labels.
     """
     head_kinds = TASKS[recipe.task].heads
+    if not TASKS[recipe.task].vectors:
+        network = replace(network, projections=())
     if not head_kinds and not TASKS[recipe.task].vectors:
         return network
     trained = {
@@ -206,6 +208,14 @@ def training_labels(recipe: Recipe, train: Split) -> set[str]:
     return labels
 
 
+_HIDDEN_ACTIVATIONS = {  # families whose heads for texts have a dense layer -> its activation; None: tanh
+    **dict.fromkeys(("roberta", "xlm-roberta", "mpnet")),
+    "electra": "gelu",
+    "distilbert": "relu",
+    "deberta-v2": "gelu",
+}
+
+
 def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfig | None) -> dict[str, Any]:
     """Return the options of a new head of that kind: those of the published models of the network's family.
 
@@ -213,8 +223,9 @@ def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfi
     """
     if classifier is not None:
         return {"pooling": classifier.pooling, "dropout": 0.0}
-    if HEAD_KINDS[kind] in ("class", "set", "number") and network.family in ("roberta", "xlm-roberta"):
-        return {"hidden": True, "pooling": "first", "dropout": network.dropout}
+    if HEAD_KINDS[kind] in ("class", "set", "number") and network.family in _HIDDEN_ACTIVATIONS:
+        activation = _HIDDEN_ACTIVATIONS[network.family]
+        return {"hidden": True, "activation": activation, "pooling": "first", "dropout": network.dropout}
     return {"dropout": network.dropout}
 
 

@@ -57,13 +57,15 @@ def embed_texts(
         raise UsageError(f"unknown pooling {config.pooling!r}{nearest(config.pooling, list(TEXT_POOLINGS))}")
     rows = token_rows(network, tokenizer, texts, template=template, trained=trained, max_len=config.max_len)
     device = next(network.parameters()).device
-    vectors = np.zeros((len(rows), network.config.d_model), dtype=np.float32)
+    vectors = np.zeros((len(rows), network.config.text_width), dtype=np.float32)
     for batch in by_length([len(row) for row in rows], batch_tokens):
         padded, real = pad_batch([rows[row] for row in batch], network.config.pad_id)
         token_mask = torch.from_numpy(real).to(device)
         with torch.inference_mode():
             hidden = network.features(torch.from_numpy(padded).to(device), token_mask=token_mask, layer=config.layer)
         pooled = TEXT_POOLINGS[config.pooling](hidden.float(), token_mask)
+        with torch.inference_mode():
+            pooled = network.text_vectors(pooled)
         if config.normalize:
             pooled = nn.functional.normalize(pooled, dim=-1)
         vectors[batch] = pooled.cpu().numpy()

@@ -240,6 +240,7 @@ def _read(network: Network, ids: Tensor, real: Tensor, settings: Contrast, rando
     own = None if random is None else replace(random)  # drawing counts
     hidden = network(ids=ids, token_mask=real, random=own, project=False).hidden
     pooled = TEXT_POOLINGS[settings.pooling](hidden.to(torch.promote_types(hidden.dtype, torch.float32)), real)
+    pooled = network.text_vectors(pooled)
     return F.normalize(pooled, dim=-1) if settings.normalize else pooled
 
 

@@ -16,6 +16,7 @@ from atento.networks.initial import initialise
 from atento.networks.layers import LayerMix, TokenEmbedding
 from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
+from atento.networks.projections import Projections
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.stack.stack import MaskArgument, Stack
 
@@ -34,6 +35,7 @@ class Encoder(Network):
         self.mix = LayerMix(config.n_layers + 1, norm=config.norm == "pre") if config.layer_mix else None
         self.pooler = Pooler(config.d_model) if config.pooler else None
         self.heads = make_heads(config)
+        self.projections = Projections(config.d_model, config.projections)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -104,6 +106,11 @@ class Encoder(Network):
         x = self.inputs(self.embedding(ids), token_mask=token_mask)
         hidden: Tensor = self.stack(x, token_mask=token_mask, depth=depth)
         return hidden
+
+    def text_vectors(self, pooled: Tensor) -> Tensor:
+        """As `Network.text_vectors`."""
+        vectors: Tensor = self.projections(pooled)
+        return vectors
 
     @property
     def table(self) -> TokenEmbedding:

@@ -1,0 +1,119 @@
+"""sentence-transformers folders with Dense and Normalize modules: read, written back and trained, equal vectors."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import atento
+from atento.errors import ModelError
+from released_folders import TEXTS, write_released
+
+library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
+from sentence_transformers.sentence_transformer import losses, modules  # noqa: E402
+
+pytestmark = pytest.mark.parity
+SOME = [*TEXTS[:9], "a", "ação e avó"]
+
+
+def vectors(model: Any, texts: list[str]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.encode(texts, convert_to_numpy=True)
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """Their model with two maps and a norm, and the folder that they write."""
+    path = tmp_path_factory.mktemp("dense")
+    write_released("bert", path / "bert")
+    torch.manual_seed(3)
+    parts = [
+        modules.Transformer(str(path / "bert"), max_seq_length=40),
+        modules.Pooling(16, pooling_mode="mean"),
+        modules.Dense(16, 12),
+        modules.Dense(12, 7, bias=False, activation_function=torch.nn.Identity()),
+        modules.Normalize(),
+    ]
+    model = library.SentenceTransformer(modules=parts, device="cpu")
+    model.save(str(path / "sentences"))
+    return model, path / "sentences"
+
+
+def test_their_folder_gives_their_vectors(theirs: tuple[Any, Path]) -> None:
+    peer, folder = theirs
+    model = atento.load(folder)
+    found = model.embed(SOME)
+    assert found.shape == (len(SOME), 7)
+    np.testing.assert_allclose(found, vectors(peer, SOME), atol=2e-6)
+    assert model.similarity(SOME[0], SOME[1]) == pytest.approx(float(found[0] @ found[1]), abs=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["huggingface", "atento"])
+def test_a_saved_model_gives_the_same_vectors(layout: str, theirs: tuple[Any, Path], tmp_path: Path) -> None:
+    peer, folder = theirs
+    model = atento.load(folder)
+    saved = model.save(tmp_path / "saved", layout=layout)
+    np.testing.assert_array_equal(atento.load(saved).embed(SOME), model.embed(SOME))
+    if layout == "huggingface":
+        names = [row["path"] for row in json.loads((saved / "modules.json").read_text())]
+        assert names == ["", "1_Pooling", "2_Dense", "3_Dense", "4_Normalize"]
+        again = library.SentenceTransformer(str(saved), device="cpu")
+        np.testing.assert_allclose(vectors(again, SOME), vectors(peer, SOME), atol=2e-6)
+
+
+def test_training_moves_the_maps_as_theirs_do(theirs: tuple[Any, Path], tmp_path: Path) -> None:
+    """The loss of pairs before the first update is theirs, and the maps are trained."""
+    peer, folder = theirs
+    pairs = list(zip(SOME[:8:2], SOME[1:8:2]))
+    recipe = {
+        "task": "embedding",
+        "data": {"train": {"memory": "train"}},
+        "init": str(folder),
+        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
+        "training": {
+            "steps": 2,
+            "batch_tokens": 4,
+            "learning_rate": 1e-2,
+            "warmup": 0,
+            "log_every": 1,
+            "precision": "float32",
+        },
+    }
+    run = atento.train(recipe, out=tmp_path / "run", data={"train": pairs})
+    events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    features = [peer.preprocess([pair[side] for pair in pairs]) for side in range(2)]
+    with torch.no_grad():
+        expected = losses.MultipleNegativesRankingLoss(peer)(features, None).item()
+    assert next(event["loss"] for event in events if event["event"] == "train") == pytest.approx(expected, rel=1e-4)
+    before, after = atento.load(folder).network.state_dict(), run.model().network.state_dict()
+    for name in ("projections.0.weight", "projections.0.bias", "projections.1.weight"):
+        assert not torch.equal(before[name], after[name])
+
+
+def test_maps_that_are_not_built_are_refused(theirs: tuple[Any, Path], tmp_path: Path) -> None:
+    import shutil
+
+    def broken(**changes: Any) -> Path:
+        folder = tmp_path / "broken"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(theirs[1], folder)
+        file = folder / "2_Dense" / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+        return folder
+
+    with pytest.raises(ModelError, match=r"config\.json: activation 'Mish' is not known here"):
+        atento.load(broken(activation_function="torch.nn.Mish"))
+    with pytest.raises(ModelError, match="only on the vector of the text, without a residual"):
+        atento.load(broken(use_residual=True))
+    with pytest.raises(ModelError, match=r"must have \['linear.weight'\]: got \['linear.bias', 'linear.weight'\]"):
+        atento.load(broken(bias=False))
+    folder = broken()
+    rows = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([*rows[:2], rows[4], *rows[2:4]]))
+    with pytest.raises(ModelError, match="in the order Transformer, Pooling, Dense, Normalize: got Transformer, Pool"):
+        atento.load(folder)
