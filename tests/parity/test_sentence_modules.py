@@ -84,13 +84,13 @@ def test_training_moves_the_maps_as_theirs_do(theirs: tuple[Any, Path], tmp_path
             "precision": "float32",
         },
     }
-    run = atento.train(recipe, out=tmp_path / "run", data={"train": pairs})
+    atento.train(recipe, out=tmp_path / "run", data={"train": pairs})
     events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     features = [peer.preprocess([pair[side] for pair in pairs]) for side in range(2)]
     with torch.no_grad():
         expected = losses.MultipleNegativesRankingLoss(peer)(features, None).item()
     assert next(event["loss"] for event in events if event["event"] == "train") == pytest.approx(expected, rel=1e-4)
-    before, after = atento.load(folder).network.state_dict(), run.model().network.state_dict()
+    before, after = atento.load(folder).network.state_dict(), atento.load(tmp_path / "run").network.state_dict()
     for name in ("projections.0.weight", "projections.0.bias", "projections.1.weight"):
         assert not torch.equal(before[name], after[name])
 

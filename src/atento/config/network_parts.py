@@ -112,7 +112,7 @@ class ProjectionConfig:
     activation: Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"] | None = "tanh"
     """Activation of the result. [null: none]"""
     bias: bool = True
-    """Add a bias."""
+    """Give the map a bias."""
 
     def __post_init__(self) -> None:
         check_choices(self, "projections.")
