@@ -12,6 +12,7 @@ from atento.bench.race_probes import (
     accuracy,
     bidirectional_scores,
     causal_scores,
+    denoising_scores,
     masked_scores,
     questions,
     span_scores,
@@ -109,6 +110,21 @@ def test_an_encoder_decoder_scores_answers_after_the_sentinel() -> None:
     assert torch.allclose(span_scores(t5, QUESTION, True), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("both", [True, False])
+def test_a_denoising_model_scores_an_answer_as_its_output(both: bool) -> None:
+    bart = model("span-corruption", presets.bart_base(n_decoder_layers=1, max_len=40, **sizes()))
+    words = tokenizer()
+    right = " casa hoje" if both else ""
+    source = torch.tensor([[*words.encode_with_mask(f"o gato dorme <mask>{right}"), words.eos_id]])
+    for answer, score in zip(QUESTION.answers, denoising_scores(bart, QUESTION, both).tolist()):
+        ids = [words.pad_id, *words.encode(f"o gato dorme {answer}{right}"), *([words.eos_id] if both else [])]
+        expected = 0.0
+        for end in range(4, len(ids)):
+            logits = bart.network(source, torch.tensor([ids[:end]])).logits[0, -1].detach()
+            expected += float(torch.log_softmax(logits, dim=-1)[ids[end]])
+        assert score == pytest.approx(expected, abs=1e-4)
+
+
 def test_word_models_read_the_neighbours_of_the_word() -> None:
     options: dict[str, object] = {"vocab_size": tokenizer().vocab_size, "d_model": 16, "n_layers": 1}
     cbow = model("cbow", NetworkConfig(architecture="cbow", cbow=CBOWConfig(window=2, negatives=2), **options))
@@ -136,12 +152,12 @@ def test_word_models_read_the_neighbours_of_the_word() -> None:
 
 def test_a_family_without_a_scorer_has_no_accuracy() -> None:
     marian = model("translation", NetworkConfig(**sizes()))
-    assert accuracy(marian, [QUESTION], both=True) is None
+    assert accuracy(marian, "sequence-to-sequence", [QUESTION], both=True) is None
 
 
 def test_the_shipped_race_is_read_and_its_entrants_are_of_about_equal_size() -> None:
     race = read_race()
-    assert {"rnn", "lstm", "cbow", "elmo", "gpt", "bert", "t5", "marian"} <= set(race.entrants)
+    assert {"rnn", "lstm", "cbow", "elmo", "gpt", "bert", "t5", "bart", "marian"} <= set(race.entrants)
     assert race.pairs is not None and race.classes == ["tense", "number", "question"]
 
 

@@ -111,9 +111,11 @@ def measure_race(
         for entrant, recipe in entered.entrants.items():
             if only and entrant not in only:
                 continue
+            parsed = load_recipe(recipe, environment={}).recipe
+            objective = parsed.objective[0].kind if parsed.objective else TASKS[parsed.task].objective
             run = _trained(recipe, seconds, Path(name) / entrant)
             for checkpoint in _checkpoints(run):
-                yield _row(entrant, checkpoint, entered, texts, pairs)
+                yield _row(entrant, objective, checkpoint, entered, texts, pairs)
 
 
 def _trained(recipe: Mapping[str, Any], seconds: float, folder: Path) -> Path:
@@ -151,7 +153,12 @@ def _state(checkpoint: Path) -> dict[str, Any]:
 
 
 def _row(
-    entrant: str, checkpoint: Path, race: Race, texts: Sequence[str], pairs: Sequence[tuple[str, str]] | None
+    entrant: str,
+    objective: str,
+    checkpoint: Path,
+    race: Race,
+    texts: Sequence[str],
+    pairs: Sequence[tuple[str, str]] | None,
 ) -> dict[str, Any]:
     model = load(checkpoint, device="cpu")
     state = _state(checkpoint)
@@ -163,8 +170,8 @@ def _row(
         if model.network.config.vocab_size in parameter.shape
     )
     scores: dict[str, float | None] = {
-        "fill": accuracy(model, asked, both=True),
-        "continue": accuracy(model, asked, both=False),
+        "fill": accuracy(model, objective, asked, both=True),
+        "continue": accuracy(model, objective, asked, both=False),
         **_classes(model, race),
         "translate": None if pairs is None else translation_score(model, pairs),
     }

@@ -12,6 +12,7 @@ from torch import Tensor
 from atento.config.tasks import TASKS
 from atento.data.objectives.bidirectional import word_ids, words_of
 from atento.data.objectives.span_corruption import sentinel_ids
+from atento.data.special_tokens import special_tokens_of
 from atento.errors import CapabilityError
 from atento.metrics import chrf
 from atento.model import Model
@@ -103,6 +104,21 @@ def span_scores(model: Model, question: Question, both: bool) -> Tensor:
     return torch.log_softmax(_logits(model.network(source, target))[0, -1].float(), dim=-1)[answers]
 
 
+def denoising_scores(model: Model, question: Question, both: bool) -> Tensor:
+    """log p of each answer, and of the words after it, as the output for a source with a mask in its place."""
+    tokenizer, config = _tokenizer(model), model.network.config
+    network: Any = model.network
+    left, answers, right = _ids(tokenizer, question)
+    right = right if both else []
+    source, _ = special_tokens_of(config, tokenizer).apply([*left, tokenizer.mask_id, *right])
+    encoded = network.encode(torch.tensor([list(source)])).expand(len(answers), -1, -1)
+    targets = torch.tensor([[*left, answer, *right, *([config.eos_id] if both else [])] for answer in answers])
+    inputs = torch.cat([targets.new_full((len(answers), 1), config.start_id), targets[:, :-1]], dim=1)
+    log_probs = torch.log_softmax(_logits(network(None, inputs, encoded=encoded)).float(), dim=-1)
+    taken = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    return taken[:, len(left) :].sum(dim=1)
+
+
 def bidirectional_scores(model: Model, question: Question, both: bool) -> Tensor:
     """log p of each answer after the words on its left, plus, with `both`, before the words on its right."""
     tokenizer, network = _tokenizer(model), model.network
@@ -135,23 +151,19 @@ SCORERS: Mapping[str, Scorer] = {
     "causal": causal_scores,
     "masked": masked_scores,
     "span-corruption": span_scores,
+    "denoising": denoising_scores,
     "bidirectional": bidirectional_scores,
     "window": window_scores,
 }
 
 
 @torch.inference_mode()
-def accuracy(model: Model, asked: Sequence[Question], both: bool) -> float | None:
-    """Return the share of questions whose right answer has the highest score; None for a family without a scorer."""
-    scorer = SCORERS.get(objective_of(model))
+def accuracy(model: Model, objective: str, asked: Sequence[Question], both: bool) -> float | None:
+    """Return the share of questions whose right answer has the highest score; None: there is no scorer."""
+    scorer = SCORERS.get(objective)
     if scorer is None:
         return None
     return sum(int(scorer(model, question, both).argmax()) == 0 for question in asked) / len(asked)
-
-
-def objective_of(model: Model) -> str:
-    """Return the name of the objective that a model was trained by."""
-    return TASKS[model.config["task"]].objective
 
 
 def feature_accuracy(
