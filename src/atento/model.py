@@ -34,6 +34,7 @@ from atento.tasks.attend import attention_record
 from atento.tasks.classification import classifications, classify
 from atento.tasks.features import features
 from atento.tasks.filling import fill
+from atento.tasks.languages import TranslationOptions
 from atento.tasks.lengths import trained_length
 from atento.tasks.model_outputs import (
     score_outputs,
@@ -165,7 +166,7 @@ class Model:
         *,
         n_best: int | None = None,
         split_sentences: bool = False,
-        **options: Unpack[DecodingOptions],
+        **options: Unpack[TranslationOptions],
     ) -> list[Any]:
         """Translate a text (str in, str out) or texts (list in, list out).
 
@@ -177,12 +178,13 @@ class Model:
             split_sentences: translate each sentence of a text by itself, and join the outputs with spaces; not with
                 `n_best`.
             options: the fields of `atento.config.decoding.DecodingConfig`, the recipe's where not given, and `greedy`.
-                `mbr` also takes a function of two lists of texts that returns the matrix of their utilities.
+                `mbr` also takes a function of two lists of texts that returns the matrix of their utilities. For a
+                multilingual model also `source_language` and `target_language`, by the names of its tokenizer.
 
         Raises:
-            UsageError: an option that does not exist, or options that exclude each other. CapabilityError: the model
-                does not translate. RecipeError: an option's value is out of range. DataError: a text has a NUL
-                character.
+            UsageError: an option or a language that does not exist, or options that exclude each other.
+                CapabilityError: the model does not translate, or is not multilingual. RecipeError: an option's value
+                is out of range. DataError: a text has a NUL character.
         """
         if not split_sentences:
             return strings(self.translations(text, n_best=n_best, **options), n_best)
@@ -223,7 +225,7 @@ class Model:
     perplexity = perplexity
 
     def translations(
-        self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
+        self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[TranslationOptions]
     ) -> list[list[WrittenText]]:
         """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores.
 
@@ -250,7 +252,7 @@ class Model:
         task: str | None = None,
         n_best: int | None = None,
         row: int = 0,
-        **options: Unpack[DecodingOptions],
+        **options: Unpack[TranslationOptions],
     ) -> tuple[list[WrittenText], Trace]:
         """The outputs for a text, equal to those without a trace, and the trace of the search for them.
 
@@ -265,7 +267,7 @@ class Model:
         return traced_outputs(self, task or writing_task(self), text, n_best, row, options, embedder=_embedder)
 
     def stream(
-        self, prompt: str, *, task: str | None = None, row: int = 0, **options: Unpack[DecodingOptions]
+        self, prompt: str, *, task: str | None = None, row: int = 0, **options: Unpack[TranslationOptions]
     ) -> Iterator[str]:
         """The output of `generate`, or of `translate` or `summarize` where the model does that, in pieces as they are
         written; a piece never ends inside a character.

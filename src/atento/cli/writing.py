@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A text file, one text per line; - is standard input.")]
 SplitSentences = Annotated[bool, typer.Option("--split-sentences", help="Process each sentence of a line separately.")]
+SourceLanguage = Annotated[
+    str | None,
+    typer.Option("--source-language", metavar="NAME", help="Language of the text, of multilingual models."),
+]
+TargetLanguage = Annotated[
+    str | None, typer.Option("--target-language", metavar="NAME", help="Language to write, of multilingual models.")
+]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Replace invalid lines by empty ones, and count them.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Print each output token by token.")]
 TracePage = Annotated[
@@ -48,6 +55,8 @@ def translate(
     model: ModelArgument,
     decoding: dict[str, Any],
     file: File = "-",
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     split_sentences: SplitSentences = False,
     stream: Stream = False,
     trace: TracePage = None,
@@ -59,9 +68,9 @@ def translate(
     as_json: AsJson = False,
 ) -> None:
     """Translate a text line by line. Empty lines stay empty."""
-    request = _Request(
-        model, "translate", "translations", stream, split_sentences, as_json, trace, decoding | {"seed": seed}
-    )
+    languages = {"source_language": source_language, "target_language": target_language}
+    options = decoding | {"seed": seed} | {key: name for key, name in languages.items() if name is not None}
+    request = _Request(model, "translate", "translations", stream, split_sentences, as_json, trace, options)
     _run(request, file, skip_bad, device, precision, threads)
 
 

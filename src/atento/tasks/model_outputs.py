@@ -12,6 +12,7 @@ from atento.metrics.utilities import embedding_utility
 from atento.networks import Decoder, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq
 from atento.networks.steps.choose import NetworkStepFunction
 from atento.tasks.generation import continue_prompts, stream_continuation
+from atento.tasks.languages import in_languages
 from atento.tasks.options import decoding_for, one_output
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.strategies import Utility
@@ -84,7 +85,8 @@ def write_outputs(
     """
     network = _network_for(model, task)
     check_texts(texts)
-    decoding = decoding_for(model.decoding, n_best, options)
+    special_tokens, plain_options = in_languages(network.config, tokenizer_of(model), options)
+    decoding = decoding_for(model.decoding, n_best, plain_options)
     arguments: dict[str, Any] = {
         "step_function": model.step_function(),
         "utility": _utility(options.get("mbr", decoding.mbr), embedder),
@@ -95,7 +97,7 @@ def write_outputs(
     if isinstance(network, Decoder | RecurrentLM):
         arguments["template"] = model.config.get("template")
         return continue_prompts(network, tokenizer_of(model), texts, decoding, **arguments)
-    return translate(network, tokenizer_of(model), texts, decoding, **arguments)
+    return translate(network, tokenizer_of(model), texts, decoding, special_tokens=special_tokens, **arguments)
 
 
 def traced_outputs(
@@ -118,8 +120,9 @@ def traced_outputs(
 def stream_output(model: LoadedModel, task: str, text: str, row: int, options: DecodingOptions) -> Iterator[str]:
     """The output for a text in pieces, by greedy search or sampling; arguments and errors as in `write_outputs`."""
     check_texts([text])
-    decoding = decoding_for(one_output(model.decoding), 1, options)
     network = _network_for(model, task)
+    special_tokens, plain_options = in_languages(network.config, tokenizer_of(model), options)
+    decoding = decoding_for(one_output(model.decoding), 1, plain_options)
     arguments: dict[str, Any] = {
         "step_function": model.step_function(),
         "row": row,
@@ -128,7 +131,7 @@ def stream_output(model: LoadedModel, task: str, text: str, row: int, options: D
     if isinstance(network, Decoder | RecurrentLM):
         arguments["template"] = model.config.get("template")
         return stream_continuation(network, tokenizer_of(model), text, decoding, **arguments)
-    return stream_translation(network, tokenizer_of(model), text, decoding, **arguments)
+    return stream_translation(network, tokenizer_of(model), text, decoding, special_tokens=special_tokens, **arguments)
 
 
 def score_outputs(model: LoadedModel, sources: Sequence[str], targets: Sequence[str]) -> list[TokenScores]:

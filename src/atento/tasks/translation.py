@@ -13,6 +13,7 @@ from atento.networks import Seq2Seq
 from atento.networks.steps.choose import step_function
 from atento.tasks.strategies import Utility, constraints_of
 from atento.tasks.writing import WrittenText, stream_one, write_all
+from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
 
@@ -38,12 +39,14 @@ def translate(
     first: int = 0,
     trained: int | None = None,
     trace: Trace | None = None,
+    special_tokens: Template | None = None,
 ) -> list[list[WrittenText]]:
     """The n best translations of each text, best first; a blank text has one empty translation.
 
-    `step_function` replaces the network's plain step function; the other arguments are those of `write_all`.
+    `step_function` replaces the network's plain step function, and `special_tokens` the usual ones of the source; the
+    other arguments are those of `write_all`.
     """
-    special_tokens = special_tokens_of(network.config, tokenizer)
+    special_tokens = special_tokens or special_tokens_of(network.config, tokenizer)
     inputs = [special_tokens.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
     results = write_all(
         network if step_function is None else step_function,
@@ -72,12 +75,13 @@ def stream_translation(
     step_function: AnyStepFunction | None = None,
     row: int = 0,
     trained: int | None = None,
+    special_tokens: Template | None = None,
 ) -> Iterator[str]:
     """The translation of text number `row` in pieces (`writing.stream_one`); none for a blank text."""
     ids = tokenizer.encode(text)
     if not ids:
         return iter(())
-    special_tokens = special_tokens_of(network.config, tokenizer)
+    special_tokens = special_tokens or special_tokens_of(network.config, tokenizer)
     return stream_one(
         network if step_function is None else step_function,
         network.config,

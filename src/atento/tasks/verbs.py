@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast,
 
 from atento.config.decoding import DecodingOptions
 from atento.errors import DataError, UsageError
+from atento.tasks.languages import TranslationOptions
 from atento.tasks.writing import WrittenText
 
 P = ParamSpec("P")
@@ -46,7 +47,7 @@ class Translates(Protocol):
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
-        self, text: str, *, n_best: None = None, split_sentences: bool = False, **options: Unpack[DecodingOptions]
+        self, text: str, *, n_best: None = None, split_sentences: bool = False, **options: Unpack[TranslationOptions]
     ) -> str: ...
     @overload
     def __call__(
@@ -55,12 +56,14 @@ class Translates(Protocol):
         *,
         n_best: None = None,
         split_sentences: bool = False,
-        **options: Unpack[DecodingOptions],
+        **options: Unpack[TranslationOptions],
     ) -> list[str]: ...
     @overload
-    def __call__(self, text: str, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
+    def __call__(self, text: str, *, n_best: int, **options: Unpack[TranslationOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, text: Sequence[str], *, n_best: int, **options: Unpack[DecodingOptions]) -> list[list[str]]: ...
+    def __call__(
+        self, text: Sequence[str], *, n_best: int, **options: Unpack[TranslationOptions]
+    ) -> list[list[str]]: ...
 
 
 class Continues(Protocol):

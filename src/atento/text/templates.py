@@ -30,10 +30,14 @@ class Template:
         return {content for content, _ in self.single + self.pair if isinstance(content, int)}
 
     def ended(self, eos_id: int) -> "Template":
-        """The template with EOS at the end, if it does not end with EOS already."""
+        """The template with EOS at the end, if it does not have EOS behind the last text already.
+
+        Behind EOS there may be the token of a language (mBART).
+        """
 
         def end(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
-            return slots if slots[-1][0] == eos_id else (*slots, (eos_id, slots[-1][1]))
+            last = max((n for n, (content, _) in enumerate(slots) if isinstance(content, str)), default=-1)
+            return slots if (eos_id in [c for c, _ in slots[last + 1 :]]) else (*slots, (eos_id, slots[-1][1]))
 
         return Template(end(self.single), end(self.pair))
 

@@ -1,0 +1,82 @@
+"""The languages of a translation by a multilingual model: the special tokens of its source, and its first token."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from atento.config.decoding import DecodingOptions
+from atento.config.network import NetworkConfig
+from atento.data.special_tokens import WITH_SOURCE, special_tokens_of
+from atento.errors import CapabilityError, UsageError, nearest
+from atento.text.languages import chooses_by_source, languages_of
+from atento.text.templates import Slot, Template
+from atento.text.tokenizer import Tokenizer
+
+KEYS = ("source_language", "target_language")
+
+
+class TranslationOptions(DecodingOptions, total=False):
+    """The options of `Model.translate`: those of decoding, and the languages of a multilingual model."""
+
+    source_language: str | None
+    target_language: str | None
+
+
+def in_languages(
+    config: NetworkConfig, tokenizer: Tokenizer, options: Mapping[str, Any]
+) -> tuple[Template | None, DecodingOptions]:
+    """The special tokens of a source in the language that the options name, and the options of decoding.
+
+    Args:
+        config: the network.
+        tokenizer: its tokenizer.
+        options: those of the call.
+
+    Returns:
+        The special tokens, None if no language is named; the options without languages, and with the token of the
+        target language as the first of each output.
+
+    Raises:
+        CapabilityError: the model has no languages, or does not choose this one. UsageError: an unknown language;
+            suggests one.
+    """
+    decoding: Any = {key: value for key, value in options.items() if key not in KEYS}
+    source, target = options.get("source_language"), options.get("target_language")
+    if source is None and target is None:
+        return None, decoding
+    languages = languages_of(tokenizer.specials.ids)
+    if not languages or config.architecture not in WITH_SOURCE:
+        named = KEYS[source is None]
+        raise CapabilityError(f"`{named}`: this model is not multilingual: its tokenizer has no tokens of languages")
+    ids = tokenizer.specials.ids
+    source_token = None if source is None else _token(languages, source, KEYS[0])
+    target_token = None if target is None else _token(languages, target, KEYS[1])
+    template = special_tokens_of(config, tokenizer)
+    if any(chooses_by_source(token) for token in languages.values()):
+        if source_token is not None or target_token is None:
+            raise CapabilityError("`source_language`: this model is told the target language only")
+        return Template(((ids[target_token], 0), *template.single), template.pair), decoding
+    of_languages = {ids[token] for token in languages.values()}
+    if source_token is not None:
+        template = Template(_with_language(template.single, ids[source_token], of_languages), template.pair)
+    if target_token is not None and template.single[-1][0] in of_languages:  # mBART's first version
+        if config.start_id != ids[target_token]:
+            raise CapabilityError(
+                f"`target_language`: this model begins every output with the token of one language: got {target!r}"
+            )
+        target_token = None
+    return template, decoding if target_token is None else decoding | {"forced_bos": target_token}
+
+
+def _token(languages: dict[str, str], name: str, option: str) -> str:
+    """The token of a language. Raises UsageError: it is unknown."""
+    if name not in languages:
+        known = nearest(str(name), list(languages))
+        raise UsageError(f"`{option}`: the model has no language {name!r}{known}")
+    return languages[name]
+
+
+def _with_language(slots: tuple[Slot, ...], language: int, of_languages: set[int]) -> tuple[Slot, ...]:
+    """The special tokens of a source with this language in place of another, or in front."""
+    if any(content in of_languages for content, _ in slots):
+        return tuple((language if content in of_languages else content, segment) for content, segment in slots)
+    return ((language, 0), *slots)
