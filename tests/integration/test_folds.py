@@ -21,10 +21,10 @@ def test_folds_are_stratified_and_each_record_is_tested_once() -> None:
     labels = ["a"] * 11 + ["b"] * 7
     columns: dict[str, list[Any]] = {"text": list(range(18)), "label": labels}
     parts = [fold_of(columns, 3, fold, 1, "label") for fold in (1, 2, 3)]
-    assert sorted(text for _, test in parts for text in test["text"]) == list(range(18))
+    assert sorted(row for _, test in parts for row in test) == list(range(18))
     for train, test in parts:
-        assert sorted(train["text"] + test["text"]) == list(range(18)) and train["text"] == sorted(train["text"])
-        counts = Counter(test["label"])
+        assert sorted(train + test) == list(range(18)) and train == sorted(train)
+        counts = Counter(columns["label"][row] for row in test)
         assert counts["a"] in (3, 4) and counts["b"] in (2, 3)
     assert fold_of(columns, 3, 1, 2, "label") != parts[0] == fold_of(columns, 3, 1, 1, "label")
     with pytest.raises(DataError, match="label 'b' has 7 examples, fewer than the 8 folds"):
@@ -46,7 +46,8 @@ def test_a_run_for_each_fold_and_one_pooled_score(server: ForkServer, tmp_path: 
     model = atento.load(tmp_path / "cv" / "fold-2")
     columns: dict[str, list[Any]] = dict(zip(("text", "label"), map(list, zip(*records()))))
     _, test = fold_of(columns, 3, 2, 1, "label")
-    expected = atento.evaluate(model, (test["text"], test["label"]))["accuracy"].value
+    tested = tuple([columns[name][row] for row in test] for name in ("text", "label"))
+    expected = atento.evaluate(model, tested)["accuracy"].value
     assert accuracy["folds"][1] == pytest.approx(expected)
     again = server.run(*command, cwd=tmp_path)
     assert again.stdout == done.stdout and again.stderr.count("already finished") == 3

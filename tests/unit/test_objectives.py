@@ -18,7 +18,7 @@ from atento.config.objective import OBJECTIVES, ObjectiveConfig
 from atento.config.recipe import TokenizerConfig
 from atento.data import objectives
 from atento.data.batches import Batch, Batches, Draw, PlannedBatches
-from atento.data.mixture import Mixture
+from atento.data.mixture import Mixture, Shares
 from atento.data.objectives import batches_for
 from atento.data.objectives.next_sentence import NextSentence
 from atento.data.objectives.preparation import Preparation
@@ -168,7 +168,7 @@ class Numbered:
     """Batches whose parts say which update of which member they are."""
 
     def __init__(self, name: int, updates: int) -> None:
-        self.name, self.updates_per_epoch = name, updates
+        self.name, self.updates_per_epoch, self.targets = name, updates, updates
 
     def __len__(self) -> int:
         return 10
@@ -184,7 +184,8 @@ def mixture() -> Mixture:
     def made(name: int) -> Batches:
         return Numbered(name, 50)  # type: ignore[return-value]
 
-    return Mixture([(lambda tokens: made(0), 3.0), (lambda tokens: made(1), 1.0)], budget=4096, seed=5)
+    members = [lambda tokens: made(0), lambda tokens: made(1)]
+    return Mixture(members, lambda made: Shares.constant([3.0, 1.0]), budget=4096, seed=5)
 
 
 def test_a_mixture_gives_each_member_its_share_and_all_of_its_updates_in_order() -> None:

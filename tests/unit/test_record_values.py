@@ -216,7 +216,7 @@ def test_splits_of_values_are_joined_held_out_and_compared() -> None:
     split = joined([train, valid])
     assert split is not None and len(split) == 107 and split["label"][100] == ("x0", "y")
     rest, chosen = held_out(train.columns, 10)
-    assert len(chosen["label"]) == 10 and len(rest["label"]) == 90
+    assert len(chosen) == 10 and len(rest) == 90
     assert split.characters() == {"text": sum(len(f"a{n}") for n in (*range(100), *range(7))), "label": 107 * 3}
     tagged = joined([records_in_memory([(["Ana", "mora"], ["B", "O"])], TAGGING, "train")])
     assert tagged is not None and list(tagged.texts(("tokens",))) == ["Ana mora"]

@@ -54,6 +54,8 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
             record["also_in_train"] = sum(overlap(parts["train"], part) for part in split_parts)
         elif recipe.data.held_out:
             record["held_out"] = min(recipe.data.held_out, max(1, record[kind] // 10))
+        if name == "train" and tokenizer is not None and not recipe.data.mixing.concatenates:
+            record["mixing"] = _mixing(loaded, split_parts, tokenizer)
         if tokenizer is not None:
             sides = {side: _token_counts(tokenizer, split_parts, side) for side in columns}
             for side, counts in sides.items():
@@ -66,6 +68,16 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
                 record["over_max_len"] = over | {"cut": recipe.data.truncate if kind == "pairs" else cut}
         splits.append(record)
     return splits
+
+
+def _mixing(loaded: "LoadedRecipe", read: list[Any], tokenizer: "Tokenizer") -> list[dict[str, Any]]:
+    """What training would read of each source: its share of the target tokens, and its epochs."""
+    from atento.data.records import joined
+    from atento.runs.mixing import planned_sources
+
+    train = joined(read)
+    assert train is not None
+    return planned_sources(loaded, train, tokenizer)
 
 
 def _tokenizer(loaded: "LoadedRecipe", read: list[Any], columns: tuple[str, ...]) -> "Tokenizer":
@@ -113,6 +125,10 @@ def text_lines(record: dict[str, Any]) -> Iterator[str]:
         yield f"  target / source characters: median {middle:.2f}, 1 % below {low:.2f}, 1 % above {high:.2f}"
     if "over_max_len" in record:
         yield f"  {_over_long(record, kind)}"
+    if "mixing" in record:
+        from atento.runs.mixing import mixing_lines
+
+        yield from (f"  {line}" for line in mixing_lines(record["mixing"]))
     if "also_in_train" in record:
         yield f"  also in the training data: {record['also_in_train']:,}"
     for reason, entry in record["suspicious"].items():

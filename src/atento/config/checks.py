@@ -11,6 +11,7 @@ from atento.config.embedding import untrainable
 from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds
 from atento.config.heads import HEAD_KINDS
 from atento.config.labellings import LABELLINGS, labellings_for
+from atento.config.mixing_checks import check_mixing, mixing_warnings
 from atento.config.objective import OBJECTIVES
 from atento.config.recipe import COLUMNS, DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.sampling_checks import check_sampling
@@ -86,6 +87,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
             f"got {recipe.tokenizer.kind!r}"
         )
     check_sampling(recipe, reader)
+    check_mixing(recipe, reader)
     _check_metrics(recipe, reader)
     if recipe.embedding is not None and (wrong := untrainable(recipe.embedding)):
         raise RecipeError(f"{reader.origins.get(f'embedding.{wrong[0]}', 'embedding')}: {wrong[1]}")
@@ -426,6 +428,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         for part in fields(TokenizerConfig):
             if part.name != "path":
                 yield from no_effect(f"tokenizer.{part.name}", "tokenizer.path names a trained one")
+    yield from mixing_warnings(recipe, written)
     for path, source in _sources(recipe.data):
         if source.world is None:
             yield from no_effect(f"{path}.seed", "it is for the micro-world only")

@@ -7,6 +7,7 @@ from atento.config.decoding import DecodingConfig
 from atento.config.embedding import EmbeddingConfig
 from atento.config.initial import InitConfig
 from atento.config.literals import OneOf, check_choices
+from atento.config.mixing import MixingConfig
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
 from atento.config.tasks import TASKS
@@ -137,6 +138,8 @@ class DataConfig:
     """
     test: tuple[SourceConfig, ...] = ()
     """Test data, scored once at the end, with the best checkpoint."""
+    mixing: MixingConfig = field(default_factory=MixingConfig)
+    """How several sources of `train` share the updates. [proportional: they are read as one]"""
     held_out: int = 0
     """Number of training records to hold out for validation, at most a tenth of them; instead of `valid`. [at least 0]
     """

@@ -144,6 +144,7 @@ class Batches(Protocol):
     """Training data by update. An update is a function of its number, so that training can resume at any update."""
 
     updates_per_epoch: int
+    targets: int  # real targets of an epoch, as far as they are known before it
 
     def __len__(self) -> int:
         """Return the number of examples."""
@@ -237,7 +238,8 @@ class PlannedBatches:
         self.objective, self.seed, self.weight = objective, seed, weight
         self.count = len(self.stores.first)
         sizes = objective.sizes(self.stores.first)
-        targets, computed = int(sizes.sum()), int(objective.lengths(self.stores.first)[1].sum())
+        self.targets = targets = int(sizes.sum())
+        computed = int(objective.lengths(self.stores.first)[1].sum())
         # equal for all epochs, so that a division of the update's number gives epoch and index
         self.updates_per_epoch = max(1, min(self.count, round(targets / budget)))
         self.parts_per_update = part_count(budget if targets == computed else computed // self.updates_per_epoch)

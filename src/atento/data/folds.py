@@ -12,8 +12,8 @@ _KEY = 3
 
 def fold_of(
     columns: Mapping[str, list[Any]], folds: int, fold: int, seed: int, label: str | None
-) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """Split records into those that a fold trains on and those that it is tested on, each in their order.
+) -> tuple[list[int], list[int]]:
+    """Return the numbers of the records that a fold trains on and of those that it is tested on, both rising.
 
     The records are shuffled by the seed and dealt to the folds in turn. With a label they are dealt label by label
     (stratified), so that each label has as many records in one fold as in another, or one more.
@@ -36,6 +36,4 @@ def fold_of(
             raise DataError(f"{subject} has {counted(number, 'example')}, fewer than the {folds} folds")
     shuffled = sorted(permutation(count, seed, _KEY).tolist(), key=lambda row: str(labels[row]))
     tested = set(shuffled[fold - 1 :: folds])
-    rows = ([row for row in range(count) if row not in tested], sorted(tested))
-    train, test = ({name: [values[row] for row in part] for name, values in columns.items()} for part in rows)
-    return train, test
+    return [row for row in range(count) if row not in tested], sorted(tested)

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from atento.data.shuffle import permutation
 from atento.errors import DataError, counted
 
@@ -12,8 +10,8 @@ _BLOCK = 25  # neighbouring records are held out together, since those of a book
 _SEED = 20
 
 
-def held_out(columns: Mapping[str, list[Any]], count: int) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """Split records into training and held-out records, each in their order.
+def held_out(columns: Mapping[str, list[Any]], count: int) -> tuple[list[int], list[int]]:
+    """Return the numbers of the training records and of the held-out ones, both rising.
 
     At most `count` records and at most a tenth of all are held out (at least one), in blocks of up to 25 neighbours at
     random places. Training records that are equal to a held-out one are dropped.
@@ -34,12 +32,12 @@ def held_out(columns: Mapping[str, list[Any]], count: int) -> tuple[dict[str, li
         chosen += range(first, min(first + block, len(records), first + size - len(chosen)))
         if len(chosen) == size:
             break
-    valid = [records[row] for row in np.sort(chosen).tolist()]
-    equal = set(valid)
-    train = [record for record in records if record not in equal]
+    valid = sorted(chosen)
+    equal = {records[row] for row in valid}
+    train = [row for row, record in enumerate(records) if record not in equal]
     if not train:
         raise DataError(
             f"`data.held_out` {count} leaves nothing to train on of "
             f"{counted(len(records), 'training record')}; give more data, or `data.valid`"
         )
-    return tuple({name: [r[i] for r in part] for i, name in enumerate(columns)} for part in (train, valid))  # type: ignore[return-value]
+    return train, valid

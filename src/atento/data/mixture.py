@@ -1,6 +1,7 @@
 """A mixture of several data sets or objectives; the member that fills a slot of an update is a function of the seed."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,41 @@ _MIN_SLOTS = 4  # per update, so that shares hold within few updates
 _BLOCK = 4096  # updates whose members are drawn together
 
 
+@dataclass(frozen=True)
+class Shares:
+    """The shares of the members by update: weights at some updates, interpolated linearly between them.
+
+    Attributes:
+        updates: (P,) rising numbers of updates, from 0.
+        weights: (P, members) weights there, not negative.
+    """
+
+    updates: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def constant(cls, weights: Sequence[float]) -> "Shares":
+        """Return shares that do not change."""
+        return cls(np.zeros(1), np.array([weights], dtype=np.float64))
+
+    @classmethod
+    def over(cls, points: Sequence[tuple[float, Sequence[float]]], steps: int) -> "Shares":
+        """Return shares by points (share of training, weights) of a run of `steps` updates."""
+        at, weights = zip(*points)
+        return cls(np.array(at, dtype=np.float64) * max(1, steps - 1), np.array(weights, dtype=np.float64))
+
+    def at(self, updates: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the shares of the members in updates (U,): (U, members), each row with sum 1."""
+        columns = [np.interp(updates, self.updates, column) for column in self.weights.T]
+        weights = np.stack(columns, axis=1)
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float64)
+
+    def mean(self, steps: int) -> NDArray[np.float64]:
+        """Return the mean shares of the members over updates 0 ... steps - 1, (members,)."""
+        changes = len(self.updates) > 1
+        return np.asarray(self.at(np.arange(steps if changes else 1)).mean(axis=0), dtype=np.float64)
+
+
 class Mixture:
     """Fills the slots of each update with batches of its members, at random in proportion to their shares.
 
@@ -21,29 +57,46 @@ class Mixture:
     so the position in all members follows from the number of the update, and training can resume at any update.
     """
 
-    def __init__(self, members: Sequence[tuple[Callable[[int], Batches], float]], *, budget: int, seed: int) -> None:
+    def __init__(
+        self,
+        members: Sequence[Callable[[int], Batches]],
+        shares: Callable[[Sequence[Batches]], Shares],
+        *,
+        budget: int,
+        seed: int,
+        sources: int = 1,
+    ) -> None:
         """Make the members.
 
         Args:
-            members: for each member a function from a budget of real targets to its batches, and its share.
+            members: for each member a function from a budget of real targets to its batches.
+            shares: a function from the members to their shares, which may depend on their sizes.
             budget: real targets of an update.
             seed: seed of the choice of members.
+            sources: sources of data that the members read, an equal number of members each, one after another.
         """
+        self.sources = sources
         self.slots = max(_MIN_SLOTS, part_count(budget))
-        self.members = [make(max(1, budget // self.slots)) for make, _ in members]
-        shares = np.array([share for _, share in members], dtype=np.float64)
-        self.cumulative_shares = np.cumsum(shares / shares.sum())
+        self.members = [make(max(1, budget // self.slots)) for make in members]
+        self.targets = sum(member.targets for member in self.members)
+        self.shares = shares(self.members)
         self.seed = seed
         # an epoch ends when the first member has been read once
         slots_per_epoch = [
-            member.updates_per_epoch / share for member, share in zip(self.members, shares / shares.sum())
+            member.updates_per_epoch / share
+            for member, share in zip(self.members, self.shares.mean(round(self.shares.updates[-1]) + 1).tolist())
+            if share > 0
         ]
         self.updates_per_epoch = max(1, round(min(slots_per_epoch) / self.slots))
         self._cached_block: tuple[int, NDArray[np.int64]] | None = None
         self._filled_before_block = np.zeros((1, len(members)), dtype=np.int64)  # (blocks, members)
 
     def __len__(self) -> int:
-        return max(len(member) for member in self.members)
+        each = len(self.members) // self.sources  # several objectives may read one source
+        return sum(
+            max(len(member) for member in self.members[first : first + each])
+            for first in range(0, len(self.members), each)
+        )
 
     def slot_members(self, update: int) -> NDArray[np.int64]:
         """Return the index of the member that fills each slot of an update, (slots,)."""
@@ -55,7 +108,9 @@ class Mixture:
         if self._cached_block is None or self._cached_block[0] != number:
             drawn = hashes(_BLOCK * self.slots, self.seed, number, _MEMBER_KEY).reshape(_BLOCK, self.slots)
             uniform = (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53  # 53 bits: exact in [0, 1)
-            members = np.searchsorted(self.cumulative_shares, uniform, side="right")
+            shares = self.shares.at(np.arange(number * _BLOCK, (number + 1) * _BLOCK))
+            cumulative = np.cumsum(shares, axis=1)[:, np.newaxis]  # (updates, 1, members)
+            members = (cumulative <= uniform[..., np.newaxis]).sum(axis=2)
             self._cached_block = number, np.minimum(members, len(self.members) - 1).astype(np.int64)
         return self._cached_block[1]
 
@@ -68,6 +123,13 @@ class Mixture:
         self._filled_before_block = filled
         before: NDArray[np.int64] = filled[block] + _counts(self._block(block)[:index], len(self.members))
         return before
+
+    def expected(self, steps: int) -> list[tuple[float, float]]:
+        """Return for each member its share of the target tokens and its epochs in a run of `steps` updates."""
+        slots = self.shares.mean(steps) * self.slots * steps
+        epochs = slots / np.array([member.updates_per_epoch for member in self.members])
+        tokens = epochs * np.array([member.targets for member in self.members])
+        return list(zip((tokens / tokens.sum()).tolist(), epochs.tolist()))
 
     def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
         """Yield the parts of an update; updates are counted from 0 over all epochs."""

@@ -12,6 +12,8 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds
 from atento.config.labellings import LABELLINGS, labellings_for
 from atento.config.recipe import SourceConfig
@@ -390,17 +392,37 @@ class Split:
 
     Attributes:
         parts: the records of each source; empty for records that were held out.
+        sources: the name of each source and the number of its records, in their order; empty: there is one source.
     """
 
     columns: Mapping[str, list[Any]]
     fingerprint: str
     parts: tuple[Records, ...] = ()
+    sources: tuple[tuple[str, int], ...] = ()
 
     def __getitem__(self, column: str) -> list[Any]:
         return self.columns[column]
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
+
+    def by_source(self) -> list[tuple[str, "Split"]]:
+        """Return the name and the records of each source."""
+        splits, begin = [], 0
+        for name, count in self.sources or (("", len(self)),):
+            columns = {field: values[begin : begin + count] for field, values in self.columns.items()}
+            splits.append((name, Split(columns, self.fingerprint)))
+            begin += count
+        return splits
+
+    def subset(self, rows: Sequence[int]) -> "Split":
+        """Return the records with these numbers, which rise, as records that were held out or are left."""
+        columns = {field: [values[row] for row in rows] for field, values in self.columns.items()}
+        numbers, sources, begin = np.asarray(rows), [], 0
+        for name, count in self.sources:
+            sources.append((name, int(((numbers >= begin) & (numbers < begin + count)).sum())))
+            begin += count
+        return Split(columns, fingerprint(*columns.values()), sources=tuple(sources))
 
     def texts(self, names: Sequence[str]) -> Iterator[str]:
         """Yield the texts of the named columns that the split has, record by record; the words of a sentence as one."""
@@ -437,4 +459,6 @@ def joined(parts: Sequence[Records]) -> Split | None:
                         f"{' / '.join(having.origins.names)} has"
                     )
     columns = {name: [value for part in parts for value in part[name]] for name in parts[0].columns}
-    return Split(columns, sha256("\n".join(part.fingerprint for part in parts).encode()).hexdigest(), tuple(parts))
+    digest = sha256("\n".join(part.fingerprint for part in parts).encode()).hexdigest()
+    sources = tuple((" / ".join(part.origins.names), len(part)) for part in parts)
+    return Split(columns, digest, tuple(parts), sources)

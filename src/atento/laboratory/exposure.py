@@ -41,9 +41,9 @@ class Size:
     """The size of the laboratory: the networks' width, training and test sentences, updates, seeds, largest share."""
 
     d_model: int = 64
-    sentences: int = 2000
+    sentences: int = 8000
     texts: int = 200
-    updates: int = 300
+    updates: int = 400
     batch_tokens: int = 768
     seeds: int = 2
     share: float = 0.5

@@ -33,6 +33,7 @@ from atento.runs.branch import BranchPoint, begin_at, check_network
 from atento.runs.classifier import classifier_of, fit_classifier
 from atento.runs.folder import end_event, scores_on_test, write_environment, write_outputs
 from atento.runs.frozen import cached_config, frozen_vectors
+from atento.runs.mixing import mixed_sources, mixing_lines
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.prepare import (
     Data,
@@ -372,6 +373,8 @@ def _start(setup: Setup, run: Run) -> None:
         f"{counted(recipe.training.batch_tokens, target)}, {counted(run.steps, 'step')}; {identity['device']}, "
         f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}; run folder {run.folder}"
     )
+    for line in mixing_lines(mixed_sources(run.batches, setup.data.train, recipe, run.steps)):
+        setup.report(line)
     run.journal.cut(0)
     if setup.branch is not None:
         check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)

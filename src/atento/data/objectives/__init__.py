@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batches
-from atento.data.mixture import Mixture
+from atento.data.mixture import Mixture, Shares
 from atento.data.objectives.bidirectional import bidirectional
 from atento.data.objectives.causal import causal
 from atento.data.objectives.cosine import cosine
@@ -46,13 +46,35 @@ OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
 
 
 def batches_for(preparation: Preparation, objectives: Sequence[ObjectiveConfig]) -> Batches:
-    """Return the batches of a split, for one objective or for a mixture of several."""
-    if len(objectives) == 1:
+    """Return the batches of a split: of one objective, of a mixture of several, or of a mixture of its sources.
+
+    The sources are mixed in training alone, as `data.mixing` says. With several objectives too, each pair of a source
+    and an objective is a member of the mixture.
+    """
+    training, mixing = preparation.recipe.training, preparation.recipe.data.mixing
+    sources = [preparation]
+    if not (preparation.held_out or mixing.concatenates):
+        sources = preparation.by_source()
+    if len(objectives) == len(sources) == 1:
         return OBJECTIVES[objectives[0].kind](preparation, objectives[0])
-    budget = preparation.recipe.training.batch_tokens
 
-    def member(config: ObjectiveConfig) -> Callable[[int], Batches]:
-        return lambda tokens: OBJECTIVES[config.kind](preparation.with_budget(tokens), config)
+    def member(source: Preparation, config: ObjectiveConfig) -> Callable[[int], Batches]:
+        return lambda tokens: OBJECTIVES[config.kind](source.with_budget(tokens), config)
 
-    members = [(member(config), config.share) for config in objectives]
-    return Mixture(members, budget=budget, seed=preparation.recipe.training.seed)
+    def shares(members: Sequence[Batches]) -> Shares:
+        of_objectives = [config.share for config in objectives]
+        if len(sources) == 1:
+            return Shares.constant(of_objectives)
+        sizes = tuple(float(batches.targets) for batches in members[:: len(objectives)])
+        points = [
+            (at, [share * weight for weight in _shares(weights) for share in _shares(of_objectives)])
+            for at, weights in mixing.rates(sizes)
+        ]
+        return Shares.over(points, training.steps)
+
+    members = [member(source, config) for source in sources for config in objectives]
+    return Mixture(members, shares, budget=training.batch_tokens, seed=training.seed, sources=len(sources))
+
+
+def _shares(weights: Sequence[float]) -> list[float]:
+    return [weight / sum(weights) for weight in weights]

@@ -88,6 +88,7 @@ class PairBatches:
         """
         self.store, self.objective, self.seed, self.weight = store, objective, seed, weight
         self.count = len(store)
+        self.targets = self.count
         self.updates_per_epoch = max(1, min(self.count // fewest, round(self.count / budget)))
         self._cached_plan: tuple[int, list[Rows]] | None = None  # of one epoch, with its number
 

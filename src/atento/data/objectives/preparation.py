@@ -46,6 +46,18 @@ class Preparation:
         training = replace(self.recipe.training, batch_tokens=tokens)
         return replace(self, recipe=replace(self.recipe, training=training))
 
+    def by_source(self) -> list["Preparation"]:
+        """Return a copy for each source of the split; lines of its report begin with the name of the source."""
+
+        def named(name: str) -> Report:
+            def report(line: str) -> None:
+                warning = "warning: " if line.startswith("warning: ") else ""
+                self.report(f"{warning}{name}: {line.removeprefix(warning)}")
+
+            return report
+
+        return [replace(self, split=part, report=named(name)) for name, part in self.split.by_source()]
+
     def encoded(self) -> list[list[int]]:
         """Return the ids of each text, without special tokens."""
         return self.tokenizer.encode_batch(self.split["text"])

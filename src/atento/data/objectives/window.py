@@ -32,7 +32,8 @@ class WindowBatches:
 
     def __init__(self, windows: Windows, *, budget: int, weight: float = 1.0) -> None:
         self.windows, self.weight = windows, weight
-        self.updates_per_epoch = max(1, round(len(windows.flat) / budget))
+        self.targets = len(windows.flat)
+        self.updates_per_epoch = max(1, round(self.targets / budget))
 
     def __len__(self) -> int:
         return int(self.windows.sentence[-1]) + 1

@@ -1,0 +1,99 @@
+"""The section `data.mixing` of a recipe: how several sources of training data share the updates."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from atento.config.literals import check_choices
+from atento.errors import RecipeError
+
+_USUAL_TEMPERATURE = 2.0
+
+
+@dataclass(frozen=True)
+class MixingPoint:
+    """Weights of the sources at a point of training."""
+
+    at: float
+    """Share of the updates after which the weights hold. [0 to 1]"""
+    weights: tuple[float, ...]
+    """Weights of the sources, in the order of `data.train`. [each 0 or more, not all 0]"""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.at <= 1:
+            raise RecipeError(f"`data.mixing.points`: `at` must lie in [0, 1]: got {self.at}")
+        _check_weights("data.mixing.points", self.weights)
+
+
+@dataclass(frozen=True)
+class MixingConfig:
+    """Shares of the sources of `data.train` in the target tokens of an update; n is the target tokens of a source."""
+
+    kind: Literal["proportional", "temperature", "equal", "weights"] = "proportional"
+    """Shares of the sources. proportional: their sizes n; all data is read once per epoch. temperature: n^(1/T), so
+    that small sources are read more often (T5, Raffel et al. 2020). equal: all the same. weights: as `weights` or
+    `points` say.
+    """
+    temperature: float | None = None
+    """T for the kind temperature. [above 0; null: 2] 1 is proportional; the higher, the more equal."""
+    cap: int | None = None
+    """Largest n that counts, in target tokens, for the kinds proportional and temperature. [at least 1; null: no limit]
+    Use it so that one very large source does not take nearly all updates.
+    """
+    weights: tuple[float, ...] = ()
+    """Weights for the kind weights, in the order of `data.train`. [each 0 or more, not all 0]"""
+    points: tuple[MixingPoint, ...] = ()
+    """Weights that change during training, instead of `weights`: points in rising order of `at`. Between two points,
+    shares are interpolated linearly; before the first and after the last they stay. They depend on `training.steps`.
+    """
+
+    def __post_init__(self) -> None:
+        check_choices(self, "data.mixing.")
+        for name, kinds in (
+            ("temperature", ("temperature",)),
+            ("cap", ("proportional", "temperature")),
+            ("weights", ("weights",)),
+            ("points", ("weights",)),
+        ):
+            if getattr(self, name) not in (None, ()) and self.kind not in kinds:
+                raise RecipeError(f"`data.mixing.{name}` is for the kind {' or '.join(kinds)}: got {self.kind}")
+        if self.temperature is not None and not 0 < self.temperature < float("inf"):
+            raise RecipeError(f"`data.mixing.temperature` must be finite and above 0: got {self.temperature}")
+        if self.cap is not None and self.cap < 1:
+            raise RecipeError(f"`data.mixing.cap` must be at least 1: got {self.cap}")
+        if self.kind == "weights" and bool(self.weights) == bool(self.points):
+            both = "both" if self.weights else "neither"
+            raise RecipeError(f"`data.mixing` of the kind weights needs either `weights` or `points`: got {both}")
+        if self.weights:
+            _check_weights("data.mixing.weights", self.weights)
+        positions = [point.at for point in self.points]
+        if any(after <= before for before, after in pairwise(positions)):
+            raise RecipeError(f"`data.mixing.points` must be in rising order of `at`: got {positions}")
+
+    @property
+    def concatenates(self) -> bool:
+        """Whether the sources are read as one, joined end to end."""
+        return self.kind == "proportional" and self.cap is None
+
+    def rates(self, sizes: tuple[float, ...]) -> tuple[tuple[float, tuple[float, ...]], ...]:
+        """Return points (share of training, weights of the sources), one where the weights do not change.
+
+        Args:
+            sizes: target tokens of each source.
+        """
+        if self.points:
+            return tuple((point.at, point.weights) for point in self.points)
+        if self.kind == "weights":
+            return ((0.0, self.weights),)
+        if self.kind == "equal":
+            return ((0.0, tuple(1.0 for _ in sizes)),)
+        temperature = 1.0
+        if self.kind == "temperature":
+            temperature = _USUAL_TEMPERATURE if self.temperature is None else self.temperature
+        capped = [min(size, float("inf") if self.cap is None else self.cap) for size in sizes]
+        return ((0.0, tuple((size / max(capped)) ** (1 / temperature) for size in capped)),)
+
+
+def _check_weights(key: str, weights: tuple[float, ...]) -> None:
+    if not weights or not all(0 <= weight < float("inf") for weight in weights) or sum(weights) == 0:
+        raise RecipeError(f"`{key}` must be finite, not negative and not all 0: got {list(weights)}")

@@ -1,0 +1,220 @@
+"""Mixtures of sources: rates against T5's formula, planned against observed, changing weights, resuming, refusals."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from atento.config.loading import load_recipe
+from atento.config.mixing import MixingConfig, MixingPoint
+from atento.config.network import NetworkConfig, SpecialIds, changed
+from atento.config.objective import ObjectiveConfig
+from atento.config.tasks import Field
+from atento.data.batches import Batches, PlannedBatches
+from atento.data.mixture import Mixture, Shares
+from atento.data.objectives import batches_for
+from atento.data.objectives.preparation import Preparation
+from atento.data.records import Split, joined, records_in_memory
+from atento.errors import RecipeError
+from atento.runs.mixing import mixed_sources, mixing_lines
+from atento.runs.prepare import read_data
+from atento.text import Tokenizer
+
+LETTERS = "abcdef"
+NETWORK = NetworkConfig(architecture="decoder", d_model=8, d_ff=16, n_heads=2, n_layers=1)
+COUNTS = {"a": 300, "b": 60, "c": 15}  # texts of each source; a text is one letter again and again
+
+
+def source_texts(name: str, count: int) -> list[str]:
+    return [" ".join([name] * (3 + number % 5)) for number in range(count)]
+
+
+def split_of(counts: Mapping[str, int] = COUNTS) -> Split:
+    fields = (Field("text"),)
+    split = joined([records_in_memory(source_texts(name, count), fields, name) for name, count in counts.items()])
+    assert split is not None
+    return split
+
+
+def made(mixing: Mapping[str, Any], *, split: Split | None = None, objectives: Any = None, steps: int = 400) -> Any:
+    """Batches of the sources, each with the tokens of its letter alone, and the tokenizer's ids of the letters."""
+    tokenizer = Tokenizer.from_vocabulary("word", list(LETTERS))
+    sources = [{"memory": name} for name in COUNTS]
+    recipe = load_recipe(
+        {
+            "task": "language-modeling",
+            "data": {"train": sources, "mixing": mixing},
+            "tokenizer": {"kind": "word"},
+            "training": {"steps": steps, "batch_tokens": 256, "seed": 7},
+        }
+    ).recipe
+    ids = SpecialIds(pad=tokenizer.pad_id, eos=tokenizer.eos_id, start=tokenizer.bos_id, bos=tokenizer.bos_id)
+    network = changed(NETWORK, vocab_size=tokenizer.vocab_size, ids=ids)
+    preparation = Preparation(recipe, network, tokenizer, split_of() if split is None else split)
+    batches = batches_for(preparation, objectives or (ObjectiveConfig("causal"),))
+    return batches, {tokenizer.encode(name)[0]: name for name in COUNTS}, recipe
+
+
+def observed(batches: Batches, letters: Mapping[int, str], updates: range) -> Counter[str]:
+    """The target tokens that each source has in these updates."""
+    counts: Counter[str] = Counter()
+    for update in updates:
+        for part in batches.parts(update):
+            source = letters[int(part.batch.inputs["ids"][0, 1])]
+            counts[source] += part.batch.targets
+    return counts
+
+
+def formula(sizes: list[float], temperature: float = 1.0, cap: float = math.inf) -> list[float]:
+    powers = [min(size, cap) ** (1 / temperature) for size in sizes]
+    return [power / sum(powers) for power in powers]
+
+
+def rates(config: MixingConfig, sizes: list[float]) -> list[float]:
+    ((_, weights),) = config.rates(tuple(sizes))
+    return [weight / sum(weights) for weight in weights]
+
+
+def test_the_rates_are_the_formula_of_t5() -> None:
+    sizes = [120_000.0, 5000.0, 300.0]
+    for config, expected in (
+        (MixingConfig("temperature"), formula(sizes, 2.0)),
+        (MixingConfig("temperature", temperature=3.3, cap=20_000), formula(sizes, 3.3, 20_000)),
+        (MixingConfig("temperature", temperature=1.0), formula(sizes)),
+        (MixingConfig("proportional", cap=5000), [5000 / 10300, 5000 / 10300, 300 / 10300]),
+        (MixingConfig("equal"), [1 / 3] * 3),
+        (MixingConfig("weights", weights=(2.0, 1.0, 1.0)), [0.5, 0.25, 0.25]),
+    ):
+        assert rates(config, sizes) == pytest.approx(expected)
+    assert rates(MixingConfig("temperature", temperature=1e6), sizes) == pytest.approx([1 / 3] * 3, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [
+        {"kind": "temperature", "temperature": 2},
+        {"kind": "temperature", "temperature": 3, "cap": 300},
+        {"kind": "equal"},
+        {"kind": "weights", "weights": [1, 0, 3]},
+        {"kind": "weights", "points": [{"at": 0, "weights": [1, 0, 0]}, {"at": 1, "weights": [0, 1, 1]}]},
+    ],
+    ids=str,
+)
+def test_what_is_read_is_what_the_preview_says(mixing: dict[str, Any]) -> None:
+    batches, letters, recipe = made(mixing)
+    assert isinstance(batches, Mixture)
+    plan = mixed_sources(batches, split_of(), recipe, 400)
+    assert [row["source"] for row in plan] == list(COUNTS) and sum(row["share"] for row in plan) == pytest.approx(1)
+    slots = np.concatenate([batches.slot_members(update) for update in range(400)])
+    for number, row in enumerate(plan):
+        member = batches.members[number]
+        filled = int((slots == number).sum())
+        expected = row["epochs"] * member.updates_per_epoch
+        rate = expected / len(slots)
+        assert abs(filled - expected) <= 3 * math.sqrt(len(slots) * rate * (1 - rate)), row
+        assert row["targets"] == sum(len(text.split()) + 1 for text in source_texts(row["source"], row["records"]))
+    tokens = observed(batches, letters, range(400))
+    for row in plan:
+        share = tokens[row["source"]] / sum(tokens.values())
+        assert abs(share - row["share"]) < 0.05, row
+    assert len(list(mixing_lines(plan))) == 3
+
+
+def test_temperature_1_reads_every_source_in_proportion_to_its_targets() -> None:
+    batches, _, _ = made({"kind": "temperature", "temperature": 1})
+    targets = [member.targets for member in batches.members]
+    shares = batches.shares.at(np.arange(3))
+    assert shares[0] == pytest.approx(np.array(targets) / sum(targets))
+
+
+@pytest.mark.parametrize("mixing", [{}, {"kind": "proportional"}])
+def test_proportional_is_the_concatenation_bit_for_bit(mixing: dict[str, Any]) -> None:
+    batches, _, _ = made(mixing)
+    texts = [text for name, count in COUNTS.items() for text in source_texts(name, count)]
+    whole, _, _ = made({}, split=Split({"text": texts}, ""))
+    assert isinstance(batches, PlannedBatches) and len(batches) == len(whole) == 375
+    for update in (0, 3, 11):
+        for part, expected in zip(batches.parts(update), whole.parts(update), strict=True):
+            assert torch.equal(part.batch.inputs["ids"], expected.batch.inputs["ids"])
+
+
+def test_a_mixture_that_changes_is_interpolated_and_can_be_entered_anywhere() -> None:
+    points = [{"at": 0.25, "weights": [1, 0, 0]}, {"at": 0.75, "weights": [0, 3, 1]}]
+    batches, letters, _ = made({"kind": "weights", "points": points}, steps=401)
+    shares = batches.shares.at(np.array([0, 100, 200, 300, 400, 5000]))
+    expected = [[1, 0, 0], [1, 0, 0], [0.5, 0.375, 0.125], [0, 0.75, 0.25], [0, 0.75, 0.25], [0, 0.75, 0.25]]
+    assert shares == pytest.approx(np.array(expected))
+    assert set(observed(batches, letters, range(60))) == {"a"}
+    assert set(observed(batches, letters, range(320, 380))) == {"b", "c"}
+    again, _, _ = made({"kind": "weights", "points": points}, steps=401)
+    for update in (350, 7, 201):
+        for part, expected_part in zip(again.parts(update), batches.parts(update), strict=True):
+            assert torch.equal(part.batch.inputs["ids"], expected_part.batch.inputs["ids"])
+
+
+def test_constant_shares_draw_what_they_drew_before_shares_could_change() -> None:
+    shares, uniform = np.array([3.0, 1.0, 0.5]), np.random.default_rng(0).random((50, 8))
+    before = np.searchsorted(np.cumsum(shares / shares.sum()), uniform, side="right")
+    now = (np.cumsum(Shares.constant(shares.tolist()).at(np.arange(50)), axis=1)[:, None] <= uniform[..., None]).sum(-1)
+    assert np.array_equal(now, before)
+
+
+def test_every_source_is_read_by_every_objective() -> None:
+    objectives = (ObjectiveConfig("causal", share=3.0), ObjectiveConfig("prefix"))
+    batches, _, recipe = made({"kind": "weights", "weights": [2, 1, 1]}, objectives=objectives)
+    assert len(batches.members) == 6 and len(batches) == sum(COUNTS.values())
+    assert batches.shares.at(np.arange(1))[0] == pytest.approx([0.375, 0.125, 0.1875, 0.0625, 0.1875, 0.0625])
+    assert len(mixed_sources(batches, split_of(), recipe, 400)) == 3
+
+
+def test_the_sources_of_records_that_are_held_out_are_known(tmp_path: Path) -> None:
+    for name, count in (("a", 80), ("b", 40)):
+        (tmp_path / f"{name}.txt").write_text(
+            "".join(f"{name} {number}\n" for number in range(count)), encoding="utf-8"
+        )
+    data = {"train": [{"file": "a.txt"}, {"file": "b.txt"}], "held_out": 12, "mixing": {"kind": "equal"}}
+    recipe = load_recipe({"task": "language-modeling", "data": data}).recipe
+    train = read_data(recipe, tmp_path, lambda line: None).train
+    assert [name for name, _ in train.sources] == ["a.txt", "b.txt"]
+    assert sum(count for _, count in train.sources) == len(train) == 108
+    for name, part in train.by_source():
+        assert len(part) > 20 and all(text.startswith(name[0]) for text in part["text"])
+
+
+@pytest.mark.parametrize(
+    ("mixing", "message"),
+    [
+        ({"kind": "equal", "cap": 5}, "cap` is for the kind proportional or temperature: got equal"),
+        ({"temperature": 2}, "temperature` is for the kind temperature: got proportional"),
+        ({"kind": "temperature", "temperature": 0}, "must be finite and above 0: got 0"),
+        ({"cap": 0}, "cap` must be at least 1: got 0"),
+        ({"kind": "weights"}, "needs either `weights` or `points`: got neither"),
+        ({"kind": "weights", "weights": [1, -1, 1]}, r"not negative and not all 0: got \[1.0, -1.0, 1.0\]"),
+        ({"kind": "weights", "weights": [1, 1]}, "a weight for each of the 3 sources of data.train: got 2 weights"),
+        ({"kind": "weights", "points": [{"at": 2, "weights": [1, 1, 1]}]}, r"`at` must lie in \[0, 1\]: got 2"),
+        (
+            {"kind": "weights", "points": [{"at": 1, "weights": [1, 1, 1]}, {"at": 0, "weights": [1, 1, 1]}]},
+            "rising order",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_in_one_sentence(mixing: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        made(mixing)
+
+
+def test_points_need_known_steps_and_one_source_is_not_mixed() -> None:
+    sources = [{"memory": "a"}, {"memory": "b"}]
+    points = {"kind": "weights", "points": [{"at": 0, "weights": [1, 1]}]}
+    recipe: dict[str, Any] = {"task": "language-modeling", "data": {"train": sources, "mixing": points}}
+    with pytest.raises(RecipeError, match=r"training\.steps must say how many there are: got training.epochs 3"):
+        load_recipe({**recipe, "training": {"epochs": 3}})
+    one = {**recipe, "data": {"train": sources[:1], "mixing": {"kind": "equal"}}}
+    assert any("data.mixing has no effect: data.train is one source" in line for line in load_recipe(one).warnings)
+    assert MixingPoint(0.5, (1.0, 2.0)).weights == (1.0, 2.0)
