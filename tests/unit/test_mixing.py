@@ -20,6 +20,7 @@ from atento.data.mixture import Mixture, Shares
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records import Split, joined, records_in_memory
+from atento.data.subsets import by_source
 from atento.errors import RecipeError
 from atento.runs.mixing import mixed_sources, mixing_lines
 from atento.runs.prepare import read_data
@@ -182,7 +183,7 @@ def test_the_sources_of_records_that_are_held_out_are_known(tmp_path: Path) -> N
     train = read_data(recipe, tmp_path, lambda line: None).train
     assert [name for name, _ in train.sources] == ["a.txt", "b.txt"]
     assert sum(count for _, count in train.sources) == len(train) == 108
-    for name, part in train.by_source():
+    for name, part in by_source(train):
         assert len(part) > 20 and all(text.startswith(name[0]) for text in part["text"])
 
 

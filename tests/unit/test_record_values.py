@@ -12,7 +12,8 @@ import pytest
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import Field
 from atento.data.held_out import held_out
-from atento.data.records import Records, joined, overlap, read_records, records_in_memory
+from atento.data.overlap import overlap
+from atento.data.records import Records, joined, read_records, records_in_memory
 from atento.data.values import Span
 from atento.errors import DataError, RecipeError, UsageError
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.config.recipe import SourceConfig
-from atento.data.records import SOURCE_AND_TARGET, Records, overlap, read_records
+from atento.data.overlap import overlap
+from atento.data.records import SOURCE_AND_TARGET, Records, read_records
 from atento.errors import DataError, RecipeError
 
 EN = ["The cat sleeps.", "He jumps high.", "Good morning."]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from atento.config.recipe import SourceConfig
-from atento.data.records import TEXT, overlap, read_records
+from atento.data.overlap import overlap
+from atento.data.records import TEXT, read_records
 from atento.errors import DataError
 from atento.world import write
 

@@ -17,7 +17,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
     """Statistics of each split: counts, lengths, ratios, suspicious records; with `tokens` also token counts."""
     from atento.config.tasks import TASKS
     from atento.data import statistics
-    from atento.data.records import overlap
+    from atento.data.overlap import overlap
     from atento.errors import RecipeError
     from atento.runs.prepare import read_sources
 

@@ -12,8 +12,6 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds
 from atento.config.labellings import LABELLINGS, labellings_for
 from atento.config.recipe import SourceConfig
@@ -203,15 +201,6 @@ def _without_marks(records: Records) -> Records:
     columns = {**records.columns, "tokens": words}
     note = f"the mark {mark!r} before every word is left out"
     return replace(records, columns=columns, fingerprint=fingerprint(*columns.values()), notes=(*records.notes, note))
-
-
-def overlap(train: Iterable[Records], valid: Records) -> int:
-    """Count the validation records that are also in the training data, with all fields equal."""
-    validation_records = set(valid)
-    repeated: set[tuple[Any, ...]] = set()
-    for records in train:
-        repeated |= validation_records.intersection(records)
-    return sum(record in repeated for record in valid) if repeated else 0
 
 
 def _two_files(
@@ -405,24 +394,6 @@ class Split:
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
-
-    def by_source(self) -> list[tuple[str, "Split"]]:
-        """Return the name and the records of each source."""
-        splits, begin = [], 0
-        for name, count in self.sources or (("", len(self)),):
-            columns = {field: values[begin : begin + count] for field, values in self.columns.items()}
-            splits.append((name, Split(columns, self.fingerprint)))
-            begin += count
-        return splits
-
-    def subset(self, rows: Sequence[int]) -> "Split":
-        """Return the records with these numbers, which rise, as records that were held out or are left."""
-        columns = {field: [values[row] for row in rows] for field, values in self.columns.items()}
-        numbers, sources, begin = np.asarray(rows), [], 0
-        for name, count in self.sources:
-            sources.append((name, int(((numbers >= begin) & (numbers < begin + count)).sum())))
-            begin += count
-        return Split(columns, fingerprint(*columns.values()), sources=tuple(sources))
 
     def texts(self, names: Sequence[str]) -> Iterator[str]:
         """Yield the texts of the named columns that the split has, record by record; the words of a sentence as one."""

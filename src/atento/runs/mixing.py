@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from atento.config.fitting import FITTED, fitted
+from atento.config.fitting import FITTED
 from atento.config.loading import LoadedRecipe
 from atento.config.recipe import Recipe
 from atento.data.batches import Batches
 from atento.data.mixture import Mixture
 from atento.data.records import Split
-from atento.runs.prepare import network_for, tokenizer_and_network, training_batches
+from atento.runs.fitting import fitted_to
+from atento.runs.prepare import Report, network_for, tokenizer_and_network, training_batches
 from atento.text.tokenizer import Tokenizer
 
 
@@ -41,9 +42,7 @@ def planned_sources(loaded: LoadedRecipe, train: Split, tokenizer: Tokenizer) ->
     recipe = loaded.recipe
     keys = [key for key, origin in loaded.origins.items() if origin == FITTED and key == "training.steps"]
     if keys:
-        lengths = train.characters()
-        targets = lengths.get("target", lengths.get("text", lengths.get("tokens", 0)))
-        recipe, _ = fitted(recipe, keys, sum(lengths.values()), targets)
+        recipe, _ = fitted_to(recipe, keys, train)
     if recipe.init is None:
         network = network_for(recipe, tokenizer, train)
     else:
@@ -53,6 +52,12 @@ def planned_sources(loaded: LoadedRecipe, train: Split, tokenizer: Tokenizer) ->
     if recipe.training.epochs is not None:
         steps = max(1, round(recipe.training.epochs * batches.updates_per_epoch))
     return mixed_sources(batches, train, recipe, steps)
+
+
+def report_mixing(batches: Batches, train: Split, recipe: Recipe, steps: int, report: Report) -> None:
+    """Report the preview of a run of `steps` updates, a line for each source; nothing if the sources are not mixed."""
+    for line in mixing_lines(mixed_sources(batches, train, recipe, steps)):
+        report(line)
 
 
 def mixing_lines(sources: list[dict[str, Any]]) -> Iterator[str]:

@@ -21,8 +21,10 @@ from atento.data.held_out import held_out
 from atento.data.memory import MemoryRecords, argument_name
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.records import Records, Split, joined, overlap, read_records
+from atento.data.overlap import overlap
+from atento.data.records import Records, Split, joined, read_records
 from atento.data.special_tokens import template_for
+from atento.data.subsets import subset
 from atento.errors import DataError, RecipeError, UsageError
 from atento.models.initial import fine_tuned, initial_model
 from atento.text.specials import sentinels
@@ -89,7 +91,7 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
                 report(f"warning: label {name!r} has one training example ({where}), from which little is learned")
     if config.folds:
         parts_of_fold = fold_of(train.columns, config.folds, config.fold, recipe.training.seed, label)
-        train, test = (train.subset(rows) for rows in parts_of_fold)
+        train, test = (subset(train, rows) for rows in parts_of_fold)
         splits["test"] = test
         report(
             f"fold {config.fold} of {config.folds}: {len(train):,} training {noun}, {len(test):,} for the test "
@@ -103,7 +105,7 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
 
 def _held_out(train: Split, count: int, noun: str, report: Report) -> tuple[Split, Split]:
     """Return the training records without the held-out ones, and the held-out ones; report their number."""
-    remaining, valid = (train.subset(rows) for rows in held_out(train.columns, count))
+    remaining, valid = (subset(train, rows) for rows in held_out(train.columns, count))
     equal = len(train) - len(remaining) - len(valid)
     also = f"; {equal} equal to one of them {'are' if equal > 1 else 'is'} not trained on" if equal else ""
     report(f"{len(valid):,} of {len(train):,} training {noun} held out for validation{also}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from atento.config.fitting import FITTED, fitted
+from atento.config.fitting import FITTED
 from atento.config.loading import LoadedRecipe, dump_recipe
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import Recipe
@@ -31,9 +31,10 @@ from atento.networks.frozen import frozen
 from atento.networks.network import Network
 from atento.runs.branch import BranchPoint, begin_at, check_network
 from atento.runs.classifier import classifier_of, fit_classifier
+from atento.runs.fitting import fitted_to
 from atento.runs.folder import end_event, scores_on_test, write_environment, write_outputs
 from atento.runs.frozen import cached_config, frozen_vectors
-from atento.runs.mixing import mixed_sources, mixing_lines
+from atento.runs.mixing import report_mixing
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.prepare import (
     Data,
@@ -145,9 +146,7 @@ def choose_sizes(setup: Setup) -> None:
     keys = [key for key, origin in setup.loaded.origins.items() if origin == FITTED]
     if not keys:
         return
-    lengths = setup.data.train.characters()
-    targets = lengths.get("target", lengths.get("text", lengths.get("tokens", 0)))
-    recipe, sentence = fitted(setup.recipe, keys, sum(lengths.values()), targets)
+    recipe, sentence = fitted_to(setup.recipe, keys, setup.data.train)
     if not has_begun(setup.folder):
         setup.report(sentence)
     setup.loaded = replace(setup.loaded, recipe=recipe)
@@ -363,8 +362,7 @@ def _has_more_steps(run: Run) -> bool:
 
 def _start(setup: Setup, run: Run) -> None:
     """Report the sizes of the run, and load the checkpoint of another run that it begins at (`--from`)."""
-    recipe, identity = setup.recipe, setup.identity
-    spec = TASKS[recipe.task]
+    recipe, identity, spec = setup.recipe, setup.identity, TASKS[setup.recipe.task]
     examples = counted(len(run.batches), spec.records.removesuffix("s"))
     target = spec.targets.removesuffix("s")
     setup.report(
@@ -373,8 +371,7 @@ def _start(setup: Setup, run: Run) -> None:
         f"{counted(recipe.training.batch_tokens, target)}, {counted(run.steps, 'step')}; {identity['device']}, "
         f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}; run folder {run.folder}"
     )
-    for line in mixing_lines(mixed_sources(run.batches, setup.data.train, recipe, run.steps)):
-        setup.report(line)
+    report_mixing(run.batches, setup.data.train, recipe, run.steps, setup.report)
     run.journal.cut(0)
     if setup.branch is not None:
         check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
 from atento.data.records import Split
+from atento.data.subsets import by_source
 from atento.errors import DataError
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
@@ -56,7 +57,7 @@ class Preparation:
 
             return report
 
-        return [replace(self, split=part, report=named(name)) for name, part in self.split.by_source()]
+        return [replace(self, split=part, report=named(name)) for name, part in by_source(self.split)]
 
     def encoded(self) -> list[list[int]]:
         """Return the ids of each text, without special tokens."""
