@@ -3,6 +3,7 @@
 Tolerance: float32 2e-5 of the largest output.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,7 @@ def test_c6_c8_c9_c16_loaded_equals_transformers(name: str, tmp_path: Path) -> N
     other = theirs(name)
     model = atento.load(saved(other, tmp_path / "theirs"))
     assert model.load_report is not None and not model.load_report.new and not model.load_report.unused
+    assert model.load_report.unread == []
     for side in SIDES:
         compare(model.network, other, side)
 
@@ -210,3 +212,44 @@ def test_c16_presets_are_the_sizes_of_transformers(name: str) -> None:
     }
     bias = config.vocab_size if config.output.bias else 0  # a buffer there
     assert parameter_count(ours) == sum(learned.values()) + bias
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name == CASES[name][1].model_type or name == "gpt1"])
+def test_an_id_beyond_the_vocabulary_is_a_warning(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in small test models, which have the ids of the large one's vocabulary; the outputs are the same."""
+    other = theirs(name)
+    folder = saved(other, tmp_path / "theirs")
+    for file in folder.glob("*config.json"):
+        data = json.loads(file.read_text())
+        file.write_text(json.dumps(data | {"bos_token_id": 50256, "eos_token_id": 50256}))
+    model = atento.load(folder)
+    assert "`bos_token_id` is 50256, beyond the vocabulary of 37" in caplog.text
+    if not isinstance(model.network, EncoderDecoder):
+        compare(model.network, other, "right")
+
+
+def test_deberta_learns_as_transformers_does(tmp_path: Path) -> None:
+    """The same losses in every step: gradients reach the vectors of positions through shared projections."""
+    import transformers
+
+    config = CASES["deberta-v2, convolution"][1].to_dict() | {"num_labels": 3}
+    torch.manual_seed(0)
+    other = transformers.DebertaV2ForSequenceClassification(transformers.DebertaV2Config(**config))
+    network: Any = atento.load(saved(other, tmp_path / "theirs")).network.requires_grad_(True).train()
+    inputs, labels = Inputs.padded("right", 0), torch.tensor([2, 0, 1])
+    losses: list[list[float]] = []
+    for ours in (True, False):
+        weights = (network if ours else other.train()).parameters()
+        optimizer = torch.optim.AdamW(weights, lr=1e-2)
+        losses.append([])
+        for _ in range(5):
+            if ours:
+                logits = network(inputs.ids, token_mask=inputs.real).logits
+            else:
+                logits = other(input_ids=inputs.ids, attention_mask=inputs.real.long()).logits
+            loss = torch.nn.functional.cross_entropy(logits, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses[-1].append(loss.item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][-1] < losses[0][0] - 0.1

@@ -65,6 +65,13 @@ def test_c16_the_ledger_names_what_was_loaded(bert: Path) -> None:
     assert str(load_report) == f"{len(load_report.loaded)} tensors loaded"
 
 
+def test_keys_that_nothing_reads_are_named(bert: Path) -> None:
+    configure(bert, attention_temperature=2.0, use_cache=True, early_stopping=True, hidden_act="gelu")
+    load_report = atento.load(bert).load_report
+    assert load_report is not None and load_report.unread == ["attention_temperature"]
+    assert str(load_report).endswith("; 1 key of config.json not read (attention_temperature)")
+
+
 def test_c16_missing_weights_are_an_error_unless_allowed(bert: Path) -> None:
     rewrite(bert, lambda weights: weights.pop("encoder.layer.1.output.dense.weight"))
     with pytest.raises(

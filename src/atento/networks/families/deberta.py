@@ -101,7 +101,9 @@ def _convolution(data: Mapping[str, Any]) -> ConvolutionConfig | None:
     return ConvolutionConfig(width, activation, data.get("conv_groups", 1))
 
 
-def _positions(data: Mapping[str, Any], head_width: int) -> tuple[tuple[PositionConfig, ...], float | None]:
+def _positions(
+    data: Mapping[str, Any], head_width: int
+) -> tuple[PositionConfig | tuple[PositionConfig, ...], float | None]:
     """The position schemes, and the factor of the scores where it is not that of the schemes.
 
     Raises:
@@ -112,7 +114,7 @@ def _positions(data: Mapping[str, Any], head_width: int) -> tuple[tuple[Position
     schemes = [PositionConfig("learned")] if data.get("position_biased_input", True) else []
     if not data.get("relative_attention", False):
         scale = None if not terms else float(((1 + len(terms)) * head_width) ** -0.5)
-        return tuple(schemes) or (PositionConfig("none"),), scale
+        return schemes[0] if schemes else PositionConfig("none"), scale
     refuse(data, {"share_att_key": (True,)}, "deberta-v2")
     if "share_att_key" not in data or terms != _TERMS:
         known = "`share_att_key` true and `pos_att_type` of both c2p and p2c"
@@ -124,7 +126,7 @@ def _positions(data: Mapping[str, Any], head_width: int) -> tuple[tuple[Position
         n_buckets=max(buckets, 0),
         norm="layer_norm" in str(data.get("norm_rel_ebd", "none")).lower(),
     )
-    return (*schemes, scheme), None
+    return (*schemes, scheme) if schemes else scheme, None
 
 
 def _write(config: NetworkConfig) -> dict[str, Any]:

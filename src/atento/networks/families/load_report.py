@@ -12,7 +12,8 @@ class LoadReport:
 
     `tied` repeat another tensor of theirs, `computed` are not learned: neither is needed. `untied` usually repeat
     another tensor, differ from it here, and are loaded; `replaced` are tensors that another one replaces; `ignored`
-    are tensors that released files hold although their network does not use them.
+    are tensors that released files hold although their network does not use them. `unread` are keys of `config.json`
+    that nothing here reads and that may change the computation.
     """
 
     loaded: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -23,9 +24,11 @@ class LoadReport:
     replaced: list[str] = field(default_factory=list)
     computed: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        counts = (f"{len(getattr(self, field_.name))} {field_.name}" for field_ in fields(self))
+        sizes = {field_.name: len(getattr(self, field_.name)) for field_ in fields(self)}
+        counts = (f"{size} {name}" for name, size in sizes.items() if size or name in ("loaded", "new", "unused"))
         return f"LoadReport({', '.join(counts)})"
 
     def __str__(self) -> str:
@@ -34,4 +37,6 @@ class LoadReport:
             names = getattr(self, name)
             if names:
                 parts.append(f"{len(names)} {name} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})")
+        if self.unread:
+            parts.append(f"{counted(len(self.unread), 'key')} of config.json not read ({', '.join(self.unread)})")
         return "; ".join(parts)

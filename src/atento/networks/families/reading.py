@@ -12,6 +12,7 @@ from atento.errors import ModelError, RecipeError, counted, nearest
 from atento.networks.families.albert import ALBERT
 from atento.networks.families.bart import BART_AND_RELATIVES
 from atento.networks.families.bert import BERT_AND_RELATIVES
+from atento.networks.families.config_keys import ReadKeys
 from atento.networks.families.deberta import DEBERTA
 from atento.networks.families.distilbert import DISTILBERT
 from atento.networks.families.family import Family, check_numbers, known_ids, warn_of_ids
@@ -92,7 +93,8 @@ def read_released(
             check_numbers(data)
             tying = family.tying(data, theirs, prefix, files.equal)
             known, beyond = known_ids(data)
-            config = family.read(known, plain, tying)
+            keys = ReadKeys(known)
+            config = family.read(keys, plain, tying)
         except KeyError as error:
             raise ModelError(f"{folder / 'config.json'}: {error.args[0]!r} is missing") from None
         except (TypeError, ValueError, AttributeError, RecipeError, ModelError) as error:
@@ -103,6 +105,7 @@ def read_released(
         for name in sorted(theirs - used_names):
             bare = name.removeprefix(prefix)
             getattr(load_report, _kind(family, tying, bare)).append(name)
+        load_report.unread = keys.unread()
         load_report.untied = sorted(used_names.intersection(tying.untied))
     if load_report.new and not allow_missing:
         lacking = [", ".join(row.theirs) for row in rows if row.ours in set(load_report.new)]
