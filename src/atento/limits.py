@@ -8,23 +8,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from atento.errors import DataError
+from atento.errors import DataError, MissingPartError
 
 WINDOW = 32 << 20  # bytes between two checks
+_PACKED = 1 << 17  # compressed bytes that are read at a time
 RATIO = 200  # text is compressed 3 to 20 times, very repetitive tables about 100 times; deflate reaches 1,032
 
 
 class LimitedReader(io.RawIOBase):
-    """The bytes of a file, decompressed if it is gzip, with a check every 32 MiB.
+    """The bytes of a file, decompressed if it is gzip or Zstandard, with a check every 32 MiB.
 
     Raises:
         DataError: the data were compressed more than 200 times, or more was read than memory is free.
     """
 
-    def __init__(self, packed: BinaryIO, name: str, *, unpack: bool) -> None:
+    def __init__(self, packed: BinaryIO, name: str, kind: str, *, streamed: bool) -> None:
         super().__init__()
-        self._packed, self._name, self._unpack = packed, name, unpack
-        self._bytes = cast(BinaryIO, gzip.GzipFile(fileobj=packed, mode="rb")) if unpack else packed
+        self._packed, self._name, self._unpack, self._streamed = packed, name, kind in (".gz", ".zst"), streamed
+        self._bytes, self._format = packed, "gzip" if kind == ".gz" else "Zstandard"
+        if kind == ".gz":
+            self._bytes = cast(BinaryIO, gzip.GzipFile(fileobj=packed, mode="rb"))
+        elif kind == ".zst":
+            self._bytes = cast(BinaryIO, ZstandardReader(packed, name))
         self._read = self._checked = self._checked_packed = 0
 
     def readable(self) -> bool:
@@ -48,10 +53,12 @@ class LimitedReader(io.RawIOBase):
         self._checked, self._checked_packed = self._read, self._packed.tell()
         if self._unpack and unpacked > RATIO * packed:
             raise DataError(
-                f"{self._name}: the gzip data grow more than {RATIO} times when they are unpacked "
+                f"{self._name}: the {self._format} data grow more than {RATIO} times when they are unpacked "
                 f"({unpacked >> 20} MiB out of {packed >> 10} KiB), which text does not; unpack the file first if this "
                 "is intended"
             )
+        if self._streamed:
+            return
         free = free_memory()
         if free is not None and free < self._read:
             raise DataError(
@@ -60,9 +67,62 @@ class LimitedReader(io.RawIOBase):
             )
 
 
-def limited(packed: BinaryIO, name: str, *, unpack: bool) -> BinaryIO:
-    """An open file as a buffered stream with the limits of `LimitedReader`."""
-    return io.BufferedReader(LimitedReader(packed, name, unpack=unpack), 1 << 18)
+class ZstandardReader(io.RawIOBase):
+    """The bytes of a file that Zstandard compressed, of one frame or several.
+
+    Raises:
+        MissingPartError: the package `zstandard` is not installed.
+        DataError: while reading, the data are damaged or cut short.
+    """
+
+    def __init__(self, packed: BinaryIO, name: str) -> None:
+        super().__init__()
+        try:
+            import zstandard  # late: an extra
+        except ImportError:
+            raise MissingPartError(
+                f"{name}: .zst needs the package zstandard: install atento with the extra data (pip install "
+                "'atento[data]')"
+            ) from None
+        self._packed, self._name, self._library = packed, name, zstandard
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._fed = False  # whether the frame has begun
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read the next bytes into `buffer` and return their number."""
+        while not self._ready:
+            packed = self._frame.unused_data if self._frame.eof else self._packed.read(_PACKED)
+            if self._frame.eof:
+                packed = packed or self._packed.read(_PACKED)
+                self._frame, self._fed = self._library.ZstdDecompressor().decompressobj(), False
+            if not packed:
+                if self._fed:
+                    raise DataError(f"{self._name}: the Zstandard data is cut short; the file is incomplete")
+                return 0
+            try:
+                self._ready, self._fed = memoryview(self._frame.decompress(packed)), True
+            except self._library.ZstdError as error:
+                raise DataError(f"{self._name}: the Zstandard data is damaged: {error}") from None
+        count = min(len(buffer), len(self._ready))
+        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
+
+
+def limited(packed: BinaryIO, name: str, *, packed_as: str, streamed: bool = False) -> BinaryIO:
+    """An open file as a buffered stream with the limits of `LimitedReader`.
+
+    Args:
+        packed: the file.
+        name: its name in messages.
+        packed_as: `.gz` or `.zst` to decompress it; anything else is read as it is.
+        streamed: whether the content may be larger than the memory, because it is not kept.
+    """
+    return io.BufferedReader(LimitedReader(packed, name, packed_as, streamed=streamed), 1 << 18)
 
 
 def free_memory() -> int | None:

@@ -147,7 +147,7 @@ def test_sources(written: str, sentence: str) -> None:
 
 
 FORMATS = [
-    ("tagging", "{file: a.xml}", "must end in one of .tsv, .csv, .jsonl, .json, .conll, .bio, .iob, .iob2, .conllu (or that and .gz): `file` is 'a.xml'"),
+    ("tagging", "{file: a.xml}", "must end in one of .tsv, .csv, .jsonl, .json, .conll, .bio, .iob, .iob2, .conllu (or that and .gz or .zst): `file` is 'a.xml'"),
     ("tagging", "{file: a.conll, tokens: w}", "is in the format conll, whose columns have numbers: `tokens` is 'w'"),
     ("tagging", "{file: a.conll, tags: 0}", "must have a column for each field: 0 appears twice"),
     ("tagging", "{file: a.tsv}", "is one file with columns, so `tokens` is missing"),
@@ -162,7 +162,7 @@ FORMATS = [
     ("tagging", "{file: a.conll, split: train}", "has a `split`, which needs `dataset`"),
     ("classification", "{file: a.xml, label: 2}", "is in the format assin, whose columns have names: `label` is 2"),
     ("classification", "{file: a.txt, format: text}", "is text, which has no `label`: give `file` and the column of each field: `text`, `label` (or a file that ends in .xml)"),
-    ("question-answering", "{file: a.conll}", "must end in one of .tsv, .csv, .jsonl, .json (or that and .gz): `file` is 'a.conll'"),
+    ("question-answering", "{file: a.conll}", "must end in one of .tsv, .csv, .jsonl, .json (or that and .gz or .zst): `file` is 'a.conll'"),
     ("question-answering", "{file: a.csv}", "is one file with columns, so `question` is missing"),
     ("language-modeling", "{file: a.txt, format: conll}", "is conll, and this task reads texts: give `file` (one text per line"),
 ]  # fmt: skip

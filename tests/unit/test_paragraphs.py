@@ -37,7 +37,7 @@ JOINED = [
 
 
 def joined(text: str) -> list[tuple[int, str]]:
-    found = paragraphs(enumerate(text.split("\n"), start=1))
+    found = paragraphs(lambda: enumerate(text.split("\n"), start=1))
     return [line for line in found if not isinstance(line, DataError)]
 
 

@@ -117,5 +117,5 @@ def test_damage_is_told_as_before(tmp_path: Path) -> None:
     (tmp_path / "cut.txt.gz").write_bytes(whole[:-20])
     with pytest.raises(DataError, match=r"cut\.txt\.gz: the gzip data is cut short"):
         read_records(SourceConfig(file="cut.txt.gz"), TEXT, tmp_path)
-    with (tmp_path / "cut.txt.gz").open("rb") as raw, limited(raw, "cut", unpack=True) as stream:
+    with (tmp_path / "cut.txt.gz").open("rb") as raw, limited(raw, "cut", packed_as=".gz") as stream:
         assert stream.read(14) == b"o gato\no gato\n" and stream.tell() == 14

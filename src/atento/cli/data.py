@@ -72,12 +72,13 @@ def peek(
 
     from atento.config.heads import HEAD_KINDS
     from atento.config.loading import load_recipe
-    from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
+    from atento.runs.prepare import tokenizer_and_network, training_batches
+    from atento.runs.token_data import data_of
 
     loaded = load_recipe(recipe, overrides or [])
     for warning in loaded.warnings:
         progress(f"warning: {warning}")
-    data = read_data(loaded.recipe, loaded.folder, progress)
+    data = data_of(loaded, progress)
     tokenizer, network = tokenizer_and_network(loaded, data.train, progress)
     once = replace(loaded.recipe, training=replace(loaded.recipe.training, subword_dropout=0.0))
     batches = training_batches(once, network, tokenizer, data.train, progress)
@@ -109,6 +110,38 @@ def peek(
 def _class_names(numbers: Sequence[int], labels: Sequence[str]) -> list[str]:
     """The labels of classes; the number itself where a class has no name."""
     return [labels[number] if number < len(labels) else str(number) for number in numbers]
+
+
+@data_app.command("tokenize", epilog="Example:  atento data tokenize my.yaml")
+def tokenize(
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    processes: Annotated[
+        int | None, typer.Option(min=0, help="Number of processes that encode text. [default: one for each CPU]")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Make the store again, if it was made from something else.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Encode the training texts into the memory-mapped store that `train` reads; continues a stopped command."""
+    from atento.config.loading import load_recipe
+    from atento.runs.token_data import make_store
+
+    loaded = load_recipe(recipe, overrides or [])
+    for warning in loaded.warnings:
+        progress(f"warning: {warning}")
+    store = make_store(loaded, progress, processes=processes, force=force).store
+    record = {
+        "folder": str(store.folder),
+        "texts": len(store),
+        "tokens": store.tokens,
+        "fingerprint": store.fingerprint,
+    }
+    if as_json:
+        typer.echo(json.dumps(record, ensure_ascii=False))
+    else:
+        typer.echo(f"{store.folder}: {len(store):,} texts, {store.tokens:,} tokens of {store.dtype.itemsize * 8} bits")
 
 
 @data_app.command("fetch", epilog="Example:  atento data fetch libreoffice-help --to pt-BR --held-out 1000 --out text")

@@ -229,7 +229,7 @@ def _columns_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
             return "format", f"is {kind}, which has no `{required[-1]}`: {_forms(task)}"
         return (
             "file",
-            f"must end in one of {', '.join(endings_for(fields))} (or that and .gz): `file` is {source.file!r}",
+            f"must end in one of {', '.join(endings_for(fields))} (or that and .gz or .zst): `file` is {source.file!r}",
         )
     form, columns = FORMATS[kind], columns_of_source(kind, source, fields)
     for name, column in columns.items():
@@ -327,6 +327,8 @@ def _text_problem(source: SourceConfig) -> tuple[str, str] | None:
             return key, f"has a `{key}`, and this task reads texts: {_FORMS['texts']}"
     kind = format_of(source.file or "", source.format, (Field("text"),))
     table = kind is not None and FORMATS[kind].table
+    if source.documents != "lines" and (source.paragraphs or source.world is not None or table):
+        return "documents", f"has `documents: {source.documents}`, which is for text files without `paragraphs`"
     if source.paragraphs and (source.world is not None or table):
         data = "the micro-world" if source.world is not None else "a file with columns"
         return "paragraphs", f"is {data}: `paragraphs` joins the lines of a text file"

@@ -30,6 +30,7 @@ class Format:
     table: bool = False
 
 
+COMPRESSED = (".gz", ".zst")  # endings of compressed files, after that of their format
 _ANSWERING = {"question": "question", "context": "context", "answers": "answers"}
 FORMATS: dict[str, Format] = {
     "tsv": Format((".tsv",), any_field=True, by_number=True, by_name=True, table=True),
@@ -52,7 +53,9 @@ def format_of(file: str, stated: str | None, fields: Sequence[Field]) -> str | N
     if stated is not None:
         return stated
     texts = [one.name for one in fields] == ["text"]
-    name = file.removesuffix(".gz")
+    name = file
+    for packed in COMPRESSED:
+        name = name.removesuffix(packed)
     for kind, form in FORMATS.items():
         if name.endswith(form.endings) and (form.table or not texts) and kind != "text":
             return kind

@@ -24,6 +24,7 @@ class ObjectiveSpec:
         reads_scores: whether it reads `score_range`.
         masks: whether it reads `unit`.
         teacher_forced: whether a decoder reads the tokens that it learns to predict, as scheduled sampling needs.
+        reads_ids: whether it reads the ids of a text and nothing else, so that these may come from a token store.
     """
 
     fields: tuple[tuple[str, ...], ...]
@@ -37,6 +38,7 @@ class ObjectiveSpec:
     reads_scores: bool = False
     masks: bool = False
     teacher_forced: bool = False
+    reads_ids: bool = False
 
 
 _TEXT, _PAIR = (("text",),), (("source", "target"),)
@@ -55,6 +57,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         {},
         (_FILLS,),
         teacher_forced=True,
+        reads_ids=True,
     ),
     "prefix": ObjectiveSpec(
         _TEXT,
@@ -63,12 +66,17 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         {},
         (_FILLS,),
         teacher_forced=True,
+        reads_ids=True,
     ),
-    "masked": ObjectiveSpec(_TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS,), masks=True),
+    "masked": ObjectiveSpec(
+        _TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS,), masks=True, reads_ids=True
+    ),
     "next-sentence": ObjectiveSpec(
         _TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS, "next-sentence"), masks=True
     ),
-    "span-boundary": ObjectiveSpec(_TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS, "span-boundary")),
+    "span-boundary": ObjectiveSpec(
+        _TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS, "span-boundary"), reads_ids=True
+    ),
     "span-corruption": ObjectiveSpec(
         _TEXT,
         ("encoder-decoder",),
@@ -76,6 +84,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         {"rate": 0.15, "mean_span": 3.0},
         sentinels=SENTINELS,
         teacher_forced=True,
+        reads_ids=True,
     ),
     "denoising": ObjectiveSpec(
         _TEXT,

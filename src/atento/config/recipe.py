@@ -35,7 +35,8 @@ class SourceConfig:
     file: str | None = None
     """Path of one file: a table (.tsv, .csv, .jsonl, .json), columns of words and tags (.conll, .conllu), questions in
     the format of SQuAD (.json), pairs in the format of ASSIN (.xml) or, for tasks that read texts, a text file with one
-    text per line. Files compressed as .gz are read too.
+    text per line. Files compressed as .gz or .zst are read too. For texts, a folder or a pattern (corpus/*.txt) reads
+    many files.
     """
     format: Literal["tsv", "csv", "jsonl", "json", "conll", "conllu", "assin", "text"] | None = None
     """Format of `file`. [null: what its ending says] Set it where the ending says another format or none, such as conll
@@ -117,6 +118,10 @@ class SourceConfig:
     """Seed of the sentences of the micro-world. It has no effect on files."""
     paragraphs: bool = False
     """Join the hard-wrapped lines of a text file into paragraphs; set it for books. Otherwise each line is a text."""
+    documents: Literal["lines", "blank-lines", "file"] = "lines"
+    """What one text of a text file is. lines: a line. blank-lines: the lines up to a blank line. file: the whole file.
+    Use blank-lines or file where an objective should see several sentences of a document together.
+    """
 
     def __post_init__(self) -> None:
         if self.count is not None and self.count < 1:
@@ -172,6 +177,13 @@ class DataConfig:
     """For question answering: maximum length in tokens of the answers that a model gives. [at least 1] Raise it for
     long answers, and for tokens of single characters or bytes.
     """
+    store: Literal["auto", "memory", "disk"] = "auto"
+    """Where the token ids of training texts are kept. disk: in a memory-mapped store that is made once and needs little
+    memory. memory: nowhere; the text is read and encoded at each start. auto: disk for objectives that can read it, if
+    the store exists or the files have 256 MiB or more; else memory.
+    """
+    store_folder: str | None = None
+    """Folder of the store of token ids; relative to the recipe. [null: stores/NAME in the current directory]"""
     skip_bad: bool = False
     """Leave out broken records and count them in a warning, instead of stopping with an error."""
 

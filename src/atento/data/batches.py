@@ -238,12 +238,20 @@ class PlannedBatches:
         self.objective, self.seed, self.weight = objective, seed, weight
         self.count = len(self.stores.first)
         sizes = objective.sizes(self.stores.first)
-        self.targets = targets = int(sizes.sum())
-        computed = int(objective.lengths(self.stores.first)[1].sum())
-        # equal for all epochs, so that a division of the update's number gives epoch and index
-        self.updates_per_epoch = max(1, min(self.count, round(targets / budget)))
-        self.parts_per_update = part_count(budget if targets == computed else computed // self.updates_per_epoch)
+        self.budget, self.targets = budget, int(sizes.sum())
+        self._computed = int(objective.lengths(self.stores.first)[1].sum())
         self._cached_plan: tuple[int, list[list[Rows]]] | None = None  # of one epoch, with its number
+        self.updates_per_epoch = self.parts_per_update = 0
+        self.divide(round(self.targets / budget))
+
+    def divide(self, updates: int) -> None:
+        """Divide each epoch into so many updates, at most one for each example."""
+        # equal for all epochs, so that a division of the update's number gives epoch and index
+        updates = max(1, min(self.count, updates))
+        tokens = self.budget if self.targets == self._computed else self._computed // updates
+        if self._cached_plan is None or updates != self.updates_per_epoch:
+            self.updates_per_epoch, self.parts_per_update = updates, part_count(tokens)
+            self._cached_plan = None
 
     def __len__(self) -> int:
         return self.count

@@ -24,15 +24,7 @@ def held_out(columns: Mapping[str, list[Any]], count: int) -> tuple[list[int], l
         DataError: nothing is left to train on or to hold out.
     """
     records = list(zip(*columns.values()))
-    size = min(count, max(1, len(records) // 10))
-    block = max(1, min(_BLOCK, size // 4))
-    chosen: list[int] = []
-    for number in permutation(-(-len(records) // block), _SEED).tolist():
-        first = number * block
-        chosen += range(first, min(first + block, len(records), first + size - len(chosen)))
-        if len(chosen) == size:
-            break
-    valid = sorted(chosen)
+    valid = held_out_rows(len(records), count)
     equal = {records[row] for row in valid}
     train = [row for row, record in enumerate(records) if record not in equal]
     if not train:
@@ -41,3 +33,21 @@ def held_out(columns: Mapping[str, list[Any]], count: int) -> tuple[list[int], l
             f"{counted(len(records), 'training record')}; give more data, or `data.valid`"
         )
     return train, valid
+
+
+def held_out_rows(records: int, count: int) -> list[int]:
+    """Return the numbers of the records to hold out, in order.
+
+    Args:
+        records: how many there are.
+        count: maximum number to hold out.
+    """
+    size = min(count, max(1, records // 10))
+    block = max(1, min(_BLOCK, size // 4))
+    chosen: list[int] = []
+    for number in permutation(-(-records // block), _SEED).tolist():
+        first = number * block
+        chosen += range(first, min(first + block, records, first + size - len(chosen)))
+        if len(chosen) == size:
+            break
+    return sorted(chosen)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -21,7 +21,7 @@ _HYPHEN = re.compile(f"[^\\W\\d_]-\\Z|{_SOFT}\\Z")
 _FIRST = re.compile(r"[^\W\d_]+")
 
 
-def paragraphs(lines: Iterable[Line]) -> Iterator[Line]:
+def paragraphs(read: Callable[[], Iterable[Line]]) -> Iterator[Line]:
     """Join the lines of each paragraph with blanks; yields its first line's number and its text.
 
     A blank line ends a paragraph. So does a line that has room for the next word: one that would still be shorter than
@@ -32,17 +32,21 @@ def paragraphs(lines: Iterable[Line]) -> Iterator[Line]:
     whole word appears elsewhere in the file more often than the one with the hyphen ("exem-" "plo"), else with it
     ("disse-" "me"). Either way no blank is put in.
 
+    The lines are read two or three times, so that only their lengths and the broken words are in memory.
+
     Args:
-        lines: the file's; bad ones are yielded unchanged, and the lines around them are joined.
+        read: returns the file's lines from the first one on; bad ones are yielded unchanged, and the lines around them
+            are joined.
     """
-    every = list(lines)
-    texts = [(line[0], line[1].strip()) for line in every if not isinstance(line, DataError)]
-    yield from (line for line in every if isinstance(line, DataError))
-    lengths = [len(text) for _, text in texts if text]
-    room = _ROOM * float(np.percentile(lengths, _WIDTH)) if lengths else 0.0
-    words = _words(text for _, text in texts)
+    lengths, broken = _measured(read())
+    room = _ROOM * _usual_length(lengths)
+    words = _counts(read(), broken) if broken else Counter[str]()
     begun, parts = 0, [""]
-    for number, text in texts:
+    for line in read():
+        if isinstance(line, DataError):
+            yield line
+            continue
+        number, text = line[0], line[1].strip()
         last = parts[-1]
         fits = bool(text) and len(last) + 1 + len(text.split(maxsplit=1)[0]) <= room
         if last and (not text or (fits and not _HYPHEN.search(last))):
@@ -54,6 +58,35 @@ def paragraphs(lines: Iterable[Line]) -> Iterator[Line]:
             begun, parts = number, [text]
     if parts[-1]:
         yield begun, "".join(parts)
+
+
+def _measured(lines: Iterable[Line]) -> tuple[Counter[int], set[str]]:
+    """Count the lines of each length, blank ones aside, and collect the words broken at a line's end, in two forms."""
+    lengths: Counter[int] = Counter()
+    broken: set[str] = set()
+    last = ""
+    for line in lines:
+        if isinstance(line, DataError) or not (text := line[1].strip()):
+            continue
+        lengths[len(text)] += 1
+        if (sides := _broken(last, text)) is not None:
+            broken |= {sides[0] + sides[1], f"{sides[0]}-{sides[1]}"}
+        last = text
+    return lengths, broken
+
+
+def _usual_length(lengths: Mapping[int, int]) -> float:
+    """Return the length that 95 % of the lines do not exceed, as `numpy.percentile` has it; 0 without lines."""
+    if not lengths:
+        return 0.0
+    ranked = np.array(sorted(lengths))
+    ends = np.cumsum([lengths[length] for length in ranked.tolist()])
+    position = (_WIDTH / 100) * float(ends[-1] - 1)
+    below = int(position)
+    neighbours = [below, min(below + 1, int(ends[-1]) - 1)]
+    low, high = (int(ranked[number]) for number in np.searchsorted(ends, neighbours, side="right"))
+    share = position - below
+    return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
 
 
 def looks_wrapped(texts: Sequence[str], numbers: Sequence[int]) -> bool:
@@ -71,18 +104,24 @@ def looks_wrapped(texts: Sequence[str], numbers: Sequence[int]) -> bool:
     return neighbours >= _NEIGHBOURS and broken >= _BROKEN_SHARE * neighbours
 
 
-def _words(texts: Iterable[str]) -> Counter[str]:
-    """Count the words inside lines; words with hyphens are counted as one."""
-    return Counter(word for text in texts for word in _WORDS.findall(text.lower()))
+def _counts(lines: Iterable[Line], chosen: Set[str]) -> Counter[str]:
+    """Count some words inside lines; words with hyphens are counted as one."""
+    texts = (line[1].strip() for line in lines if not isinstance(line, DataError))
+    return Counter(word for text in texts for word in _WORDS.findall(text.lower()) if word in chosen)
+
+
+def _broken(line: str, following: str) -> tuple[str, str] | None:
+    """Return the two sides, in lower case, of a word that a hyphen breaks between two lines; None: there is none."""
+    broken, first = _BROKEN.search(line) if line.endswith("-") else None, _FIRST.match(following)
+    return None if broken is None or first is None else (broken[1].lower(), first[0].lower())
 
 
 def _ending(line: str, following: str, words: Counter[str]) -> str:
     """Return a line as it precedes the next one: with a space, or without its hyphen."""
     if line.endswith(_SOFT):
         return line[:-1]
-    broken, first = _BROKEN.search(line) if line.endswith("-") else None, _FIRST.match(following)
-    if broken is None or first is None:
+    sides = _broken(line, following)
+    if sides is None:
         return f"{line} "
-    left, right = broken[1].lower(), first[0].lower()
-    is_one_word = first[0].islower() and words[left + right] > words[f"{left}-{right}"]
+    is_one_word = following[0].islower() and words["".join(sides)] > words["-".join(sides)]
     return line[:-1] if is_one_word else line

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import chain, zip_longest
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,15 @@ from atento.config.labellings import LABELLINGS, labellings_for
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import Field
 from atento.data.conll import without_marks
+from atento.data.documents import documents
 from atento.data.hub import dataset_rows
 from atento.data.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
-from atento.data.paragraphs import looks_wrapped, paragraphs
-from atento.data.source_lines import open_binary, scan
-from atento.data.source_records import Column, Row, rows_in
+from atento.data.paragraphs import looks_wrapped
+from atento.data.parallel_files import two_files
+from atento.data.source_lines import open_binary
+from atento.data.source_records import Row, rows_in
 from atento.data.tag_schemes import normalized
+from atento.data.token_store import TokenStore
 from atento.data.values import Converter, as_text, canonical, characters_of
 from atento.errors import DataError, RecipeError, counted
 
@@ -166,17 +169,19 @@ def _read(
         return collect(rows, present, (name,), source.count, skip_bad)
     with ExitStack() as files:
         if source.file is None and columns == ("source", "target"):
-            names, rows = _two_files(source.source, source.target, folder, files)
+            names, rows = two_files(source.source, source.target, folder, files)
             return collect(rows, present, names, source.count, skip_bad)
         if source.file is None:
             raise RecipeError(f"a data source of {noun_of(columns)[0]}s needs `file`, `dataset`, `world` or `memory`")
         form = format_of(source.file, source.format, fields)
         if form is None or not holds(form, fields):
             known = ", ".join(endings_for(fields))
-            raise RecipeError(f"`file: {source.file}` must end in one of {known} (or that and .gz) to have columns")
+            raise RecipeError(
+                f"`file: {source.file}` must end in one of {known} (or that and .gz or .zst) to have columns"
+            )
         if form == "text":
-            return _text_file(source, folder, files, skip_bad)
-        present, rows = _file(source, form, fields, folder, files)
+            return _text_file(source, folder, skip_bad)
+        present, rows = file_rows(source, form, fields, folder, files)
         records = collect(rows, present, (source.file,), source.count, skip_bad)
         return _without_marks(records) if form == "conll" and "tokens" in records.columns else records
 
@@ -203,45 +208,16 @@ def _without_marks(records: Records) -> Records:
     return replace(records, columns=columns, fingerprint=fingerprint(*columns.values()), notes=(*records.notes, note))
 
 
-def _two_files(
-    source: Column | None, target: Column | None, folder: Path, files: ExitStack
-) -> tuple[tuple[str, ...], Iterator[Row]]:
-    if not isinstance(source, str) or not isinstance(target, str):
-        raise RecipeError(
-            "a data source needs `source` and `target` (two parallel files), or `file` with two columns, or `world`: "
-            f"got source {source!r} and target {target!r}"
-        )
-    source_file, target_file = (
-        files.enter_context(open_binary(_path(folder, name), name)) for name in (source, target)
-    )
-    return (source, target), _aligned(scan(source_file, source), scan(target_file, target), source, target)
-
-
-def _aligned(
-    source_lines: Iterator[str | DataError], target_lines: Iterator[str | DataError], source: str, target: str
-) -> Iterator[Row]:
-    """Pair line N of one file with line N of the other; unequal lengths are an error once both have been counted."""
-    for number, (source_line, target_line) in enumerate(zip_longest(source_lines, target_lines), start=1):
-        if source_line is None or target_line is None:
-            longer = target_lines if source_line is None else source_lines
-            total = number + sum(1 for _ in longer)
-            counts = (number - 1, total) if source_line is None else (total, number - 1)
-            raise DataError(
-                f"{source} has {counts[0]} lines and {target} has {counts[1]}, and line N of one must correspond to "
-                f"line N of the other: {target if source_line is None else source}:{number} has no partner"
-            )
-        if isinstance(source_line, DataError):
-            yield source_line
-        elif isinstance(target_line, DataError):
-            yield target_line
-        else:
-            yield number, [source_line, target_line]
-
-
-def _file(
-    source: SourceConfig, form: str, fields: Sequence[Field], folder: Path, files: ExitStack
+def file_rows(
+    source: SourceConfig,
+    form: str,
+    fields: Sequence[Field],
+    folder: Path,
+    files: ExitStack,
+    *,
+    streamed: bool = False,
 ) -> tuple[tuple[Field, ...], Iterator[Row]]:
-    """The fields that one file holds, and its rows."""
+    """Return the fields that one file holds, and its rows; `streamed`: they are not collected in memory."""
     name = str(source.file)
     columns = columns_of_source(form, source, fields)
     quoted_fields = " and ".join(f"`{column}`" for column in columns)
@@ -262,21 +238,18 @@ def _file(
         raise RecipeError(f"`file: {name}` has no column names; {quoted_fields} must be numbers: got {values}")
     if numbers and min(numbers) < 0 and not FORMATS[form].from_end:
         raise RecipeError(f"`file: {name}`: columns are counted from 0: got {values}")
-    stream = files.enter_context(open_binary(_path(folder, name), name))
+    stream = files.enter_context(open_binary(_path(folder, name), name, streamed=streamed))
     present = tuple(field for field in fields if field.name in columns)
     return present, rows_in(form, stream, name, chosen, Converter(present, source.separator))
 
 
-def _text_file(source: SourceConfig, folder: Path, files: ExitStack, skip_bad: bool) -> Records:
-    """Read a file with one text per line, or per paragraph."""
+def _text_file(source: SourceConfig, folder: Path, skip_bad: bool) -> Records:
+    """Read a file with one text per line, per paragraph or per document."""
     name = str(source.file)
-    stream = files.enter_context(open_binary(_path(folder, name), name))
-    lines = enumerate(scan(stream, name), start=1)
-    numbered = (line if isinstance(line, DataError) else (number, line) for number, line in lines)
-    texts = paragraphs(numbered) if source.paragraphs else numbered
-    rows = (item if isinstance(item, DataError) else (item[0], [item[1]]) for item in texts)
+    rows = (item if isinstance(item, DataError) else (item[0], [item[1]]) for item in documents(source, name, folder))
     records = collect(rows, TEXT, (name,), source.count, skip_bad)
-    return replace(records, wrapped=not source.paragraphs and looks_wrapped(records["text"], records.origins.lines))
+    lines = not source.paragraphs and source.documents == "lines"
+    return replace(records, wrapped=lines and looks_wrapped(records["text"], records.origins.lines))
 
 
 def _path(folder: Path, name: str) -> Path:
@@ -382,18 +355,20 @@ class Split:
     Attributes:
         parts: the records of each source; empty for records that were held out.
         sources: the name of each source and the number of its records, in their order; empty: there is one source.
+        tokens: the store of the texts' ids, where they are on disk; the columns are then empty.
     """
 
     columns: Mapping[str, list[Any]]
     fingerprint: str
     parts: tuple[Records, ...] = ()
     sources: tuple[tuple[str, int], ...] = ()
+    tokens: TokenStore | None = None
 
     def __getitem__(self, column: str) -> list[Any]:
         return self.columns[column]
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return len(next(iter(self.columns.values()))) if self.tokens is None else len(self.tokens)
 
     def texts(self, names: Sequence[str]) -> Iterator[str]:
         """Yield the texts of the named columns that the split has, record by record; the words of a sentence as one."""
@@ -402,6 +377,8 @@ class Split:
 
     def characters(self) -> dict[str, int]:
         """The number of characters of each column: of strings and words; of numbers and answers, none."""
+        if self.tokens is not None:
+            return {"text": self.tokens.characters}
         return {name: sum(map(characters_of, column)) for name, column in self.columns.items()}
 
     def where(self, index: int) -> str:
@@ -413,8 +390,12 @@ class Split:
         return f"record {index}"
 
 
-def joined(parts: Sequence[Records]) -> Split | None:
+def joined(parts: Sequence[Records], files: Sequence[int] = ()) -> Split | None:
     """Concatenate the records of several sources; return None if there are none.
+
+    Args:
+        parts: the records of each source, or of each file of it.
+        files: how many parts each source has; by default one.
 
     Raises:
         DataError: one has a field that another lacks.
@@ -431,5 +412,9 @@ def joined(parts: Sequence[Records]) -> Split | None:
                     )
     columns = {name: [value for part in parts for value in part[name]] for name in parts[0].columns}
     digest = sha256("\n".join(part.fingerprint for part in parts).encode()).hexdigest()
-    sources = tuple((" / ".join(part.origins.names), len(part)) for part in parts)
-    return Split(columns, digest, tuple(parts), sources)
+    sources, following = [], iter(parts)
+    for count in files or [1] * len(parts):
+        group = list(islice(following, count))
+        name = " / ".join(group[0].origins.names) + (f" and {count - 1} more" if count > 1 else "")
+        sources.append((name, sum(map(len, group))))
+    return Split(columns, digest, tuple(parts), tuple(sources))

@@ -6,12 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ROUNDS, _FEISTEL_KEY = 6, 31
 
 
 def hashes(count: int, *key: int) -> NDArray[np.uint64]:
     """Return `count` pseudo-random 64-bit numbers; number i is a function of `key` and i alone (SplitMix64)."""
+    return hashes_of(np.arange(count, dtype=np.uint64), *key)
+
+
+def hashes_of(numbers: NDArray[np.uint64], *key: int) -> NDArray[np.uint64]:
+    """Return a pseudo-random 64-bit number for each number, a function of it and `key` alone."""
     with np.errstate(over="ignore"):
-        x = np.arange(count, dtype=np.uint64) * _GOLDEN
+        x = numbers * _GOLDEN
         for number in key:
             x = _mixed(x, np.uint64(number & 0xFFFFFFFFFFFFFFFF))
     return x
@@ -47,3 +53,27 @@ def random_partition(total: int, count: int, *key: int) -> list[int]:
     positions = np.argsort(hashes(total - 1, *key), kind="stable")[: count - 1]
     cuts = [0, *np.sort(positions + 1).tolist(), total]
     return [end - start for start, end in pairwise(cuts)]
+
+
+def permuted(positions: NDArray[np.int64], count: int, *key: int) -> NDArray[np.int64]:
+    """Return the elements at some positions of a shuffle of 0 ... count - 1, in memory for those positions alone.
+
+    It is a Feistel network of six rounds (Luby & Rackoff 1988) on the least even number of bits that holds `count`
+    numbers. A result outside the range goes through the network again, which takes fewer than four rounds on average.
+
+    Args:
+        positions: in [0, count).
+        count: numbers to shuffle, at least 1.
+        key: seed and epoch.
+    """
+    bits = np.uint64(max(1, (int(count - 1).bit_length() + 1) // 2))
+    low = (np.uint64(1) << bits) - np.uint64(1)
+    x = positions.astype(np.uint64)
+    open_ = np.ones(len(x), dtype=np.bool_)
+    while open_.any():
+        left, right = x[open_] >> bits, x[open_] & low
+        for number in range(_ROUNDS):
+            left, right = right, left ^ (hashes_of(right, *key, _FEISTEL_KEY, number) & low)
+        x[open_] = (left << bits) | right
+        open_[open_] = x[open_] >= np.uint64(count)
+    return x.astype(np.int64)

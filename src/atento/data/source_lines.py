@@ -14,7 +14,7 @@ from atento.limits import limited
 
 LINE_LIMIT = 16 * 1024 * 1024  # bytes; one broken file must not fill the memory
 _BOM = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _OTHER_BOMS = (  # UTF-32 first: its little-endian byte order mark begins with UTF-16's
     (b"\xff\xfe\x00\x00", "UTF-32LE"),
     (b"\x00\x00\xfe\xff", "UTF-32BE"),
@@ -104,12 +104,19 @@ def read_lines(path: str | Path, *, bad: list[str] | None = None) -> list[str]:
 
 
 @contextmanager
-def open_binary(path: Path, name: str) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, unpacking `.gz` on the way, under the limits of `atento.limits`.
+def open_binary(path: Path, name: str, *, streamed: bool = False) -> Iterator[BinaryIO]:
+    """Open a regular file for reading, unpacking `.gz` and `.zst` on the way, under the limits of `atento.limits`.
+
+    Args:
+        path: the file.
+        name: its name in messages.
+        streamed: the content is not kept, so that it may be larger than the memory.
 
     Raises:
-        DataError: missing, a directory, a pipe or a device, not readable, or named `.gz` without being gzip. While
-            it is read: gzip data that unpack to far more than their size, or to more than the memory.
+        DataError: missing, a directory, a pipe or a device, not readable, or named `.gz` or `.zst` without being so
+            compressed. While it is read: compressed data that unpack to far more than their size, or, unless
+            `streamed`, to more than the memory.
+        MissingPartError: a `.zst` file, and the package `zstandard` is not installed.
     """
     if not name:
         raise DataError("a file name must not be empty: got ''; `-` reads standard input")
@@ -128,11 +135,13 @@ def open_binary(path: Path, name: str) -> Iterator[BinaryIO]:
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror}") from None
     with raw:
-        packed = path.suffix == ".gz"
-        if packed and raw.read(2) != _GZIP:
+        magic = raw.read(4)
+        if path.suffix == ".gz" and not magic.startswith(_GZIP):
             raise DataError(f"{name}: is named .gz but is not gzip-compressed")
+        if path.suffix == ".zst" and magic != _ZSTD:
+            raise DataError(f"{name}: is named .zst but is not compressed by Zstandard")
         raw.seek(0)
-        with limited(raw, name, unpack=packed) as stream:
+        with limited(raw, name, packed_as=path.suffix, streamed=streamed) as stream:
             yield stream
 
 
@@ -197,6 +206,8 @@ def _read(stream: BinaryIO, name: str) -> bytes:
 def _refuse_other_formats(raw: bytes, name: str) -> None:
     if raw.startswith(_GZIP):
         raise DataError(f"{name}: is gzip-compressed; name it .gz, or unpack it first")
+    if raw.startswith(_ZSTD):
+        raise DataError(f"{name}: is compressed by Zstandard; name it .zst, or unpack it first")
     for bom, encoding in _OTHER_BOMS:
         if raw.startswith(bom):
             raise DataError(

@@ -18,6 +18,15 @@ class Ragged:
         self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
         self.flat = np.fromiter(chain.from_iterable(rows), dtype=dtype, count=int(self.starts[-1]))
 
+    @classmethod
+    def of_arrays(cls, rows: Sequence[NDArray[Any]]) -> "Ragged":
+        """Return the same as the constructor, of arrays of one type; much faster."""
+        ragged = cls([])
+        ragged.lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        ragged.starts = np.concatenate([[0], np.cumsum(ragged.lengths)])
+        ragged.flat = np.concatenate(rows) if rows else ragged.flat
+        return ragged
+
     def __len__(self) -> int:
         return len(self.lengths)
 

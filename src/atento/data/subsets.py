@@ -9,6 +9,11 @@ from atento.data.records import Split, fingerprint
 
 def by_source(split: Split) -> list[tuple[str, Split]]:
     """Return the name and the records of each source."""
+    if split.tokens is not None:
+        return [
+            (name, Split(split.columns, split.fingerprint, tokens=split.tokens.of_source(number)))
+            for number, (name, _) in enumerate(split.sources)
+        ]
     splits, begin = [], 0
     for name, count in split.sources or (("", len(split)),):
         columns = {field: values[begin : begin + count] for field, values in split.columns.items()}

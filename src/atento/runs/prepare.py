@@ -23,6 +23,7 @@ from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.overlap import overlap
 from atento.data.records import Records, Split, joined, read_records
+from atento.data.source_files import source_files
 from atento.data.special_tokens import template_for
 from atento.data.subsets import subset
 from atento.errors import DataError, RecipeError, UsageError
@@ -53,8 +54,25 @@ def read_sources(
         DataError, RecipeError: names file, line and rule.
     """
     fields, skip_bad = TASKS[recipe.task].fields, recipe.data.skip_bad
-    sources: tuple[SourceConfig, ...] = getattr(recipe.data, split)
+    sources = _by_file(recipe, split, folder)
     return [read_records(source, fields, folder, skip_bad=skip_bad, memory=memory) for source in sources]
+
+
+def files_by_source(recipe: Recipe, split: str, folder: Path) -> list[int]:
+    """Return the number of files of each source of a split; 1 for what is no file."""
+    sources: tuple[SourceConfig, ...] = getattr(recipe.data, split)
+    return [1 if source.file is None else len(source_files(source, folder)) for source in sources]
+
+
+def _by_file(recipe: Recipe, split: str, folder: Path) -> list[SourceConfig]:
+    """Return the sources of a split, one for each file of a folder or a pattern."""
+    sources: list[SourceConfig] = []
+    for source in getattr(recipe.data, split):
+        names = [None] if source.file is None else source_files(source, folder)
+        if len(names) > 1 and source.count is not None:
+            raise DataError(f"`count` is for one file: {source.file} has {len(names)}")
+        sources += [replace(source, file=name) for name in names]
+    return sources
 
 
 def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str, MemoryRecords] | None = None) -> Data:
@@ -70,7 +88,7 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
         records[name] = read_sources(recipe, name, folder, memory)
         for warning in (text for part in records[name] for text in part.warnings()):
             report(f"warning: {warning}")
-        splits[name] = joined(records[name])
+        splits[name] = joined(records[name], files_by_source(recipe, name, folder))
     train = splits["train"]
     if train is None:
         raise RecipeError("`data.train` names no data")
@@ -78,7 +96,7 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
         if split is not None and split.columns.keys() != train.columns.keys():
             fields = [" and ".join(f"`{column}`" for column in part.columns) for part in (split, train)]
             raise DataError(f"`data.{name}` has {fields[0]}, and `data.train` has {fields[1]}")
-    for part, source in zip(records["valid"], config.valid):
+    for part, source in zip(records["valid"], _by_file(recipe, "valid", folder)):
         also = overlap(records["train"], part)
         if also:
             subject = f"{len(part)} validation {noun} of {_name(source)}"
@@ -99,8 +117,13 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
         )
     if config.held_out:
         train, splits["valid"] = _held_out(train, config.held_out, noun, report)
-    parts = [train.fingerprint, "" if splits["valid"] is None else splits["valid"].fingerprint]
-    return Data(train, splits["valid"], splits["test"], sha256("\n".join(parts).encode()).hexdigest())
+    return Data(train, splits["valid"], splits["test"], fingerprint_of(train, splits["valid"]))
+
+
+def fingerprint_of(train: Split, valid: Split | None) -> str:
+    """Return what identifies the training and validation records."""
+    parts = [train.fingerprint, "" if valid is None else valid.fingerprint]
+    return sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _held_out(train: Split, count: int, noun: str, report: Report) -> tuple[Split, Split]:
@@ -128,6 +151,13 @@ def tokenizer_for(recipe: Recipe, folder: Path, texts: Iterable[str], report: Re
     tokenizer = train_tokenizer(config, texts, extra_specials=sentinels(count))
     report(f"tokenizer: {config.kind}, {tokenizer.vocab_size} pieces")
     return tokenizer
+
+
+def new_tokenizer(recipe: Recipe, folder: Path, train: Split, report: Report) -> Tokenizer:
+    """Return the tokenizer of a new run: of the store of its texts, or as `tokenizer_for` makes it."""
+    if train.tokens is not None:
+        return Tokenizer.load(train.tokens.folder / "tokenizer")
+    return tokenizer_for(recipe, folder, train.texts(TASKS[recipe.task].texts), report)
 
 
 def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkConfig:
@@ -260,7 +290,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
     """Return the tokenizer and the network of a new run of a recipe: of the initial model, or the recipe's own."""
     recipe = loaded.recipe
     if recipe.init is None:
-        tokenizer = tokenizer_for(recipe, loaded.home, train.texts(TASKS[recipe.task].texts), report)
+        tokenizer = new_tokenizer(recipe, loaded.home, train, report)
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(recipe.init.model, loaded.home)
     tokenizer = Tokenizer.load(initial.path)

@@ -21,6 +21,8 @@ from atento.storage.whole_file import write_whole
 MAY_CHANGE = (
     "name",
     "data.folder",
+    "data.store",
+    "data.store_folder",
     "training.steps",
     "training.epochs",
     "training.log_every",
@@ -99,6 +101,11 @@ def identity_of(
 def has_begun(folder: Path) -> bool:
     """Whether the folder has a checkpoint, sound or damaged."""
     return any((folder / "checkpoints").glob("step-*"))
+
+
+def data_fingerprint(folder: Path) -> str:
+    """Return the fingerprint of the data of the run in a folder."""
+    return str(_read(folder / "run.json")["data"])
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -40,14 +40,14 @@ from atento.runs.prepare import (
     Data,
     model_of,
     network_for,
-    read_data,
-    tokenizer_for,
+    new_tokenizer,
     training_batches,
     training_labels,
     with_objective_heads,
     with_task_heads,
 )
 from atento.runs.run_identity import has_begun, identity_of, located
+from atento.runs.token_data import data_of_run
 from atento.runs.tuning import sizes, trained_count, tune
 from atento.storage.average import average_run
 from atento.storage.catalogue import clean, newest
@@ -138,7 +138,7 @@ def read_records(setup: Setup) -> None:
     keep_freed_memory()
     for warning in setup.loaded.warnings:
         setup.report(f"warning: {warning}")
-    setup.data = read_data(setup.recipe, setup.loaded.folder, setup.report, setup.memory)
+    setup.loaded, setup.data = data_of_run(setup.loaded, setup.folder, setup.branch, setup.report, setup.memory)
 
 
 def choose_sizes(setup: Setup) -> None:
@@ -201,7 +201,7 @@ def make_tokenizer(setup: Setup) -> None:
         setup.initial.path if setup.initial is not None else setup.branch.path if setup.branch is not None else None
     )
     if source is None or (recipe.tokenizer.path is not None and recipe.init is None):
-        setup.tokenizer = tokenizer_for(recipe, home, setup.data.train.texts(TASKS[recipe.task].texts), setup.report)
+        setup.tokenizer = new_tokenizer(recipe, home, setup.data.train, setup.report)
     else:
         setup.tokenizer = Tokenizer.load(source)
     for leftover in folder.glob(".tokenizer-*"):  # of a command that was killed

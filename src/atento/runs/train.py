@@ -17,8 +17,8 @@ from atento.precision import resolve_device
 from atento.precision import threads as thread_scope
 from atento.runs.branch import branch_point
 from atento.runs.folder import open_folder
-from atento.runs.prepare import read_data
 from atento.runs.steps import Setup, train_run
+from atento.runs.token_data import data_of
 from atento.storage.lock import RunLock
 from atento.training.allocator import keep_programs
 from atento.training.loop import Run
@@ -124,7 +124,7 @@ def train(
     if folder.name in ("", ".."):  # a folder is moved aside by its name
         folder = folder.resolve()
     if force:  # refuse wrong data before any folder is moved
-        read_data(loaded.recipe, loaded.folder, lambda _: None, memory)
+        data_of(loaded, lambda _: None, memory)
     aside = open_folder(folder, force, [*_files(loaded, folder), *([] if branch is None else [branch.path])])
     with RunLock(folder), thread_scope(threads), ExitStack() as files:
         log = files.enter_context((folder / "train.log").open("a", encoding="utf-8", newline="\n"))

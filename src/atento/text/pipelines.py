@@ -21,13 +21,22 @@ _HAN = r"[\x{4e00}-\x{9fff}\x{3400}-\x{4dbf}\x{f900}-\x{faff}\x{20000}-\x{2ebef}
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of tokenizer. `spaces`: its pieces encode spaces; `bytes`: it has byte pieces, so no text is unknown."""
+    """A kind of tokenizer.
 
-    model: str  # the library's name for its model
+    Attributes:
+        model: the library's name for its model.
+        spaces: whether its pieces encode spaces.
+        bytes: whether it has byte pieces, so that no text is unknown.
+        pre_tokenizer: makes its pre-tokenizer. decoder: makes its decoder.
+        by_word: whether no piece reaches across a space.
+    """
+
+    model: str
     spaces: bool
     bytes: bool
     pre_tokenizer: Callable[[], pre_tokenizers.PreTokenizer | None]
     decoder: Callable[[], decoders.Decoder | None]
+    by_word: bool = True
 
 
 def _pieces() -> pre_tokenizers.PreTokenizer:
@@ -72,8 +81,8 @@ KINDS: Mapping[str, Kind] = {
     "bpe": Kind("BPE", True, True, _pieces, _spell),
     "wordpiece": Kind("WordPiece", False, False, _words, lambda: decoders.WordPiece(prefix="##", cleanup=True)),
     "word": Kind("WordLevel", False, False, _words, lambda: None),
-    "character": Kind("BPE", True, False, lambda: None, _letters),
-    "byte": Kind("BPE", True, True, lambda: None, _letters),
+    "character": Kind("BPE", True, False, lambda: None, _letters, by_word=False),
+    "byte": Kind("BPE", True, True, lambda: None, _letters, by_word=False),
 }
 
 

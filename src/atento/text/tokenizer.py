@@ -202,6 +202,15 @@ class Tokenizer:
         canonical = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
+    @property
+    def splits_at_spaces(self) -> bool:
+        """Whether the ids of a text are those of its parts between spaces, one after another.
+
+        It holds for kinds that Atento trains and that split text into words: NFC, the removal of blanks and the split
+        never look across a space.
+        """
+        return self.native and self._kind_row.by_word
+
     # Text -> ids
 
     def normalize(self, text: str) -> str:

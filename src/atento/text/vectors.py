@@ -226,7 +226,7 @@ def _reading(path: Path) -> Iterator[BinaryIO]:
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a named pipe would block
             raise DataError(f"{path}: a regular file is needed")
-        with path.open("rb") as raw, limited(raw, str(path), unpack=path.suffix == ".gz") as stream:
+        with path.open("rb") as raw, limited(raw, str(path), packed_as=path.suffix) as stream:
             yield stream
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None

@@ -1,6 +1,7 @@
 """Training objectives, one file each, and the table of their names."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batches
@@ -23,6 +24,7 @@ from atento.data.objectives.span_corruption import span_corruption
 from atento.data.objectives.spans import spans
 from atento.data.objectives.tags import tags
 from atento.data.objectives.window import window
+from atento.data.stored_batches import stored_batches
 
 OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
     "sequence-to-sequence": sequence_to_sequence,
@@ -56,10 +58,10 @@ def batches_for(preparation: Preparation, objectives: Sequence[ObjectiveConfig])
     if not (preparation.held_out or mixing.concatenates):
         sources = preparation.by_source()
     if len(objectives) == len(sources) == 1:
-        return OBJECTIVES[objectives[0].kind](preparation, objectives[0])
+        return _batches(preparation, objectives[0])
 
     def member(source: Preparation, config: ObjectiveConfig) -> Callable[[int], Batches]:
-        return lambda tokens: OBJECTIVES[config.kind](source.with_budget(tokens), config)
+        return lambda tokens: _batches(source.with_budget(tokens), config)
 
     def shares(members: Sequence[Batches]) -> Shares:
         of_objectives = [config.share for config in objectives]
@@ -78,3 +80,14 @@ def batches_for(preparation: Preparation, objectives: Sequence[ObjectiveConfig])
 
 def _shares(weights: Sequence[float]) -> list[float]:
     return [weight / sum(weights) for weight in weights]
+
+
+def _batches(preparation: Preparation, config: ObjectiveConfig) -> Batches:
+    """Return the batches of one objective, of records in memory or of a store of token ids."""
+    make, store, training = OBJECTIVES[config.kind], preparation.split.tokens, preparation.recipe.training
+    if store is None:
+        return make(preparation, config)
+    quiet = replace(preparation, report=lambda line: None)
+    return stored_batches(
+        store, lambda ids: make(replace(quiet, ids=ids), config), budget=training.batch_tokens, seed=training.seed
+    )

@@ -5,7 +5,6 @@ ids "<s> o gato pulou"   labels "o gato pulou </s>" (docs/notes.md#e1)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from atento.attention.masks import causal as causal_mask
 from atento.attention.masks import documents
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
-from atento.data.objectives.preparation import Preparation, windows
+from atento.data.objectives.preparation import Preparation
 from atento.data.store import MemoryStore, Ragged, Store
 from atento.errors import DataError, RecipeError, counted
 
@@ -153,8 +152,12 @@ def packed(texts: Sequence[Sequence[int]], longest: int) -> MemoryStore:
     Returns:
         A store with the columns "ids" and "document".
     """
-    stream = [token for text in texts for token in text]
-    document_ids = [number for number, text in enumerate(texts) for _ in text]
-    pairs = zip(windows(stream, longest + 1, overlap=1), windows(document_ids, longest + 1, overlap=1))
-    rows = [(row, documents) for row, documents in pairs if any(a == b for a, b in pairwise(documents))]
-    return MemoryStore({"ids": Ragged([row for row, _ in rows]), "document": Ragged([docs for _, docs in rows])})
+    stream = Ragged(texts)
+    document_ids = np.repeat(np.arange(len(texts), dtype=np.int32), stream.lengths)
+    begins = np.arange(0, max(1, len(stream.flat) - 1), longest)
+    bounds = np.stack([begins, np.minimum(begins + longest + 1, len(stream.flat))], axis=1)
+    # the number of targets before each token: it is one where it is of the same text as the token before it
+    targets = np.concatenate([[0], np.cumsum(document_ids[1:] == document_ids[:-1])])
+    rows = [slice(*row) for row in bounds.tolist() if targets[row[1] - 1] > targets[row[0]]]
+    columns = {"ids": stream.flat, "document": document_ids}
+    return MemoryStore({name: Ragged.of_arrays([flat[row] for row in rows]) for name, flat in columns.items()})

@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
 
 from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
@@ -26,6 +29,7 @@ class Preparation:
         template: name of the special tokens around a text; None: the tokenizer's own.
         held_out: whether the split is for validation or test. No record is then left out, and encoding is not random.
         report: called with a line about examples that are left out or cut.
+        ids: the ids of the texts, where they come from a store of token ids; None: the texts are encoded.
     """
 
     recipe: Recipe
@@ -35,6 +39,7 @@ class Preparation:
     template: str | None = None
     held_out: bool = False
     report: Report = lambda line: None
+    ids: Sequence[NDArray[Any]] | None = None
 
     @property
     def longest(self) -> int:
@@ -61,6 +66,8 @@ class Preparation:
 
     def encoded(self) -> list[list[int]]:
         """Return the ids of each text, without special tokens."""
+        if self.ids is not None:
+            return [row.tolist() for row in self.ids]
         return self.tokenizer.encode_batch(self.split["text"])
 
     def pieces(self, texts: Sequence[Sequence[int]], room: int, overlap: int = 0) -> list[list[int]]:

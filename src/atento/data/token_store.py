@@ -1,0 +1,237 @@
+"""A memory-mapped store of token ids: shards of whole texts, their starts, blocks to shuffle, and a verified manifest.
+
+A store is a folder with the tokenizer and, for shard N, four files: `ids-N.bin`, the ids of its texts one after
+another; `starts-N.bin`, where each text begins, and the end; `blocks-N.bin`, the first text of each block of at least
+16,384 ids, and the end; `shard-N.json`, counts and SHA-256 of the other three. `plan.json` says what the store is made
+from, and `manifest.json`, written last, what it holds.
+"""
+
+import hashlib
+import json
+import mmap
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atento.errors import DataError
+
+FORMAT = "atento-tokens-1"
+PLAN, MANIFEST = "plan.json", "manifest.json"
+BLOCK_TOKENS = 1 << 14
+_PIECE = 1 << 22  # bytes that are hashed at a time
+PARTS = ("ids", "starts", "blocks")
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """What `shard-N.json` says of a shard.
+
+    Attributes:
+        source: number of the data source that its texts are from.
+        last: whether it is the last one of its source.
+        texts, tokens, characters, blocks: how many it has.
+        text: SHA-256 of the texts, each ended by NUL.
+        sha256: SHA-256 of the other files, by `PARTS`.
+    """
+
+    source: int
+    last: bool
+    texts: int
+    tokens: int
+    characters: int
+    blocks: int
+    text: str
+    sha256: Mapping[str, str]
+
+
+class _Shard:
+    """The arrays of a shard, mapped read-only."""
+
+    def __init__(self, folder: Path, number: int, record: ShardRecord, dtype: np.dtype[Any], first: int) -> None:
+        self.record, self.first = record, first  # the number of its first text
+        self._maps: list[mmap.mmap] = []
+        self.ids = self._mapped(part_path(folder, "ids", number), dtype, record.tokens)
+        self.starts = self._mapped(part_path(folder, "starts", number), np.dtype("<u4"), record.texts + 1)
+        self.blocks = self._mapped(part_path(folder, "blocks", number), np.dtype("<u4"), record.blocks + 1)
+
+    def _mapped(self, path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+        if count == 0:
+            return np.empty(0, dtype=dtype)
+        try:
+            with path.open("rb") as file:
+                pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: the store is damaged: the file cannot be mapped ({error})") from None
+        if len(pages) != count * dtype.itemsize:
+            raise DataError(
+                f"{path}: the store is damaged: {len(pages)} bytes, and its record says {count * dtype.itemsize}"
+            )
+        self._maps.append(pages)
+        return np.frombuffer(pages, dtype=dtype)
+
+    def release(self) -> None:
+        """Take the pages that were read out of the memory of this process; the system may keep them cached."""
+        for pages in self._maps:
+            if hasattr(mmap, "MADV_DONTNEED"):
+                pages.madvise(mmap.MADV_DONTNEED)
+
+
+class TokenStore:
+    """The token ids of many texts on disk, without special tokens; text N is the Nth good record of the sources.
+
+    Attributes:
+        folder: where it is.
+        plan: what it was made from.
+        fingerprint: SHA-256 of plan, texts and ids.
+        texts, tokens, characters: how many it holds, texts that are left out included.
+        omitted: numbers of texts that are not read, in order: those held out for validation.
+    """
+
+    def __init__(self, folder: Path, omitted: Sequence[int] = (), source: int | None = None) -> None:
+        """Map a complete store; `verify` also reads it.
+
+        Args:
+            folder: where it is.
+            omitted: numbers of texts that are not read.
+            source: read the texts of this data source alone; None: all.
+
+        Raises:
+            DataError: there is no complete store in the folder, or a file has another size.
+        """
+        manifest = read_json(folder / MANIFEST)
+        if manifest is None or manifest.get("format") != FORMAT:
+            raise DataError(f"{folder}: holds no complete token store; `atento data tokenize` makes one")
+        self.folder, self.plan = folder, dict(manifest["plan"])
+        self.dtype = np.dtype(str(self.plan["dtype"]))
+        self.fingerprint = str(manifest["fingerprint"])
+        records = [ShardRecord(**record) for record in manifest["shards"]]
+        if fingerprint_of(self.plan, records) != self.fingerprint:
+            raise DataError(f"{folder / MANIFEST}: the store is damaged: the manifest was altered")
+        self.records = records
+        firsts: list[int] = np.cumsum([0, *(record.texts for record in records)]).tolist()
+        self._shards = [
+            _Shard(folder, number, record, self.dtype, first)
+            for number, (record, first) in enumerate(zip(records, firsts))
+        ]
+        if source is not None:
+            self._shards = [shard for shard in self._shards if shard.record.source == source]
+        read = [shard.record for shard in self._shards]
+        self._block_ends = np.cumsum([record.blocks for record in read])
+        self.texts, self.tokens = sum(record.texts for record in read), sum(record.tokens for record in read)
+        self.characters = sum(record.characters for record in read)
+        first = self._shards[0].first if self._shards else 0
+        self.omitted = np.array(sorted(text for text in omitted if 0 <= text - first < self.texts), dtype=np.int64)
+
+    def __len__(self) -> int:
+        return self.texts - len(self.omitted)
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks: runs of neighbouring texts with at least 16,384 tokens together, or the end of a shard."""
+        return int(self._block_ends[-1]) if len(self._block_ends) else 0
+
+    def without(self, omitted: Sequence[int]) -> "TokenStore":
+        """Return the same store without some texts."""
+        return TokenStore(self.folder, omitted)
+
+    def of_source(self, number: int) -> "TokenStore":
+        """Return the texts of one data source alone."""
+        return TokenStore(self.folder, self.omitted.tolist(), number)
+
+    def rows(self, blocks: Iterable[int]) -> list[NDArray[Any]]:
+        """Return the ids of each text of some blocks, copied into memory."""
+        rows: list[NDArray[Any]] = []
+        for block in blocks:
+            number = int(np.searchsorted(self._block_ends, block, side="right"))
+            shard = self._shards[number]
+            local = block - int(self._block_ends[number]) + shard.record.blocks
+            low, high = int(shard.blocks[local]), int(shard.blocks[local + 1])
+            starts = shard.starts[low : high + 1].astype(np.int64)
+            flat = np.array(shard.ids[starts[0] : starts[-1]])
+            cut = (starts - starts[0]).tolist()
+            omitted = self._omitted_in(shard.first + low, shard.first + high)
+            rows += [
+                flat[start:end]
+                for text, (start, end) in enumerate(pairwise(cut), start=shard.first + low)
+                if text not in omitted
+            ]
+        return rows
+
+    def _omitted_in(self, low: int, high: int) -> frozenset[int]:
+        """The omitted texts of a range."""
+        begin, end = np.searchsorted(self.omitted, [low, high]).tolist()
+        return frozenset(self.omitted[begin:end].tolist())
+
+    def shards(self) -> Iterable[tuple[int, NDArray[Any], NDArray[Any]]]:
+        """Yield each shard: the number of its first text, its ids, and the starts of its texts with the end."""
+        for shard in self._shards:
+            yield shard.first, shard.ids, shard.starts
+            shard.release()
+
+    def release(self) -> None:
+        """Take the pages that were read out of the memory of this process."""
+        for shard in self._shards:
+            shard.release()
+
+    def verify(self) -> None:
+        """Read every file and compare its SHA-256, several files at a time.
+
+        Raises:
+            DataError: a file was altered; the message names it.
+        """
+        parts = [(number, part) for number in range(len(self.records)) for part in PARTS]
+
+        def wrong(pair: tuple[int, str]) -> Path | None:
+            path = part_path(self.folder, pair[1], pair[0])
+            return None if sha256_of(path) == self.records[pair[0]].sha256[pair[1]] else path
+
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+            for path in threads.map(wrong, parts):
+                if path is not None:
+                    raise DataError(
+                        f"{path}: the store is damaged: its content was altered. Delete {self.folder} and make the "
+                        "store again"
+                    )
+
+
+def part_path(folder: Path, part: str, number: int) -> Path:
+    """Return the path of a part of a shard."""
+    return folder / f"{part}-{number:05}.{'json' if part == 'shard' else 'bin'}"
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb", buffering=0) as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    return digest.hexdigest()
+
+
+def fingerprint_of(plan: Mapping[str, Any], records: Sequence[ShardRecord]) -> str:
+    """Return the SHA-256 of what a store holds; the times and names of the files that it was made from do not count."""
+    content = [plan["tokenizer"], plan["dtype"], [asdict(record) for record in records]]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return an object of a JSON file; None if there is no such file or it is something else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,187 @@
+"""Many texts to ids at once: repeated words are looked up, and worker processes share the texts."""
+
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atento.errors import AtentoError
+from atento.text.tokenizer import Tokenizer
+
+_WORDS = 1 << 19  # words that are remembered; about 100 MB
+_LONG = 32  # characters; a longer word is encoded whenever it occurs
+_HEADER = 16  # bytes before a message: two lengths
+_SERVE = "import sys; from atento.text.bulk import serve; serve(sys.argv[1])"
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """The ids of several texts, one after another, and the number of ids of each."""
+
+    ids: NDArray[np.generic]
+    lengths: NDArray[np.uint32]
+
+
+def id_type(vocab_size: int) -> np.dtype[np.generic]:
+    """Return the type that holds the ids of a vocabulary: uint16 up to 65,536 pieces, else int32."""
+    return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<i4")
+
+
+class BulkEncoder:
+    """Encodes many texts; gives the ids of `Tokenizer.encode_batch`.
+
+    Where a tokenizer treats each word between spaces by itself, the ids of a word are remembered: most words of a text
+    occurred before, and looking one up is many times faster than encoding it. At most 2**19 words are remembered.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer, self.dtype = tokenizer, id_type(tokenizer.vocab_size)
+        self._known: dict[str, bytes] = {"": b""}
+
+    def encode(self, texts: Sequence[str]) -> EncodedTexts:
+        """Encode texts in order.
+
+        Raises:
+            TokenizerError: a text is not valid Unicode.
+        """
+        rows = self._by_word(texts) if self.tokenizer.splits_at_spaces else self._encoded(texts)
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)) // self.dtype.itemsize
+        return EncodedTexts(np.frombuffer(b"".join(rows), dtype=self.dtype), lengths.astype(np.uint32))
+
+    def _encoded(self, texts: Sequence[str]) -> list[bytes]:
+        """The ids of each text as bytes."""
+        return [np.array(ids, dtype=self.dtype).tobytes() for ids in self.tokenizer.encode_batch(texts)]
+
+    def _by_word(self, texts: Sequence[str]) -> list[bytes]:
+        """As `_encoded`, one word at a time."""
+        if len(self._known) > _WORDS:
+            self._known = {"": b""}
+        words = [text.split(" ") for text in texts]
+        new = list(set().union(*words).difference(self._known))
+        self._known.update(zip(new, self._encoded(new)))
+        ids_of = self._known.__getitem__
+        rows = [b"".join(map(ids_of, row)) for row in words]
+        for word in new:
+            if len(word) > _LONG:
+                del self._known[word]
+        return rows
+
+
+class EncodingPool:
+    """Worker processes that encode texts with one tokenizer; a context manager that ends them.
+
+    The workers are fresh interpreters, so that a program without a `__main__` guard and the threads of this process do
+    no harm. They end when this process ends, however it ends.
+    """
+
+    def __init__(self, folder: Path, processes: int) -> None:
+        """Start the workers.
+
+        Args:
+            folder: the folder of the tokenizer.
+            processes: their number; 0 encodes in this process.
+        """
+        self._encoder = BulkEncoder(Tokenizer.load(folder)) if processes == 0 else None
+        self._free: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        self._workers = [_worker(folder) for _ in range(processes)]
+        for worker in self._workers:
+            self._free.put(worker)
+        self._threads = ThreadPoolExecutor(max(1, processes))
+
+    def encode(self, blocks: Iterable[list[str]]) -> Iterator[tuple[list[str], EncodedTexts]]:
+        """Yield each block of texts with its ids, in order; only a few blocks are in memory at a time.
+
+        Raises:
+            AtentoError: a worker ended.
+        """
+        if self._encoder is not None:
+            for block in blocks:
+                yield block, self._encoder.encode(block)
+            return
+        waiting: deque[tuple[list[str], Future[EncodedTexts]]] = deque()
+        for block in blocks:
+            waiting.append((block, self._threads.submit(self._exchange, block)))
+            if len(waiting) > 2 * len(self._workers):
+                texts, future = waiting.popleft()
+                yield texts, future.result()
+        while waiting:
+            texts, future = waiting.popleft()
+            yield texts, future.result()
+
+    def _exchange(self, texts: list[str]) -> EncodedTexts:
+        """Send texts to a free worker and return its answer."""
+        worker = self._free.get()
+        try:
+            stdin, stdout = cast(BinaryIO, worker.stdin), cast(BinaryIO, worker.stdout)
+            _send(stdin, "\0".join(texts).encode("utf-8"), b"")
+            message = _receive(stdout)
+        except OSError:
+            message = None
+        finally:
+            self._free.put(worker)
+        if message is None:
+            raise AtentoError(f"a process that encodes text ended with status {worker.wait()}; its error is above")
+        lengths = np.frombuffer(message[0], dtype="<u4")
+        dtype = np.dtype(f"<{message[1][:2].decode('ascii')}")
+        return EncodedTexts(np.frombuffer(message[1], dtype=dtype, offset=2), lengths)
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers:
+            worker.kill()
+            worker.communicate()
+        self._threads.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> "EncodingPool":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _worker(folder: Path) -> "subprocess.Popen[bytes]":
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TOKENIZERS_PARALLELISM": "false"}
+    return subprocess.Popen(
+        [sys.executable, "-c", _SERVE, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for the process that reads the answers
+    )
+
+
+def serve(folder: str) -> None:
+    """In a worker: answer each message of texts on standard input with their ids, until the input ends."""
+    encoder = BulkEncoder(Tokenizer.load(folder))
+    while (message := _receive(sys.stdin.buffer)) is not None:
+        encoded = encoder.encode(message[0].decode("utf-8").split("\0"))
+        dtype = encoded.ids.dtype.str[1:].encode("ascii")
+        _send(sys.stdout.buffer, encoded.lengths.tobytes(), dtype + encoded.ids.tobytes())
+
+
+def _send(stream: BinaryIO, first: bytes, second: bytes) -> None:
+    """Write a message of two parts, after their lengths."""
+    stream.write(len(first).to_bytes(8, "little") + len(second).to_bytes(8, "little"))
+    stream.write(first)
+    stream.write(second)
+    stream.flush()
+
+
+def _receive(stream: BinaryIO) -> tuple[bytes, bytes] | None:
+    """Read a message of two parts; None at the end of the stream."""
+    header = stream.read(_HEADER)
+    if len(header) < _HEADER:
+        return None
+    sizes = int.from_bytes(header[:8], "little"), int.from_bytes(header[8:], "little")
+    first, second = stream.read(sizes[0]), stream.read(sizes[1])
+    return (first, second) if (len(first), len(second)) == sizes else None

@@ -1,0 +1,121 @@
+"""`atento data tokenize` and `train` on its store, as processes: killed, resumed, equal to undisturbed ones."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import atento
+from atento.errors import DataError
+
+pytestmark = pytest.mark.integration
+
+RECIPE = """
+task: language-modeling
+data: {train: text.txt, max_len: 32, pack: isolated, store: disk, store_folder: store, held_out: 20}
+tokenizer: {kind: bpe, vocab_size: 330}
+network: {architecture: decoder, d_model: 16, n_heads: 2, d_ff: 16, n_layers: 1}
+training: {steps: 8, batch_tokens: 256, validate_every: 4, checkpoint_every: 2, log_every: 1, average: 1}
+"""
+WORDS = ["o", "gato", "pulou", "alto", "a", "casa", "azul", "verde", "não", "é", "de", "que", "um", "céu", "mar", "sol"]
+
+
+def write(folder: Path, lines: int) -> None:
+    random = np.random.default_rng(4)
+    folder.mkdir(exist_ok=True)
+    (folder / "my.yaml").write_text(RECIPE)
+    text = [" ".join(random.choice(WORDS, random.integers(1, 30))) for _ in range(lines)]
+    (folder / "text.txt").write_text("\n".join(text) + "\n", encoding="utf-8")
+    os.utime(folder / "text.txt", (1_700_000_000, 1_700_000_000))  # which the store records
+
+
+def test_train_makes_a_store_and_resumes_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two calls the losses are those of one; it resumes in another directory; other text is refused."""
+    for name, steps in (("once", [8]), ("twice", [4, 8])):
+        write(tmp_path / name, 300)
+        monkeypatch.chdir(tmp_path / name)
+        for number in steps:
+            atento.train("my.yaml", {"training.steps": number, "training.schedule": "constant"}, out="run")
+    assert (tmp_path / "once" / "store" / "manifest.json").exists()
+
+    def losses(name: str) -> list[tuple[int, float]]:
+        lines = (tmp_path / name / "run" / "metrics.jsonl").read_text().splitlines()
+        events = [json.loads(line) for line in lines]
+        return [(event["step"], event["loss"]) for event in events if event["event"] == "train"]
+
+    assert losses("once") == losses("twice") and len(losses("once")) == 8
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "once" / "text.txt").touch()
+    assert atento.train("once/run", {"training.steps": 9}).step == 9  # the same bytes
+    with (tmp_path / "once" / "text.txt").open("a") as file:
+        file.write("mais\n")
+    with pytest.raises(DataError, match=r"text.txt has changed"):
+        atento.train("once/run", {"training.steps": 10})
+
+
+# The command with small shards, so that little text has many; it says the process of its worker.
+SHARDS = """
+from atento.config.loading import load_recipe
+from atento.runs.token_data import make_store
+from atento.text import bulk
+start = bulk._worker
+def started(folder):
+    worker = start(folder)
+    print(worker.pid, flush=True)
+    return worker
+bulk._worker = started
+make_store(load_recipe("my.yaml", ["data.held_out=0"]), lambda line: None, processes=1, shard_tokens=10_000)
+"""
+
+
+@pytest.mark.parametrize("shard", [0, 3])
+def test_a_killed_command_leaves_a_store_that_the_same_command_completes(tmp_path: Path, shard: int) -> None:
+    """SIGKILL before the first shard or between two: no process is left over, and the result has the same bytes."""
+    contents = []
+    for name in ("undisturbed", "killed"):
+        folder = tmp_path / name
+        write(folder, 6_000)
+        command = [sys.executable, "-c", SHARDS]
+        if name == "killed":
+            process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+            assert process.stdout is not None
+            worker = int(process.stdout.readline())
+            while shard and not (folder / "store" / f"shard-{shard:05}.json").exists():
+                assert process.poll() is None
+                time.sleep(0.002)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            assert not (folder / "store" / "manifest.json").exists()
+            for _ in range(500):
+                if not Path(f"/proc/{worker}").exists():
+                    break
+                time.sleep(0.02)
+            else:
+                raise AssertionError("the worker goes on without its parent")
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        files = (path for path in (folder / "store").iterdir() if path.suffix in (".bin", ".json"))
+        contents.append({path.name: path.read_bytes() for path in files})
+        manifest = json.loads(contents[-1]["manifest.json"])
+        assert len(manifest["shards"]) > 6 and manifest["texts"] == 6_000
+    assert contents[0] == contents[1]
+
+
+def test_the_command_prints_what_it_made(tmp_path: Path) -> None:
+    write(tmp_path, 300)
+    command = [
+        sys.executable,
+        "-c",
+        "from atento.cli.start import main; main()",
+        "data",
+        "tokenize",
+        "my.yaml",
+        "--json",
+    ]
+    said = json.loads(subprocess.run(command, cwd=tmp_path, check=True, capture_output=True).stdout)
+    assert said["texts"] == 280 and said["folder"].endswith("store") and said["tokens"] > 3000

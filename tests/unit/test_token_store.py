@@ -1,0 +1,369 @@
+"""A store of token ids on disk: the same ids as in memory, every text once an epoch, altered files refused."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atento.config.loading import LoadedRecipe, load_recipe
+from atento.data import stored_batches, token_writer
+from atento.data.shuffle import permuted
+from atento.data.store_overlap import equal_texts, shared_runs
+from atento.data.stored_batches import StoredBatches
+from atento.data.token_store import TokenStore
+from atento.data.token_writer import block_bounds
+from atento.errors import AtentoError, DataError, RecipeError
+from atento.runs.prepare import network_for, training_batches
+from atento.runs.token_data import data_of, make_store
+from atento.text.tokenizer import Tokenizer
+
+WORDS = ["o", "gato", "pulou", "alto", "a", "casa", "azul", "verde", "não", "é", "de", "que", "um", "céu", "mar", "sol"]
+
+
+def text(lines: int, seed: int = 1) -> str:
+    random = np.random.default_rng(seed)
+    return "".join(" ".join(random.choice(WORDS, random.integers(1, 30))) + "\n" for _ in range(lines))
+
+
+def recipe(folder: Path, *overrides: str, lines: int = 400, **keys: Any) -> LoadedRecipe:
+    if not (folder / "text.txt").exists():
+        (folder / "text.txt").write_text(text(lines), encoding="utf-8")
+    base: dict[str, Any] = {
+        "task": "language-modeling",
+        "name": "tiny",
+        "data": {"train": "text.txt", "folder": str(folder), "store": "disk", "store_folder": str(folder / "store")},
+        "tokenizer": {"kind": "bpe", "vocab_size": 330},
+        "network": {"preset": "transformer-tiny", "architecture": "decoder"},
+        "training": {"steps": 4, "batch_tokens": 200},
+    }
+    return load_recipe(base | keys, list(overrides))
+
+
+def silent(line: str) -> None:
+    """Nobody reads what is reported."""
+
+
+def make(loaded: LoadedRecipe, **options: Any) -> TokenStore:
+    return make_store(loaded, silent, **{"processes": 0, "shard_tokens": 900} | options).store
+
+
+def rows(store: TokenStore) -> list[list[int]]:
+    return [row.tolist() for row in store.rows(range(store.n_blocks))]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in (".bin", ".json")}
+
+
+def test_the_ids_are_those_of_the_texts_in_order(tmp_path: Path) -> None:
+    store = make(recipe(tmp_path))
+    lines = (tmp_path / "text.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    assert rows(store) == Tokenizer.load(tmp_path / "store" / "tokenizer").encode_batch(lines)
+    assert len(store.records) > 3 and store.dtype.itemsize == 2 and len(store) == 400
+    assert store.tokens == sum(map(len, rows(store))) and store.characters == sum(map(len, lines))
+
+
+def test_processes_and_a_second_call_give_the_same_store(tmp_path: Path) -> None:
+    first = make(recipe(tmp_path))
+    again = make(recipe(tmp_path))  # verified, not made again
+    assert again.fingerprint == first.fingerprint
+    parallel = make(recipe(tmp_path, f"data.store_folder={tmp_path / 'other'}"), processes=2)
+    assert parallel.fingerprint == first.fingerprint
+    assert content(tmp_path / "store") == content(tmp_path / "other")
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing is cleaned up."""
+
+
+@pytest.mark.parametrize("at", [1, 3, 4, 9, 17])
+def test_a_killed_command_goes_on_to_an_equal_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Killed before any of its writes, the one it was writing half done."""
+    undisturbed = make(recipe(tmp_path, f"data.store_folder={tmp_path / 'undisturbed'}"))
+    write, count = token_writer.TokenWriter._write, [0]
+
+    def killing(self: token_writer.TokenWriter, path: Path, data: bytes) -> None:
+        count[0] += 1
+        if count[0] == at:
+            path.with_name(f".{path.name}.partial").write_bytes(data[: len(data) // 2])
+            raise Killed
+        write(self, path, data)
+
+    monkeypatch.setattr(token_writer.TokenWriter, "_write", killing)
+    with pytest.raises(Killed):
+        make(recipe(tmp_path))
+    monkeypatch.setattr(token_writer.TokenWriter, "_write", write)
+    assert make(recipe(tmp_path)).fingerprint == undisturbed.fingerprint
+    assert content(tmp_path / "store") == content(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("part", ["ids", "starts", "blocks"])
+def test_a_flipped_bit_is_refused(tmp_path: Path, part: str) -> None:
+    make(recipe(tmp_path))
+    path = tmp_path / "store" / f"{part}-00001.bin"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=rf"{part}-00001.bin: the store is damaged: its content was altered"):
+        make(recipe(tmp_path))
+    path.write_bytes(data[:-2])
+    with pytest.raises(DataError, match=r"-00001.bin: the store is damaged"):
+        make(recipe(tmp_path))
+
+
+def test_an_altered_manifest_is_refused(tmp_path: Path) -> None:
+    store = make(recipe(tmp_path))
+    path = store.folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["shards"][0]["texts"] += 1
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match="manifest was altered"):
+        make(recipe(tmp_path))
+
+
+def test_changed_text_is_refused(tmp_path: Path) -> None:
+    make(recipe(tmp_path))
+    path = tmp_path / "text.txt"
+    before = path.read_bytes()
+    path.write_bytes(before)  # another time, the same bytes
+    make(recipe(tmp_path))
+    path.write_bytes(before.replace(b"gato", b"pato", 1))
+    with pytest.raises(DataError, match=r"store: the token store was made from something else: text.txt has changed"):
+        make(recipe(tmp_path))
+    assert rows(make(recipe(tmp_path), force=True)) != []
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("tokenizer.vocab_size=340", "`tokenizer` was .*330.* and is now .*340"),
+        ("data.train.0.count=10", "`count` of source 0 was None, and is now 10"),
+        ("data.skip_bad=true", "`data.skip_bad` was False, and is now True"),
+        ("data.train.0.file=more.txt", "its files were text.txt, and are now more.txt"),
+    ],
+)
+def test_other_options_are_refused_with_the_difference(tmp_path: Path, override: str, message: str) -> None:
+    (tmp_path / "more.txt").write_text(text(20, seed=3), encoding="utf-8")
+    make(recipe(tmp_path))
+    with pytest.raises(DataError, match=message):
+        make(recipe(tmp_path, override))
+
+
+def test_text_that_changes_while_a_store_is_half_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, count = token_writer.TokenWriter._write, [0]
+
+    def killing(self: token_writer.TokenWriter, path: Path, data: bytes) -> None:
+        count[0] += 1
+        if count[0] == 9:
+            raise Killed
+        write(self, path, data)
+
+    monkeypatch.setattr(token_writer.TokenWriter, "_write", killing)
+    with pytest.raises(Killed):
+        make(recipe(tmp_path))
+    monkeypatch.setattr(token_writer.TokenWriter, "_write", write)
+    path = tmp_path / "text.txt"
+    path.write_text("céu\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(DataError, match="the text has changed since a part of it was tokenized"):
+        make(recipe(tmp_path))
+
+
+def test_a_full_disk_says_so_and_the_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync, count = token_writer.os.fsync, [0]
+
+    def full(descriptor: int) -> None:
+        count[0] += 1
+        if count[0] == 7:
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(token_writer.os, "fsync", full)
+    with pytest.raises(AtentoError, match=r"the disk is full .* run the same command to continue"):
+        make(recipe(tmp_path))
+    assert make(recipe(tmp_path)).texts == 400
+
+
+def test_a_recipe_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="got next-sentence, which reads text"):
+        network = {"preset": "transformer-tiny", "architecture": "encoder"}
+        make(recipe(tmp_path, task="masked-language-modeling", objective="next-sentence", network=network))
+
+
+# The order of an epoch
+
+
+@given(st.integers(1, 3000), st.integers(0, 5), st.integers(0, 3))
+def test_the_permutation_is_one(count: int, seed: int, epoch: int) -> None:
+    order = permuted(np.arange(count), count, seed, epoch)
+    assert sorted(order.tolist()) == list(range(count))
+    assert permuted(np.array([count // 2]), count, seed, epoch)[0] == order[count // 2]  # each by itself
+
+
+def test_the_permutation_is_uniform() -> None:
+    """Where number 0 of 16 goes over 4,000 keys: chi-square with 15 degrees of freedom below its 99.9 % quantile."""
+    places = Counter(int(permuted(np.array([0]), 16, seed)[0]) for seed in range(4000))
+    assert sum((places[place] - 250) ** 2 / 250 for place in range(16)) < 37.7
+
+
+@given(st.lists(st.integers(0, 40), max_size=50))
+def test_blocks_hold_every_text_once(lengths: list[int]) -> None:
+    starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+    bounds = block_bounds(starts, 30).tolist()
+    assert bounds[0] == 0 and bounds[-1] == len(lengths) and bounds == sorted(set(bounds))
+    for low, high in list(pairwise(bounds))[:-1]:
+        assert starts[high] - starts[low] >= 30 > starts[high - 1] - starts[low]
+
+
+def batches(loaded: LoadedRecipe, **options: Any) -> Any:
+    make(loaded, **options)
+    train = data_of(loaded, silent).train
+    tokenizer = Tokenizer.load(loaded.home / str(loaded.recipe.data.store_folder) / "tokenizer")
+    return training_batches(loaded.recipe, network_for(loaded.recipe, tokenizer, train), tokenizer, train, silent)
+
+
+def targets(every: Any, update: int) -> list[int]:
+    """The targets of an update, in their order."""
+    return [
+        token
+        for part in every.parts(update)
+        for labels in part.batch.labels.values()
+        for token in labels[labels >= 0].tolist()
+    ]
+
+
+@pytest.fixture
+def windowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores that need several windows of several blocks, without millions of tokens."""
+    monkeypatch.setattr(stored_batches, "WINDOW_TOKENS", 1600)
+    monkeypatch.setattr(stored_batches, "_UPDATES", 4)
+    monkeypatch.setattr(token_writer, "BLOCK_TOKENS", 100)
+    monkeypatch.setattr(token_writer.block_bounds, "__defaults__", (100,))
+
+
+@pytest.mark.parametrize("pack", ["none", "isolated", "stream"])
+def test_each_token_is_learned_once_an_epoch_from_any_update_on(tmp_path: Path, windowed: None, pack: str) -> None:
+    """Rows are full but for the last of a window; a run that resumes at an update goes on as the first one did."""
+    loaded = recipe(tmp_path, f"data.pack={pack}", "data.max_len=32")
+    every = batches(loaded)
+    assert isinstance(every, StoredBatches) and every.windows >= 3
+    tokenizer = Tokenizer.load(tmp_path / "store" / "tokenizer")
+    expected = Counter([token for row in rows(every.store) for token in [*row, tokenizer.eos_id]])
+    order = [
+        [targets(every, epoch * every.updates_per_epoch + u) for u in range(every.updates_per_epoch)]
+        for epoch in (0, 1)
+    ]
+    for epoch in order:
+        assert Counter(token for update in epoch for token in update) == expected
+        assert all(epoch)
+    assert order[0] != order[1]
+    for update in (every.updates_per_epoch * 2 - 1, 5, every.updates_per_epoch // 2):
+        resumed = batches(loaded)
+        assert targets(resumed, update) == order[update // every.updates_per_epoch][update % every.updates_per_epoch]
+    sizes = [len(update) for update in order[0]]
+    assert max(sizes) < 2 * 200 and sum(sizes) / len(sizes) == pytest.approx(200, rel=0.15)
+
+
+def test_a_small_store_is_read_in_the_order_of_memory(tmp_path: Path) -> None:
+    """One window: the same updates, bit for bit, as without a store."""
+    for pack in ("none", "isolated"):
+        stored = batches(recipe(tmp_path, f"data.pack={pack}"))
+        loaded = recipe(tmp_path, f"data.pack={pack}", "data.store=memory")
+        train = data_of(loaded, silent).train
+        tokenizer = Tokenizer.load(tmp_path / "store" / "tokenizer")
+        plain = training_batches(loaded.recipe, network_for(loaded.recipe, tokenizer, train), tokenizer, train, silent)
+        assert stored.updates_per_epoch == plain.updates_per_epoch
+        for update in range(plain.updates_per_epoch + 3):
+            assert targets(stored, update) == targets(plain, update)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"task": "masked-language-modeling", "network": {"preset": "transformer-tiny", "architecture": "encoder"}},
+        {"task": "span-corruption", "network": {"preset": "transformer-tiny", "architecture": "encoder-decoder"}},
+    ],
+)
+def test_other_objectives_read_every_text(tmp_path: Path, windowed: None, keys: dict[str, Any]) -> None:
+    """What an objective hides and what it shows is together each text once."""
+    loaded = recipe(tmp_path, "tokenizer.vocab_size=500", "training.batch_tokens=60", **keys)
+    every = batches(loaded)
+    assert isinstance(every, StoredBatches)
+    tokenizer = Tokenizer.load(tmp_path / "store" / "tokenizer")
+    expected = Counter(token for row in rows(every.store) if len(row) > 1 for token in row)
+    special = set(tokenizer.specials.ids.values())
+    read: Counter[int] = Counter()
+    for update in range(every.updates_per_epoch):
+        for part in every.parts(update):
+            labels = next(iter(part.batch.labels.values()))
+            ids = next(value for name, value in part.batch.inputs.items() if name in ("ids", "source_ids")).clone()
+            if ids.shape == labels.shape and keys["task"].startswith("masked"):
+                ids[labels >= 0] = labels[labels >= 0]
+            else:
+                read.update(token for token in labels.flatten().tolist() if token >= 0 and token not in special)
+            read.update(token for token in ids.flatten().tolist() if token not in special)
+    if keys["task"].startswith("masked"):
+        expected = Counter(token for row in rows(every.store) for token in row)
+    assert read == expected
+
+
+# Validation texts and overlap
+
+
+def test_held_out_texts_are_those_of_memory(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(text(120) + "gato azul\n" * 40, encoding="utf-8")
+    stored = data_of(recipe(tmp_path, "data.held_out=12"), silent)
+    plain = data_of(recipe(tmp_path, "data.held_out=12", "data.store=memory"), silent)
+    assert stored.valid is not None and plain.valid is not None and stored.train.tokens is not None
+    assert stored.valid["text"] == plain.valid["text"]
+    tokenizer = Tokenizer.load(tmp_path / "store" / "tokenizer")
+    assert rows(stored.train.tokens) == tokenizer.encode_batch(plain.train["text"]) and len(stored.train) == len(
+        plain.train
+    )
+
+
+def test_overlap_counts_equal_texts_and_shared_runs(tmp_path: Path) -> None:
+    store = make(recipe(tmp_path, lines=150))
+    every = rows(store)
+    long = next(number for number, row in enumerate(every) if len(row) > 25)
+    queries = [np.array(every[3]), np.array(every[long][2:20]), np.array([7, 8, 7, 8, 9, 9, 9, 7] * 3)]
+    assert equal_texts(store, queries)[0] == [n for n, row in enumerate(every) if row == every[3]]
+    assert equal_texts(store, queries)[1:] == [[], []]
+
+    def runs(row: list[int]) -> Iterator[tuple[int, ...]]:
+        return (tuple(row[start : start + 5]) for start in range(len(row) - 4))
+
+    of_store = {run for row in every for run in runs(row)}
+    assert shared_runs(store, queries, 5).tolist() == [
+        sum(run in of_store for run in runs(q.tolist())) for q in queries
+    ]
+    assert shared_runs(store, queries, 5)[1] == 14
+
+
+def test_validation_texts_in_the_store_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "valid.txt").write_text(text(3) + "nada disto\n", encoding="utf-8")
+    said: list[str] = []
+    data_of(recipe(tmp_path, "data.valid={file: valid.txt}"), said.append)
+    assert "warning: 3 of 4 validation texts are also in the training data" in said
+
+
+def test_sources_of_a_store_are_mixed_as_in_memory(tmp_path: Path) -> None:
+    """Each source is a member of its own, whatever the rates; held-out texts leave the source that they are from."""
+    (tmp_path / "other.txt").write_text(text(60, seed=9), encoding="utf-8")
+    changes = ["data.train=[text.txt, other.txt]", "data.mixing={kind: equal}", "data.held_out=10"]
+    stored = batches(recipe(tmp_path, *changes))
+    loaded = recipe(tmp_path, *changes, "data.store=memory")
+    train = data_of(loaded, silent).train
+    tokenizer = Tokenizer.load(tmp_path / "store" / "tokenizer")
+    plain = training_batches(loaded.recipe, network_for(loaded.recipe, tokenizer, train), tokenizer, train, silent)
+    assert [len(member) for member in stored.members] == [len(member) for member in plain.members]
+    for update in range(12):
+        assert targets(stored, update) == targets(plain, update)
