@@ -44,7 +44,8 @@ def test_the_commands_are_those_of_the_contract() -> None:
     words = {" ".join(command) for command in COMMANDS}
     for wanted in (
         *("train", "recipes list", "recipes show", "recipes copy", "config check", "config show", "data stats"),
-        *("data peek", "data fetch", "tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer info"),
+        *("data peek", "data fetch", "data deduplicate", "data overlap"),
+        *("tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer info"),
         *("evaluate", "translate", "score", "attend", "average", "runs", "bench", "notes", "demo", "doctor"),
     ):
         assert wanted in words

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from atento.cli import completion
+from atento.cli.duplicates import deduplicate, overlap
 from atento.cli.options import AsJson, progress
 from atento.cli.outputs import output_folder
 
@@ -17,6 +18,9 @@ data_app = typer.Typer(no_args_is_help=True, help="Inspect data before training,
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
+    example = "Example:  atento data deduplicate train.en unique.en --near 0.8"
+    data_app.command("deduplicate", epilog=example)(deduplicate)
+    data_app.command("overlap", epilog="Example:  atento data overlap train.pt valid.pt --near 0.8")(overlap)
     app.add_typer(data_app, name="data")
 
 

@@ -1,0 +1,155 @@
+"""`atento data deduplicate` and `atento data overlap`: repeated texts of one file, and of training and test data."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atento.cli.options import AsJson
+from atento.cli.outputs import output_file
+
+if TYPE_CHECKING:
+    from atento.data.duplicates import Duplicate
+
+_SHOWN = 10  # duplicates that the report of a file lists
+Near = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SIMILARITY",
+        help="Also near-duplicates: the smallest Jaccard similarity of their word n-grams, above 0 to 1, such as 0.8.",
+    ),
+]
+Ngram = Annotated[int, typer.Option(min=1, help="Words of an n-gram of --near.")]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--text", metavar="COLUMN", help="Compare this key of a .jsonl file or column number of a .tsv file, not lines."
+    ),
+]
+
+
+def deduplicate(
+    source: Annotated[str, typer.Argument(metavar="IN", help="File with one text, pair or record a line.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="File for the lines that are left, in their order.")],
+    near: Near = None,
+    ngram: Ngram = 3,
+    text: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove lines that repeat an earlier line, and report how many, and which.
+
+    Lines are equal without the spaces around them. Blank lines stay.
+    """
+    from atento.data.duplicates import duplicates
+
+    _check(near)
+    output_file(out, option="OUT")
+    lines = _lines(source)
+    removed = list(duplicates(_texts(lines, source, text), near, ngram))
+    numbers = {duplicate.number for duplicate in removed}
+    left = [line for number, line in enumerate(lines, start=1) if number not in numbers]
+    _write(out, left)
+    report = {"lines": len(lines), **_counts(removed), "left": len(left), "first": _first(removed)}
+    if as_json:
+        typer.echo(json.dumps(report))
+        return
+    typer.echo(
+        f"{len(lines):,} lines, {report['equal']:,} equal to an earlier one and {report['near']:,} near-duplicates "
+        f"removed, {len(left):,} left in {out}"
+    )
+    for duplicate in removed[:_SHOWN]:
+        typer.echo(f"  {source}:{duplicate.number} repeats line {duplicate.of} ({duplicate.similarity:.2f})")
+
+
+def overlap(
+    train: Annotated[str, typer.Argument(metavar="TRAIN", help="Training file with one text, pair or record a line.")],
+    test: Annotated[str, typer.Argument(metavar="TEST", help="Test file of the same form.")],
+    near: Near = None,
+    ngram: Ngram = 3,
+    shared_ngram: Annotated[
+        int, typer.Option(min=1, help="Also count test lines that share an n-gram of so many words with training.")
+    ] = 13,
+    text: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Report the test lines that are also in the training data: equal, similar, or with a long n-gram in common."""
+    from atento.data.duplicates import seen_ngrams, shared
+
+    _check(near)
+    train_texts = list(_texts(_lines(train), train, text))
+    test_texts = [item for item in _texts(_lines(test), test, text) if item[1].strip()]
+    repeated = list(shared(train_texts, test_texts, near, ngram))
+    contained = seen_ngrams((line for _, line in train_texts), [line for _, line in test_texts], shared_ngram)
+    report = {"lines": len(test_texts), **_counts(repeated), "shared_ngram": len(contained), "first": _first(repeated)}
+    if as_json:
+        typer.echo(json.dumps(report))
+        return
+    typer.echo(
+        f"of {len(test_texts):,} test lines, {report['equal']:,} are in {train}, {report['near']:,} are similar to a "
+        f"line of it, {len(contained):,} share {shared_ngram} words in a row with it"
+    )
+    for duplicate in repeated[:_SHOWN]:
+        typer.echo(f"  {test}:{duplicate.number} repeats {train}:{duplicate.of} ({duplicate.similarity:.2f})")
+
+
+def _check(near: float | None) -> None:
+    from atento.errors import UsageError
+
+    if near is not None and not 0 < near <= 1:
+        raise UsageError(f"--near must lie above 0 and be at most 1: got {near:g}")
+
+
+def _counts(repeated: "list[Duplicate]") -> dict[str, int]:
+    equal = sum(duplicate.equal for duplicate in repeated)
+    return {"equal": equal, "near": len(repeated) - equal}
+
+
+def _first(repeated: "list[Duplicate]") -> list[dict[str, Any]]:
+    return [
+        {"line": duplicate.number, "of": duplicate.of, "similarity": round(duplicate.similarity, 4)}
+        for duplicate in repeated[:_SHOWN]
+    ]
+
+
+def _lines(name: str) -> list[str]:
+    """The lines of a file, .gz too, or of standard input."""
+    from atento.data.source_lines import iter_lines, open_binary
+
+    if name == "-":
+        return list(iter_lines(sys.stdin.buffer, "standard input"))
+    with open_binary(Path(name).expanduser(), name) as stream:
+        return list(iter_lines(stream, name))
+
+
+def _texts(lines: list[str], name: str, column: str | None) -> Iterator[tuple[int, str]]:
+    """The number of each line, from 1, and the text that is compared.
+
+    Raises:
+        DataError: a line has no such column.
+    """
+    from atento.errors import DataError, UsageError
+
+    is_json = name.removesuffix(".gz").endswith(".jsonl")
+    if column is not None and not is_json and not column.isdecimal():
+        raise UsageError(f"--text must be the number of a column, from 0, except for .jsonl files: got {column!r}")
+    for number, line in enumerate(lines, start=1):
+        if column is None or not line.strip():
+            yield number, line
+            continue
+        try:
+            value = json.loads(line)[column] if is_json else line.split("\t")[int(column)]
+        except (ValueError, LookupError, TypeError):
+            raise DataError(f"{name}:{number}: has no text {column!r}") from None
+        yield number, value if isinstance(value, str) else json.dumps(value)
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    from atento.errors import AtentoError
+
+    try:
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise AtentoError(f"could not write {str(path)!r}: {error.strerror}") from error

@@ -1,0 +1,103 @@
+"""Repeated texts: near-duplicates against a comparison of all pairs, overlap of two files, the two commands."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from atento.cli.duplicates import deduplicate, overlap
+from atento.data.duplicates import duplicates, seen_ngrams, shared, shingles, similarity
+from atento.errors import DataError, UsageError
+from atento.world import write
+
+
+def corpus() -> list[str]:
+    """Sentences of the micro-world joined in threes, and changed copies of some of them."""
+    sentences = [pair.source for pair in write("train", 360)]
+    texts = [" ".join(sentences[first : first + 3]) for first in range(0, 360, 3)]
+    draw = random.Random(1)
+    for text in draw.sample(texts, 30):
+        words = text.split()
+        words[draw.randrange(len(words))] = "changed"
+        texts.insert(draw.randrange(len(texts)), " ".join(words))
+    return texts
+
+
+def jaccard(first: str, second: str, ngram: int) -> float:
+    def grams(text: str) -> set[str]:
+        words = "".join(c if c.isalnum() or c == "_" else " " for c in text.lower()).split()
+        return {" ".join(words[i : i + ngram]) for i in range(max(1, len(words) - ngram + 1))}
+
+    return len(grams(first) & grams(second)) / len(grams(first) | grams(second))
+
+
+def test_near_duplicates_are_those_that_a_comparison_of_all_pairs_finds() -> None:
+    texts, threshold = corpus(), 0.6
+    found = {duplicate.number: duplicate for duplicate in duplicates(enumerate(texts), threshold)}
+    left: list[int] = []
+    for number, text in enumerate(texts):
+        similar = [(jaccard(text, texts[earlier], 3), earlier) for earlier in left]
+        best = max((value for value, _ in similar), default=0.0)
+        if best < threshold:
+            left.append(number)
+            assert number not in found, (text, found[number])
+        else:
+            assert found[number].similarity == pytest.approx(best)
+            assert found[number].of in [earlier for value, earlier in similar if value == pytest.approx(best)]
+    assert len(found) >= 15
+    assert found == {duplicate.number: duplicate for duplicate in duplicates(enumerate(texts), threshold)}
+
+
+def test_without_a_threshold_only_equal_texts_are_duplicates() -> None:
+    texts = ["a b c d", "A b c d", " a b c d ", "", "", "x", "x"]
+    assert [(d.number, d.of, d.equal) for d in duplicates(enumerate(texts), None)] == [(2, 0, True), (6, 5, True)]
+    assert [(d.number, d.of, d.equal) for d in duplicates(enumerate(texts), 0.9)] == [
+        *((1, 0, False), (2, 0, True), (6, 5, True))
+    ]
+
+
+def test_shingles_and_their_similarity() -> None:
+    assert shingles("O gato, pulou!", 2) == {("o", "gato"), ("gato", "pulou")}
+    assert shingles("gato", 3) == {("gato",)} and shingles("...", 3) == frozenset()
+    assert similarity(shingles("a b c", 1), shingles("b c d", 1)) == 0.5
+    assert similarity(frozenset(), frozenset()) == 0
+
+
+def test_test_texts_that_training_has_seen() -> None:
+    train = [(1, "the cat sat on the mat today"), (2, "a dog barked")]
+    test = [(1, "a dog barked"), (2, "the cat sat on the mat tonight"), (3, "nothing like it"), (4, "")]
+    assert [(d.number, d.of, d.equal) for d in shared(train, test, 0.5)] == [(1, 2, True), (2, 1, False)]
+    texts = [text for _, text in test]
+    assert seen_ngrams((text for _, text in train), texts, 5) == [1]
+    assert seen_ngrams((text for _, text in train), texts, 3) == [0, 1]
+
+
+def test_the_command_removes_lines_and_says_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = tmp_path / "a.txt", tmp_path / "b.txt"
+    source.write_text("one two three four\nb\n\nb\none two three four!\n", encoding="utf-8")
+    deduplicate(str(source), out, near=0.9, as_json=True)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["lines"], report["equal"], report["near"], report["left"]) == (5, 1, 1, 3)
+    assert report["first"][0] == {"line": 4, "of": 2, "similarity": 1.0}
+    assert out.read_text(encoding="utf-8") == "one two three four\nb\n\n"
+    deduplicate(str(source), out)
+    assert "5 lines, 1 equal to an earlier one and 0 near-duplicates removed, 4 left" in capsys.readouterr().out
+
+
+def test_columns_are_compared_where_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, lines = tmp_path / "a.tsv", tmp_path / "a.jsonl"
+    table.write_text("1\tsame\n2\tsame\n", encoding="utf-8")
+    lines.write_text('{"id": 1, "t": "same"}\n{"id": 2, "t": "same"}\n', encoding="utf-8")
+    deduplicate(str(table), tmp_path / "out", text="1")
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "1\tsame\n"
+    deduplicate(str(lines), tmp_path / "out", text="t")
+    assert json.loads((tmp_path / "out").read_text(encoding="utf-8"))["id"] == 1
+    with pytest.raises(DataError, match=r"a\.tsv:1: has no text '7'"):
+        deduplicate(str(table), tmp_path / "out", text="7")
+    with pytest.raises(UsageError, match="--text must be the number of a column"):
+        deduplicate(str(table), tmp_path / "out", text="name")
+    with pytest.raises(UsageError, match=r"--near must lie above 0 and be at most 1: got 1\.5"):
+        deduplicate(str(table), tmp_path / "out", near=1.5)
+    overlap(str(table), str(lines), as_json=True)
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["equal"] == 0
