@@ -8,8 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from atento.config import presets
+from atento.config.heads import HeadConfig
 from atento.data import batches as batches_module
 from atento.data.batches import PlannedBatches, plan, round_cuts
+from atento.data.objectives.labels import Labels
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence, parallel
 from atento.data.shuffle import hashes, permutation
 from atento.data.store import EpochStores, MemoryStore, Ragged
@@ -256,3 +259,32 @@ def test_parts_have_round_numbers_of_examples() -> None:
     assert len(odd) <= 1 and len(set(sizes)) < len(sizes) / 2
     assert round_cuts(np.array([140, 280, 420, 421])).tolist() == [128, 288, 416, 421]
     assert round_cuts(np.array([3, 3, 10])).tolist() == [3, 3, 10]
+
+
+def labelled(lengths: list[int], budget: int) -> PlannedBatches:
+    """Texts of these lengths with a label each."""
+    columns = {"ids": [[9] * length for length in lengths], "segments": [[0] * length for length in lengths]}
+    columns["label"] = [[0]] * len(lengths)
+    head = HeadConfig("classification", labels=("a", "b"))
+    store = MemoryStore({name: Ragged(rows) for name, rows in columns.items()})
+    return PlannedBatches(store, Labels(presets.bert_tiny(heads=(head,)), head), budget=budget, seed=1)
+
+
+@pytest.mark.parametrize("budget", [16, 32, 128])
+def test_updates_of_labelled_texts_have_as_many_texts_short_or_long(budget: int) -> None:
+    """Else a long text, in an update of few, would have a larger weight in the gradient than a short one."""
+    lengths = [length + 1 for length, _ in natural(4096)]
+    batches = labelled(lengths, budget)
+    counts = [sum(len(part) for part in update) for update in batches.plan(0)]
+    assert counts == [budget] * (4096 // budget)
+    seen = [row for update in batches.plan(0) for part in update for row in part.tolist()]
+    assert sorted(seen) == list(range(4096)) and batches.padding() < 0.05
+
+
+def test_an_update_of_long_texts_is_cut_in_pieces() -> None:
+    """Sixteen texts of 500 tokens are two pieces of eight; an update of sixteen short ones is one part."""
+    batches = labelled([500] * 16 + [10] * 160, 16)
+    sizes = sorted([len(part) for part in update] for update in batches.plan(0))
+    assert sizes == [[8, 8]] + [[16]] * 10
+    (huge,) = labelled([9000] * 2, 2).plan(0)
+    assert [len(part) for part in huge] == [1, 1]

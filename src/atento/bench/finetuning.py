@@ -1,10 +1,10 @@
 """Fine-tuning speed of BERT-base and MiniLM compared with `transformers`, and of a part of the weights with all.
 
-Each contender runs in a separate process with the same number of threads, alternately, on the same sentences.
+Contenders run in separate processes with the same number of threads, two or three by turns, on the same sentences.
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def measure_finetuning(
     per_update: int = 32,
     rounds: int = 3,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of real tokens per second of forward, backward and update; after those of a size, the ratios.
+    """Yield rows of real tokens per second of forward, backward and update; ratios follow.
 
     Args:
         seconds: about how long each contender is measured.
@@ -50,7 +50,6 @@ def measure_finetuning(
         rounds: the minimum number of runs of each contender.
     """
     best = best_precision("cpu")
-    precisions = tuple(dict.fromkeys(("float32", best)))
     for size in sizes:
         texts = natural_texts(size, updates, per_update)
         yield about("finetuning", size, ("transformers",)) | {
@@ -60,15 +59,23 @@ def measure_finetuning(
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "model"
             write_classifier(folder, size)
-            both: dict[str, type[Contender]] = {"atento": OurTuning, "transformers": TransformersLoop}
-            contenders = {f"{who} {p}": (kind, (folder, p)) for p in precisions for who, kind in both.items()}
-            measurements = _alternate(contenders, texts, seconds, rounds)
-            yield from _rows(size, measurements, texts)
-            yield from ratios(size, measurements, precisions)
+            for ours, theirs in _pairs(best):
+                contenders: dict[str, tuple[type[Contender], tuple[Any, ...]]] = {
+                    f"atento {ours}": (OurTuning, (folder, ours)),
+                    f"transformers {theirs}": (TransformersLoop, (folder, theirs)),
+                }
+                measurements = _alternate(contenders, texts, seconds, rounds)
+                yield from _rows(size, measurements, texts)
+                yield ratio(size, measurements)
             partly = {f"atento {best} {train}": (OurTuning, (folder, best, train)) for train in ("all", *_PARTLY)}
             measurements = _alternate(partly, texts, seconds, rounds)
             yield from _rows(size, measurements, texts)
             yield from _shares(size, measurements, texts, folder, best)
+
+
+def _pairs(best: str) -> Iterable[tuple[str, str]]:
+    """Our precision and theirs: as both come, then at the same precision. Two at a time, since each needs memory."""
+    return dict.fromkeys([(best, "float32"), (best, best), ("float32", "float32")])
 
 
 def _alternate(
@@ -92,19 +99,10 @@ def _rows(size: str, measurements: Mapping[str, list[Measurement]], texts: Texts
         }
 
 
-def ratios(
-    size: str, measurements: Mapping[str, list[Measurement]], precisions: tuple[str, ...]
-) -> Iterator[dict[str, Any]]:
-    """Yield our best precision beside theirs as it comes, and both sides at each precision."""
-    best = precisions[-1]
-    for ours, theirs in dict.fromkeys(((best, "float32"), *((precision, precision) for precision in precisions))):
-        yield {
-            "bench": "finetuning",
-            "size": size,
-            "who": f"atento {ours}",
-            "ratio_to": f"transformers {theirs}",
-            **_ratio(measurements[f"transformers {theirs}"], measurements[f"atento {ours}"]),
-        }
+def ratio(size: str, measurements: Mapping[str, list[Measurement]]) -> dict[str, Any]:
+    """Return the row of how many times faster the first of two contenders is."""
+    (ours, our_runs), (theirs, their_runs) = measurements.items()
+    return {"bench": "finetuning", "size": size, "who": ours, "ratio_to": theirs, **_ratio(their_runs, our_runs)}
 
 
 def _shares(

@@ -1,5 +1,6 @@
 """Batches by token budget: examples of similar length together, in an order that is a function of seed and epoch."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -157,7 +158,12 @@ class Batches(Protocol):
 
 
 def plan(
-    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], updates: int, parts_per_update: int, *key: int
+    source_lengths: NDArray[np.int64],
+    target_lengths: NDArray[np.int64],
+    updates: int,
+    parts_per_update: int,
+    *key: int,
+    equal_examples: bool = False,
 ) -> list[list[NDArray[np.int64]]]:
     """Plan one epoch: a list of updates, each a list of parts, each an array of example numbers.
 
@@ -172,12 +178,15 @@ def plan(
         updates: updates in the epoch.
         parts_per_update: about how many parts an update has.
         key: seed and epoch.
+        equal_examples: updates have about the same number of examples instead of tokens, so that short and long
+            examples have the same weight in the gradient. Parts of more than 4,096 tokens are cut in pieces.
     """
+    counted = np.ones_like(target_lengths) if equal_examples else target_lengths
     shuffled_rows = permutation(len(source_lengths), *key, 1)
-    total = int(target_lengths.sum())
+    total = int(counted.sum())
     count = updates * parts_per_update
     parts: list[NDArray[np.int64]] = []
-    tokens_before = 0  # target tokens in the windows before
+    counted_before = 0  # target tokens, or examples, in the windows before
     for start in range(0, len(shuffled_rows), _SORT_WINDOW):
         window = shuffled_rows[start : start + _SORT_WINDOW]
         # Sort by target length, in classes of 2 tokens. Within a class the source length rises, in the next it falls
@@ -186,18 +195,28 @@ def plan(
         snake = np.where(length_class % 2 == 0, source_lengths[window], -source_lengths[window])
         window = window[np.lexsort((snake, length_class))]
         # Cut where the running count of tokens passes a multiple of a part's tokens. Boundaries are counted over the
-        # whole epoch, so that a window's rest does not become a small part.
-        ends = tokens_before + np.cumsum(target_lengths[window])
-        boundaries = np.arange(1, count) * (total / count)
-        cuts = np.searchsorted(ends, boundaries[(boundaries > tokens_before) & (boundaries < ends[-1])])
+        # whole epoch, so that a window's rest does not become a small part. Examples are cut at the nearest number.
+        ends = counted_before + np.cumsum(counted[window])
+        boundaries = np.arange(1, count) * (total / count) - (0.5 if equal_examples else 0.0)
+        cuts = np.searchsorted(ends, boundaries[(boundaries > counted_before) & (boundaries < ends[-1])])
         parts.extend(part for part in np.split(window, round_cuts(cuts + 1)) if len(part))
-        tokens_before = int(ends[-1])
+        counted_before = int(ends[-1])
     # with very few examples: split parts, so that no update is empty
     while len(parts) < min(updates, len(shuffled_rows)):
         longest = max(range(len(parts)), key=lambda i: len(parts[i]))
         parts[longest : longest + 1] = np.array_split(parts[longest], 2)
     shuffled = [parts[i] for i in permutation(len(parts), *key, 2)]  # an update mixes parts of all lengths
+    if equal_examples:
+        return [
+            [piece for part in shuffled[i::updates] for piece in _pieces(part, target_lengths)] for i in range(updates)
+        ]
     return [shuffled[i::updates] for i in range(updates)]
+
+
+def _pieces(part: Rows, lengths: NDArray[np.int64]) -> list[Rows]:
+    """Cut a part of long examples, so that each piece has at most about twice the usual tokens."""
+    computed = len(part) * int(lengths[part].max())
+    return np.array_split(part, min(len(part), math.ceil(computed / (2 * _PART_TOKENS))))
 
 
 def round_cuts(cuts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -240,6 +259,7 @@ class PlannedBatches:
         sizes = objective.sizes(self.stores.first)
         self.budget, self.targets = budget, int(sizes.sum())
         self._computed = int(objective.lengths(self.stores.first)[1].sum())
+        self.equal_examples = equal_examples
         self._cached_plan: tuple[int, list[list[Rows]]] | None = None  # of one epoch, with its number
         self.updates_per_epoch = self.parts_per_update = 0
         self.divide(round(self.targets / budget))
@@ -264,7 +284,17 @@ class PlannedBatches:
         """Return the rows of each part of each update of an epoch; the last plan is cached."""
         if self._cached_plan is None or self._cached_plan[0] != epoch:
             lengths = self.objective.lengths(self.stores.at(epoch))
-            self._cached_plan = epoch, plan(*lengths, self.updates_per_epoch, self.parts_per_update, self.seed, epoch)
+            self._cached_plan = (
+                epoch,
+                plan(
+                    *lengths,
+                    self.updates_per_epoch,
+                    self.parts_per_update,
+                    self.seed,
+                    epoch,
+                    equal_examples=self.equal_examples,
+                ),
+            )
         return self._cached_plan[1]
 
     def rows(self, update: int) -> list[Rows]:
