@@ -267,7 +267,9 @@ def labelled(lengths: list[int], budget: int) -> PlannedBatches:
     columns["label"] = [[0]] * len(lengths)
     head = HeadConfig("classification", labels=("a", "b"))
     store = MemoryStore({name: Ragged(rows) for name, rows in columns.items()})
-    return PlannedBatches(store, Labels(presets.bert_tiny(heads=(head,)), head), budget=budget, seed=1)
+    return PlannedBatches(
+        store, Labels(presets.bert_tiny(heads=(head,)), head), budget=budget, seed=1, equal_examples=True
+    )
 
 
 @pytest.mark.parametrize("budget", [16, 32, 128])

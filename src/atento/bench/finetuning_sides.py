@@ -109,7 +109,11 @@ class OurTuning:
         }
         config = self.updater.network.config
         return PlannedBatches(
-            MemoryStore(columns), Labels(config, text_head(config)), budget=texts.per_update, seed=_SETTINGS.seed
+            MemoryStore(columns),
+            Labels(config, text_head(config)),
+            budget=texts.per_update,
+            seed=_SETTINGS.seed,
+            equal_examples=True,
         )
 
 

@@ -242,7 +242,14 @@ class PlannedBatches:
     """Batches of one objective: the number of an update gives epoch and index, and the plan of the epoch its rows."""
 
     def __init__(
-        self, store: Store | EpochStores, objective: Objective, *, budget: int, seed: int, weight: float = 1.0
+        self,
+        store: Store | EpochStores,
+        objective: Objective,
+        *,
+        budget: int,
+        seed: int,
+        weight: float = 1.0,
+        equal_examples: bool = False,
     ) -> None:
         """Count the targets of the first epoch, which decide how many updates an epoch has.
 
@@ -252,6 +259,7 @@ class PlannedBatches:
             budget: real targets of an update.
             seed: seed of order and random choices.
             weight: factor of the loss.
+            equal_examples: whether updates have the same number of examples, instead of tokens.
         """
         self.stores = store if isinstance(store, EpochStores) else EpochStores(store)
         self.objective, self.seed, self.weight = objective, seed, weight

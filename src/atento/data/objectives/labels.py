@@ -155,4 +155,11 @@ def labelled_texts(
         preparation.report(f"warning: {cut} of {counted(len(split), 'example')} cut to {preparation.longest} tokens")
     store.columns.update(columns)
     objective = Labels(preparation.network, head, has_values="values" in columns, class_weights=class_weights)
-    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
+    return PlannedBatches(
+        store,
+        objective,
+        budget=training.batch_tokens,
+        seed=training.seed,
+        weight=config.weight,
+        equal_examples=True,  # else texts would count the more, the longer they are
+    )
