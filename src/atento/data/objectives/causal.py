@@ -122,12 +122,12 @@ def causal(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     recipe, network, tokenizer = preparation.recipe, preparation.network, preparation.tokenizer
     texts = [[tokenizer.bos_id, *row, tokenizer.eos_id] for row in preparation.encoded()]
     mask = causal_mask() if network.architecture == "encoder" else None
-    settings = {"budget": recipe.training.batch_tokens, "seed": recipe.training.seed}
+    budget, seed = recipe.training.batch_tokens, recipe.training.seed
     if recipe.data.pack == "none":
         if not texts:
             raise DataError("no text is left: all are blank")
         store = MemoryStore({"ids": Ragged(preparation.pieces(texts, preparation.longest + 1, overlap=1))})
-        return PlannedBatches(store, Causal(network.pad_id, mask), weight=config.weight, **settings)
+        return PlannedBatches(store, Causal(network.pad_id, mask), budget=budget, seed=seed, weight=config.weight)
     isolated = recipe.data.pack == "isolated"
     if isolated and network.architecture not in ("decoder", "encoder"):
         raise RecipeError(f"`data.pack` isolated needs a decoder: got a {network.architecture}; stream or none")
@@ -135,7 +135,9 @@ def causal(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     preparation.report(
         f"{counted(len(texts), 'text')} packed into {counted(len(store), 'row')} of {preparation.longest} tokens"
     )
-    return PlannedBatches(store, PackedCausal(network.pad_id, isolated, mask), weight=config.weight, **settings)
+    return PlannedBatches(
+        store, PackedCausal(network.pad_id, isolated, mask), budget=budget, seed=seed, weight=config.weight
+    )
 
 
 def packed(texts: Sequence[Sequence[int]], longest: int) -> MemoryStore:
