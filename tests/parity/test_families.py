@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 import atento
+from atento.data.objectives.labels import inputs_of
+from atento.data.store import MemoryStore, Ragged
 from atento.networks import Decoder, Encoder, EncoderDecoder, Output, build_network, parameter_count, presets
 from released import CASES, Inputs, saved, theirs
 
@@ -226,6 +228,46 @@ def test_an_id_beyond_the_vocabulary_is_a_warning(name: str, tmp_path: Path, cap
     assert "`bos_token_id` is 50256, beyond the vocabulary of 37" in caplog.text
     if not isinstance(model.network, EncoderDecoder):
         compare(model.network, other, "right")
+
+
+@pytest.mark.parametrize("cls", ["Bart", "MBart"])
+def test_a_text_is_classified_by_the_decoder_that_reads_it_again(cls: str, tmp_path: Path) -> None:
+    """BART pools the vector of the last EOS of the decoder; in and out."""
+    import transformers
+
+    config = CASES[cls.lower()][1].to_dict() | {"num_labels": 3}
+    torch.manual_seed(0)
+    made = getattr(transformers, f"{cls}Config")(**config)
+    other = getattr(transformers, f"{cls}ForSequenceClassification")(made).eval()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.normal_(std=0.3)
+    inputs = Inputs.padded("right", 1)
+    ids = inputs.ids.clone()
+    ids[torch.arange(3), inputs.real.sum(dim=1) - 1] = 2  # each text ends with EOS
+    with torch.no_grad():
+        expected = other(input_ids=ids, attention_mask=inputs.real.long()).logits
+    model = atento.load(saved(other, tmp_path / "theirs"))
+    (head,) = model.network.config.heads
+    store = MemoryStore(
+        {"ids": Ragged([row[real].tolist() for row, real in zip(ids, inputs.real)]), "segments": Ragged([[]] * 3)}
+    )
+
+    def logits(network: Any) -> Tensor:
+        with torch.no_grad():
+            given = inputs_of(store, [0, 1, 2], network.config, head)
+            found: Tensor = network.read(head.name, network(**given, project=False), given["source_token_mask"])
+            return found
+
+    close(logits(model.network), expected)
+    folder = model.save(tmp_path / "ours", layout="huggingface")
+    again, notes = getattr(transformers, f"{cls}ForSequenceClassification").from_pretrained(
+        folder, output_loading_info=True
+    )
+    assert not notes["missing_keys"] and not notes["mismatched_keys"]
+    with torch.no_grad():
+        close(logits(atento.load(folder).network), expected)
+        close(again.eval()(input_ids=ids, attention_mask=inputs.real.long()).logits, expected)
 
 
 def test_deberta_learns_as_transformers_does(tmp_path: Path) -> None:

@@ -286,6 +286,7 @@ LAYOUTS = [
     "t5",
     "mt5",
     "xlm-roberta",
+    "mbart50",
     "deberta-v2",
     "deberta-v2, lower case, punctuation apart",
     "llama",
@@ -324,6 +325,10 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             config = {"tokenizer_class": "XLMRobertaTokenizer", "mask_token": FAIRSEQ_MASK}
             model = spm_file(place, "xlmr")
             return put(folder, {"sentencepiece.bpe.model": model, "tokenizer_config.json": config})
+        if name == "mbart50":
+            config = {"tokenizer_class": "MBart50Tokenizer", "src_lang": "pt_XX"}
+            model = spm_file(place, "xlmr")
+            return put(folder, {"sentencepiece.bpe.model": model, "tokenizer_config.json": config})
         if name.startswith("deberta"):
             settings = {"tokenizer_class": "DebertaV2Tokenizer", "vocab_type": "spm"}
             settings |= {"do_lower_case": True, "split_by_punct": True} if "case" in name else {}
@@ -353,11 +358,13 @@ def theirs(name: str, folder: Path) -> Any:
         "mt5": "T5Tokenizer",
         "xlm-roberta": "XLMRobertaTokenizer",
         "deberta-v2": "DebertaV2Tokenizer",
+        "mbart50": "MBart50Tokenizer",
         "llama": "LlamaTokenizer",
         "marian": "MarianTokenizer",
     }
     found = getattr(transformers, classes.get(name.split(",")[0], "BertTokenizer"))
     files = {"t5": "spiece.model", "mt5": "spiece.model", "xlm-roberta": "sentencepiece.bpe.model"}
+    files["mbart50"] = files["xlm-roberta"]
     file = {**files, "llama": "tokenizer.model", "deberta-v2": "spm.model"}.get(name.split(",")[0])
     if file is None or protobuf():
         return found.from_pretrained(folder)
@@ -373,6 +380,8 @@ def theirs(name: str, folder: Path) -> Any:
         flags = {key: settings.get(key, False) for key in ("do_lower_case", "split_by_punct")}
         return found(vocab=pieces, unk_id=DEBERTA_IDS["unk_id"], **flags)
     charsmap = read_model(data, folder / file).charsmap
+    if name == "mbart50":
+        return found(vocab=pieces, _spm_precompiled_charsmap=charsmap, src_lang="pt_XX")
     if name == "xlm-roberta":
         front = [(text, 0.0) for text in ROBERTA_FRONT[:4]]
         mask = tokenizers.AddedToken("<mask>", lstrip=True, normalized=False, special=True)

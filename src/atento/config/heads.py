@@ -63,8 +63,10 @@ class HeadConfig:
     name: str = ""
     """Name of the head; two heads of one kind need two names. [empty: its kind; vocabulary for masked-language-model]
     """
-    side: Literal["encoder", "decoder"] = "encoder"
-    """Side of an encoder-decoder that the head is on."""
+    side: Literal["encoder", "decoder", "both"] = "encoder"
+    """Side of an encoder-decoder that the head is on: the encoder, the decoder behind its start token, or the decoder
+    behind the whole text, which it reads again (both: BART; classes, sets of classes and numbers only).
+    """
 
     def __post_init__(self) -> None:
         check_choices(self, "heads.")
@@ -76,6 +78,8 @@ class HeadConfig:
             raise RecipeError(f"`hidden_norm` needs `hidden`: got a {self.kind} head without it")
         if self.kind in ("classification", "multi-label", "tagging") and len(self.labels) < 2:
             raise RecipeError(f"`labels` must name at least two for a {self.kind} head: got {list(self.labels)}")
+        if self.side == "both" and HEAD_KINDS[self.kind] not in ("class", "set", "number"):
+            raise RecipeError(f"`side` both is for one result a text: got a {self.kind} head")
         if len(set(self.labels)) < len(self.labels):
             raise RecipeError(f"`labels` must differ: got {list(self.labels)}")
         if not 0.0 <= self.dropout < 1.0:

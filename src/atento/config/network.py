@@ -228,7 +228,7 @@ class NetworkConfig:
             if head.name in names:
                 raise RecipeError(f"`heads` must have different names: got {head.name!r} twice")
             names.append(head.name)
-            if head.side == "decoder" and not self.reads_source:
+            if head.side != "encoder" and not self.reads_source:
                 raise RecipeError(
                     f"`heads.side` is for networks that read a source and write: got architecture {self.architecture!r}"
                 )
@@ -255,7 +255,7 @@ class NetworkConfig:
             return head.pooling
         if self.architecture == "encoder":
             return "pooler" if self.pooler else "first"
-        return "last" if self.architecture in _LEFT_TO_RIGHT or head.side == "decoder" else "mean"
+        return "last" if self.architecture in _LEFT_TO_RIGHT or head.side != "encoder" else "mean"
 
     @property
     def position_limit(self) -> int | None:

@@ -208,7 +208,7 @@ class LinearHead(Head):
     def pooled(self, output: Output, token_mask: Tensor | None) -> Tensor:
         """The input of the head, from an output: (B,D), or (B,L,D) without pooling; `token_mask` (B,L) of that text."""
         source = output.encoded if self.config.side == "encoder" else None
-        if self.config.side == "decoder" and output.hidden is output.encoded:
+        if self.config.side != "encoder" and output.hidden is output.encoded:
             raise ValueError(f"head {self.config.name!r} is on the decoder: give the network a target to read")
         hidden = output.hidden if source is None else source
         if self.pooling is None:

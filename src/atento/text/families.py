@@ -19,6 +19,14 @@ from atento.text.pipelines import SPACE
 from atento.text.specials import sentinels
 from atento.text.spm import CONTROL, USER_DEFINED, SentencePieceModel, merges_of, read_model
 
+_MBART50_CODES = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
+    "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN "
+    "pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+)
+MBART50_LANGUAGES = tuple(_MBART50_CODES.split())
+"""The languages of mBART-50, in the order of their ids."""
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -307,6 +315,22 @@ def xlm_roberta(sources: Sources) -> Built:
     pieces = [(piece.text, piece.score) for piece in model.pieces[3:]]
     prefix = bool(sources.flag("add_prefix_space", model.dummy_prefix))
     return _unigram(model, [*front, *pieces, ("<mask>", 0.0)], 3, prefix)
+
+
+def mbart50(sources: Sources) -> Built:
+    """mBART-50 (Tang et al. 2020), from `sentencepiece.bpe.model`: fairseq's ids, then 52 languages and the mask."""
+    model = _read(sources, "sentencepiece.bpe.model", "mbart50", "unigram")
+    if [piece.text for piece in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
+        path = sources.directory / "sentencepiece.bpe.model"
+        raise TokenizerError(f"{path} must begin with <unk>, <s> and </s>, which fairseq's ids count on")
+    front = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    pieces = [(piece.text, piece.score) for piece in model.pieces[3:]]
+    languages = [(code, 0.0) for code in MBART50_LANGUAGES]
+    backend = tokenizers.Tokenizer(models.Unigram([*front, *pieces, *languages, ("<mask>", 0.0)], 3, False))
+    backend.normalizer = normalizers.Sequence([*_charsmap(model), normalizers.Replace(Regex(" {2,}"), " ")])
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
+    backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
+    return Built(backend, "unigram", specials=MBART50_LANGUAGES)
 
 
 def deberta(sources: Sources) -> Built:

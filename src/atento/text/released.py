@@ -72,6 +72,7 @@ FAMILIES: Mapping[str, Family] = {
         families.t5,
     ),
     "xlm-roberta": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "roberta", families.xlm_roberta),
+    "mbart50": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "language", families.mbart50),
     "deberta-v2": Family(
         ("spm.model",),
         {
@@ -104,6 +105,7 @@ _CLASSES = {
     "OpenAIGPT": "openai-gpt",
     "XLMRoberta": "xlm-roberta",
     "DebertaV2": "deberta-v2",
+    "MBart50": "mbart50",
     "Llama": "llama",
     "Marian": "marian",
 }
@@ -112,6 +114,7 @@ MODEL_TYPES = {
     **dict.fromkeys(("roberta", "bart", "longformer"), "roberta"),
     **dict.fromkeys(("t5", "mt5", "umt5"), "t5"),
     **{name: name for name in ("gpt2", "openai-gpt", "xlm-roberta", "deberta-v2", "llama", "marian")},
+    "mistral": "llama",
 }
 _GENERIC = ("", "PreTrained", "TokenizersBackend", "SentencePieceBackend")
 
@@ -183,6 +186,8 @@ def template_for(name: str, config: Mapping[str, Any], specials: SpecialTokens) 
         number = specials.ids.get(token_text(config.get(f"{role}_token")) or "")
         if number is not None:
             ids[role] = number
+    language = specials.ids.get(str(config.get("src_lang") or "en_XX"))
+    ids |= {} if language is None else {"language": language}
     row = family.template
     if row == "flags":
         bos, eos = (bool(config.get(key, family.flags.get(key))) for key in ("add_bos_token", "add_eos_token"))

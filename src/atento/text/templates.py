@@ -65,6 +65,7 @@ TEMPLATES = {
     "roberta": ("cls A sep", "cls A sep sep B sep"),
     "t5": ("A eos", "A eos B eos"),
     "marian": ("A eos", "A B eos"),
+    "language": ("language A eos", "language A B eos"),
     "bos": ("bos A", "bos A bos:1 B:1"),
     "eos": ("A eos", "A eos B:1 eos:1"),
     "bos-eos": ("bos A eos", "bos A eos bos:1 B:1 eos:1"),

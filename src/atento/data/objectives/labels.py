@@ -79,14 +79,20 @@ def text_head(network: NetworkConfig, kind: str = KIND) -> HeadConfig:
 
 
 def inputs_of(store: Store, rows: Rows | list[int], network: NetworkConfig, head: HeadConfig) -> dict[str, Tensor]:
-    """Return the texts of these rows as inputs of a network; a decoder reads only its start token."""
+    """Return the texts of these rows as inputs of a network.
+
+    A decoder with the head reads its start token, and behind it the text again if the head is on both sides.
+    """
     rows = np.asarray(rows)
     inputs = with_token_mask({"ids": store["ids"].padded(rows, network.pad_id)}, store["ids"].lengths[rows])
     if network.architecture in ("encoder-decoder", "recurrent-seq2seq"):
         inputs = {f"source_{name}": value for name, value in inputs.items()}
         if head.side == "encoder":
             return inputs
-        return inputs | {"target_ids": torch.full((len(rows), 1), network.start_id)}
+        target_ids = torch.full((len(rows), 1), network.start_id)
+        if head.side == "both":
+            target_ids = torch.cat([target_ids, inputs["source_ids"][:, :-1]], dim=1)
+        return inputs | {"target_ids": target_ids}
     if network.embedding.segments > 1:
         inputs["segment_ids"] = store["segments"].padded(rows, 0)
     return inputs
