@@ -70,7 +70,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
         )
     pad = first_id(data.get("pad_token_id"), relative.pad)
     end = first_id(data.get("eos_token_id"), relative.eos)
-    heads = ()
+    heads: tuple[HeadConfig, ...] = ()
     if f"{_HEAD}.dense.weight" in names:
         kind, labels = labels_of(data, of_tokens=False)
         rate = data.get("classifier_dropout", 0.0)
