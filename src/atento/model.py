@@ -26,8 +26,7 @@ from atento.models.word_models import WordModel
 from atento.models.write import save_model
 from atento.networks import Network, parameter_count
 from atento.networks.families.load_report import LoadReport
-from atento.networks.steps.choose import NetworkStepFunction, step_function
-from atento.networks.steps.fast import why_not_fast
+from atento.networks.steps.choose import NetworkStepFunction, reader, step_function, why_no_int8
 from atento.precision import resolve_device
 from atento.tasks.answering import answer, answers
 from atento.tasks.attend import attention_record
@@ -71,8 +70,9 @@ def load(
         model: a run folder (its best checkpoint, else its last), a model folder of our layout or Hugging Face's, a hub
             name (`owner/name`), a published ELMo folder, or a word2vec file (.bin, .txt, .vec).
         device: "auto", "cpu", "cuda" ...
-        precision: "float32", "float64", "bfloat16", "int8" or "auto". int8 is for decoding only: weights of 8 bits in
-            the decoder, all else float32. "auto" is the widest type in the file.
+        precision: "float32", "float64", "bfloat16", "int8" or "auto". int8: on the CPU, the linear maps in the layers
+            of a decoder or an encoder have weights and activations of 8 bits; all else is float32. "auto" is the widest
+            type in the file.
         allow_missing: weights that the file of another layout lacks keep their initial values.
         allow_unused: weights of such a file that the network does not have are ignored.
 
@@ -106,8 +106,9 @@ class Model:
         self.words = words  # of a model that reads words instead of pieces
         self.precision = precision
         self.stored = stored or {}  # the type of each weight in the file that it was read from
-        # with the addresses and versions of the weights that it was made for
+        # with the addresses and versions of the weights that they were made for
         self._step_function: tuple[tuple[tuple[int, int], ...], NetworkStepFunction] | None = None
+        self._reader: tuple[tuple[tuple[int, int], ...], Network] | None = None
         _check_int8(network, precision)
 
     @property
@@ -131,7 +132,7 @@ class Model:
         _check_int8(self.network, precision)
         self.network.to(device=target_device, dtype=dtype)
         self.precision = self.precision if precision is None else precision
-        self._step_function = None
+        self._step_function = self._reader = None
         return self
 
     def step_function(self) -> NetworkStepFunction:
@@ -139,8 +140,7 @@ class Model:
 
         It is made at the first call, and again when the weights have changed. All threads share it.
         """
-        weights = self.network.parameters()
-        versions = tuple((value.data_ptr(), 0 if value.is_inference() else value._version) for value in weights)
+        versions = self._versions()
         with _LOCK:
             cached = self._step_function
             if cached is None or cached[0] != versions:
@@ -148,6 +148,26 @@ class Model:
                 function = step_function(self.network, precision="int8" if self.precision == "int8" else None)
                 self._step_function = cached = versions, function
             return cached[1]
+
+    def reader(self) -> Network:
+        """Return the network that reads texts: the fast pass of an encoder with packed weights on a CPU, else
+        `network`.
+
+        It is made and shared as the step function is.
+        """
+        versions = self._versions()
+        with _LOCK:
+            cached = self._reader
+            if cached is None or cached[0] != versions:
+                keep_freed_memory()
+                network = reader(self.network, "int8" if self.precision == "int8" else None)
+                self._reader = cached = versions, network
+            return cached[1]
+
+    def _versions(self) -> tuple[tuple[int, int], ...]:
+        """The address and the version of each weight, which change when it changes."""
+        weights = self.network.parameters()
+        return tuple((value.data_ptr(), 0 if value.is_inference() else value._version) for value in weights)
 
     @property
     def decoding(self) -> DecodingConfig:
@@ -378,9 +398,9 @@ class Model:
 
 
 def _check_int8(network: Network, precision: str | None) -> None:
-    reason = why_not_fast(network) if precision == "int8" else None
+    reason = why_no_int8(network) if precision == "int8" else None
     if reason is not None:
-        raise CapabilityError(f"int8 is for Transformers that write, not for {reason}")
+        raise CapabilityError(f"int8 is for Transformers that write and for encoders on the CPU, not for {reason}")
 
 
 def _embedder(name: str) -> Callable[[list[str]], NDArray[np.float32]]:

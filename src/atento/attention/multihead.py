@@ -135,7 +135,7 @@ class MultiHeadAttention(nn.Module):
         """
         terms = PositionTerms() if position_terms is None else position_terms
         if memory is None:
-            q, k, v = self._split(self.input(x, random))
+            q, k, v = self.split(self.input(x, random))
             for rotation in terms.rotations:
                 q, k = rotation(q), rotation(k)
             keys_values = KeyValues(k, v) if state is None else state.append(k, v)
@@ -198,7 +198,7 @@ class MultiHeadAttention(nn.Module):
         heads = x.shape[-1] // self.d_head
         return x.reshape(*x.shape[:2], heads, self.d_head).transpose(1, 2)  # (B,L,H*K) -> (B,H,L,K)
 
-    def _split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Projected (B,L,(H+2·Hkv)·K) -> queries (B,H,L,K), keys and values (B,Hkv,L,K)."""
         sizes = [self.n_heads * self.d_head, *[self.n_kv_heads * self.d_head] * 2]
         q, k, v = x.split(sizes, dim=-1)

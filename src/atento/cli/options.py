@@ -28,7 +28,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", autocomp
 Precision = Annotated[
     str,
     typer.Option(
-        help="float32, bfloat16, int8 (decoding only) or float64.",
+        help="float32, bfloat16, int8 (on the CPU) or float64.",
         autocompletion=words("float32", "bfloat16", "int8", "float64"),
     ),
 ]

@@ -284,7 +284,7 @@ def answers(
     )
     template = model.config.get("template")
     return answer_questions(
-        model.network, tokenizer_of(model), questions, contexts, search, template=template, where=where
+        model.reader(), tokenizer_of(model), questions, contexts, search, template=template, where=where
     )
 
 

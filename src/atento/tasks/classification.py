@@ -135,7 +135,7 @@ def classifications(model: LoadedModel, texts: Sequence[str] | Sequence[tuple[st
     _checked_head(model)
     first, second = texts_of_model(model, texts)
     template, longest = model.config.get("template"), model.trained_length
-    return classify_texts(model.network, tokenizer_of(model), first, second, template=template, longest=longest)
+    return classify_texts(model.reader(), tokenizer_of(model), first, second, template=template, longest=longest)
 
 
 def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[Any]:

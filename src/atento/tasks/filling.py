@@ -91,7 +91,7 @@ def fill(model: LoadedModel, text: str | Sequence[str], *, top: int = 5, iterati
 
 def _fill_masks(model: LoadedModel, texts: Sequence[str], top: int, iterations: int | None) -> list[list[Candidate]]:
     """Candidates by a masked model."""
-    network, tokenizer = model.network, tokenizer_of(model)
+    network, tokenizer = model.reader(), tokenizer_of(model)
     template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
     rows = [template.apply(tokenizer.encode_with_mask(text))[0] for text in texts]
     mask, limit = tokenizer.mask_id, network.config.position_limit

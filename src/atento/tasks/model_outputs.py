@@ -42,6 +42,9 @@ class LoadedModel(Protocol):
     def step_function(self) -> NetworkStepFunction:
         """Its step function."""
 
+    def reader(self) -> Network:
+        """The network that reads texts for it."""
+
 
 def tokenizer_of(model: LoadedModel) -> Tokenizer:
     """The model's tokenizer. Raises TokenizerError: it has none."""

@@ -41,7 +41,7 @@ def embed(
         vectors = embed_words(model.words, texts, config, batch_tokens)
     else:
         shared: dict[str, Any] = {"template": model.config.get("template"), "trained": model.trained_length}
-        vectors = embed_texts(model.network, tokenizer_of(model), texts, config, batch_tokens, **shared)
+        vectors = embed_texts(model.reader(), tokenizer_of(model), texts, config, batch_tokens, **shared)
     return vectors[0] if isinstance(text, str) else vectors
 
 

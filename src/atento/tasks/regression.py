@@ -32,7 +32,7 @@ def numbers_of(model: LoadedModel, texts: Sequence[str] | Sequence[tuple[str, st
     head = head_of(model, KIND)
     first, second = texts_of_model(model, texts)
     options: dict[str, Any] = {"template": model.config.get("template"), "longest": model.trained_length}
-    outputs = text_outputs(model.network, tokenizer_of(model), head, first, second, **options)
+    outputs = text_outputs(model.reader(), tokenizer_of(model), head, first, second, **options)
     return [number for (number,) in outputs]
 
 

@@ -154,7 +154,7 @@ def _tagged(model: LoadedModel, sentences: Sequence[tuple[str, Spans]], constrai
     head = head_of(model, KIND)
     words = [[text[start:end] for start, end in spans] for text, spans in sentences]
     probabilities = tag_probabilities(
-        model.network,
+        model.reader(),
         tokenizer_of(model),
         words,
         template=model.config.get("template"),

@@ -93,6 +93,12 @@ class Encoder(Network):
             hidden = vectors.hidden(compute, ids, token_mask, segment_ids).to(self.embedding.weight.dtype)
         if self.mix is not None:
             hidden = self.mix.of_joined(hidden)
+        return self.output(hidden, token_mask, random, project=project)
+
+    def output(
+        self, hidden: Tensor, token_mask: Tensor | None, random: Randomness | None = None, *, project: bool = True
+    ) -> Output:
+        """The result of `forward` for the hidden vectors that heads read, (B,L,D)."""
         pooled = None if self.pooler is None else self.pooler(hidden, token_mask)
         output = Output(hidden, pooled=pooled)
         first = next((name for name, head in self.heads.items() if head.kind != "boundary"), None)

@@ -1,4 +1,4 @@
-"""`step_function`: makes the plain, fast or CUDA graph step function of a network."""
+"""`step_function` and `reader`: make what decoding and reading run a network by, plain, fast or with CUDA graphs."""
 
 from copy import deepcopy
 from typing import Any, Literal
@@ -6,14 +6,17 @@ from typing import Any, Literal
 import torch
 
 from atento.errors import CapabilityError
+from atento.networks.network import Network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.networks.stack.decoder import Decoder
+from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.steps.fast import FastStepFunction, why_not_fast
 from atento.networks.steps.graphs import GraphStepFunction
 from atento.networks.steps.packed_linear import Precision
 from atento.networks.steps.plain import DecoderStepFunction, RecurrentStepFunction, Seq2SeqStepFunction
+from atento.networks.steps.reading import FastReader, why_no_fast_reading
 
 Kind = Literal["auto", "plain", "fast", "graphs"]
 NetworkStepFunction = (
@@ -67,3 +70,28 @@ def step_function(
             f"{why}, and plain steps compute in the type of the weights, {weight_dtype}: got {precision}"
         )
     return network.step_function()
+
+
+def reader(network: Network, precision: Precision | None = None) -> Network:
+    """The network that reads texts for a loaded model: with packed weights and no padding where the network supports
+    it, else the network itself.
+
+    Args:
+        network: any network, in evaluation mode.
+        precision: "int8", of encoders on the CPU; None: the type of the weights.
+
+    Raises:
+        CapabilityError: int8 for a network that does not support it.
+    """
+    reason = why_no_fast_reading(network)
+    if precision == "int8" and reason is not None:
+        raise CapabilityError(f"int8 reading is for encoders on the CPU, not for {reason}")
+    if not isinstance(network, Encoder) or reason is not None:
+        return network
+    chosen_precision: Precision = "bfloat16" if network.embedding.weight.dtype == torch.bfloat16 else "float32"
+    return FastReader(network, precision or chosen_precision).eval()
+
+
+def why_no_int8(network: object) -> str | None:
+    """Why the network does not support int8, neither in decoding nor in reading; None if it does."""
+    return why_no_fast_reading(network) if isinstance(network, Encoder) else why_not_fast(network)

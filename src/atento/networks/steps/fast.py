@@ -161,7 +161,7 @@ class FastStepFunction:
             if isinstance(linear, PackedModule):
                 return linear.linear
             assert isinstance(linear, nn.Linear)
-            return pack(linear.weight, linear.bias, precision, relu=relu)
+            return pack(linear.weight, linear.bias, precision, activation="relu" if relu else "none")
 
         norms = [block.self_attention_residual.norm, block.feed_forward_residual.norm]
         relu = (

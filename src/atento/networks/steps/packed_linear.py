@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from atento.precision import cpu_features
 
 Precision = Literal["float32", "bfloat16", "int8"]
+Activation = Literal["none", "relu", "gelu"]  # what a product can apply to its output
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
@@ -28,25 +29,32 @@ def has_packed_products() -> bool:
     return bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def pack(weight: Tensor, bias: Tensor | None, precision: Precision, *, relu: bool = False) -> PackedLinear:
-    """A linear layer with its weight (N,D) packed once for products in that precision, optionally followed by ReLU."""
+def pack(weight: Tensor, bias: Tensor | None, precision: Precision, *, activation: Activation = "none") -> PackedLinear:
+    """A linear layer with its weight (N,D) packed once for products in that precision, and its activation."""
     if weight.device.type != "cpu" or weight.dtype == torch.float64 or not has_packed_products():
-        return PlainLinear(weight, bias, relu=relu)
+        return PlainLinear(weight, bias, activation=activation)
     if precision == "int8":
-        return Int8Linear(weight, bias, relu=relu)
-    return OneDnnLinear(weight, bias, relu=relu)
+        return Int8Linear(weight, bias, activation=activation)
+    return OneDnnLinear(weight, bias, activation=activation)
+
+
+def _activated(x: Tensor, activation: Activation) -> Tensor:
+    """The activation of x, in its memory."""
+    if activation == "gelu":
+        out: Tensor = torch.ops.aten.gelu_(x)
+        return out
+    return x.relu_() if activation == "relu" else x
 
 
 class PlainLinear:
     """The equation as PyTorch computes it."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> None:
-        self.weight, self.bias, self.relu = weight, bias, relu
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none") -> None:
+        self.weight, self.bias, self.activation = weight, bias, activation
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R,D) -> (R,N)."""
-        out = F.linear(x, self.weight, self.bias)
-        return out.relu_() if self.relu else out
+        return _activated(F.linear(x, self.weight, self.bias), self.activation)
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """(R,D), (R,N) -> (R,N)."""
@@ -56,14 +64,17 @@ class PlainLinear:
 class OneDnnLinear:
     """oneDNN's product with a weight in the memory layout that the processor prefers; float32 stays float32."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none") -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight.default(weight.detach().contiguous())
         self.bias = bias
-        self.activation = "relu" if relu else "none"
+        self.activation = activation
+        self.formula = "none" if activation == "gelu" else ""  # gelu by the error function, not by tanh
 
     def __call__(self, x: Tensor) -> Tensor:
         """(...,D) -> (...,N)."""
-        out: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.weight, self.bias, self.activation, [], "")
+        out: Tensor = torch.ops.mkldnn._linear_pointwise.default(
+            x, self.weight, self.bias, self.activation, [], self.formula
+        )
         return out
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
@@ -76,10 +87,10 @@ class Int8Linear:
     """Weights of 8 bits with one scale for each row of W; activations of 8 bits with one scale for all rows of a call.
 
     x (R,D) and the result are float32. Rows of one call share a scale, so the last digits of a row depend on the other
-    rows. A scale for each row was measured too: it costs more than it gains.
+    rows. A scale for each row was measured too: in decoding it costs more than it gains.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none") -> None:
         weight = weight.detach().float()
         scales = weight.abs().amax(dim=1).clamp_min(1e-12).double() / 127.0  # (N,)
         zeros = torch.zeros(len(scales), dtype=torch.int64)
@@ -87,13 +98,55 @@ class Int8Linear:
             warnings.simplefilter("ignore")  # PyTorch announces another way to make such a tensor
             ints = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self.packed = torch.ops.quantized.linear_prepack(ints, None if bias is None else bias.detach().float())
+        relu = activation == "relu"
         self.product = (torch.ops.quantized.linear_relu_dynamic if relu else torch.ops.quantized.linear_dynamic).default
+        self.activation: Activation = "none" if relu else activation
         self.narrow = not cpu_features()["vnni"]  # without VNNI, sums of 8-bit products overflow, so activations have 7
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R,D) -> (R,N)."""
-        out: Tensor = self.product(x, self.packed, self.narrow)
-        return out
+        return _activated(self.product(x, self.packed, self.narrow), self.activation)
+
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
+        """(R,D), (R,N) -> (R,N)."""
+        return self(x).add_(residual)
+
+
+class RowInt8Linear:
+    """Weights of 8 bits with one scale for each row of W; activations of 8 bits with a scale and a minimum for each
+    row of x, so that rows do not depend on each other.
+
+    With x = s q + m and W = t Q, row by row, x Wᵀ = s t q Qᵀ + m W 1ᵀ, and the product q Qᵀ is one of integers.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        *,
+        activation: Activation = "none",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """`dtype` is that of the result."""
+        weight = weight.detach().float()
+        largest = 127.0 if cpu_features()["vnni"] else 63.0  # without VNNI, sums of two 8-bit products overflow
+        self.scales = weight.abs().amax(dim=1).clamp_min(1e-12) / largest  # (N,)
+        ints = (weight / self.scales.unsqueeze(1)).round_().to(torch.int8)
+        self.weight = torch.ops.onednn.qlinear_prepack.default(ints, None)
+        self.sums = (ints.sum(dim=1) * self.scales).to(dtype)  # (N,), W 1ᵀ
+        self.bias = torch.zeros_like(self.sums) if bias is None else bias.detach().to(dtype)
+        self.zeros = torch.zeros(len(ints), dtype=torch.int64)
+        self.activation, self.dtype = activation, dtype
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(R,D) -> (R,N)."""
+        # each row of the result has its D bytes q, then s and m in float32
+        coded = torch.ops.quantized.embedding_bag_byte_prepack.default(x.float())
+        scale, minimum = coded[:, -8:].contiguous().view(torch.float32).to(self.dtype).split(1, dim=1)
+        product = torch.ops.onednn.qlinear_pointwise.default(
+            coded[:, :-8], 1.0, 0, self.weight, self.scales, self.zeros, None, 1.0, 0, self.dtype, "none", [], ""
+        )
+        return _activated(product.mul_(scale).addcmul_(minimum, self.sums).add_(self.bias), self.activation)
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """(R,D), (R,N) -> (R,N)."""

@@ -1,0 +1,236 @@
+"""The fast reading pass of an encoder: its own forward pass without padding, on products packed for the CPU.
+
+The tokens of all rows lie in one matrix (N,D), in which linear maps, norms and feed-forward networks compute no
+padding. Rows of equal length attend together, so that attention needs no padding mask, and a row does not depend on
+the others.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from atento.attention.dropout import Randomness
+from atento.attention.kernels import attend
+from atento.attention.lowering import LoweredMask, lower
+from atento.attention.multihead import PositionTerms, Projection
+from atento.attention.observe import observing
+from atento.attention.relative_terms import QueryKeyPositions
+from atento.errors import CapabilityError
+from atento.networks.frozen import current
+from atento.networks.layers import TokenEmbedding
+from atento.networks.network import Network, layer_count
+from atento.networks.output import Output
+from atento.networks.stack.block import Block
+from atento.networks.stack.encoder import Encoder
+from atento.networks.stack.stack import MaskArgument
+from atento.networks.steps.packed_linear import Activation, PackedLinear, Precision, RowInt8Linear, pack
+from atento.precision import best_precision
+
+_CHUNK = 256  # tokens whose inner feed-forward vectors are computed at a time, so that they stay in the cache
+
+
+def why_no_fast_reading(network: object) -> str | None:
+    """The part of this network that the fast reading pass does not support; None if it supports all."""
+    if not isinstance(network, Encoder):
+        return f"networks of type {type(network).__name__}"
+    if next(network.parameters()).device.type != "cpu":
+        return "networks on other devices than the CPU"
+    stack = network.stack
+    if stack.positions.sparse or stack.positions.added:
+        return "sparse attention" if stack.positions.sparse else "positions added in single layers"
+    for block in stack.layers:
+        attention, feed_forward = block.self_attention, block.feed_forward
+        if any(
+            type(linear) is not Projection
+            for linear in (attention.input, attention.output, feed_forward.inner, feed_forward.outer)
+        ):
+            return "adapters"
+    return None
+
+
+@dataclass
+class _Rows:
+    """Rows of equal length, which lie under one another in the matrix of tokens."""
+
+    start: int  # the first token
+    count: int
+    length: int
+    masks: list[LoweredMask] = field(default_factory=list)  # of each layer
+    terms: list[PositionTerms | None] = field(default_factory=list)
+
+
+class FastReader(Network):
+    """An encoder that reads with packed copies of its linear maps; all else is the encoder's, heads included.
+
+    It computes what the encoder computes in evaluation mode, to rounding, and 0 at padding. Weights that change later
+    have no effect on it. The copies take the memory of the linear maps of the layers once more: 4 bytes a weight in
+    float32, 2 in bfloat16, 1 in int8. Where the encoder is observed, where its frozen vectors are stored, and for
+    padding on the left, the encoder's own forward pass runs.
+
+    Raises:
+        CapabilityError: the network has a part that is not supported; names it.
+    """
+
+    def __init__(self, network: Encoder, precision: Precision = "float32") -> None:
+        super().__init__()
+        reason = why_no_fast_reading(network)
+        if reason is not None:
+            raise CapabilityError(f"no fast reading for {reason}")
+        self.network, self.config, self.heads = network, network.config, network.heads
+        self.attention_type = _attention_type(network, precision)
+        layers = {
+            id(block): _Layer(block, network.config.norm == "pre", precision, self.attention_type)
+            for block in network.stack.layers
+        }
+        self.layers = [layers[id(block)] for block in network.stack.layers]
+
+    @property
+    def table(self) -> TokenEmbedding:
+        """The embedding of tokens."""
+        return self.network.table
+
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        token_mask: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        mask: MaskArgument = None,
+        random: Randomness | None = None,
+        project: bool = True,
+    ) -> Output:
+        """As `Encoder.forward`."""
+        network = self.network
+        if position_ids is not None or mask is not None or not self._reads(token_mask):
+            output: Output = network(
+                ids,
+                token_mask=token_mask,
+                segment_ids=segment_ids,
+                position_ids=position_ids,
+                mask=mask,
+                random=random,
+                project=project,
+            )
+            return output
+        hidden = self._hidden(ids, token_mask, segment_ids, self.config.n_layers)
+        return network.output(hidden, token_mask, random, project=project)
+
+    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
+        """As `Network.features`."""
+        if not self._reads(token_mask):
+            return self.network.features(ids, token_mask=token_mask, layer=layer)
+        return self._hidden(ids, token_mask, None, layer_count(layer, self.config.n_layers))
+
+    def _reads(self, token_mask: Tensor | None) -> bool:
+        """Whether the fast pass applies here."""
+        if self.network.training or current() is not None or observing(self.network):
+            return False
+        return token_mask is None or not bool((token_mask[:, 1:] & ~token_mask[:, :-1]).any())
+
+    @torch.no_grad()
+    def _hidden(self, ids: Tensor, token_mask: Tensor | None, segment_ids: Tensor | None, depth: int) -> Tensor:
+        """The output of the first `depth` layers for ids (B,L), padded on the right: (B,L,D), 0 at padding."""
+        network, device = self.network, ids.device
+        real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
+        if not bool(real.any()):
+            return network.embedding.weight.new_zeros(*ids.shape, self.config.d_model)
+        lengths, order = real.sum(dim=1).sort(descending=True, stable=True)
+        columns = torch.arange(ids.shape[1], device=device).expand_as(ids)
+        at = real[order]  # (B,L), the tokens of the sorted rows
+        rows = self._rows(lengths, device)
+        segments = None if segment_ids is None else segment_ids[order][at].unsqueeze(0)
+        x = network.inputs(
+            network.embedding(ids[order][at].unsqueeze(0)),
+            position_ids=columns[at].unsqueeze(0),
+            segment_ids=segments,
+        ).squeeze(0)  # (N,D)
+        for index, layer in enumerate(self.layers[:depth]):
+            x = layer(x, rows, index)
+        if depth == self.config.n_layers and network.stack.norm is not None:
+            x = network.stack.norm(x)
+        hidden: Tensor = x.new_zeros(*ids.shape, x.shape[-1])
+        hidden[order.unsqueeze(1).expand_as(ids)[at], columns[at]] = x
+        return hidden
+
+    def _rows(self, lengths: Tensor, device: torch.device) -> list[_Rows]:
+        """The groups of rows of equal length, from sorted lengths (B,); rows without a token are in none."""
+        stack = self.network.stack
+        groups, start = [], 0
+        for length, count in zip(*(values.tolist() for values in lengths.unique_consecutive(return_counts=True))):
+            if length == 0:
+                continue
+            lowered = {id(mask): lower(mask, length, length, device) for mask in stack.masks}
+            masks = [lowered[id(mask)] for mask in stack.masks]
+            terms = stack.positions.terms(QueryKeyPositions.arange(length, length, device), self.attention_type)
+            groups.append(_Rows(start, count, length, masks, terms))
+            start += count * length
+        return groups
+
+
+class _Layer:
+    """One block of an encoder on packed products."""
+
+    def __init__(self, block: Block, pre_norm: bool, precision: Precision, attention_type: torch.dtype) -> None:
+        attention, feed_forward = block.self_attention, block.feed_forward
+        self.attention, self.pre_norm = attention, pre_norm
+        self.norms = block.self_attention_residual.norm, block.feed_forward_residual.norm
+        fused: Activation = "none"
+        if not feed_forward.gated:
+            fused = {F.relu: "relu", F.gelu: "gelu"}.get(feed_forward.activation, "none")  # type: ignore[assignment]
+        self.activation = None if fused != "none" else feed_forward.activation
+        self.gated = feed_forward.gated
+        self.input = _packed(attention.input, precision, dtype=attention_type)
+        self.output = _packed(attention.output, precision)
+        self.inner = _packed(feed_forward.inner, precision, fused)
+        self.outer = _packed(feed_forward.outer, precision)
+
+    def __call__(self, x: Tensor, rows: list[_Rows], index: int) -> Tensor:
+        """(N,D) -> (N,D), as layer number `index`."""
+        first, second = self.norms
+        attended = self._attend(self.input(first(x) if self.pre_norm else x), rows, index)
+        x = self.output.plus(attended, x)
+        if not self.pre_norm:
+            x = first(x)
+        out = torch.empty_like(x)
+        for part, part_out in zip(x.split(_CHUNK), out.split(_CHUNK)):
+            inner = self.inner(second(part) if self.pre_norm else part)
+            if self.activation is not None and self.gated:
+                inner, gate = inner.chunk(2, dim=-1)
+                inner = self.activation(inner) * gate
+            elif self.activation is not None:
+                inner = self.activation(inner)
+            part_out.copy_(self.outer.plus(inner, part))
+        return out if self.pre_norm else second(out)
+
+    def _attend(self, projected: Tensor, rows: list[_Rows], index: int) -> Tensor:
+        """Queries, keys and values (N,(H+2·Hkv)·K) -> the heads' outputs (N,H·K)."""
+        attention = self.attention
+        out = projected.new_empty(len(projected), attention.n_heads * attention.d_head)
+        for group in rows:
+            span = slice(group.start, group.start + group.count * group.length)
+            q, k, v = attention.split(projected[span].unflatten(0, (group.count, group.length)))
+            terms = group.terms[index]
+            for rotation in () if terms is None else terms.rotations:
+                q, k = rotation(q), rotation(k)
+            relative = None if terms is None else terms.relative
+            heads = attend(q, k, v, mask=group.masks[index], scale=attention.scale, relative=relative)
+            out[span].view(group.count, group.length, attention.n_heads, -1).copy_(heads.transpose(1, 2))
+        return out
+
+
+def _attention_type(network: Encoder, precision: Precision) -> torch.dtype:
+    """The type of queries, keys and values: with int8 products bfloat16 where the processor multiplies it natively."""
+    rounds = precision == "int8" and best_precision("cpu") == "bfloat16" and not network.config.attention.norm
+    return torch.bfloat16 if rounds else network.embedding.weight.dtype
+
+
+def _packed(
+    linear: nn.Linear, precision: Precision, activation: Activation = "none", dtype: torch.dtype = torch.float32
+) -> PackedLinear:
+    """A packed copy of a linear map and its activation; `dtype` is the type of the result of an int8 product."""
+    if precision == "int8":
+        return RowInt8Linear(linear.weight, linear.bias, activation=activation, dtype=dtype)
+    return pack(linear.weight, linear.bias, precision, activation=activation)

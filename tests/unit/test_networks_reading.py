@@ -1,0 +1,265 @@
+"""The fast reading pass gives what the encoder gives: every family it takes, every precision, in any company."""
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from atento.attention.observe import observe
+from atento.config.attention import AttentionConfig, SparseConfig
+from atento.config.heads import HeadConfig
+from atento.config.initial import LoraConfig
+from atento.config.network import FeedForwardConfig, NetworkConfig, changed
+from atento.config.positions import PositionConfig
+from atento.config.presets import preset
+from atento.errors import CapabilityError
+from atento.model import Model
+from atento.networks import Encoder, build_network
+from atento.networks.adapters import adapt
+from atento.networks.frozen import FrozenVectors, frozen
+from atento.networks.steps.choose import reader
+from atento.networks.steps.packed_linear import RowInt8Linear
+from atento.networks.steps.reading import FastReader
+from atento.precision import best_precision
+from atento.text import Tokenizer
+
+V = 37
+SIZES: dict[str, Any] = {"vocab_size": V, "d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2, "max_len": 16}
+PLAIN: dict[str, Any] = {**SIZES, "architecture": "encoder"}
+ENCODERS = {
+    "bert": replace(preset("bert-base"), **SIZES),
+    "roberta": replace(preset("roberta-base"), **SIZES),
+    "mpnet": replace(preset("mpnet-base"), **SIZES),
+    "albert": changed(preset("albert-base"), **SIZES, embedding={"width": 8}),
+    "modernbert": changed(preset("modernbert-base", n_layers=2), **SIZES),
+    "pre-norm, rotary, gated": NetworkConfig(
+        **PLAIN, norm="pre", positions=PositionConfig("rotary"), feed_forward=FeedForwardConfig("silu", gated=True)
+    ),
+    "alibi, normed queries, relu": NetworkConfig(
+        **PLAIN, positions=PositionConfig("alibi"), attention=AttentionConfig(norm=True)
+    ),
+    "shaw": NetworkConfig(**PLAIN, positions=PositionConfig("shaw")),
+}
+LENGTHS = (7, 12, 7, 1, 0, 12)
+
+
+def random_network(config: NetworkConfig) -> Encoder:
+    """An encoder with weights of a size at which layers change their input."""
+    torch.manual_seed(1)
+    network = build_network(config)
+    assert isinstance(network, Encoder)
+    with torch.no_grad():
+        for weight in network.parameters():
+            if weight.dim() > 1:
+                weight.normal_(std=weight.shape[-1] ** -0.5)
+            else:
+                weight.add_(torch.randn_like(weight) * 0.2)
+    return network.eval().requires_grad_(False)
+
+
+def batch(config: NetworkConfig, lengths: tuple[int, ...] = LENGTHS) -> dict[str, Tensor]:
+    """Rows of these lengths, padded on the right, with segments where the network has them."""
+    generator = torch.Generator().manual_seed(2)
+    shape = (len(lengths), max(lengths, default=4))
+    inputs = {
+        "ids": torch.randint(5, V, shape, generator=generator),
+        "token_mask": torch.arange(shape[1]) < torch.tensor(lengths, dtype=torch.long).unsqueeze(1),
+    }
+    if config.embedding.segments > 1:
+        inputs["segment_ids"] = torch.randint(0, 2, shape, generator=generator)
+    return inputs
+
+
+def distance(vectors: Tensor, expected: Tensor) -> float:
+    """The largest distance of a vector from the expected one, relative to the expected norm."""
+    return float(((vectors - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_reader_equals_the_encoder(name: str) -> None:
+    """Hidden vectors of every layer, pooled vectors and logits; zeros at padding."""
+    network = random_network(ENCODERS[name])
+    inputs = batch(network.config)
+    real = inputs["token_mask"]
+    fast, plain = reader(network), network(**inputs)
+    assert isinstance(fast, FastReader)
+    out = fast(**inputs)
+    assert out.hidden.shape == plain.hidden.shape and not out.hidden[~real].any()
+    torch.testing.assert_close(out.hidden[real], plain.hidden[real], atol=2e-5, rtol=1e-4)
+    rows = real.any(dim=1)
+    if plain.pooled is not None:
+        torch.testing.assert_close(out.pooled[rows], plain.pooled[rows], atol=2e-5, rtol=1e-4)
+    if plain.logits is not None:
+        torch.testing.assert_close(out.logits[real], plain.logits[real], atol=1e-4, rtol=1e-4)
+    for layer in range(network.config.n_layers):
+        ids = inputs["ids"]
+        expected = network.features(ids, token_mask=real, layer=layer)[real]
+        torch.testing.assert_close(
+            fast.features(ids, token_mask=real, layer=layer)[real], expected, atol=2e-5, rtol=1e-4
+        )
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_int8_reader_is_near_and_not_equal(name: str) -> None:
+    """The distance of int8 from float32 is bounded: weights and activations of 8 bits have errors of about 1 %."""
+    network = random_network(ENCODERS[name])
+    inputs = batch(network.config)
+    real = inputs["token_mask"]
+    error = distance(reader(network, "int8")(**inputs).hidden[real], network(**inputs).hidden[real])
+    assert 1e-5 < error < 0.06
+
+
+@pytest.mark.skipif(best_precision("cpu") != "bfloat16", reason="slow without bfloat16 products")
+def test_bfloat16_reader_is_as_near_as_the_encoder_in_bfloat16() -> None:
+    network = random_network(ENCODERS["bert"])
+    inputs = batch(network.config)
+    real = inputs["token_mask"]
+    expected = network(**inputs).hidden[real]
+    half = network.bfloat16()
+    fast = reader(half)
+    assert isinstance(fast, FastReader) and fast(**inputs).hidden.dtype == torch.bfloat16
+    assert distance(fast(**inputs).hidden[real].float(), expected) < max(
+        0.03, 2 * distance(half(**inputs).hidden[real].float(), expected)
+    )
+
+
+@pytest.mark.parametrize("precision", [None, "int8"])
+def test_a_row_does_not_depend_on_the_others(precision: Any) -> None:
+    """Alone, in a batch and in another order a row has the same vectors, to rounding."""
+    network = random_network(ENCODERS["bert"])
+    fast, inputs = reader(network, precision), batch(network.config)
+    together = fast(**inputs).hidden
+    backwards = fast(**{name: value.flip(0) for name, value in inputs.items()}).hidden.flip(0)
+    tolerance = 1e-5 if precision is None else 5e-3
+    for row, length in enumerate(LENGTHS):
+        if length:
+            alone = fast(**{name: value[row : row + 1, :length] for name, value in inputs.items()}).hidden
+            assert distance(alone[0], together[row, :length]) < tolerance
+            assert distance(backwards[row, :length], together[row, :length]) < tolerance
+
+
+@pytest.mark.parametrize("lengths", [(), (0, 0)])
+def test_batches_without_a_token(lengths: tuple[int, ...]) -> None:
+    network = random_network(ENCODERS["bert"])
+    inputs = batch(network.config, (*lengths,)) if any(lengths) else {"ids": torch.zeros(len(lengths), 4).long()}
+    inputs.setdefault("token_mask", torch.zeros(len(lengths), 4, dtype=torch.bool))
+    hidden = reader(network)(**inputs, project=False).hidden
+    assert hidden.shape == (len(lengths), 4, 32) and not hidden.any()
+
+
+def test_rows_of_int8_products_by_hand() -> None:
+    """Each row is coded by its own range, and a row of equal values is exact to rounding."""
+    torch.manual_seed(3)
+    weight, bias = torch.randn(24, 40), torch.randn(24)
+    x = torch.randn(5, 40) * torch.tensor([1e-3, 1.0, 1e3, 0.0, 7.0]).unsqueeze(1)
+    x[3] = 2.0
+    out, expected = RowInt8Linear(weight, bias)(x), x @ weight.t() + bias
+    assert distance(out, expected) < 0.02
+    assert distance(RowInt8Linear(weight, None, activation="gelu")(x), torch.nn.functional.gelu(x @ weight.t())) < 0.02
+    assert distance(RowInt8Linear(weight, bias).plus(x, expected), 2 * expected) < 0.02
+    assert torch.equal(RowInt8Linear(weight, bias)(x[1:2]), out[1:2])
+
+
+def test_observed_frozen_left_padded_and_positioned_reading_is_plain() -> None:
+    network = random_network(ENCODERS["bert"])
+    fast, inputs = reader(network, "int8"), batch(network.config)
+    with observe(network) as observation:
+        assert torch.equal(fast(**inputs).hidden, network(**inputs).hidden)
+    assert observation["encoder", 0].shape[-1] == 12
+    left = {name: value.flip(1) for name, value in inputs.items()}
+    assert torch.equal(fast(**left).hidden, network(**left).hidden)
+    positions = torch.arange(12).flip(0).expand(len(LENGTHS), -1)
+    assert torch.equal(fast(**inputs, position_ids=positions).hidden, network(**inputs, position_ids=positions).hidden)
+    with frozen(FrozenVectors(None)) as _:
+        assert distance(fast(**inputs).hidden[0, :7], network(**inputs).hidden[0, :7]) < 1e-6
+
+
+def test_what_the_reader_does_not_support() -> None:
+    """Those networks read by their own forward pass, and int8 is refused by name."""
+    recurrent = build_network(NetworkConfig(architecture="recurrent-lm", vocab_size=V, d_model=8, n_layers=1))
+    sparse = build_network(NetworkConfig(**PLAIN, attention=AttentionConfig(sparse=SparseConfig(top_k=2))))
+    adapted = build_network(ENCODERS["bert"])
+    adapt(adapted, LoraConfig(rank=2, targets=("query",)))
+    for network, part in ((recurrent, "RecurrentLM"), (sparse, "sparse attention"), (adapted, "adapters")):
+        assert reader(network.eval()) is network
+        with pytest.raises(CapabilityError, match=f"int8 reading is for encoders on the CPU, not for .*{part}"):
+            reader(network, "int8")
+
+
+WORDS = tuple(f"palavra{number}" for number in range(24))
+
+
+def model_of(precision: str = "float32", **changes: Any) -> Model:
+    """A BERT of random weights over 24 words."""
+    tokenizer = Tokenizer.from_vocabulary("word", WORDS)
+    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
+    config = changed(
+        ENCODERS["bert"], vocab_size=tokenizer.vocab_size, max_len=64, ids=ids | {"start": tokenizer.bos_id}, **changes
+    )
+    return Model(random_network(config), tokenizer, {"task": "embedding"}, None, precision=precision)
+
+
+def sentences(count: int = 16) -> list[str]:
+    rng = np.random.default_rng(5)
+    return [" ".join(WORDS[word] for word in rng.integers(0, 24, 2 + 5 * rng.integers(0, 3))) for _ in range(count)]
+
+
+def test_models_read_fast_and_in_the_order_of_the_input() -> None:
+    """`embed` by the reader equals `embed` by the network, text by text; int8 is near."""
+    model, texts = model_of(), sentences()
+    assert isinstance(model.reader(), FastReader) and model.reader() is model.reader()
+    vectors = model.embed(texts, batch_tokens=128)
+    for number in (0, 1, 15):
+        np.testing.assert_allclose(model.embed(texts[number]), vectors[number], atol=1e-5)
+    ids = [model.tokenizer.with_specials(model.tokenizer.encode(text))[0] for text in texts[:3]]  # type: ignore[union-attr]
+    for row, vector in zip(ids, vectors):
+        expected = model.network(torch.tensor([row]), project=False).hidden[0].mean(dim=0)
+        np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
+    near = model_of("int8").embed(texts)
+    error = np.linalg.norm(near - vectors, axis=1) / np.linalg.norm(vectors, axis=1)
+    assert 1e-5 < error.max() < 0.06
+
+
+def test_changed_weights_are_packed_again() -> None:
+    """No stale result after a change of the weights in place, nor after `to`."""
+    model = model_of()
+    before = model.embed("palavra1 palavra2")
+    with torch.no_grad():
+        model.network.stack.blocks[0].feed_forward.inner.weight.mul_(2)  # type: ignore[union-attr,operator]
+    after = model.embed("palavra1 palavra2")
+    assert np.abs(after - before).max() > 1e-3
+    np.testing.assert_allclose(Model(model.network, model.tokenizer, {}, None).embed("palavra1 palavra2"), after)
+    assert model.to(precision="int8").reader() is not model.reader().network  # type: ignore[attr-defined]
+    assert np.abs(model.embed("palavra1 palavra2") - after).max() < 0.1
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_pairs_are_classified_as_by_the_network(precision: str) -> None:
+    """Labels of pairs with segments are those of the plain pass, and probabilities near."""
+    head = HeadConfig(name="classification", kind="classification", labels=("sim", "não", "talvez"))
+    model = model_of(precision, heads=(head,), pooler=True)
+    model.config["pairs"] = True
+    pairs = list(zip(sentences(), reversed(sentences())))
+    labels = model.classify(pairs)
+    fast, model._reader = model._reader, (model._versions(), model.network)
+    expected = model.classify(pairs)
+    assert fast is not None and isinstance(fast[1], FastReader)
+    sure = [number for number, label in enumerate(expected) if label.probability > 0.4]
+    assert len(sure) > 5
+    assert [labels[number].name for number in sure] == [expected[number].name for number in sure]
+    tolerance = 1e-5 if precision == "float32" else 0.05
+    assert max(abs(a.probability - b.probability) for a, b in zip(labels, expected)) < tolerance
+
+
+def test_masks_are_filled_in_int8() -> None:
+    head = HeadConfig(name="vocabulary", kind="masked-language-model")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain, near = model_of(heads=(head,)), model_of("int8", heads=(head,))
+    text = f"palavra1 {plain.tokenizer.specials.roles['mask']} palavra3"  # type: ignore[union-attr]
+    expected, candidates = plain.fill(text, top=3), near.fill(text, top=3)
+    assert candidates[0].probability == pytest.approx(expected[0].probability, rel=0.3)
