@@ -336,3 +336,21 @@ def test_h12_parts_of_a_step_add_up_to_it(weights: Path) -> None:
     times = [float(text.split(" ms")[0]) for text in row["parts"].values()]
     assert sum(times) == pytest.approx(row["ms_a_step"], abs=0.001 * len(times)) and min(times) >= 0
     assert times == sorted(times, reverse=True) and row["ms_reading_the_source"] > 0
+
+
+def test_g8_goals_of_encoding_name_the_fastest_precision_that_is_near_enough() -> None:
+    """By hand: int8 is faster than bfloat16, but further from float32 than the peer's int8."""
+    sides = {"atento float32": (4.0, 0.0), "atento bfloat16": (2.0, 0.01), "atento int8": (1.0, 0.03)}
+    sides |= {"sentence-transformers float32": (8.0, 0.0), "onnxruntime float32": (5.0, 0.0)}
+    sides |= {"onnxruntime int8": (3.0, 0.02)}
+    measurements = {
+        who: [Measurement(seconds, np.array([[1.0 + error]]), None, seconds / 2)]
+        for who, (seconds, error) in sides.items()
+    }
+    tokenizer = Tokenizer.from_vocabulary("word", ("a", "b"))
+    rows = [row for row in encoding._rows(measurements, ["a b"], tokenizer) if "goal" in row]
+    assert [(row["who"], row["ratio_to"], row["ratio"], row["by_processor_time"], row["goal"]) for row in rows] == [
+        ("atento bfloat16", "onnxruntime int8", 1.5, 1.5, 1.3),
+        ("atento float32", "onnxruntime float32", 1.25, 1.25, 1.1),
+        ("atento bfloat16", "sentence-transformers float32", 4.0, 4.0, 4.0),
+    ]

@@ -47,7 +47,7 @@ class OurEncoder:
     """`model.embed`: the mean over each text's last layer, in batches of similar lengths."""
 
     def load(self, folder: Path, precision: str) -> None:
-        """Load a folder of `write_encoder`; precision is float32 or bfloat16."""
+        """Load a folder of `write_encoder`; precision is float32, bfloat16 or int8."""
         self.model = load(folder, device="cpu", precision=precision)
 
     def run(self, texts: Sequence[str]) -> Vectors:

@@ -37,11 +37,13 @@ class Contender(Protocol):
 
 @dataclass(frozen=True)
 class Measurement:
-    """One piece of work: its duration, its result, and the peak MiB so far above the imported libraries."""
+    """One piece of work: its duration, its result, the peak MiB so far above the imported libraries, and the processor
+    time of all its threads, which other programs on the machine affect less than the duration."""
 
     seconds: float
     result: Any
     peak_mib: float | None
+    processor_seconds: float = 0.0
 
 
 class Side:
@@ -114,11 +116,12 @@ def _serve(pipe: Connection, kind: type[Contender], arguments: tuple[Any, ...], 
             work = pipe.recv()
         except EOFError:
             return
-        start = time.perf_counter()
+        start, start_processor = time.perf_counter(), time.process_time()
         result = contender.run(work)
-        duration = time.perf_counter() - start
+        duration, processor = time.perf_counter() - start, time.process_time() - start_processor
         peak = _mib("VmHWM")
-        pipe.send(Measurement(duration, result, None if peak is None or before is None else max(0.0, peak - before)))
+        above = None if peak is None or before is None else max(0.0, peak - before)
+        pipe.send(Measurement(duration, result, above, processor))
 
 
 def _mib(name: str) -> float | None:

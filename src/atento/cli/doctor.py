@@ -24,6 +24,7 @@ def doctor(as_json: AsJson = False) -> None:
 
     import torch
 
+    from atento.networks.steps.packed_linear import has_packed_products
     from atento.precision import best_precision, cpu_features, resolve_device
 
     device = resolve_device("auto")
@@ -39,6 +40,9 @@ def doctor(as_json: AsJson = False) -> None:
         "processor": ", ".join(name for name, present in cpu_features().items() if present) or "no bf16, amx or vnni",
         "training precision (auto)": best_precision(device),
         "attention on this processor": "plain to 64 x 64 scores a head and in bfloat16, fused above",
+        "decoding and reading on a CPU": "packed by oneDNN"
+        if has_packed_products()
+        else "plain: no oneDNN products here",
         "tokenizers": metadata.version("tokenizers"),
         "sacrebleu": metadata.version("sacrebleu"),
     }
@@ -49,4 +53,4 @@ def doctor(as_json: AsJson = False) -> None:
         typer.echo(json.dumps(facts, ensure_ascii=False))
         return
     for name, value in facts.items():
-        typer.echo(f"{name:<28} {value}")
+        typer.echo(f"{name:<29} {value}")
