@@ -14,7 +14,7 @@ from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.steps.fast import FastStepFunction, why_not_fast
 from atento.networks.steps.graphs import GraphStepFunction
-from atento.networks.steps.packed_linear import Precision
+from atento.networks.steps.packed_linear import Precision, has_packed_products
 from atento.networks.steps.plain import DecoderStepFunction, RecurrentStepFunction, Seq2SeqStepFunction
 from atento.networks.steps.reading import FastReader, why_no_fast_reading
 
@@ -84,8 +84,10 @@ def reader(network: Network, precision: Precision | None = None) -> Network:
         CapabilityError: int8 for a network that does not support it.
     """
     reason = why_no_fast_reading(network)
-    if precision == "int8" and reason is not None:
-        raise CapabilityError(f"int8 reading is for encoders on the CPU, not for {reason}")
+    if precision == "int8":
+        reason = why_no_int8(network)
+        if reason is not None:
+            raise CapabilityError(f"int8 reading is for encoders on the CPU, not for {reason}")
     if not isinstance(network, Encoder) or reason is not None:
         return network
     chosen_precision: Precision = "bfloat16" if network.embedding.weight.dtype == torch.bfloat16 else "float32"
@@ -93,5 +95,9 @@ def reader(network: Network, precision: Precision | None = None) -> Network:
 
 
 def why_no_int8(network: object) -> str | None:
-    """Why the network does not support int8, neither in decoding nor in reading; None if it does."""
-    return why_no_fast_reading(network) if isinstance(network, Encoder) else why_not_fast(network)
+    """What does not support int8, neither in decoding nor in reading; None if the network does."""
+    if not isinstance(network, Encoder):
+        return why_not_fast(network)
+    if not has_packed_products():
+        return "builds of PyTorch without oneDNN"
+    return why_no_fast_reading(network)
