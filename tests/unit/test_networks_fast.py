@@ -224,7 +224,7 @@ def test_products_with_packed_weights(kind: type, rows: int) -> None:
     product = kind(weight, bias)
     assert float((product(x) - expected).norm() / expected.norm()) < limit
     assert float((product.plus(x, other) - expected - other).norm() / expected.norm()) < limit
-    assert float((kind(weight, bias, relu=True)(x) - expected.relu()).norm() / expected.norm()) < limit
+    assert float((kind(weight, bias, activation="relu")(x) - expected.relu()).norm() / expected.norm()) < limit
     assert float((kind(weight, None)(x) - x @ weight.t()).norm() / expected.norm()) < limit
     if kind is not Int8Linear:  # a row's result hangs on its own numbers
         assert torch.allclose(product(x)[:1], product(x[:1]), atol=1e-5)

@@ -113,9 +113,11 @@ def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
         model.to("tpu")
     with pytest.raises(UsageError, match="`precision` must be one of"):
         model.to(precision="int4")
-    encoder = build_network(NetworkConfig(architecture="encoder", vocab_size=9, d_model=8, d_ff=8, n_heads=2))
-    with pytest.raises(CapabilityError, match="int8 is for Transformers that write"):
-        Model(encoder, None, {}, None).to(precision="int8")
+    recurrent = build_network(NetworkConfig(architecture="recurrent-lm", vocab_size=9, d_model=8))
+    with pytest.raises(
+        CapabilityError, match="int8 is for Transformers that write and for encoders on the CPU, not for"
+    ):
+        Model(recurrent, None, {}, None).to(precision="int8")
     assert model.device.type == "cpu" and model.precision == "float32"
 
 
