@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from atento.attention.observe import observe
-from atento.config.attention import AttentionConfig, SparseConfig
 from atento.config.heads import HeadConfig
 from atento.config.initial import LoraConfig
 from atento.config.network import FeedForwardConfig, NetworkConfig, changed
+from atento.config.network_parts import AttentionConfig, SparseConfig
 from atento.config.positions import PositionConfig
 from atento.config.presets import preset
 from atento.errors import CapabilityError
@@ -184,6 +184,9 @@ def test_what_the_reader_does_not_support() -> None:
     sparse = build_network(NetworkConfig(**PLAIN, attention=AttentionConfig(sparse=SparseConfig(top_k=2))))
     adapted = build_network(ENCODERS["bert"])
     adapt(adapted, LoraConfig(rank=2, targets=("query",)))
+    mixed = build_network(NetworkConfig(**PLAIN, layer_mix=True))
+    disentangled = build_network(replace(preset("deberta-v3-base"), **SIZES))
+    assert reader(mixed.eval()) is mixed and reader(disentangled.eval()) is disentangled
     for network, part in ((recurrent, "RecurrentLM"), (sparse, "sparse attention"), (adapted, "adapters")):
         assert reader(network.eval()) is network
         with pytest.raises(CapabilityError, match=f"int8 reading is for encoders on the CPU, not for .*{part}"):

@@ -16,7 +16,7 @@ from atento.attention.kernels import attend
 from atento.attention.lowering import LoweredMask, lower
 from atento.attention.multihead import PositionTerms, Projection
 from atento.attention.observe import observing
-from atento.attention.relative_terms import QueryKeyPositions
+from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
 from atento.errors import CapabilityError
 from atento.networks.frozen import current
 from atento.networks.layers import TokenEmbedding
@@ -40,6 +40,10 @@ def why_no_fast_reading(network: object) -> str | None:
     stack = network.stack
     if stack.positions.sparse or stack.positions.added:
         return "sparse attention" if stack.positions.sparse else "positions added in single layers"
+    if network.mix is not None or stack.convolution is not None:
+        return "a mix of layers" if network.mix is not None else "a convolution over the input"
+    if any(isinstance(getattr(scheme, "scheme", scheme), ProjectedScheme) for scheme in stack.positions.schemes):
+        return "disentangled positions"
     for block in stack.layers:
         attention, feed_forward = block.self_attention, block.feed_forward
         if any(
@@ -123,6 +127,10 @@ class FastReader(Network):
         if not self._reads(token_mask):
             return self.network.features(ids, token_mask=token_mask, layer=layer)
         return self._hidden(ids, token_mask, None, layer_count(layer, self.config.n_layers))
+
+    def text_vectors(self, pooled: Tensor) -> Tensor:
+        """As `Network.text_vectors`."""
+        return self.network.text_vectors(pooled)
 
     def _reads(self, token_mask: Tensor | None) -> bool:
         """Whether the fast pass applies here."""
