@@ -184,7 +184,7 @@ def test_r2_what_a_kill_cuts_off_behind_a_checkpoint_is_made_up(
     command = ["train", "tiny.yaml", "--threads", "1", f"training.keep={keep}", "training.validate_every=24"]
     assert server.run(*command, "--out", "whole", cwd=place).status == 0
     wanted = sorted(path.name for path in (place / "whole" / "checkpoints").iterdir())
-    for module, function in (("atento.training.loop", "retain"), ("atento.training.loop", "finish_save")):
+    for module, function in (("atento.training.saving", "retain"), ("atento.training.saving", "append_event")):
         run = place / function
         at = {"module": module, "function": function, "number": signal.SIGKILL, "call": call}
         done = server.run(*command, "--out", run, cwd=place, fault="signal_in_call", **at)
@@ -317,13 +317,17 @@ def test_r7_a_validation_that_a_signal_prevented_is_made_up(
 
 
 @pytest.mark.parametrize(
-    ("function", "number"),
-    [("validate", signal.SIGUSR1), ("save_checkpoint", signal.SIGINT), ("retain", signal.SIGTERM)],
+    ("module", "function", "number"),
+    [
+        ("loop", "validate", signal.SIGUSR1),
+        ("saving", "save_checkpoint", signal.SIGINT),
+        ("saving", "retain", signal.SIGTERM),
+    ],
 )
 def test_r7_a_signal_while_it_validates_or_saves(
-    server: ForkServer, place: Path, whole: dict[str, Path], function: str, number: signal.Signals
+    server: ForkServer, place: Path, whole: dict[str, Path], module: str, function: str, number: signal.Signals
 ) -> None:
-    at = {"module": "atento.training.loop", "function": function, "number": number}
+    at = {"module": f"atento.training.{module}", "function": function, "number": number}
     command = train("float32", "--out", "run")
     done = server.run(*command, cwd=place, fault="signal_in_call", **at)
     assert done.status == 75 and f"stopped by {number.name}" in done.stderr

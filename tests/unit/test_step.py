@@ -265,8 +265,8 @@ def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) 
         handle = part.register_forward_hook(lambda module, given, out: out * float("nan"))
     else:
         handle = part.weight.register_hook(lambda gradient: gradient * float("inf"))
-    message = rf"step 3: the {fault} is not finite \(loss .*, gradient norm (nan|inf)\); the weights are unchanged\. "
-    advice = r"Lower `training\.learning_rate` or raise `training\.warmup`"
+    message = rf"step 3: the {fault} is not finite \(loss .*, gradient norm (nan|inf)\); the weights are unchanged; "
+    advice = r"the first such gradient is that of \S+\. Lower `training\.learning_rate` or raise `training\.warmup`"
     with pytest.raises(TrainingError, match=message + advice):
         train(updater, 1, first=3)
     handle.remove()

@@ -15,7 +15,9 @@ from atento.data.batches import Batches
 from atento.errors import DataError, MissingPartError, UsageError
 from atento.networks.heads import LinearHead
 from atento.networks.network import Network
-from atento.training.loop import Run, save, validate
+from atento.training.loop import validate
+from atento.training.run import Run
+from atento.training.saving import save
 
 _TOKENS = 2048  # of texts that are read at a time
 _NEVER = -1e4  # the score of a label without examples

@@ -28,6 +28,8 @@ MAY_CHANGE = (
     "training.log_every",
     "training.keep",
     "training.average",
+    "training.non_finite",
+    "training.async_checkpoints",
 )
 
 _SHOWN = 3  # differences that a message lists

@@ -58,8 +58,10 @@ from atento.tasks.table import VERBS, usual_metrics
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import check_memory, keep_freed_memory
 from atento.training.journal import Journal
-from atento.training.loop import Run, finish_save, fit, restore
+from atento.training.loop import fit
 from atento.training.progress import Reporter
+from atento.training.run import Run
+from atento.training.saving import finish_save, restore
 from atento.training.schedule import pause_step
 from atento.training.step import Updater
 from atento.training.trained import TrainedWeights

@@ -21,8 +21,8 @@ from atento.runs.steps import Setup, train_run
 from atento.runs.token_data import data_of
 from atento.storage.lock import RunLock
 from atento.training.allocator import keep_programs
-from atento.training.loop import Run
 from atento.training.progress import Reporter
+from atento.training.run import Run
 
 
 @dataclass(frozen=True)

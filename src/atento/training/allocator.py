@@ -49,3 +49,13 @@ def keep_programs() -> None:
     this before the first matrix product of the process. A value in the environment takes precedence.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "2048")
+
+
+def return_freed_memory() -> None:
+    """Ask glibc to return freed memory to the system."""
+    if not sys.platform.startswith("linux"):
+        return
+    name = ctypes.util.find_library("c")
+    libc = ctypes.CDLL(name) if name else None
+    if libc is not None and hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)

@@ -30,10 +30,21 @@ class Journal:
         self.lost = 0  # events not written since the disk was full
         self._warned = False
         self._fd: int | None = None
+        self._held: list[Mapping[str, Any]] | None = None
         self._open()
 
-    def append(self, event: Mapping[str, Any]) -> None:
-        """Append one event; it has at least `event` and `step`.
+    def hold(self) -> None:
+        """Hold events back until `release`: those of steps behind a checkpoint that is still being written."""
+        self._held = []
+
+    def release(self) -> None:
+        """Append the events that were held back."""
+        events, self._held = self._held or [], None
+        for event in events:
+            self.append(event)
+
+    def append(self, event: Mapping[str, Any], *, held: bool = True) -> None:
+        """Append one event; it has at least `event` and `step`. With `held` false it is not held back.
 
         A number that is not finite is written as null, and `note` names it. On a full disk the event is lost with one
         warning, and training continues. A checkpoint's event and the last one are flushed to the disk itself.
@@ -43,6 +54,9 @@ class Journal:
         """
         if not isinstance(event.get("event"), str) or type(event.get("step")) is not int:
             raise ValueError(f"an event needs `event` (text) and `step` (a whole number): got {dict(event)!r}")
+        if held and self._held is not None:
+            self._held.append(event)
+            return
         notes: list[str] = []
         record = _finite(dict(event), "", notes)
         if notes:
@@ -107,6 +121,7 @@ class Journal:
 
     def close(self) -> None:
         """Close the file; another `append` opens it again."""
+        self.release()
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from atento.config.training import TrainingConfig
-from atento.errors import RecipeError
+from atento.errors import RecipeError, TrainingError
 from atento.networks.levels import levels_of
 from atento.networks.network import Network
 from atento.training.trained import TrainedWeights
@@ -32,11 +32,31 @@ class Optimizer:
         self.optimizers = OPTIMIZERS[config.optimizer](network, config, trained)
 
     def step(self, rate: float) -> None:
-        """Take one step at a learning rate."""
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = rate * group["scale"]
-            optimizer.step()
+        """Take one step at a learning rate.
+
+        If memory runs out before anything has changed, the exception is raised as it is, and the step can be repeated.
+
+        Raises:
+            TrainingError: memory ran out while the weights were changed.
+        """
+        tensors = [*self.parameters.values(), *self.tensors().values()]
+        versions = [tensor._version for tensor in tensors]  # PyTorch counts the changes in place
+        with_state = [set(map(id, optimizer.state)) for optimizer in self.optimizers]
+        try:
+            for optimizer in self.optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * group["scale"]
+                optimizer.step()
+        except (RuntimeError, MemoryError) as error:
+            if versions != [tensor._version for tensor in tensors]:
+                raise TrainingError(
+                    f"the optimizer failed while it changed the weights ({error}); run the same command to continue "
+                    "from the last checkpoint"
+                ) from error
+            for optimizer, known in zip(self.optimizers, with_state):  # a state may be half made
+                for parameter in [parameter for parameter in optimizer.state if id(parameter) not in known]:
+                    del optimizer.state[parameter]
+            raise
 
     def zero_grad(self) -> None:
         """Free the gradients."""

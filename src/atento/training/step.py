@@ -1,6 +1,7 @@
 """One training step: compute losses and gradients of the parts of an update, then clip and take an optimizer step."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from copy import deepcopy
 from functools import partial
@@ -15,6 +16,7 @@ from atento.data.batches import Part
 from atento.errors import TrainingError
 from atento.networks.network import Network
 from atento.precision import side_by_side
+from atento.training.ema import MovingAverage, divide
 from atento.training.losses import Call, Sums, losses
 from atento.training.optimizer import Optimizer
 from atento.training.scheduled_sampling import own_tokens
@@ -22,6 +24,14 @@ from atento.training.trained import TrainedWeights, all_weights
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its own activations
+
+
+class NotFinite(TrainingError):
+    """The loss or the gradient of an update is not finite; `parameter` is the first whose gradient is not, or empty."""
+
+    def __init__(self, message: str, parameter: str) -> None:
+        super().__init__(message)
+        self.parameter = parameter
 
 
 class Updater:
@@ -51,6 +61,9 @@ class Updater:
         self.trained = all_weights(network) if trained is None else trained
         self._stage = -1  # of the last update; the next one sets what needs gradients
         self.optimizer = Optimizer(network, config, self.trained)
+        self.one_by_one = False  # parts are computed one by one, to save memory
+        trained_parameters = {name: self.parameters[name] for name in self.trained.begins}
+        self.average = MovingAverage(trained_parameters, config.ema) if config.ema else None
 
     def _unfreeze(self, step: int) -> None:
         """Ask for gradients of the weights that this update trains; a function of the step, so resuming is exact."""
@@ -82,7 +95,8 @@ class Updater:
             The summed losses of each head, and the norm of the gradient before clipping.
 
         Raises:
-            TrainingError: the loss or the gradient is not finite. The weights are unchanged.
+            NotFinite: the loss or the gradient is not finite. The weights are unchanged.
+            TrainingError: memory ran out while the weights were changed.
         """
         self._unfreeze(step)
         parts = list(parts)
@@ -108,6 +122,8 @@ class Updater:
         self.optimizer.step(rate)
         self.optimizer.zero_grad()
         self.copy_weights()
+        if self.average is not None:
+            self.average.update(step)
         return sums, norm
 
     def _gradients(
@@ -128,7 +144,8 @@ class Updater:
             yield from (self._part_gradients(part, call, scales) for part, call in zip(parts, calls))
             return
         threads_each = torch.get_num_threads() // concurrent  # the same for one worker, or bits would change
-        workers = 1 if observing(self.compute_network) else concurrent  # observations stay in the order of the parts
+        in_turn = self.one_by_one or observing(self.compute_network)
+        workers = 1 if in_turn else concurrent  # observations stay in the order of the parts
         with side_by_side(workers, threads_each) as pool:
             futures = [
                 pool.submit(copy_context().run, self._part_gradients, part, call, scales)
@@ -168,16 +185,26 @@ class Updater:
         norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))))
         finite = all(abs(head_sums.loss) < float("inf") for head_sums in sums.values())
         if not (norm < float("inf") and finite):  # NaN fails both
-            self.optimizer.zero_grad()
-            loss = sum(head_sums.loss / max(1, head_sums.targets) for head_sums in sums.values())
-            raise TrainingError(
-                f"step {step}: the {'gradient' if finite else 'loss'} is not finite "
-                f"(loss {loss:g}, gradient norm {norm:g}); the weights are unchanged. "
-                "Lower `training.learning_rate` or raise `training.warmup`"
-            )
+            raise self._not_finite(sums, norm, step, "gradient" if finite else "loss")
         if self.config.clip and norm > self.config.clip:
             torch._foreach_mul_(grads, self.config.clip / norm)
         return norm
+
+    def _not_finite(self, sums: Mapping[str, Sums], norm: float, step: int, what: str) -> NotFinite:
+        """Return the error of an update that is not finite, with the first such parameter; free the gradients."""
+        names = [name for name, p in self.parameters.items() if not bool(torch.isfinite(p).all())]
+        where = f"; the weight {names[0]} is not finite" if names else ""
+        if not names:
+            gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
+            names = [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
+            where = f"; the first such gradient is that of {names[0]}" if names else ""
+        self.optimizer.zero_grad()
+        loss = sum(head_sums.loss / max(1, head_sums.targets) for head_sums in sums.values())
+        return NotFinite(
+            f"step {step}: the {what} is not finite (loss {loss:g}, gradient norm {norm:g}); the weights are unchanged"
+            f"{where}. Lower `training.learning_rate` or raise `training.warmup`",
+            names[0] if names else "",
+        )
 
     @torch.no_grad()
     def copy_weights(self) -> None:
@@ -185,8 +212,39 @@ class Updater:
         if self.compute_network is not self.network:
             torch._foreach_copy_(list(self.compute_network.parameters()), list(self.parameters.values()))
 
+    def evaluated_weights(self) -> AbstractContextManager[None]:
+        """Let the network have the weights that validation scores meanwhile: their moving average, if there is one."""
+        return nullcontext() if self.average is None else self.average.in_place()
+
+    def checkpoint_tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the weights by name, and what else an update depends on.
+
+        With a moving average, the weights are the average, and those that are trained stand beside the optimizer's
+        state.
+        """
+        weights, optimizer = self.network.state_dict(keep_vars=True), self.optimizer_tensors()
+        if self.average is None:
+            return weights, optimizer
+        averages = {id(self.parameters[name]): average for name, average in self.average.averages.items()}
+        return {name: averages.get(id(value), value) for name, value in weights.items()}, {
+            **optimizer,
+            **self.average.raw(),
+        }
+
+    def load(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor]) -> None:
+        """Load what `checkpoint_tensors` returned."""
+        raw, state = divide(optimizer)
+        self.network.load_state_dict(weights)
+        if self.average is not None:
+            self.average.start()
+        with torch.no_grad():
+            for name, value in raw.items():
+                self.parameters[name].copy_(value)
+        self.load_optimizer_tensors(state)
+        self.copy_weights()
+
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """Return the state of the optimizer as tensors named `parameter.key`, for a checkpoint."""
+        """Return the state of the optimizer as tensors named `parameter.key`."""
         return self.optimizer.tensors()
 
     def load_optimizer_tensors(self, tensors: dict[str, Tensor]) -> None:

@@ -1,0 +1,148 @@
+"""Checkpoints of a run: saved in turn or beside the next steps, finished after a kill, and restored."""
+
+import time
+from pathlib import Path
+
+import torch
+
+from atento.config.renamed import VERSION
+from atento.errors import TokenizerError, UsageError
+from atento.storage.checkpoint import load_checkpoint, save_checkpoint
+from atento.storage.retention import retain
+from atento.storage.writer import snapshot
+from atento.training.run import Progress, Run
+
+
+def save(run: Run, *, beside: bool = False) -> None:
+    """Save a checkpoint of everything that the next step depends on, then delete old ones beyond `keep`.
+
+    Args:
+        run: the run.
+        beside: copy the tensors and write them in a thread, while training continues. Events are held back until the
+            checkpoint is written, so that `metrics.jsonl` is the same as without.
+
+    Raises:
+        CheckpointError: the checkpoint, or the one before it, could not be written.
+    """
+    finish_writing(run, wait=True)
+    progress, config = run.progress, run.config
+    now = time.monotonic()
+    progress.seconds, run.seconds_counted_at = progress.seconds + now - run.seconds_counted_at, now
+    state = {
+        **progress.to_dict(),
+        "score": progress.score if progress.score_step == progress.step else None,
+        "last_score": progress.score,
+        "epoch": progress.step / run.batches.updates_per_epoch,
+        "scheduled": progress.finished
+        or progress.step % config.checkpoint_every == 0,  # not for a best score or a signal
+        "torch": torch.__version__,
+        **run.identity,
+    }
+    run_id = str(run.identity["run_id"])
+    run.journal.flush()  # after a power cut, the journal must hold every event up to the checkpoint
+    weights, optimizer = run.updater.checkpoint_tensors()
+    step = progress.step
+    if beside:
+        try:
+            weights, optimizer = snapshot(weights), snapshot(optimizer)
+        except (RuntimeError, MemoryError):  # too little memory for a copy
+            beside = False
+
+    def write() -> None:
+        save_checkpoint(
+            run.checkpoints,
+            step,
+            config=run.model_config,
+            weights=weights,
+            optimizer=optimizer,
+            state=state,
+            extra=run.model_files,
+            run_id=run_id,
+        )
+        delete_old(run, step)
+
+    if beside:
+        run.journal.hold()
+        run.writer.start(step, write)
+    else:
+        write()
+        append_event(run, step)
+
+
+def finish_writing(run: Run, *, wait: bool = False) -> None:
+    """Write the event of the checkpoint that was written in a thread, once it is; with `wait`, wait for it.
+
+    Raises:
+        CheckpointError: it could not be written.
+    """
+    if run.writer.step is None or not (wait or run.writer.done):
+        return
+    step = run.writer.step
+    try:
+        run.writer.wait()
+        append_event(run, step)
+    finally:
+        run.journal.release()
+
+
+def append_event(run: Run, step: int) -> None:
+    """Write the event of a checkpoint, if it is not there yet, before the events that are held back."""
+    event = {"event": "checkpoint", "step": step}
+    if event not in run.journal.events():
+        run.journal.append(event, held=False)
+
+
+def delete_old(run: Run, step: int) -> None:
+    """Delete old checkpoints beyond `keep`; `step` is that of the newest.
+
+    Raises:
+        CheckpointError: a checkpoint cannot be read.
+    """
+    config, every = run.config, run.config.checkpoint_every
+    # the checkpoints to average at the end are kept, in addition to those of signals and best scores
+    averaged = {(step // every - back) * every for back in range(config.average)}
+    retain(run.checkpoints, max(config.keep, config.average), averaged, run_id=str(run.identity["run_id"]))
+
+
+def finish_save(run: Run) -> None:
+    """Make up for what a kill may have cut off behind the newest checkpoint: its event and the deletion of old ones.
+
+    Raises:
+        CheckpointError: a checkpoint cannot be read.
+    """
+    append_event(run, run.progress.step)
+    delete_old(run, run.progress.step)
+
+
+def restore(run: Run, path: Path) -> None:
+    """Load weights, optimizer state and progress from a checkpoint; the caller cuts the journal to its step.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+        TokenizerError: it was trained with another tokenizer than the run has now.
+        UsageError: it was written by a version with other tensor names.
+    """
+    checkpoint = load_checkpoint(path)
+    if int(checkpoint.config.get("version", 1)) != VERSION:
+        raise UsageError(
+            f"{path} was written by an earlier version of Atento, so training cannot continue from it: `init: "
+            f"{path.parent.parent}` starts a run from its weights, --force starts over"
+        )
+    if checkpoint.state.get("tokenizer") != run.identity["tokenizer"]:
+        raise TokenizerError(
+            f"{path} was trained with another tokenizer than {run.folder / 'tokenizer'} is now: put its files back, or "
+            "start over with --force"
+        )
+    run.updater.load(checkpoint.weights, checkpoint.optimizer)
+    run.progress = Progress.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})
+
+
+def restore_weights(run: Run, path: Path) -> int:
+    """Load weights and optimizer state alone from a checkpoint of the run, and return its step.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+    """
+    checkpoint = load_checkpoint(path)
+    run.updater.load(checkpoint.weights, checkpoint.optimizer)
+    return checkpoint.step

@@ -1,0 +1,312 @@
+"""The training engine in whole runs: optimizers, moving average, faults and checkpoints beside the next steps."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+import atento
+import atento.training.saving as saving
+from atento.data.batches import PlannedBatches
+from atento.errors import CheckpointError, TrainingError
+from atento.storage.checkpoint import load_checkpoint
+from atento.training.optimizer import Optimizer
+from atento.training.step import Updater
+from runs import differences, events, last, tensors
+
+pytestmark = pytest.mark.integration
+
+RECIPE: dict[str, Any] = {
+    "task": "translation",
+    "name": "tiny",
+    "data": {
+        "train": {"world": "train", "count": 60},
+        "valid": {"world": "valid", "count": 4},
+    },
+    "tokenizer": {"kind": "character"},
+    "network": {"d_model": 8, "d_ff": 16, "n_heads": 2, "n_layers": 1, "norm": "pre", "dropout": 0.1},
+    "training": {
+        "steps": 12,
+        "batch_tokens": 300,
+        "warmup": 2,
+        "learning_rate": 5e-3,
+        "precision": "float32",
+        "validate_every": 6,
+        "checkpoint_every": 4,
+        "log_every": 1,
+        "keep": 9,
+    },
+    "decoding": {"beam": 1, "max_new_tokens": 2},
+    "metrics": [],
+}
+
+
+def train(folder: Path, share: str = "1", **training: Any) -> Path:
+    """A run of the tiny recipe; a share below 1 ends it early, as if it had been stopped."""
+    from fractions import Fraction
+
+    changes = {f"training.{name}": value for name, value in training.items()}
+    return atento.train(RECIPE, changes, out=folder, threads=1, share=Fraction(share)).folder
+
+
+def losses(run: Path) -> list[float]:
+    return [event["loss"] for event in events(run, "train")]
+
+
+# Resuming -----------------------------------------------------------------------------------------------------------
+
+ENGINES: list[dict[str, Any]] = [
+    {"optimizer": "muon", "ema": 0.9, "schedule": "wsd", "decay": 0.5},
+    {"optimizer": "adafactor", "ema": 0.9, "precision": "bfloat16", "async_checkpoints": False},
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine["optimizer"])
+def test_a_run_of_any_engine_resumes_bit_for_bit(tmp_path: Path, engine: dict[str, Any]) -> None:
+    whole = train(tmp_path / "whole", **engine)
+    train(tmp_path / "parts", "1/2", **engine)
+    assert last(tmp_path / "parts").name == "step-00000006"
+    assert differences(train(tmp_path / "parts", **engine), whole) == []
+
+
+# Moving average -----------------------------------------------------------------------------------------------------
+
+
+def test_ema_is_the_mean_of_its_formula_and_what_is_saved_and_validated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Computed again from the weights after each update; the network trains on its own weights as without."""
+    weights: list[dict[str, Tensor]] = []
+    real = Updater.update
+
+    def update(self: Updater, *arguments: Any, **options: Any) -> Any:
+        if not weights:
+            weights.append({name: value.detach().clone() for name, value in self.parameters.items()})
+        result = real(self, *arguments, **options)
+        weights.append({name: value.detach().clone() for name, value in self.parameters.items()})
+        return result
+
+    plain = train(tmp_path / "plain")
+    monkeypatch.setattr(Updater, "update", update)
+    run = train(tmp_path / "run", ema=0.6)
+    expected = {name: value.double() for name, value in weights[0].items()}
+    for step, values in enumerate(weights[1:], start=1):
+        decay = min(0.6, (1 + step) / (10 + step))
+        expected = {name: decay * expected[name] + (1 - decay) * value.double() for name, value in values.items()}
+    saved = load_file(last(run) / "model.safetensors")
+    for name, value in expected.items():
+        torch.testing.assert_close(saved[name].double(), value, rtol=0, atol=1e-6, msg=name)
+    assert losses(run) == losses(plain)
+    raw = load_file(last(run) / "optimizer.safetensors")
+    trained = load_file(last(plain) / "model.safetensors")
+    assert all(torch.equal(raw[f"{name}.raw"], trained[name]) for name in expected)
+    assert events(run, "valid") != events(plain, "valid")
+
+
+# Not finite ---------------------------------------------------------------------------------------------------------
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
+    """Let the gradient of the embeddings be NaN in those updates."""
+    real = Updater._part_gradients
+
+    def part_gradients(self: Updater, part: Any, call: Any, scales: Any) -> Any:
+        sums, gradients = real(self, part, call, scales)
+        if call.step in steps:
+            names = list(self.parameters)
+            gradients[names.index("embedding.weight")].fill_(float("nan"))  # type: ignore[union-attr]
+        return sums, gradients
+
+    monkeypatch.setattr(Updater, "_part_gradients", part_gradients)
+
+
+def test_n3_stop_names_step_and_parameter_and_keeps_the_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, {7})
+    with pytest.raises(TrainingError, match=r"step 7: the gradient is not finite .* is that of embedding\.weight\."):
+        train(tmp_path / "run")
+    assert last(tmp_path / "run").name == "step-00000006"
+
+
+def test_n3_a_skipped_update_changes_nothing_and_the_run_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, {6})
+    whole = train(tmp_path / "whole", non_finite="skip", checkpoint_every=1)
+    before, after = (whole / "checkpoints" / f"step-0000000{step}" for step in (5, 6))
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert tensors(before / name) == tensors(after / name)
+    assert [(event["step"], event["parameter"]) for event in events(whole, "skip")] == [(6, "embedding.weight")]
+    assert last(whole).name == "step-00000012"
+    train(tmp_path / "parts", "1/2", non_finite="skip", checkpoint_every=1)
+    assert differences(train(tmp_path / "parts", non_finite="skip", checkpoint_every=1), whole) == []
+
+
+def test_n3_more_than_a_thousandth_of_the_updates_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """12 updates: one may be skipped; in 20,000 updates 20 may, but not 11 in a row."""
+    spoil(monkeypatch, {3, 9})
+    with pytest.raises(TrainingError, match=r"step 9: .*2 updates were not finite, 1 of them in a row: at most 1"):
+        train(tmp_path / "run", non_finite="skip")
+    spoil(monkeypatch, set(range(2, 20)))
+    with pytest.raises(TrainingError, match=r"step 12: .*11 updates were not finite, 11 of them in a row: at most 20"):
+        train(tmp_path / "more", non_finite="skip", steps=20_000)
+
+
+def test_n3_rewound_weights_are_the_last_checkpoints_and_the_data_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, {7})
+    run = train(tmp_path / "run", non_finite="rewind", validate_every=7, checkpoint_every=4)
+    (event,) = events(run, "skip")
+    assert (event["step"], event["rewound_to"]) == (7, 4)
+    four, seven = (run / "checkpoints" / f"step-0000000{step}" for step in (4, 7))
+    assert tensors(four / "model.safetensors") == tensors(seven / "model.safetensors")
+    spoil(monkeypatch, {2})
+    with pytest.raises(TrainingError, match=r"step 2: .* there is no checkpoint yet to rewind to"):
+        train(tmp_path / "early", non_finite="rewind")
+
+
+# Memory -------------------------------------------------------------------------------------------------------------
+
+FAULTS: list[Callable[[], BaseException]] = [
+    lambda: torch.OutOfMemoryError("CUDA out of memory."),
+    lambda: RuntimeError("[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("where", ["_part_gradients", "optimizer"])
+def test_n4_without_memory_the_same_update_is_computed_in_more_pieces(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fault: Callable[[], BaseException],
+    where: str,
+) -> None:
+    """The fifth update fails while it is in one piece: one warning, the curve of the run without the fault."""
+    recipe = RECIPE | {"network": RECIPE["network"] | {"dropout": 0.0}}
+    monkeypatch.setitem(RECIPE, "network", recipe["network"])
+    plain = train(tmp_path / "plain")
+    capsys.readouterr()
+    owner: Any = Updater if where == "_part_gradients" else torch.optim.AdamW
+    name = where if where == "_part_gradients" else "step"
+    real, asked = getattr(owner, name), []
+    pieces: dict[int, int] = {}
+    parts = PlannedBatches.parts
+
+    def counted(self: PlannedBatches, update: int, micro_batches: int = 1) -> Any:
+        pieces[update] = micro_batches
+        return parts(self, update, micro_batches)
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        if max(pieces) == 4 and pieces[4] == 1:
+            asked.append(1)
+            raise fault()
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(PlannedBatches, "parts", counted)
+    monkeypatch.setattr(owner, name, failing)
+    run = train(tmp_path / "run")
+    assert asked and [pieces[update] for update in range(12)] == [1] * 4 + [2] * 8
+    assert losses(run) == pytest.approx(losses(plain), rel=1e-5)
+    assert capsys.readouterr().err.count("memory ran out") == 1
+    assert json.loads((last(run) / "state.json").read_text(encoding="utf-8"))["splits"] == 2
+
+
+def test_n4_an_optimizer_that_fails_half_way_is_not_repeated() -> None:
+    """Muon changes matrix after matrix: if the second has no memory, the first has changed already."""
+    first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    optimizer = Optimizer.__new__(Optimizer)
+    optimizer.parameters = {"a": first.weight, "b": second.weight}
+
+    class Failing(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            super().step()
+            raise MemoryError("no more")
+
+    optimizer.optimizers = [Failing([{"params": [first.weight, second.weight], "scale": 1.0}], lr=0.1)]
+    first.weight.grad = torch.ones(4, 4)
+    with pytest.raises(TrainingError, match="failed while it changed the weights"):
+        optimizer.step(0.1)
+
+
+def test_n4_another_failure_is_no_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(self: Updater, part: Any, call: Any, scales: Any) -> Any:
+        raise RuntimeError("shapes cannot be multiplied")
+
+    monkeypatch.setattr(Updater, "_part_gradients", failing)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        train(tmp_path / "run")
+
+
+# Checkpoints beside the next steps -----------------------------------------------------------------------------------
+
+
+def test_checkpoints_written_beside_the_next_steps_are_bit_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk so slow that later updates change the weights meanwhile: every file and every event is the same."""
+    whole = train(tmp_path / "whole", async_checkpoints=False)
+    real, threads, steps = saving.save_checkpoint, set(), []
+
+    def slow(folder: Path, step: int, **contents: Any) -> Path:
+        threads.add(threading.current_thread())
+        begun = len(steps)
+        deadline = time.monotonic() + 20
+        while step < 12 and len(steps) < begun + 2 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return real(folder, step, **contents)
+
+    update = Updater.update
+
+    def counted(self: Updater, *arguments: Any, **options: Any) -> Any:
+        steps.append(1)
+        return update(self, *arguments, **options)
+
+    monkeypatch.setattr(saving, "save_checkpoint", slow)
+    monkeypatch.setattr(Updater, "update", counted)
+    run = train(tmp_path / "run")
+    assert threading.main_thread() not in threads and len(threads) == 4
+    names = sorted(path.name for path in (whole / "checkpoints").iterdir())
+    assert names == sorted(path.name for path in (run / "checkpoints").iterdir()) and len(names) == 4
+    for name in names:
+        for file in ("model.safetensors", "optimizer.safetensors", "config.json"):
+            here, there = (path / "checkpoints" / name / file for path in (run, whole))
+            assert here.read_bytes() == there.read_bytes()
+    kinds = [
+        [
+            (event["event"], event["step"])
+            for event in map(json.loads, (path / "metrics.jsonl").read_text().splitlines())
+        ]
+        for path in (run, whole)
+    ]
+    assert kinds[0] == kinds[1]
+    assert differences(run, whole) == []
+
+
+def test_a_checkpoint_that_cannot_be_written_stops_training_at_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = saving.save_checkpoint
+
+    def failing(folder: Path, step: int, **contents: Any) -> Path:
+        if step == 8:
+            raise CheckpointError("cannot save step 8: the disk is full")
+        return real(folder, step, **contents)
+
+    monkeypatch.setattr(saving, "save_checkpoint", failing)
+    with pytest.raises(CheckpointError, match="cannot save step 8"):
+        train(tmp_path / "run", steps=5000, validate_every=5000)
+    assert last(tmp_path / "run").name == "step-00000004"
+    assert [event["step"] for event in events(tmp_path / "run", "checkpoint")] == [4]
+    assert len(events(tmp_path / "run", "train")) < 100
+    monkeypatch.setattr(saving, "save_checkpoint", real)
+    assert load_checkpoint(last(train(tmp_path / "run", steps=12, validate_every=5000))).step == 12
